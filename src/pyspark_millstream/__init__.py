@@ -1,0 +1,1 @@
+"""Spark finds this package by its name: ``spark.read.format("millstream")``."""
