@@ -1,7 +1,7 @@
 """Kafka's error codes, by their protocol names.
 
-Source: the error table of the Apache Kafka protocol guide (4.x). ``RETRIABLE`` holds the codes on which a stock client tries again
-by itself: answering one of them is a promise that the same request may succeed later.
+Source: the error table of the Apache Kafka protocol guide (4.x). ``RETRIABLE`` holds the codes on which a stock client
+tries again by itself: answering one of them is a promise that the same request may succeed later.
 """
 
 from enum import IntEnum
