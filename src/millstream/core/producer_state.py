@@ -1,0 +1,299 @@
+"""What a partition remembers of its idempotent producers, so that a batch sent twice is stored once.
+
+A producer numbers its records per partition. For each producer id the partition keeps the producer's epoch, the
+sequence number that must come next, and its last five batches (a client has at most five requests in flight, so a
+retry can only be one of these). A batch is then one of three things::
+
+    next in sequence                      → Append      the caller appends it, then calls ``record``
+    one of the last five, exactly         → Duplicate   the caller answers with the offsets of the first time
+    anything else                         → ErrorCode   OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, …
+
+The rules are those of Apache Kafka 4.3 for writes without a transaction (KIP-98, KIP-360): a producer that is not
+known may start at any sequence (its state may have expired, or its records may have been deleted); a known producer
+with a new epoch starts at 0; a lower epoch is fenced; sequences wrap from 2^31 - 1 to 0; an old batch that is no
+longer among the five is out of order, never DUPLICATE_SEQUENCE_NUMBER (Kafka stopped answering that when it began to
+keep five batches).
+
+A duplicate may be found while its first copy is not yet durable: the caller must hold the answer until the high
+watermark covers the first copy (``Duplicate.base_offset + record_count``), or a crash could lose what was acked.
+
+Memory is bounded by a ``ProducerBudget`` that all partitions of a shard share: one producer too many evicts the one
+that appended least recently anywhere on the shard. Evicted or expired means unknown: the producer's next batch is
+accepted as it is, so a bound that is too small costs protection against duplicates, never availability.
+
+A crash loses nothing: the state is a function of the log. It is rebuilt from a snapshot (``snapshot``/``load``) and
+the batch headers behind it, each given to ``record``. A snapshot that does not match its checksum raises
+``Corruption``; the caller then replays the whole log. Pure: no clock, no file; times are handed in.
+"""
+
+import heapq
+import struct
+from collections import OrderedDict
+from enum import Enum
+from typing import Final, Literal
+
+import msgspec
+from crc32c import crc32c
+
+from millstream.errors import Corruption
+from millstream.model.error_code import ErrorCode
+
+BATCHES_KEPT: Final = 5
+"""As many as a client may have in flight with idempotence (``max.in.flight.requests.per.connection``)."""
+
+LAST_SEQUENCE: Final = 0x7FFF_FFFF
+_NO_EPOCH: Final = -1
+
+_SNAPSHOT_HEAD: Final = struct.Struct(">BI")  # format version, number of producers
+_SNAPSHOT_PRODUCER: Final = struct.Struct(">qhiqB")  # id, epoch, next sequence, last append (ms), number of batches
+_SNAPSHOT_BATCH: Final = struct.Struct(">iiqq")  # base sequence, record count, base offset, timestamp
+_SNAPSHOT_CRC: Final = struct.Struct(">I")  # CRC-32C of everything before it
+_SNAPSHOT_VERSION: Final = 1
+
+
+class Verdict(Enum):
+    """The one verdict that carries nothing."""
+
+    APPEND = "append"
+
+
+Append: Final = Verdict.APPEND
+
+
+class Duplicate(msgspec.Struct, frozen=True):
+    """The batch is already in the log: at ``base_offset``, with ``timestamp`` (its max timestamp in ms)."""
+
+    base_offset: int
+    record_count: int
+    timestamp: int
+
+
+class _Producer:
+    """One producer id. ``batches`` holds (base sequence, record count, base offset, timestamp), oldest first."""
+
+    __slots__ = ("batches", "epoch", "last_append_ms", "next_sequence")
+
+    def __init__(self, epoch: int, next_sequence: int, last_append_ms: int) -> None:
+        self.epoch = epoch
+        self.next_sequence = next_sequence
+        self.last_append_ms = last_append_ms
+        self.batches: list[tuple[int, int, int, int]] = []
+
+
+class ProducerBudget:
+    """How many producers all partitions of a shard may remember together; evicts the least recent one.
+
+    Eviction has to find the partition whose oldest producer is the oldest of all. A heap holds each partition with
+    *some* time at or before its oldest producer's; those times only grow, so an entry that turns out to be early is
+    pushed back with its real time and the next one is tried. Nothing is paid on the append of a known producer.
+    """
+
+    __slots__ = ("_heap", "_order", "_prune_at", "count", "evicted", "limit")
+
+    def __init__(self, limit: int) -> None:
+        assert limit > 0
+        self.limit = limit
+        self.count = 0
+        self.evicted = 0
+        self._heap: list[tuple[int, int, ProducerState]] = []
+        self._order = 0
+        self._prune_at = 64
+
+    def watch(self, state: "ProducerState", oldest_ms: int) -> None:
+        """``state`` has producers again, the oldest of them from ``oldest_ms``."""
+        self._order += 1
+        heapq.heappush(self._heap, (oldest_ms, self._order, state))
+        if len(self._heap) >= self._prune_at:
+            self._prune()
+
+    def _prune(self) -> None:
+        """Let go of partitions that have no producers (closed ones among them); pays for itself as the heap doubles."""
+        kept: list[tuple[int, int, ProducerState]] = []
+        for entry in self._heap:
+            state = entry[2]
+            state.watched = len(state) > 0 or entry[1] == self._order  # the newest is about to get its first producer
+            if state.watched:
+                kept.append(entry)
+        heapq.heapify(kept)
+        self._heap = kept
+        self._prune_at = 2 * len(kept) + 64
+
+    def evict_one(self) -> None:
+        """Forget the least recent producer of the shard."""
+        heap = self._heap
+        while heap:
+            believed_ms, _, state = heap[0]
+            oldest_ms = state.oldest_append_ms()
+            if oldest_ms is None:
+                heapq.heappop(heap)
+                state.watched = False
+                continue
+            if oldest_ms <= believed_ms or len(heap) == 1:
+                state.evict_oldest()
+                self.evicted += 1
+                return
+            self._order += 1
+            heapq.heapreplace(heap, (oldest_ms, self._order, state))
+
+
+class ProducerState:
+    """The producers of one partition.
+
+    Lifecycle: one per open partition, on its home shard; ``clear`` gives its share of the budget back.
+    Invariant: ``_producers`` is ordered by last append, oldest first.
+    """
+
+    __slots__ = ("_budget", "_expiration_ms", "_producers", "watched")
+
+    def __init__(self, expiration_ms: int, budget: ProducerBudget) -> None:
+        self._expiration_ms = expiration_ms
+        self._budget = budget
+        self._producers: OrderedDict[int, _Producer] = OrderedDict()
+        self.watched = False
+        """True while the budget's heap holds this state; the budget's to write."""
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def check(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, record_count: int
+    ) -> Literal[Verdict.APPEND] | Duplicate | ErrorCode:
+        """What to do with a client's batch; changes nothing. ``producer_id`` is >= 0."""
+        producer = self._producers.get(producer_id)
+        if producer is not None and base_sequence == producer.next_sequence and producer_epoch == producer.epoch:
+            return Append
+        if base_sequence < 0:
+            return ErrorCode.INVALID_RECORD
+        if producer is None:
+            return Append
+        return self._check_unusual(producer, producer_epoch, base_sequence, record_count)
+
+    @staticmethod
+    def _check_unusual(
+        producer: _Producer, producer_epoch: int, base_sequence: int, record_count: int
+    ) -> Literal[Verdict.APPEND] | Duplicate | ErrorCode:
+        if producer_epoch == producer.epoch:
+            for sequence, count, base_offset, timestamp in producer.batches:
+                if sequence == base_sequence and count == record_count:
+                    return Duplicate(base_offset, count, timestamp)
+            # Kafka takes any sequence of a producer whose epoch is "none"; so must we.
+            return Append if producer_epoch == _NO_EPOCH else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if producer_epoch < producer.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if base_sequence == 0 or producer.epoch == _NO_EPOCH:
+            return Append
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def record(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        record_count: int,
+        base_offset: int,
+        timestamp: int,
+        now_ms: int,
+    ) -> None:
+        """The batch is in the log (or was, when a log is replayed). ``record_count`` is the last offset delta plus one.
+
+        ``timestamp`` is the batch's max timestamp; ``now_ms`` the wall clock, from which expiry counts.
+        """
+        producers = self._producers
+        producer = producers.get(producer_id)
+        if producer is None:
+            producer = self._admit(producer_id, producer_epoch, now_ms)
+        else:
+            producers.move_to_end(producer_id)
+            producer.last_append_ms = now_ms
+            if producer.epoch != producer_epoch:
+                producer.epoch = producer_epoch
+                producer.batches.clear()
+        producer.next_sequence = (base_sequence + record_count) & LAST_SEQUENCE
+        batches = producer.batches
+        batches.append((base_sequence, record_count, base_offset, timestamp))
+        if len(batches) > BATCHES_KEPT:
+            del batches[0]
+
+    def _admit(self, producer_id: int, producer_epoch: int, now_ms: int) -> _Producer:
+        budget = self._budget
+        if budget.count >= budget.limit:
+            budget.evict_one()
+        budget.count += 1
+        if not self.watched:
+            self.watched = True
+            budget.watch(self, now_ms)
+        producer = self._producers[producer_id] = _Producer(producer_epoch, 0, now_ms)
+        return producer
+
+    def expire(self, now_ms: int) -> int:
+        """Forget the producers that appended nothing for ``producer.id.expiration.ms``; how many there were."""
+        horizon_ms = now_ms - self._expiration_ms
+        expired = 0
+        while (oldest_ms := self.oldest_append_ms()) is not None and oldest_ms <= horizon_ms:
+            self.evict_oldest()
+            expired += 1
+        return expired
+
+    def oldest_append_ms(self) -> int | None:
+        """When the least recent producer appended last; None without producers."""
+        for producer in self._producers.values():
+            return producer.last_append_ms
+        return None
+
+    def evict_oldest(self) -> None:
+        """Forget the least recent producer."""
+        self._producers.popitem(last=False)
+        self._budget.count -= 1
+
+    def clear(self) -> None:
+        """Forget all: before a replay, and when the partition closes."""
+        self._budget.count -= len(self._producers)
+        self._producers.clear()
+
+    def snapshot(self) -> bytes:
+        """The whole state as bytes, least recent producer first."""
+        out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, len(self._producers)))
+        for producer_id, producer in self._producers.items():
+            out += _SNAPSHOT_PRODUCER.pack(
+                producer_id, producer.epoch, producer.next_sequence, producer.last_append_ms, len(producer.batches)
+            )
+            for batch in producer.batches:
+                out += _SNAPSHOT_BATCH.pack(*batch)
+        out += _SNAPSHOT_CRC.pack(crc32c(out))
+        return bytes(out)
+
+    def load(self, data: bytes) -> None:
+        """Replace the state by a snapshot's.
+
+        Raises:
+            Corruption: the bytes are not a whole snapshot; the state is then empty.
+        """
+        self.clear()
+        size = len(data) - _SNAPSHOT_CRC.size
+        if size < _SNAPSHOT_HEAD.size or _SNAPSHOT_CRC.unpack_from(data, size)[0] != crc32c(data[:size]):
+            raise Corruption("a producer snapshot does not match its checksum")
+        version, count = _SNAPSHOT_HEAD.unpack_from(data, 0)
+        if version != _SNAPSHOT_VERSION:
+            raise Corruption(f"a producer snapshot has format {version}, this broker reads {_SNAPSHOT_VERSION}")
+        position = _SNAPSHOT_HEAD.size
+        try:
+            for _ in range(count):
+                producer_id, epoch, next_sequence, last_append_ms, batches = _SNAPSHOT_PRODUCER.unpack_from(
+                    data, position
+                )
+                position += _SNAPSHOT_PRODUCER.size
+                if producer_id in self._producers:
+                    raise Corruption(f"a producer snapshot has producer {producer_id} twice")
+                producer = self._admit(producer_id, epoch, last_append_ms)
+                producer.next_sequence = next_sequence
+                for _ in range(batches):
+                    producer.batches.append(_SNAPSHOT_BATCH.unpack_from(data, position))
+                    position += _SNAPSHOT_BATCH.size
+            if position != size:
+                raise Corruption(f"a producer snapshot has {size - position} bytes too many")
+        except struct.error:
+            self.clear()
+            raise Corruption("a producer snapshot ends before its last producer") from None
+        except Corruption:
+            self.clear()
+            raise
