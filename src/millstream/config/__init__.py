@@ -1,0 +1,44 @@
+"""Configuration: every setting declared once, read once, typed everywhere.
+
+``load_settings`` turns a file, ``--set`` texts and flags into ``Settings``; ``topic_config`` resolves a topic's own
+properties over them; ``describe_node`` and ``describe_topic`` show both as Kafka does. The declarations are in
+``config/properties`` and ``config/topic_properties.py``; ``config/forms.py`` knows how values are written.
+
+A wrong setting raises ``ConfigError``, whose one sentence names the setting, the value and what was expected. Nothing
+here reads the environment, logs, or keeps state, and importing it costs a few milliseconds.
+"""
+
+from millstream.config.describe import ConfigEntry, ConfigSynonym, describe_node, describe_topic
+from millstream.config.errors import ConfigError
+from millstream.config.forms import Endpoint, human_size, parse_duration_ms, parse_endpoint, parse_size
+from millstream.config.load import load_settings
+from millstream.config.settings import NODE_PROPERTIES, Settings, node_property
+from millstream.config.topic_properties import (
+    TOPIC_PROPERTIES,
+    TopicConfig,
+    topic_config,
+    topic_property,
+    validate_topic_property,
+)
+
+__all__ = [
+    "NODE_PROPERTIES",
+    "TOPIC_PROPERTIES",
+    "ConfigEntry",
+    "ConfigError",
+    "ConfigSynonym",
+    "Endpoint",
+    "Settings",
+    "TopicConfig",
+    "describe_node",
+    "describe_topic",
+    "human_size",
+    "load_settings",
+    "node_property",
+    "parse_duration_ms",
+    "parse_endpoint",
+    "parse_size",
+    "topic_config",
+    "topic_property",
+    "validate_topic_property",
+]

@@ -1,0 +1,106 @@
+"""Describing: settings as Kafka's DescribeConfigs shows them.
+
+For every property: its value, where that came from, the names that could have given it (synonyms, the effective one
+first), its Kafka type number and its documentation. Sensitive values are withheld.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from millstream.config.settings import NODE_PROPERTIES, Settings
+from millstream.config.topic_properties import TOPIC_PROPERTIES, default_of, synonyms_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.config.property import Property
+
+# Kafka's ConfigSource numbers.
+SOURCE_TOPIC = 1
+SOURCE_DYNAMIC_BROKER = 2
+SOURCE_STATIC_BROKER = 4
+SOURCE_DEFAULT = 5
+
+
+class ConfigSynonym(NamedTuple):
+    """One name under which the value could have been given, and the value it has there."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class ConfigEntry(NamedTuple):
+    """One line of DescribeConfigs. ``kafka_type`` and ``source`` are Kafka's numbers."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    source: int
+    sensitive: bool
+    kafka_type: int
+    documentation: str
+    synonyms: tuple[ConfigSynonym, ...]
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody set it."""
+        return self.source == SOURCE_DEFAULT
+
+
+def describe_node(settings: Settings, extra: Mapping[str, tuple[str, str]] | None = None) -> list[ConfigEntry]:
+    """Every visible setting of the node; ``extra`` adds read-only facts: name → (value, documentation)."""
+    entries: list[ConfigEntry] = []
+    for name, declaration in NODE_PROPERTIES.items():
+        if declaration.hidden:
+            continue
+        synonyms = _node_synonyms(declaration, settings)
+        value = declaration.write(settings.value(name))
+        entries.append(_entry(declaration, name, synonyms, read_only=not declaration.live, value=value))
+    for name, (value, documentation) in (extra or {}).items():
+        fact = ConfigSynonym(name, value, SOURCE_STATIC_BROKER)
+        entries.append(ConfigEntry(name, value, True, SOURCE_STATIC_BROKER, False, 2, documentation, (fact,)))
+    entries.sort()
+    return entries
+
+
+def describe_topic(overrides: Mapping[str, str], settings: Settings) -> list[ConfigEntry]:
+    """Every visible property of a topic that says ``overrides`` for itself on a node with ``settings``."""
+    entries: list[ConfigEntry] = []
+    for name, declaration in TOPIC_PROPERTIES.items():
+        if declaration.hidden and name not in overrides:
+            continue
+        synonyms: list[ConfigSynonym] = []
+        if name in overrides:
+            synonyms.append(ConfigSynonym(name, overrides[name], SOURCE_TOPIC))
+        for synonym in synonyms_of(name):
+            if settings.__dict__[synonym.declaration.field] is not None:
+                synonyms.extend(_node_synonyms(synonym.declaration, settings))
+        value = overrides[name] if name in overrides else declaration.write(default_of(declaration, settings))
+        entries.append(_entry(declaration, name, tuple(synonyms), read_only=False, value=value))
+    entries.sort()
+    return entries
+
+
+def _node_synonyms(declaration: Property[Any], settings: Settings) -> tuple[ConfigSynonym, ...]:
+    """The setting itself as changed or given, then its default."""
+    name = declaration.name
+    current = declaration.write(settings.__dict__[declaration.field])
+    default = declaration.write(declaration.default)
+    defaults = () if default is None else (ConfigSynonym(name, default, SOURCE_DEFAULT),)
+    if name in settings.dynamic:
+        return (ConfigSynonym(name, current, SOURCE_DYNAMIC_BROKER), *defaults)
+    if name in settings.given:
+        return (ConfigSynonym(name, current, SOURCE_STATIC_BROKER), *defaults)
+    return defaults
+
+
+def _entry(
+    declaration: Property[Any], name: str, synonyms: tuple[ConfigSynonym, ...], *, read_only: bool, value: str | None
+) -> ConfigEntry:
+    source = synonyms[0].source if synonyms else SOURCE_DEFAULT
+    if declaration.sensitive:
+        value, synonyms = None, tuple(synonym._replace(value=None) for synonym in synonyms)
+    kafka_type = declaration.form.kafka_type
+    return ConfigEntry(name, value, read_only, source, declaration.sensitive, kafka_type, declaration.doc, synonyms)

@@ -1,0 +1,365 @@
+"""Forms: how the text of a setting becomes a value, and back.
+
+A form knows one kind of value: its Kafka type number (what DescribeConfigs reports), how to read it, how to write it in
+Kafka's plain spelling, and how to say what it expects. People write ``512MiB`` or ``7d``; Kafka's clients write plain
+numbers. ``read`` takes both, ``read_plain`` only what Apache Kafka takes, so that a topic's stored configuration is
+always in Kafka's spelling. Both raise ``ValueError`` without a message; the property that owns the form knows its name
+and composes the sentence.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+# Kafka's ConfigResource type numbers (DescribeConfigs, ConfigType).
+TYPE_BOOLEAN, TYPE_STRING, TYPE_INT, TYPE_LONG, TYPE_LIST = 1, 2, 3, 5, 7
+
+_SIZE_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "k": 2**10,
+    "m": 2**20,
+    "g": 2**30,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_TIME_UNITS_US = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+_UNIT_US = {"µs": 1, "ms": 1_000, "minutes": 60_000_000, "hours": 3_600_000_000}
+
+
+class Form(Generic[T]):
+    """One kind of value. Subclasses implement ``read_plain`` and ``expected``."""
+
+    kafka_type = TYPE_STRING
+    unit = ""
+
+    def read(self, text: str) -> T:
+        """The value that a person wrote; suffixes of size and time are understood."""
+        return self.read_plain(text)
+
+    def read_plain(self, text: str) -> T:
+        """The value in Kafka's own spelling."""
+        raise NotImplementedError
+
+    def accepts(self, value: object) -> bool:
+        """Whether a Python value (from a flag or a test) is one of this form's values."""
+        raise NotImplementedError
+
+    def write(self, value: T) -> str | None:
+        """Kafka's spelling of ``value``; None where Kafka would show null."""
+        return str(value)
+
+    def expected(self) -> str:
+        """What a person should have written, to follow "expected"."""
+        raise NotImplementedError
+
+
+class Boolean(Form[bool]):
+    """``true`` or ``false``."""
+
+    kafka_type = TYPE_BOOLEAN
+
+    def read_plain(self, text: str) -> bool:
+        lowered = text.strip().lower()
+        if lowered not in ("true", "false"):
+            raise ValueError
+        return lowered == "true"
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, bool)
+
+    def write(self, value: bool) -> str:
+        return "true" if value else "false"
+
+    def expected(self) -> str:
+        return "true or false"
+
+
+class Integer(Form[int]):
+    """A whole number within inclusive bounds, of things, bytes, or a unit of time."""
+
+    def __init__(self, low: int, high: int = INT32_MAX, *, unit: str = "") -> None:
+        self.low = low
+        self.high = high
+        self.unit = unit
+        self.kafka_type = TYPE_INT if high <= INT32_MAX else TYPE_LONG
+
+    def read(self, text: str) -> int:
+        if self.unit == "bytes":
+            return self._bounded(parse_size(text))
+        if self.unit in _UNIT_US:
+            return self._bounded(_parse_time(text, self.unit))
+        return self.read_plain(text)
+
+    def read_plain(self, text: str) -> int:
+        stripped = text.strip()
+        if not (stripped.isascii() and stripped.lstrip("+-").isdigit()):
+            raise ValueError
+        return self._bounded(int(stripped))
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
+
+    def expected(self) -> str:
+        noun = {"bytes": "a size", "": "a whole number"}.get(self.unit, f"a time in {self.unit}")
+        sample = {"bytes": ", such as 512MiB or 1GB", "ms": ", such as 30s or 7d"}.get(self.unit, "")
+        unbounded = self.high in (INT32_MAX, INT64_MAX)
+        if unbounded:
+            return f"{noun} of at least {self._shown(self.low)}{sample}"
+        return f"{noun} from {self._shown(self.low)} to {self._shown(self.high)}{sample}"
+
+    def _bounded(self, value: int) -> int:
+        if not self.low <= value <= self.high:
+            raise ValueError
+        return value
+
+    def _shown(self, value: int) -> str:
+        return human_size(value) if self.unit == "bytes" else str(value)
+
+
+class OptionalInteger(Form["int | None"]):
+    """An integer that may be absent (Kafka's null); absent is written as empty text."""
+
+    def __init__(self, low: int, high: int = INT32_MAX, *, unit: str = "") -> None:
+        self.inner = Integer(low, high, unit=unit)
+        self.unit = unit
+        self.kafka_type = self.inner.kafka_type
+
+    def read(self, text: str) -> int | None:
+        return self.inner.read(text) if text.strip() else None
+
+    def read_plain(self, text: str) -> int | None:
+        return self.inner.read_plain(text) if text.strip() else None
+
+    def accepts(self, value: object) -> bool:
+        return value is None or self.inner.accepts(value)
+
+    def write(self, value: int | None) -> str | None:
+        return None if value is None else str(value)
+
+    def expected(self) -> str:
+        return f"nothing, or {self.inner.expected()}"
+
+
+class Text(Form[str]):
+    """Any text; ``what`` says what it means, ``required`` that it may not be empty."""
+
+    def __init__(self, what: str, *, required: bool = False) -> None:
+        self.what = what
+        self.required = required
+
+    def read_plain(self, text: str) -> str:
+        stripped = text.strip()
+        if self.required and not stripped:
+            raise ValueError
+        return stripped
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, str) and (bool(value) or not self.required)
+
+    def expected(self) -> str:
+        return self.what
+
+
+class Choice(Form[str]):
+    """One of a closed set of words; ``unsupported`` are Kafka's words that this version refuses, with the reason."""
+
+    def __init__(self, *words: str, unsupported: dict[str, str] | None = None) -> None:
+        self.words = words
+        self.unsupported = unsupported or {}
+
+    def read_plain(self, text: str) -> str:
+        word = text.strip()
+        if word in self.unsupported:
+            raise UnsupportedValue(self.unsupported[word])
+        if word not in self.words:
+            raise ValueError
+        return word
+
+    def accepts(self, value: object) -> bool:
+        return value in self.words
+
+    def expected(self) -> str:
+        return _one_of(self.words)
+
+
+class Choices(Form["tuple[str, ...]"]):
+    """A comma-separated list of distinct words of a closed set, at least one, kept in the order given."""
+
+    kafka_type = TYPE_LIST
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def read_plain(self, text: str) -> tuple[str, ...]:
+        found = tuple(word.strip() for word in text.split(","))
+        if not self.accepts(found):
+            raise ValueError
+        return found
+
+    def accepts(self, value: object) -> bool:
+        if not isinstance(value, tuple) or not value:
+            return False
+        found: tuple[object, ...] = value
+        return len(set(found)) == len(found) and all(word in self.words for word in found)
+
+    def write(self, value: tuple[str, ...]) -> str:
+        return ",".join(value)
+
+    def expected(self) -> str:
+        return f"a comma-separated list of {_one_of(self.words)}"
+
+
+class Endpoint(NamedTuple):
+    """Where a listener is, or says it is."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class HostPort(Form[Endpoint]):
+    """``HOST:PORT``, ``[IPv6]:PORT`` or Kafka's ``PLAINTEXT://HOST:PORT``."""
+
+    def __init__(self, *, lowest_port: int = 0, scheme: str = "PLAINTEXT") -> None:
+        self.lowest_port = lowest_port
+        self.scheme = scheme
+
+    def read_plain(self, text: str) -> Endpoint:
+        scheme, separator, rest = text.strip().rpartition("://")
+        if separator and scheme.lower() != self.scheme.lower():
+            if scheme.upper() in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
+                raise UnsupportedValue("listeners with TLS or SASL are not supported by this version")
+            raise ValueError
+        endpoint = parse_endpoint(rest)
+        if endpoint.port < self.lowest_port:
+            raise ValueError
+        return endpoint
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, Endpoint)
+
+    def write(self, value: Endpoint) -> str:
+        return f"{self.scheme}://{value}"
+
+    def expected(self) -> str:
+        ports = "a port" if self.lowest_port else "a port (0 picks a free one)"
+        return f"HOST:PORT with {ports}, such as 127.0.0.1:9092"
+
+
+class OptionalHostPort(Form["Endpoint | None"]):
+    """An endpoint that may be absent; absent is written as empty text."""
+
+    def __init__(self, *, lowest_port: int = 0, scheme: str = "PLAINTEXT") -> None:
+        self.inner = HostPort(lowest_port=lowest_port, scheme=scheme)
+
+    def read_plain(self, text: str) -> Endpoint | None:
+        return self.inner.read_plain(text) if text.strip() else None
+
+    def accepts(self, value: object) -> bool:
+        return value is None or self.inner.accepts(value)
+
+    def write(self, value: Endpoint | None) -> str | None:
+        return None if value is None else self.inner.write(value)
+
+    def expected(self) -> str:
+        return f"nothing, or {self.inner.expected()}"
+
+
+class UnsupportedValue(ValueError):
+    """Apache Kafka knows this value, this version refuses it; the message is the reason."""
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """Read ``HOST:PORT`` or ``[IPv6]:PORT``; an empty host means every IPv4 interface."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host or any(character.isspace() for character in host):
+        raise ValueError
+    return Endpoint(host or "0.0.0.0", int(port))  # noqa: S104 - Kafka's meaning of an empty host
+
+
+def parse_size(text: str) -> int:
+    """Bytes from ``1073741824``, ``512MiB`` or ``64k`` (1024s), ``1GB`` (1000s); fractions such as ``1.5GiB`` too."""
+    number, unit = _split_number(text)
+    factor = _SIZE_UNITS.get(unit)
+    if factor is None:
+        raise ValueError
+    return _scaled(number, factor)
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds from ``1500``, ``1500ms``, ``30s``, ``5m``, ``12h`` or ``7d``."""
+    return _parse_time(text, "ms")
+
+
+def human_size(value: int) -> str:
+    """The shortest exact way to say ``value`` bytes, falling back to one decimal."""
+    if abs(value) < 1024:
+        return f"{value} B"
+    amount = float(value)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        amount /= 1024
+        if abs(amount) < 1024 or unit == "TiB":
+            return f"{amount:.0f} {unit}" if amount == int(amount) else f"{amount:.1f} {unit}"
+    raise AssertionError("the last unit always returns")
+
+
+def _parse_time(text: str, plain_unit: str) -> int:
+    number, suffix = _split_number(text)
+    if not suffix:
+        return _scaled(number, 1)
+    if suffix not in _TIME_UNITS_US:
+        raise ValueError
+    whole, rest = divmod(_scaled(number, _TIME_UNITS_US[suffix]), _UNIT_US[plain_unit])
+    if rest:
+        raise ValueError
+    return whole
+
+
+def _split_number(text: str) -> tuple[str, str]:
+    stripped = text.strip()
+    end = 0
+    while end < len(stripped) and stripped[end] in "+-.0123456789":
+        end += 1
+    return stripped[:end], stripped[end:].strip().lower()
+
+
+def _scaled(number: str, factor: int) -> int:
+    if "." not in number:
+        return int(number) * factor
+    whole, _, fraction = number.partition(".")
+    if not (whole.isdigit() and fraction.isdigit()):
+        raise ValueError
+    value, rest = divmod(int(whole + fraction) * factor, 10 ** len(fraction))
+    if rest:
+        raise ValueError
+    return value
+
+
+def _one_of(words: tuple[str, ...]) -> str:
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]

@@ -1,0 +1,81 @@
+"""Listeners, connections and the limits on what they send."""
+
+from __future__ import annotations
+
+from millstream.config.forms import Boolean, Endpoint, HostPort, Integer, OptionalHostPort
+from millstream.config.property import Property
+
+_MIB = 2**20
+
+
+class NetworkProperties:
+    """Where clients connect and how much of the broker one of them may take."""
+
+    listen = Property(
+        "listeners",
+        HostPort(),
+        Endpoint("127.0.0.1", 9092),
+        doc="Where Kafka clients connect. Port 0 picks a free one, which the ready line and broker.json tell.",
+        example="0.0.0.0:9092",
+    )
+    advertised_listeners = Property(
+        "advertised.listeners",
+        OptionalHostPort(lowest_port=1),
+        None,
+        doc="What clients are told to connect to, where that differs from the listener: behind NAT or in a container. "
+        "Needed when listening on every interface and clients are on other machines.",
+        default_doc="the listener",
+        example="broker-1.example.org:9092",
+    )
+    http_listen = Property(
+        "http.listen",
+        OptionalHostPort(scheme="http"),
+        None,
+        doc="Where /metrics and the segment manifest are served over HTTP.",
+        default_doc="the listener's host and a free port",
+        example="127.0.0.1:9644",
+    )
+    socket_request_max_bytes = Property(
+        "socket.request.max.bytes",
+        Integer(1024, unit="bytes"),
+        100 * _MIB,
+        doc="The largest request frame; a connection that announces more is closed.",
+    )
+    socket_frame_timeout_ms = Property(
+        "socket.frame.timeout.ms",
+        Integer(100, unit="ms"),
+        30_000,
+        doc="How long a client may take from the first to the last byte of one request, whose memory is reserved all "
+        "that time.",
+    )
+    connections_max = Property(
+        "max.connections",
+        Integer(1),
+        20_000,
+        doc="Connections at one time; a further one is closed. Apache Kafka has no limit by default.",
+        live=True,
+    )
+    connections_max_idle_ms = Property(
+        "connections.max.idle.ms",
+        Integer(1_000, unit="ms"),
+        600_000,
+        doc="A connection without a request for this long is closed.",
+    )
+    fetch_max_bytes = Property(
+        "fetch.max.bytes",
+        Integer(1024, unit="bytes"),
+        55 * _MIB,
+        doc="The most that one fetch answer carries (a first batch larger than this still goes).",
+    )
+    fetch_session_slots = Property(
+        "max.incremental.fetch.session.cache.slots",
+        Integer(0),
+        1_000,
+        doc="Incremental fetch sessions that the broker remembers, over all shards.",
+    )
+    auto_create_topics_enable = Property(
+        "auto.create.topics.enable",
+        Boolean(),
+        True,
+        doc="Create a topic when a client that allows it asks for one that does not exist.",
+    )

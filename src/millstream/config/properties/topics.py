@@ -1,0 +1,164 @@
+"""Defaults of topics: what a topic has that says nothing else.
+
+Kafka names these differently from the topic's own properties (``log.segment.bytes`` for ``segment.bytes``), and gives
+three names to retention time; ``millstream.config.topic_properties`` says which belong together.
+"""
+
+from __future__ import annotations
+
+from millstream.config.forms import INT64_MAX, Boolean, Choice, Choices, Integer, OptionalInteger
+from millstream.config.property import Property
+
+_MIB = 2**20
+_GIB = 2**30
+_LATER = "is not supported by this version, batches are stored as their producer sent them"
+
+
+class TopicDefaultProperties:
+    """Number of partitions and the node's defaults for every topic property."""
+
+    num_partitions = Property(
+        "num.partitions", Integer(1, 100_000), 1, doc="Partitions of a topic created without a number."
+    )
+    default_replication_factor = Property(
+        "default.replication.factor",
+        Integer(1, 1),
+        1,
+        doc="Replicas of a topic created without a number. A single node has one.",
+    )
+    log_cleanup_policy = Property(
+        "log.cleanup.policy",
+        Choices("delete", "compact"),
+        ("delete",),
+        doc="Default of the topic property cleanup.policy.",
+        live=True,
+    )
+    log_retention_ms = Property(
+        "log.retention.ms",
+        OptionalInteger(-1, INT64_MAX, unit="ms"),
+        None,
+        doc="Default of the topic property retention.ms; -1 keeps forever. Takes precedence over log.retention.minutes "
+        "and log.retention.hours.",
+        live=True,
+    )
+    log_retention_minutes = Property(
+        "log.retention.minutes",
+        OptionalInteger(-1, unit="minutes"),
+        None,
+        doc="The same in minutes. Takes precedence over log.retention.hours.",
+    )
+    log_retention_hours = Property("log.retention.hours", Integer(-1, unit="hours"), 168, doc="The same in hours.")
+    log_retention_bytes = Property(
+        "log.retention.bytes",
+        Integer(-1, INT64_MAX, unit="bytes"),
+        -1,
+        doc="Default of the topic property retention.bytes; -1 is no limit.",
+        live=True,
+    )
+    log_segment_bytes = Property(
+        "log.segment.bytes",
+        Integer(_MIB, unit="bytes"),
+        _GIB,
+        doc="Default of the topic property segment.bytes.",
+        live=True,
+    )
+    log_roll_ms = Property(
+        "log.roll.ms",
+        OptionalInteger(1, INT64_MAX, unit="ms"),
+        None,
+        doc="Default of the topic property segment.ms. Takes precedence over log.roll.hours.",
+        live=True,
+    )
+    log_roll_hours = Property("log.roll.hours", Integer(1, unit="hours"), 168, doc="The same in hours.")
+    log_index_interval_bytes = Property(
+        "log.index.interval.bytes",
+        Integer(0, unit="bytes"),
+        32_768,
+        doc="Default of the topic property index.interval.bytes. Apache Kafka's is 4096.",
+        live=True,
+    )
+    log_segment_delete_delay_ms = Property(
+        "log.segment.delete.delay.ms",
+        Integer(0, INT64_MAX, unit="ms"),
+        60_000,
+        doc="Default of the topic property file.delete.delay.ms.",
+        live=True,
+    )
+    log_flush_interval_messages = Property(
+        "log.flush.interval.messages",
+        Integer(1, INT64_MAX),
+        INT64_MAX,
+        doc="Default of the topic property flush.messages.",
+        live=True,
+    )
+    log_flush_interval_ms = Property(
+        "log.flush.interval.ms",
+        OptionalInteger(0, INT64_MAX, unit="ms"),
+        None,
+        doc="Default of the topic property flush.ms. Takes precedence over log.flush.scheduler.interval.ms.",
+        live=True,
+    )
+    log_flush_scheduler_interval_ms = Property(
+        "log.flush.scheduler.interval.ms",
+        Integer(0, INT64_MAX, unit="ms"),
+        INT64_MAX,
+        doc="What flush.ms is where log.flush.interval.ms is not given.",
+    )
+    log_message_timestamp_type = Property(
+        "log.message.timestamp.type",
+        Choice("CreateTime", "LogAppendTime"),
+        "CreateTime",
+        doc="Default of the topic property message.timestamp.type.",
+        live=True,
+    )
+    log_message_timestamp_before_max_ms = Property(
+        "log.message.timestamp.before.max.ms",
+        Integer(0, INT64_MAX, unit="ms"),
+        INT64_MAX,
+        doc="Default of the topic property message.timestamp.before.max.ms.",
+        live=True,
+    )
+    log_message_timestamp_after_max_ms = Property(
+        "log.message.timestamp.after.max.ms",
+        Integer(0, INT64_MAX, unit="ms"),
+        3_600_000,
+        doc="Default of the topic property message.timestamp.after.max.ms.",
+        live=True,
+    )
+    message_max_bytes = Property(
+        "message.max.bytes",
+        Integer(0, unit="bytes"),
+        1_048_588,
+        doc="Default of the topic property max.message.bytes.",
+        live=True,
+    )
+    compression_type = Property(
+        "compression.type",
+        Choice("producer", unsupported=dict.fromkeys(("uncompressed", "gzip", "snappy", "lz4", "zstd"), _LATER)),
+        "producer",
+        doc="Default of the topic property compression.type.",
+    )
+    min_insync_replicas = Property(
+        "min.insync.replicas", Integer(1), 1, doc="Default of the topic property min.insync.replicas.", live=True
+    )
+    unclean_leader_election_enable = Property(
+        "unclean.leader.election.enable",
+        Boolean(),
+        False,
+        doc="Default of the topic property unclean.leader.election.enable.",
+        live=True,
+    )
+    log_cleaner_delete_retention_ms = Property(
+        "log.cleaner.delete.retention.ms",
+        Integer(0, INT64_MAX, unit="ms"),
+        86_400_000,
+        doc="Default of the topic property delete.retention.ms.",
+        live=True,
+    )
+    write_caching = Property(
+        "write.caching.default",
+        Boolean(),
+        False,
+        doc="Default of the topic property write.caching.",
+        live=True,
+    )

@@ -1,0 +1,124 @@
+"""A property: the one declaration of a setting.
+
+Everything that anybody knows about a setting is said here once: its name in Kafka's spelling where Kafka has it, its
+form (type, bounds, unit), default, meaning, an example, whether it may change while the broker runs, and whether it is
+for tests only. Validation, ``millstream config list``, the reference page and DescribeConfigs all read these
+declarations.
+
+A property is declared as an attribute of a class and is a (non-data) descriptor: on the class the attribute is the
+declaration, on an instance it is the value::
+
+    class Settings:
+        num_partitions = Property("num.partitions", Integer(1), 1, doc="…")
+
+    Settings.num_partitions.name      # "num.partitions"
+    settings.num_partitions           # 1, typed int, a plain entry of the instance's dictionary
+
+A bad value raises ``ConfigError`` naming the setting, the value and what was expected.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
+
+from millstream.config.errors import ConfigError
+from millstream.config.forms import Form, UnsupportedValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+T = TypeVar("T")
+
+
+class Property(Generic[T]):
+    """One declared setting; see the module."""
+
+    field: str
+    """The Python name, taken from the class attribute."""
+
+    def __init__(
+        self,
+        name: str,
+        form: Form[T],
+        default: T | None = None,
+        *,
+        doc: str,
+        compute: Callable[[], T] | None = None,
+        default_doc: str = "",
+        example: str = "",
+        aliases: tuple[str, ...] = (),
+        live: bool = False,
+        hidden: bool = False,
+        sensitive: bool = False,
+    ) -> None:
+        self.name = name
+        self.form = form
+        self.doc = doc
+        self.default_doc = default_doc
+        self.example = example
+        self.aliases = aliases
+        self.live = live
+        self.hidden = hidden
+        self.sensitive = sensitive
+        self._default = default
+        self._compute = compute
+        self.field = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.field = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Property[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> Property[T] | T:
+        if instance is None:
+            return self
+        raise AttributeError(f"{owner.__name__}.{self.field} was never given a value")
+
+    @property
+    def default(self) -> T:
+        """The default; computed from the machine where the declaration says so (memory, cores)."""
+        if self._compute is not None:
+            return self._compute()
+        assert self._default is not None or self.form.accepts(None), f"{self.name} has no default"
+        return self._default  # type: ignore[return-value]
+
+    def read(self, text: str, *, plain: bool = False) -> T:
+        """The value written as ``text``; with ``plain`` only in the spelling that Apache Kafka accepts."""
+        try:
+            return self.form.read_plain(text) if plain else self.form.read(text)
+        except UnsupportedValue as reason:
+            raise ConfigError(self.name, f"{text!r}: {reason}") from None
+        except ValueError:
+            raise self._unexpected(text) from None
+
+    def check(self, value: object) -> T:
+        """``value`` itself if it is one of this property's values; text is read as a person would write it."""
+        if self.form.accepts(value):
+            return value  # type: ignore[return-value]
+        if isinstance(value, str):
+            return self.read(value)
+        raise self._unexpected(value)
+
+    def write(self, value: Any) -> str | None:
+        """``value`` in Kafka's spelling."""
+        return self.form.write(value)
+
+    def __repr__(self) -> str:
+        return f"Property({self.name!r})"
+
+    def _unexpected(self, value: object) -> ConfigError:
+        return ConfigError(self.name, f"{value!r} is not valid, expected {self.form.expected()}")
+
+
+def declared(owner: type) -> dict[str, Property[Any]]:
+    """The properties of a class and its bases by name, in the order they are written."""
+    found: dict[str, Property[Any]] = {}
+    for base in reversed(owner.__mro__):
+        for candidate in vars(base).values():
+            if isinstance(candidate, Property):
+                assert candidate.name not in found, f"{candidate.name} is declared twice"
+                found[candidate.name] = candidate
+    return found

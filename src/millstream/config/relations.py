@@ -1,0 +1,39 @@
+"""Relations between settings: what each one alone cannot say.
+
+Each rule names both settings and the remedy. Checked whenever ``Settings`` are built or changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.config.errors import ConfigError
+from millstream.config.forms import human_size
+
+if TYPE_CHECKING:
+    from millstream.config.settings import Settings
+
+MEMORY_PER_SHARD_MIN = 32 * 2**20
+"""Less than this and a shard cannot hold one largest batch in each of receive buffer, log cache and answer."""
+
+
+def check_relations(settings: Settings) -> None:
+    """Raise ConfigError for the first pair of settings that contradict each other."""
+    per_shard = settings.memory_bytes // settings.shards
+    if per_shard < MEMORY_PER_SHARD_MIN:
+        raise ConfigError(
+            "memory.bytes",
+            f"{human_size(settings.memory_bytes)} over {settings.shards} shards leaves {human_size(per_shard)} each, "
+            f"expected at least {human_size(MEMORY_PER_SHARD_MIN)} each; give more memory or fewer shards",
+        )
+    _ordered(settings, "wal.file.bytes", "wal.bytes", factor=4)
+    _ordered(settings, "checkpoint.bytes", "wal.bytes")
+    _ordered(settings, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
+    _ordered(settings, "message.max.bytes", "socket.request.max.bytes")
+
+
+def _ordered(settings: Settings, lesser: str, greater: str, factor: int = 1) -> None:
+    low, high = settings.value(lesser), settings.value(greater)
+    if low * factor > high:
+        multiple = f"{factor} times " if factor > 1 else ""
+        raise ConfigError(greater, f"{high} is too small, expected at least {multiple}{lesser}, which is {low}")

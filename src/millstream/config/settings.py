@@ -1,0 +1,103 @@
+"""Settings: the typed values of one node, fixed when it starts.
+
+``Settings`` has one attribute per declared property (``millstream.config.properties``). It is immutable; a change of a
+live setting makes a new one through ``with_dynamic``. Tests build one from literals: ``Settings(data_dir="/tmp/x",
+shards=1)``. Relations between settings are checked on construction, so an instance that exists is consistent.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from millstream.config.errors import ConfigError
+from millstream.config.properties.groups import GroupProperties
+from millstream.config.properties.network import NetworkProperties
+from millstream.config.properties.node import NodeProperties
+from millstream.config.properties.storage import StorageProperties
+from millstream.config.properties.topics import TopicDefaultProperties
+from millstream.config.property import Property, declared
+from millstream.config.relations import check_relations
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Settings(NodeProperties, NetworkProperties, TopicDefaultProperties, GroupProperties, StorageProperties):
+    """Every setting of a node.
+
+    ``given`` holds the names of the properties that somebody set at start, ``dynamic`` the names of those changed while
+    running; everything else has its default.
+    """
+
+    given: frozenset[str]
+    dynamic: frozenset[str]
+
+    def __init__(self, **values: object) -> None:
+        """Take values by Python name (typed, or text as a person writes it); the rest has its default."""
+        given: set[str] = set()
+        own = self.__dict__
+        for name, declaration in NODE_PROPERTIES.items():
+            if declaration.field in values:
+                own[declaration.field] = declaration.check(values.pop(declaration.field))
+                given.add(name)
+            else:
+                own[declaration.field] = declaration.default
+        if values:
+            raise ConfigError(next(iter(values)), "there is no such setting")
+        own["given"] = frozenset(given)
+        own["dynamic"] = frozenset()
+        check_relations(self)
+
+    def with_dynamic(self, changes: Mapping[str, str]) -> Settings:
+        """These settings with live ones changed, by Kafka name and text; ConfigError if one is not live or wrong."""
+        copy = object.__new__(Settings)
+        own = copy.__dict__
+        own.update(self.__dict__)
+        for name, text in changes.items():
+            declaration = node_property(name)
+            if not declaration.live:
+                raise ConfigError(name, "can only be changed with a restart")
+            own[declaration.field] = declaration.read(text, plain=True)
+        own["dynamic"] = self.dynamic | changes.keys()
+        check_relations(copy)
+        return copy
+
+    def value(self, name: str) -> Any:
+        """The value of the property with this Kafka name."""
+        return self.__dict__[node_property(name).field]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"settings are immutable, {name} cannot be assigned")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Settings) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        changed = (f"{NODE_PROPERTIES[name].field}={self.value(name)!r}" for name in sorted(self.given | self.dynamic))
+        return f"Settings({', '.join(changed)})"
+
+
+def node_property(name: str) -> Property[Any]:
+    """The declaration with this Kafka name (or alias); ConfigError with the nearest name if there is none."""
+    declaration = NODE_PROPERTIES.get(name) or _ALIASES.get(name)
+    if declaration is None:
+        raise unknown_name(name, NODE_PROPERTIES)
+    return declaration
+
+
+def unknown_name(name: str, known: Mapping[str, Property[Any]]) -> ConfigError:
+    """The error of a name that nobody declared."""
+    from difflib import get_close_matches
+
+    visible = [candidate for candidate, declaration in known.items() if not declaration.hidden]
+    near = get_close_matches(name.replace("_", "."), visible, n=1, cutoff=0.6)
+    return ConfigError(name, "there is no such setting" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+NODE_PROPERTIES: Mapping[str, Property[Any]] = MappingProxyType(declared(Settings))
+"""Every setting of a node by its Kafka name."""
+
+_ALIASES = {alias: declaration for declaration in NODE_PROPERTIES.values() for alias in declaration.aliases}
