@@ -1,0 +1,1 @@
+"""Raft's decisions for one group, without any I/O."""

@@ -1,0 +1,159 @@
+"""What a handler may see: the node it runs on and the request it answers.
+
+A ``RequestContext`` is the request's place in its connection's order of answers (``net.connection.Exchange``) plus what the
+header said. A handler answers exactly once, now or later, on the same shard:
+
+- ``respond(message)``: the usual way; encodes for the request's version;
+- ``respond_encoded(body)``: a body that another shard encoded already;
+- ``respond_vectored(buffers, holder)``: a fetch, whose views must stay until they are sent;
+- ``respond_nothing()``: a produce with acks=0.
+
+``body`` is borrowed from the receive buffer: it is gone when ``handle`` returns.
+"""
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from millstream.net.connection import Connection, Exchange
+from millstream.net.outbox import Buffer, Holder
+from millstream.wire.codec import encode_response
+from millstream.wire.messages import Message
+
+if TYPE_CHECKING:
+    from millstream.cluster.client import ControllerClient
+    from millstream.cluster.metadata import MetadataCache
+    from millstream.cluster.producer_ids import ProducerIds
+    from millstream.config.settings import Settings
+    from millstream.coordinator.router import GroupRouter
+    from millstream.core.fetch_session import FetchSessionCache
+    from millstream.kafka.dispatch import Api
+    from millstream.partition.home import Home
+    from millstream.partition.timeouts import AckTimeouts
+    from millstream.partition.table import PartitionTable
+    from millstream.shard.context import Shard
+    from millstream.storage.shard_storage import ShardStorage
+
+_PREFIX: Final = struct.Struct(">ii")
+_PREFIX_TAGGED: Final = struct.Struct(">iib")
+ANONYMOUS: Final = "User:ANONYMOUS"
+
+
+class Node:
+    """One shard's view of the broker, handed to every handler.
+
+    Lifecycle: filled by ``app.shard_main`` before the first connection is taken.
+    Shard: one each.
+    """
+
+    __slots__ = (
+        "ack_timeouts",
+        "controller",
+        "coordinator",
+        "fetch_sessions",
+        "home",
+        "metadata",
+        "partitions",
+        "producer_ids",
+        "settings",
+        "shard",
+        "storage",
+    )
+
+    shard: "Shard"
+    settings: "Settings"
+    metadata: "MetadataCache"
+    controller: "ControllerClient"
+    partitions: "PartitionTable"
+    home: "Home"
+    coordinator: "GroupRouter"
+    producer_ids: "ProducerIds"
+    fetch_sessions: "FetchSessionCache"
+    ack_timeouts: "AckTimeouts"
+    storage: "ShardStorage"
+
+
+class RequestContext(Exchange):
+    """One request: what its header said, who sent it, and the one answer it will get."""
+
+    __slots__ = ("api", "api_version", "body", "correlation_id", "received_us")
+
+    def __init__(
+        self, connection: Connection, api: "Api", api_version: int, correlation_id: int, body: memoryview, received_us: int
+    ) -> None:
+        self.connection = connection
+        self.done = False
+        self.buffers = None
+        self.size = 0
+        self.holder = None
+        self.api = api
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.body = body
+        self.received_us = received_us
+
+    @property
+    def api_key(self) -> int:
+        return self.api.key
+
+    @property
+    def client_id(self) -> str | None:
+        return self.connection.client_id
+
+    @property
+    def host(self) -> str:
+        """Address of the client."""
+        return self.connection.host
+
+    @property
+    def port(self) -> int:
+        return self.connection.port
+
+    @property
+    def local_host(self) -> str:
+        """Address that the client connected to."""
+        return self.connection.local_host
+
+    @property
+    def local_port(self) -> int:
+        return self.connection.local_port
+
+    @property
+    def listener(self) -> str:
+        return self.connection.listener
+
+    @property
+    def principal(self) -> str:
+        """Who the client is; nobody in particular until authentication exists."""
+        return ANONYMOUS
+
+    def respond(self, message: Message) -> None:
+        """Answer with ``message``."""
+        self.respond_encoded(encode_response(message, self.api_version))
+
+    def respond_encoded(self, body: bytes | bytearray) -> None:
+        """Answer with a body that is encoded for this request's version."""
+        size = len(body)
+        if self.api_version >= self.api.tagged_header_from:
+            head = _PREFIX_TAGGED.pack(size + 5, self.correlation_id, 0)
+            size += 9
+        else:
+            head = _PREFIX.pack(size + 4, self.correlation_id)
+            size += 8
+        self.api.answered(self.received_us)
+        self.complete((head + body,), size)
+
+    def respond_vectored(self, buffers: list[Buffer], size: int, holder: Holder | None) -> None:
+        """Answer with ``buffers`` (``size`` bytes in all); ``holder`` is released when they are sent."""
+        if self.api_version >= self.api.tagged_header_from:
+            buffers.insert(0, _PREFIX_TAGGED.pack(size + 5, self.correlation_id, 0))
+            size += 9
+        else:
+            buffers.insert(0, _PREFIX.pack(size + 4, self.correlation_id))
+            size += 8
+        self.api.answered(self.received_us)
+        self.complete(buffers, size, holder)
+
+    def respond_nothing(self) -> None:
+        """The protocol wants no answer."""
+        self.api.answered(self.received_us)
+        self.complete(None, 0)

@@ -1,0 +1,209 @@
+"""Frames to handlers: the one table of the APIs that this broker serves.
+
+A frame is a request header and a body. The header names an API and a version; the table says which handler serves it and the
+codec decodes the body for that version. What is not in the table is not served and not advertised.
+
+Bad input: a body that does not decode, an API that is not served, a version out of range: the connection is closed, with one
+rate-limited log line, as a client that negotiated versions never sends such a thing. Two exceptions that clients rely on:
+ApiVersions in a version we do not know is answered in version 0 with UNSUPPORTED_VERSION and the list (KIP-511); Produce
+below version 3, which Kafka 4 advertises for librdkafka's sake (KAFKA-18659), is answered with UNSUPPORTED_VERSION.
+A handler that raises an ``AssertionError`` found a broken invariant: the shard stops. Any other exception is a fault of ours:
+it is logged with its stack and costs that client its connection, nothing more.
+"""
+
+import importlib
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from millstream.iobuf import IoBuf
+from millstream.kafka.context import Node, RequestContext
+from millstream.net.connection import Connection
+from millstream.telemetry.log import log
+from millstream.wire.codec import API_VERSIONS, api_name, decode_request, response_header_version
+from millstream.wire.codec import flexible_from as codec_flexible_from
+from millstream.wire.errors import ProtocolError
+from millstream.wire.produce_chain import decode_produce_chain
+
+_HEADER: Final = struct.Struct(">hhih")
+_unpack: Final = _HEADER.unpack_from
+HEADER_BYTES: Final = _HEADER.size
+_NEVER: Final = 1 << 15
+
+PRODUCE: Final = 0
+API_VERSIONS_KEY: Final = 18
+
+LINEAR_BYTES_MAX: Final = 16 << 20
+"""Requests other than Produce are decoded from one piece of memory; none of them is larger than this."""
+
+Handle = Callable[[Node, RequestContext, Any, Callable[[Any], None]], None]
+
+SERVED: Final[dict[int, str]] = {
+    0: "produce",
+    1: "fetch",
+    2: "list_offsets",
+    3: "metadata",
+    8: "offset_commit",
+    9: "offset_fetch",
+    10: "find_coordinator",
+    11: "join_group",
+    12: "heartbeat",
+    13: "leave_group",
+    14: "sync_group",
+    15: "describe_groups",
+    16: "list_groups",
+    18: "api_versions",
+    19: "create_topics",
+    20: "delete_topics",
+    22: "init_producer_id",
+    32: "describe_configs",
+    37: "create_partitions",
+    44: "incremental_alter_configs",
+    60: "describe_cluster",
+}
+"""API key → handler file."""
+
+
+def advertised_versions() -> dict[int, tuple[int, int]]:
+    """What ApiVersions answers: served APIs with their version ranges."""
+    versions = {key: API_VERSIONS[key] for key in SERVED}
+    versions[PRODUCE] = (0, versions[PRODUCE][1])
+    return versions
+
+
+class Api:
+    """One served API on one shard, with what the hot path needs bound."""
+
+    __slots__ = ("flexible_from", "handle", "histogram", "key", "max_version", "min_version", "name", "now_us",
+                 "tagged_header_from")  # fmt: skip
+
+    def __init__(self, node: Node, key: int, handle: Handle) -> None:
+        self.key = key
+        self.name = api_name(key)
+        self.min_version, self.max_version = API_VERSIONS[key]
+        self.flexible_from = codec_flexible_from(key)
+        self.tagged_header_from = next(
+            (v for v in range(self.min_version, self.max_version + 1) if response_header_version(key, v) == 1), _NEVER
+        )
+        self.handle = handle
+        self.histogram = node.shard.stats.histogram("kafka_request_latency", api=self.name)
+        self.now_us = node.shard.reactor.now_us
+
+    def answered(self, received_us: int) -> None:
+        self.histogram.observe(self.now_us() - received_us)
+
+
+class Dispatcher:
+    """The table, bound to one shard's node."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.now_us = node.shard.reactor.now_us
+        self.apis: dict[int, Api] = {}
+        for key, file in SERVED.items():
+            module = importlib.import_module(f"millstream.kafka.handlers.{file}")
+            self.apis[key] = Api(node, key, module.handle)
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> None:
+        """Produce 2/8, Fetch 2/8. Read the header, decode the body, call the API's handler."""
+        self._dispatch(connection, frame, None)
+
+    def on_chain(self, connection: Connection, chain: IoBuf) -> None:
+        """Like ``on_frame``, for a frame that was received into a chain of fragments."""
+        views = chain.views()
+        if len(views) == 1:
+            self._dispatch(connection, views[0], None)
+        elif int.from_bytes(views[0][:2], "big") == PRODUCE:
+            self._dispatch(connection, views[0], chain)
+        elif len(chain) <= LINEAR_BYTES_MAX:
+            self._dispatch(connection, memoryview(b"".join(views)), None)
+        else:
+            connection.intake.refuse(connection, f"sent a request of {len(chain)} bytes that is not a Produce")
+
+    def _dispatch(self, connection: Connection, frame: memoryview, chain: IoBuf | None) -> None:
+        try:
+            end = len(frame)
+            if end < HEADER_BYTES:
+                raise ProtocolError("the request header is cut short")
+            api_key, version, correlation_id, id_size = _unpack(frame)
+            api = self.apis.get(api_key)
+            if api is None:
+                raise ProtocolError(f"API {api_key} is not served")
+            position = HEADER_BYTES
+            if id_size > 0:
+                position += id_size
+                raw = frame[HEADER_BYTES:position]
+                if raw != connection.client_id_bytes:
+                    connection.client_id = str(raw, "utf-8")
+                    connection.client_id_bytes = bytes(raw)
+            elif id_size == -1:
+                connection.client_id, connection.client_id_bytes = None, b""
+            if version >= api.flexible_from:
+                if position >= end:
+                    raise ProtocolError("the request header is cut short")
+                if frame[position]:
+                    position = _skip_tags(frame, position)
+                else:
+                    position += 1
+            context = RequestContext(connection, api, version, correlation_id, frame[position:], self.now_us())
+            if not api.min_version <= version <= api.max_version:
+                self._unserved_version(context, version)
+                return
+            if chain is None:
+                request = decode_request(api_key, version, frame, position, end)
+            else:
+                reader = chain.reader()
+                reader.skip(position)
+                request = decode_produce_chain(reader, version)
+        except (ProtocolError, UnicodeDecodeError) as error:
+            connection.intake.refuse(connection, f"sent what is no request: {error}")
+            return
+        connection.exchanges.append(context)
+        try:
+            api.handle(self.node, context, request, context.respond)
+        except AssertionError:
+            raise
+        except Exception:  # noqa: BLE001 - a fault of one handler must not cost the other clients their broker
+            log.exception("%s version %d failed; its connection is closed", api.name, version)
+            connection.close()
+
+    def _unserved_version(self, context: RequestContext, version: int) -> None:
+        """A version we do not serve: two APIs are answered, the others close."""
+        connection = context.connection
+        if context.api_key == API_VERSIONS_KEY:
+            from millstream.kafka.handlers import api_versions
+
+            connection.exchanges.append(context)
+            api_versions.answer_unsupported(context)
+        elif context.api_key == PRODUCE and version >= 0:
+            from millstream.kafka.handlers import produce_legacy
+
+            connection.exchanges.append(context)
+            produce_legacy.answer(context)
+        else:
+            raise ProtocolError(f"{context.api.name} version {version} is not served")
+
+
+def _skip_tags(frame: memoryview, position: int) -> int:
+    """Skip the tagged fields of a request header; none is defined that we use."""
+
+    def uvarint() -> int:
+        nonlocal position
+        value = shift = 0
+        while shift < 35:
+            if position >= len(frame):
+                break
+            byte = frame[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise ProtocolError("the tagged fields of the request header do not decode")
+
+    for _ in range(min(uvarint(), len(frame))):
+        uvarint()
+        position += uvarint()
+        if position > len(frame):
+            raise ProtocolError("the tagged fields of the request header do not decode")
+    return position

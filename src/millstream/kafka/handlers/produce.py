@@ -1,0 +1,168 @@
+"""Produce: append record batches to partitions, and answer when they are as durable as the client asked.
+
+One request touches many partitions, which may live on several shards. Each is a *slot* of a ``ProduceCall``; a slot is
+settled when its partition refused the batch or committed it, and the call is answered when all slots are. acks=all and
+acks=1 both wait for the commit (one sync per tick makes it cheap); acks=0 is never answered and never waits.
+
+A partition whose commit takes longer than the request's ``timeout_ms`` is answered REQUEST_TIMED_OUT: the batch may well be
+in the log, and an idempotent producer's retry will be recognised. Closing the connection changes nothing for what was
+appended.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.iobuf import IoBuf
+from millstream.kafka.context import Node, RequestContext
+from millstream.model.error_code import ErrorCode
+from millstream.partition.append import append
+from millstream.partition.partition import Partition
+from millstream.partition.table import Remote
+from millstream.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+_NONE: Final = int(ErrorCode.NONE)
+_PENDING: Final = (int(ErrorCode.REQUEST_TIMED_OUT), -1, -1, -1)
+
+# (error code, base offset, log append time or -1, log start offset or -1)
+Result = tuple[int, int, int, int]
+
+
+class ProduceCall:
+    """A produce under way: its slots in request order and how many are not settled."""
+
+    __slots__ = ("context", "request", "results", "unsettled")
+
+    def __init__(self, context: RequestContext, request: ProduceRequest, slots: int) -> None:
+        self.context = context
+        self.request = request
+        self.results: list[Result] = [_PENDING] * slots
+        self.unsettled = slots
+
+    def acked(self, slot: int) -> None:
+        """The slot's result, entered when it was appended, now holds."""
+        self.unsettled -= 1
+        if not self.unsettled and not self.context.done:
+            self.answer()
+
+    def failed(self, slot: int, error: ErrorCode) -> None:
+        self.settle(slot, (int(error), -1, -1, -1))
+
+    def settle(self, slot: int, result: Result) -> None:
+        """The slot has its final result."""
+        self.results[slot] = result
+        self.acked(slot)
+
+    def expire(self, now_us: int) -> None:
+        """Answer if the client's time is over: what is not committed is then reported as unknown."""
+        context = self.context
+        if not context.done and now_us - context.received_us >= self.request.timeout_ms * 1000:
+            self.answer(settled=False)
+
+    def answer(self, *, settled: bool = True) -> None:
+        """Build and send the answer."""
+        results = self.results
+        responses: list[TopicProduceResponse] = []
+        slot = 0
+        for topic in self.request.topic_data:
+            partitions: list[PartitionProduceResponse] = []
+            for data in topic.partition_data:
+                error, base, append_time, start = results[slot] if settled else _PENDING
+                slot += 1
+                partitions.append(
+                    PartitionProduceResponse(
+                        index=data.index,
+                        error_code=error,
+                        base_offset=base,
+                        log_append_time_ms=append_time,
+                        log_start_offset=start,
+                        error_message=_MESSAGES.get(error) if error else None,
+                    )
+                )
+            responses.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions)
+            )
+        self.request = _NO_REQUEST
+        self.context.respond(ProduceResponse(responses=responses))
+
+
+_NO_REQUEST: Final = ProduceRequest()
+
+_MESSAGES: Final[dict[int, str]] = {
+    int(ErrorCode.INVALID_RECORD): "The batch breaks a rule of the record format: one batch of magic 2 with dense deltas.",
+    int(ErrorCode.INVALID_TIMESTAMP): "A timestamp lies outside message.timestamp.before.max.ms or after.max.ms.",
+    int(ErrorCode.MESSAGE_TOO_LARGE): "The batch is larger than the topic's max.message.bytes.",
+    int(ErrorCode.KAFKA_STORAGE_ERROR): "The broker cannot store the batch now: its disk is full or the log is faulty.",
+    int(ErrorCode.NOT_ENOUGH_REPLICAS): "The broker has no memory for the batch now.",
+}
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: ProduceRequest, respond: Callable[[ProduceResponse], None]
+) -> None:
+    """Produce 3/8. Find each partition's home and append there; the answer follows the commits."""
+    _ = respond
+    acks = request.acks
+    slots = 0
+    for topic in request.topic_data:
+        slots += len(topic.partition_data)
+    call = ProduceCall(ctx, request, slots)
+    refusal = _NONE
+    if not -1 <= acks <= 1:
+        refusal = int(ErrorCode.INVALID_REQUIRED_ACKS)
+    elif request.transactional_id is not None:
+        refusal = int(ErrorCode.INVALID_TXN_STATE)
+    if refusal or not slots:
+        call.results = [(refusal, -1, -1, -1)] * slots
+        call.answer() if acks else ctx.respond_nothing()
+        return
+    by_id = ctx.api_version >= 13
+    now_ms = node.shard.reactor.wall_ms()
+    table = node.partitions
+    slot = 0
+    for topic in request.topic_data:
+        key = topic.topic_id if by_id else topic.name
+        entries = (table.by_id if by_id else table.by_name).get(key)  # type: ignore[call-overload]
+        for data in topic.partition_data:
+            entry = entries[data.index] if entries is not None and 0 <= data.index < len(entries) else None
+            if isinstance(entry, Partition):
+                _append_here(node, entry, data.records, call, slot, now_ms)
+            elif isinstance(entry, Remote):
+                node.home.append(entry.shard, entry.raft_group, data.records, call, slot)
+            elif entry is None:
+                call.failed(slot, table.missing(key))
+            else:
+                call.failed(slot, ErrorCode.KAFKA_STORAGE_ERROR)
+            slot += 1
+    if acks == 0:
+        if not ctx.done:
+            ctx.respond_nothing()
+    elif call.unsettled:
+        timeouts = node.ack_timeouts
+        if not timeouts.armed:
+            timeouts.arm()
+
+
+def _append_here(
+    node: Node, partition: Partition, records: object, call: ProduceCall, slot: int, now_ms: int
+) -> None:
+    """Produce 4/8. Append to a partition of this shard and park the slot until the commit covers it."""
+    if records.__class__ is memoryview:
+        views, size = (records,), len(records)  # type: ignore[arg-type]
+    elif isinstance(records, IoBuf):
+        views, size = records.views(), len(records)
+    else:
+        call.failed(slot, ErrorCode.INVALID_RECORD)
+        return
+    error, base, end, append_time = append(
+        partition, views, size, now_ms, accepts_writes=node.storage.accepts_writes  # type: ignore[arg-type]
+    )
+    call.results[slot] = (error, base, append_time, partition.log.start_offset)
+    if error or end <= partition.high_watermark:
+        call.acked(slot)
+    else:
+        partition.acks.append((end, call, slot))

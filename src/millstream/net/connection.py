@@ -1,0 +1,341 @@
+"""One client connection on the shard that it was handed to: bytes to frames, and answers back in order.
+
+::
+
+    socket ──recv──► shard's scratch buffer ──whole frames──► on_frame (handled at once, straight from the scratch)
+                          └─ a frame that is not whole ─► a chain of arena fragments, received into directly
+
+Most frames arrive whole: they are handled in place and cost no memory. The rest of a frame that is not whole is reserved
+from the shard's *receive* budget before it is read, for its whole length, so that half-sent frames cannot fill the arena. A
+frame that gets no room waits (its socket is not read) in ``Intake``'s queue; senders that stall are closed.
+
+Answers leave in the order of the requests, whatever order they were completed in: each request is an ``Exchange`` in a
+queue, and what is completed at its head is sent once per loop turn. A connection that has many requests under way, or much
+to send, is not read until it caught up.
+
+Bad input: a negative or oversized frame length closes this connection, with one rate-limited log line. A peer that vanishes
+releases all that it held; requests under way finish and their answers are dropped. A crash of the shard needs nothing here.
+Overload: see above; nothing is allocated that was not reserved.
+"""
+
+import socket
+from collections import deque
+from collections.abc import Sequence
+from errno import EAGAIN, EWOULDBLOCK
+from typing import TYPE_CHECKING, Final
+
+from millstream.iobuf import IoBuf
+from millstream.net.outbox import MAX_BYTES, Buffer, Holder, Outbox
+
+if TYPE_CHECKING:
+    from millstream.net.intake import Intake
+
+MAX_IN_FLIGHT: Final = 256
+"""Requests of one connection under way at once; stock clients use 1 to 5."""
+
+MAX_QUEUED_BYTES: Final = 4 << 20
+"""Unsent bytes at which a connection is no longer read."""
+
+STASH_BYTES_MAX: Final = 32 << 20
+"""Bytes that paused connections of one shard may keep outside the arena."""
+
+MIN_FRAME_BYTES: Final = 8
+"""The shortest request header: api key, version and correlation id."""
+
+
+class Exchange:
+    """One request and its answer-to-be on a connection.
+
+    ``complete`` is called exactly once, in any order between exchanges; ``complete(None, 0)`` means that the protocol
+    wants no answer (acks=0).
+    """
+
+    __slots__ = ("buffers", "connection", "done", "holder", "size")
+
+    def __init__(self, connection: "Connection") -> None:
+        self.connection = connection
+        self.done = False
+        self.buffers: Sequence[Buffer] | None = None
+        self.size = 0
+        self.holder: Holder | None = None
+
+    def complete(self, buffers: Sequence[Buffer] | None, size: int, holder: Holder | None = None) -> None:
+        """Hand in the answer, length prefix included."""
+        assert not self.done
+        self.done = True
+        connection = self.connection
+        if connection.closed:
+            if holder is not None:
+                holder.release()
+            return
+        self.buffers = buffers
+        self.size = size
+        self.holder = holder
+        if connection.exchanges[0] is self:
+            connection.answers_ready()
+
+
+class Connection:
+    """A client's socket.
+
+    Lifecycle: opened by the shard's ``Intake``, closed by the peer, an error, a stall or the shard's stop.
+    Shard: the one that it was handed to; exchanges may be completed by callbacks of the same shard only.
+    Invariants: ``reading`` says whether the reactor watches the socket; a connection that is not reading is either paused
+    (``stash`` holds what it had received) or closed.
+    """
+
+    __slots__ = (
+        "client_id",
+        "client_id_bytes",
+        "closed",
+        "decoders",
+        "dirty",
+        "exchanges",
+        "fd",
+        "frame",
+        "frame_missing",
+        "frame_size",
+        "frames",
+        "host",
+        "intake",
+        "listener",
+        "local_host",
+        "local_port",
+        "outbox",
+        "port",
+        "reading",
+        "socket",
+        "stash",
+        "writing",
+    )
+
+    def __init__(self, intake: "Intake", sock: socket.socket, peer: tuple[str, int], local: tuple[str, int]) -> None:
+        self.intake = intake
+        self.socket = sock
+        self.fd = sock.fileno()
+        self.host, self.port = peer
+        self.local_host, self.local_port = local
+        self.listener = "PLAINTEXT"
+        self.exchanges: deque[Exchange] = deque()
+        self.outbox = Outbox()
+        self.closed = False
+        self.dirty = False
+        self.writing = False
+        self.frames = 0
+        self.frame: IoBuf | None = None  # the frame that is being received, its fragments already reserved
+        self.frame_size = 0
+        self.frame_missing = 0
+        self.stash = b""
+        self.client_id: str | None = None
+        self.client_id_bytes = b""
+        self.decoders: dict[int, object] = {}
+        self.reading = True
+        intake.reactor.add_reader(self.fd, self.on_readable)
+
+    # Receiving
+
+    def on_readable(self) -> None:
+        """Produce 1/8, Fetch 1/8. Bytes arrived: handle every frame that is whole."""
+        if self.frame is not None:
+            self._receive_into_frame(self.frame)
+            return
+        scratch = self.intake.scratch
+        kept = len(self.stash)
+        if kept:
+            scratch[:kept] = self.stash
+        try:
+            count = self.socket.recv_into(scratch[kept:] if kept else scratch)
+        except OSError as error:
+            self._failed(error)
+            return
+        if count == 0:
+            self.close()
+            return
+        self.stash = b""
+        self.intake.bytes_in.inc(count)
+        self._split(scratch, kept + count)
+
+    def _split(self, buffer: memoryview, end: int) -> None:
+        """Hand on every whole frame in ``buffer[:end]`` and keep the rest."""
+        intake = self.intake
+        position = 0
+        while end - position >= 4:
+            size = int.from_bytes(buffer[position : position + 4], "big", signed=True)
+            if not MIN_FRAME_BYTES <= size <= intake.frame_bytes_max:
+                intake.refuse(self, f"claims a request of {size} bytes")
+                return
+            if self._is_full():
+                self._pause(buffer[position:end])
+                return
+            begin = position + 4
+            if size > end - begin:
+                if not intake.begin_frame(self, size, buffer[begin:end]):
+                    self._pause(buffer[position:end])
+                    intake.wait_for_room(self, size)
+                return
+            position = begin + size
+            self.frames += 1
+            intake.on_frame(self, buffer[begin:position])
+            if self.closed:
+                return
+        if position < end:
+            self.stash = bytes(buffer[position:end])
+
+    def _receive_into_frame(self, frame: IoBuf) -> None:
+        views = frame.views()
+        have = self.frame_size - self.frame_missing
+        while have >= len(views[0]):
+            have -= len(views.pop(0))
+        if have:
+            views[0] = views[0][have:]
+        try:
+            count = self.socket.recv_into(views[0]) if len(views) == 1 else self.socket.recvmsg_into(views)[0]
+        except OSError as error:
+            self._failed(error)
+            return
+        finally:
+            del views
+        if count == 0:
+            self.close()
+            return
+        self.intake.bytes_in.inc(count)
+        self.frame_missing -= count
+        if self.frame_missing:
+            return
+        self.frame = None
+        self.frames += 1
+        try:
+            self.intake.on_chain(self, frame)
+        finally:
+            frame.release()
+            self.intake.end_frame(self)
+        if not self.closed and self._is_full():
+            self._pause(memoryview(b""))
+
+    def _is_full(self) -> bool:
+        return len(self.exchanges) >= MAX_IN_FLIGHT or self.outbox.tail - self.outbox.head > MAX_QUEUED_BYTES
+
+    def _pause(self, unread: memoryview) -> None:
+        """Stop reading, and keep what was received but not handled; no room for that either ends the connection."""
+        if self.reading:
+            self.reading = False
+            self.intake.reactor.remove_reader(self.fd)
+        self.stash = bytes(unread)
+        self.intake.stash_bytes += len(unread)
+        if self.intake.stash_bytes > STASH_BYTES_MAX:
+            self.intake.refuse(self, "sent faster than memory allows")
+
+    def resume(self) -> None:
+        """Go on after a pause: first with what was received already, then with the socket."""
+        if self.closed or self.reading:
+            return
+        self.reading = True
+        self.intake.reactor.add_reader(self.fd, self.on_readable)
+        stash = self.stash
+        if stash:
+            self.stash = b""
+            self.intake.stash_bytes -= len(stash)
+            scratch = self.intake.scratch
+            scratch[: len(stash)] = stash
+            self._split(scratch, len(stash))
+
+    # Answering
+
+    def exchange(self) -> Exchange:
+        """Open the next exchange; its answer keeps this place in the order."""
+        exchange = Exchange(self)
+        self.exchanges.append(exchange)
+        return exchange
+
+    def answers_ready(self) -> None:
+        """The exchange at the head is completed: send in this turn's flush."""
+        if not self.dirty:
+            self.dirty = True
+            self.intake.flush_later(self)
+
+    def flush(self) -> None:
+        """Queue what is completed, in order, and send it."""
+        self.dirty = False
+        if self.closed:
+            return
+        exchanges = self.exchanges
+        outbox = self.outbox
+        while exchanges and exchanges[0].done:
+            exchange = exchanges.popleft()
+            if exchange.buffers is not None:
+                outbox.push(exchange.buffers, exchange.size, exchange.holder)
+                exchange.holder = None
+        if not self.writing:
+            self._send()
+        if not self.reading and not self.closed and self._has_caught_up():
+            self.resume()
+
+    def _has_caught_up(self) -> bool:
+        if len(self.exchanges) > MAX_IN_FLIGHT // 2 or self.outbox.queued_bytes > MAX_QUEUED_BYTES // 2:
+            return False
+        return not self.intake.is_waiting(self)
+
+    def _send(self) -> None:
+        """Give the kernel what it takes, a MiB at most; the rest when the socket can be written again."""
+        outbox = self.outbox
+        while outbox.tail != outbox.head:
+            views = outbox.next_views()
+            try:
+                count = self.socket.send(views[0]) if len(views) == 1 else self.socket.sendmsg(views)
+            except OSError as error:
+                count = 0
+                if self._failed(error):
+                    return
+            if count:
+                self.intake.bytes_out.inc(count)
+                outbox.sent(count)
+            if outbox.tail != outbox.head and (count == 0 or count >= MAX_BYTES or len(views) > 1):
+                if not self.writing:
+                    self.writing = True
+                    self.intake.reactor.add_writer(self.fd, self._on_writable)
+                    self.intake.watch_for_stalls()
+                return
+        if self.writing:
+            self.writing = False
+            self.intake.reactor.remove_writer(self.fd)
+
+    def _on_writable(self) -> None:
+        self._send()
+        if not self.closed and not self.reading:
+            self.flush()
+
+    # Closing
+
+    def _failed(self, error: OSError) -> bool:
+        """Whether ``error`` ends the connection; it is closed then."""
+        if error.errno in (EAGAIN, EWOULDBLOCK):
+            return False
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """Close the socket and let go of everything; answers still to come are dropped."""
+        if self.closed:
+            return
+        self.closed = True
+        reactor = self.intake.reactor
+        if self.reading:
+            reactor.remove_reader(self.fd)
+            self.reading = False
+            self.stash = b""
+        if self.writing:
+            reactor.remove_writer(self.fd)
+        for exchange in self.exchanges:
+            if exchange.holder is not None:
+                exchange.holder.release()
+                exchange.holder = None
+        self.exchanges.clear()
+        self.outbox.drop()
+        if self.frame is not None:
+            self.frame.release()
+            self.frame = None
+            self.intake.end_frame(self)
+        self.intake.stash_bytes -= len(self.stash)
+        self.stash = b""
+        self.intake.closed(self)
+        self.socket.close()

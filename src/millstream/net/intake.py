@@ -1,0 +1,247 @@
+"""A shard's connections together: room for frames, the send at the end of each turn, stalls, limits.
+
+What it promises:
+
+- A frame that does not arrive whole gets fragments for its full length from the *receive* share of the arena before its body
+  is read. Without room the connection waits its turn, unread. Whoever waits presses on those that stall: a half-received
+  frame that made no progress for a second is then dropped with its connection, else after ``STALL_MS``.
+- A peer that does not take its answers for ``STALL_MS`` while the arena is short is closed; its fragments come back.
+- A connection without a request for ``connections.max.idle.ms`` is closed.
+- Answers completed in one loop turn leave in one system call per connection.
+
+The sweeps run only while there is something to watch, so an idle shard has no timer from here. Garbage on a socket closes
+that socket; the log says so at most a few times a minute.
+"""
+
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from millstream.iobuf import Arena, ArenaFull, IoBuf
+from millstream.iobuf.sizes import MAX_CHUNK_SIZE
+from millstream.net.connection import Connection
+from millstream.shard.reactor import Reactor, Timer
+from millstream.telemetry.log import RateLimit, log
+from millstream.telemetry.metrics import StatsSlab
+
+SCRATCH_BYTES: Final = 256 * 1024
+STALL_MS: Final = 30_000
+PRESSED_STALL_MS: Final = 1_000
+SWEEP_MS: Final = 500
+
+FrameHandler = Callable[[Connection, memoryview], None]
+ChainHandler = Callable[[Connection, IoBuf], None]
+
+
+class Intake:
+    """All connections of one shard.
+
+    Lifecycle: made with the shard, ``close_all`` at its stop.
+    Shard: its own.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        arena: Arena,
+        stats: StatsSlab,
+        frame_bytes_max: int,
+        idle_ms: int,
+        on_frame: FrameHandler,
+        on_chain: ChainHandler,
+    ) -> None:
+        self.reactor = reactor
+        self.arena = arena
+        self.frame_bytes_max = min(frame_bytes_max, arena.limit("receive"))
+        self.idle_ms = idle_ms
+        self.on_frame = on_frame
+        self.on_chain = on_chain
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.connections: set[Connection] = set()
+        self.stash_bytes = 0  # kept by paused connections
+        self.bytes_in = stats.counter("net_received_bytes")
+        self.bytes_out = stats.counter("net_sent_bytes")
+        self._gauge = stats.gauge("net_connections")
+        self._refused = stats.counter("net_refused_frames")
+        self._stalled = stats.counter("net_stalled_connections")
+        self._quiet = RateLimit(per_minute=6)
+        self._dirty: list[Connection] = []
+        self._waiting: deque[tuple[Connection, int]] = deque()
+        self._is_waiting: set[Connection] = set()
+        self._sweep: Timer | None = None
+        self._idle_sweep: Timer | None = None
+        self._seen: dict[Connection, tuple[int, int, int]] = {}  # progress marks and since when (µs)
+        self._idle_seen: dict[Connection, int] = {}
+
+    # Connections
+
+    def open(self, sock: socket.socket, peer: tuple[str, int], local: tuple[str, int]) -> Connection:
+        """Take over an accepted socket."""
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(self, sock, peer, local)
+        self.connections.add(connection)
+        self._gauge.set(len(self.connections))
+        if self._idle_sweep is None:
+            self._watch_idle()
+        return connection
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._seen.pop(connection, None)
+        self._idle_seen.pop(connection, None)
+        self._is_waiting.discard(connection)
+        self._gauge.set(len(self.connections))
+
+    def close_all(self) -> None:
+        for connection in list(self.connections):
+            connection.close()
+        for timer in (self._sweep, self._idle_sweep):
+            if timer is not None:
+                timer.cancel()
+
+    def refuse(self, connection: Connection, why: str) -> None:
+        """Close a connection that sent what no client sends."""
+        self._refused.inc(1)
+        if self._quiet.allows():
+            log.warning("closed the connection of %s:%d: it %s", connection.host, connection.port, why)
+        connection.close()
+
+    # Room for frames
+
+    def begin_frame(self, connection: Connection, size: int, received: memoryview) -> bool:
+        """Reserve ``size`` bytes and copy what was received of the frame; False when there is no room now."""
+        if self._waiting and connection not in self._is_waiting:
+            return False
+        arena = self.arena
+        if not arena.reserve("receive", size):
+            return False
+        frame = IoBuf()
+        missing = size
+        try:
+            while missing:
+                part = min(missing, MAX_CHUNK_SIZE)
+                frame.append(arena.allocate(part), 0, part)
+                missing -= part
+        except ArenaFull:
+            frame.release()
+            arena.unreserve("receive", size)
+            return False
+        connection.frame = frame
+        connection.frame_size = size
+        connection.frame_missing = size - len(received)
+        position = 0
+        for view in frame.views():
+            part = min(len(view), len(received) - position)
+            view[:part] = received[position : position + part]
+            position += part
+            if position == len(received):
+                break
+        self.watch_for_stalls()
+        return True
+
+    def end_frame(self, connection: Connection) -> None:
+        """The connection's frame was handled or dropped: its room goes to whoever waits."""
+        self.arena.unreserve("receive", connection.frame_size)
+        connection.frame_size = 0
+        if self._waiting:
+            self.reactor.call_soon(self._admit)
+
+    def wait_for_room(self, connection: Connection, size: int) -> None:
+        """The connection was paused because its next frame of ``size`` bytes has no room."""
+        if connection.closed:
+            return
+        if connection not in self._is_waiting:
+            self._is_waiting.add(connection)
+            self._waiting.append((connection, size))
+        self.watch_for_stalls()
+
+    def is_waiting(self, connection: Connection) -> bool:
+        return connection in self._is_waiting
+
+    def _admit(self) -> None:
+        """Resume those that wait, oldest first, while there is room."""
+        while self._waiting:
+            connection, size = self._waiting[0]
+            if connection.closed or connection not in self._is_waiting:
+                self._waiting.popleft()
+                continue
+            if self.arena.available("receive") < size:
+                return
+            self._waiting.popleft()
+            connection.resume()
+            self._is_waiting.discard(connection)
+            if not connection.reading and not connection.closed and connection.frame is None and connection.stash:
+                # The arena could not serve what the budget allowed: first in line again.
+                self._is_waiting.add(connection)
+                self._waiting.appendleft((connection, size))
+                return
+
+    # Sending
+
+    def flush_later(self, connection: Connection) -> None:
+        """Send the connection's completed answers at the end of this turn."""
+        if not self._dirty:
+            self.reactor.end_of_turn(self._flush)
+        self._dirty.append(connection)
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            connection.flush()
+
+    # Stalls
+
+    def watch_for_stalls(self) -> None:
+        if self._sweep is None:
+            self._sweep = self.reactor.call_at(self.reactor.now_us() + SWEEP_MS * 1000, self._sweep_stalls)
+
+    def _sweep_stalls(self) -> None:
+        """Close who holds memory and does not move."""
+        self._sweep = None
+        now_us = self.reactor.now_us()
+        pressed = bool(self._waiting)
+        short = self.arena.is_short
+        watched = [c for c in self.connections if c.frame is not None or c.writing]
+        seen: dict[Connection, tuple[int, int, int]] = {}
+        for connection in watched:
+            missing, head = connection.frame_missing, connection.outbox.head
+            before = self._seen.get(connection)
+            if before is None or before[:2] != (missing, head):
+                seen[connection] = (missing, head, now_us)
+                continue
+            seen[connection] = before
+            idle_ms = (now_us - before[2]) // 1000
+            if connection.frame is not None:
+                limit = PRESSED_STALL_MS if pressed else STALL_MS
+            else:
+                limit = STALL_MS if short else self.idle_ms
+            if idle_ms >= limit:
+                self._stalled.inc(1)
+                del seen[connection]
+                if self._quiet.allows():
+                    what = "stopped in the middle of a request" if connection.frame is not None else "takes no answers"
+                    log.warning("closed the connection of %s:%d: it %s", connection.host, connection.port, what)
+                connection.close()
+        self._seen = seen
+        if self._waiting:
+            self._admit()
+        if seen or self._waiting:
+            self.watch_for_stalls()
+
+    def _watch_idle(self) -> None:
+        """Close connections without a request for ``idle_ms``; looked at four times in that span."""
+        now_us = self.reactor.now_us()
+        fresh: dict[Connection, int] = {}
+        for connection in list(self.connections):
+            if self._idle_seen.get(connection) == connection.frames and not connection.exchanges:
+                connection.close()
+            else:
+                fresh[connection] = connection.frames
+        self._idle_seen = fresh
+        if self.connections:
+            self._idle_sweep = self.reactor.call_at(now_us + self.idle_ms * 1000, self._watch_idle)
+        else:
+            self._idle_sweep = None

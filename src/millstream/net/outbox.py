@@ -1,0 +1,90 @@
+"""What a connection still has to send: buffers in order, and what to let go of when their last byte is gone.
+
+A fetch answers with views of the log cache. Those fragments may be reused only after the kernel took their bytes, so each
+answer comes with a *holder* whose ``release`` is called exactly then, or when the connection is dropped, never before.
+Positions count bytes since the connection began; they never wrap.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+MAX_VIEWS = 256
+"""Views handed to one ``sendmsg``; the kernel's limit is 1024, and gathering more costs more than a second call."""
+
+MAX_BYTES = 1 << 20
+"""Bytes handed to one ``sendmsg``: a MiB keeps the call under the 500 µs that a callback may take."""
+
+
+class Holder(Protocol):
+    """Something that keeps memory until it was sent."""
+
+    def release(self) -> None: ...
+
+
+class Outbox:
+    """Queue of buffers of one connection.
+
+    Shard: the connection's.
+    """
+
+    __slots__ = ("buffers", "head", "holders", "tail")
+
+    def __init__(self) -> None:
+        self.buffers: deque[Buffer] = deque()
+        self.holders: deque[tuple[int, Holder]] = deque()
+        self.head = 0  # bytes the kernel has taken
+        self.tail = 0  # bytes ever queued
+
+    @property
+    def queued_bytes(self) -> int:
+        return self.tail - self.head
+
+    def push(self, buffers: Sequence[Buffer], size: int, holder: Holder | None) -> None:
+        """Queue one answer of ``size`` bytes; ``holder`` is released when all of it was sent."""
+        self.buffers.extend(buffers)
+        self.tail += size
+        if holder is not None:
+            self.holders.append((self.tail, holder))
+
+    def next_views(self) -> list[Buffer]:
+        """The buffers of the next ``sendmsg``."""
+        buffers = self.buffers
+        if len(buffers) <= 2:
+            return list(buffers)
+        views: list[Buffer] = []
+        room = MAX_BYTES
+        for buffer in buffers:
+            views.append(buffer)
+            room -= len(buffer)
+            if room <= 0 or len(views) == MAX_VIEWS:
+                break
+        return views
+
+    def sent(self, count: int) -> None:
+        """The kernel took ``count`` bytes."""
+        self.head += count
+        buffers = self.buffers
+        if self.head == self.tail:
+            buffers.clear()
+        else:
+            while count:
+                size = len(buffers[0])
+                if size > count:
+                    buffers[0] = memoryview(buffers[0])[count:]
+                    break
+                buffers.popleft()
+                count -= size
+        holders = self.holders
+        while holders and holders[0][0] <= self.head:
+            holders.popleft()[1].release()
+
+    def drop(self) -> None:
+        """The connection is gone: release everything."""
+        self.buffers.clear()
+        self.head = self.tail
+        holders, self.holders = self.holders, deque()
+        for _, holder in holders:
+            holder.release()

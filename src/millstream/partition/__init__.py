@@ -1,0 +1,1 @@
+"""The facade over a partition: append, read, watermarks, waiters. Nothing above this layer knows segments or Raft."""

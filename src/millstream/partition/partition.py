@@ -1,0 +1,194 @@
+"""A partition on its home shard: the record of its parts, and what happens when its high watermark moves.
+
+Verbs live in files of their own: ``append`` puts a batch in, ``read`` takes batches out, ``waiters`` parks what has to wait.
+This file only holds the state they share and the one event that links them: a commit. It answers the produce calls that the
+commit covers, in order, and wakes the fetches that wait for data.
+
+A partition that is closed (its topic was deleted) answers everything that waits with UNKNOWN_TOPIC_OR_PARTITION and refuses
+what comes later. A partition whose log is faulty (corruption inside its durable prefix) is never opened: requests for it get
+KAFKA_STORAGE_ERROR, and the log line of the recovery names the file and offset.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from millstream.config.topic_properties import TopicConfig
+from millstream.core.producer_state import ProducerState
+from millstream.errors import MillstreamError, Unavailable
+from millstream.model.error_code import ErrorCode
+from millstream.raft.group import RaftGroup
+from millstream.storage.log import Log
+
+
+class AckWaiter(Protocol):
+    """A produce call that waits for one or more partitions."""
+
+    def acked(self, slot: int) -> None:
+        """The batch in ``slot`` of the call is committed."""
+        ...
+
+    def failed(self, slot: int, error: ErrorCode) -> None:
+        """The batch in ``slot`` will never be committed here."""
+        ...
+
+    def expire(self, now_us: int) -> None:
+        """Time went by without a commit; answer if it is too late."""
+        ...
+
+
+class DataWaiter(Protocol):
+    """A fetch that waits for the high watermark to move."""
+
+    def wake(self, raft_group: int) -> None:
+        """Data arrived in the partition of ``raft_group``, or it closed. Said once; watch again to hear again."""
+        ...
+
+
+class Partition:
+    """State of one partition.
+
+    Lifecycle: built when the topic appears on this shard, closed when the topic is deleted or the shard stops.
+    Shard: its home shard only.
+    Invariants: ``high_watermark`` never moves back; ``acks`` is sorted by end offset.
+    """
+
+    __slots__ = (
+        "acks",
+        "closed",
+        "config",
+        "data_waiters",
+        "group",
+        "high_watermark",
+        "index",
+        "internal",
+        "log",
+        "name",
+        "producers",
+        "raft_group",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        topic_id: bytes,
+        index: int,
+        raft_group: int,
+        log: Log,
+        group: RaftGroup,
+        config: TopicConfig,
+        producers: ProducerState,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.index = index
+        self.raft_group = raft_group
+        self.log = log
+        self.group = group
+        self.config = config
+        self.producers = producers
+        self.internal = name.startswith("__")
+        self.closed = False
+        self.high_watermark = group.high_watermark
+        self.acks: deque[tuple[int, AckWaiter, int]] = deque()
+        self.data_waiters: set[DataWaiter] = set()
+        group.on_commit = self.on_commit
+
+    @property
+    def leader_epoch(self) -> int:
+        """The term of the group, as clients see it."""
+        return self.group.node.term
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """End (exclusive) of what a read_committed reader may see: without transactions, the high watermark."""
+        return self.high_watermark
+
+    def on_commit(self, high_watermark: int) -> None:
+        """Produce 8/8. The high watermark moved: answer what it covers, wake who waits for data."""
+        self.high_watermark = high_watermark
+        acks = self.acks
+        while acks and acks[0][0] <= high_watermark:
+            _, call, slot = acks.popleft()
+            call.acked(slot)
+        if self.data_waiters:
+            self.wake_readers()
+
+    def wake_readers(self) -> None:
+        """Tell everyone who waits for data, once."""
+        waiters, self.data_waiters = self.data_waiters, set()
+        for waiter in waiters:
+            waiter.wake(self.raft_group)
+
+    def close(self, error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
+        """Answer everything that waits; the log is closed or deleted by the caller."""
+        self.closed = True
+        acks, self.acks = self.acks, deque()
+        for _, call, slot in acks:
+            call.failed(slot, error)
+        self.wake_readers()
+
+    def append_internal(self, batch: bytes, done: Callable[[int | MillstreamError], None]) -> None:
+        """Append one batch that the broker itself built; ``done`` gets its base offset once it is committed.
+
+        The batch is trusted (it was built by ``wire.records``), so only its size and count are read from it.
+        """
+        # The import stands here because append builds on this module.
+        from millstream.partition.append import append_trusted
+
+        _InternalAppend(self, done).start(append_trusted(self, batch))
+
+    def read_internal(
+        self, offset: int, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]
+    ) -> None:
+        """Read whole committed batches from ``offset`` on, at least one if there is any; an empty list at the end."""
+        from millstream.partition.read import read
+
+        def finish(result: object) -> None:
+            if isinstance(result, MillstreamError):
+                done(result)
+                return
+            try:
+                batches = [bytes(view) for view in result.views()]  # type: ignore[attr-defined]
+            finally:
+                result.release()  # type: ignore[attr-defined]
+            done([b"".join(batches)] if batches else [])
+
+        read(self, offset, max_bytes, finish)
+
+
+class _InternalAppend:
+    """Turns the ack of one internal batch into a callback."""
+
+    __slots__ = ("base_offset", "done", "partition")
+
+    def __init__(self, partition: Partition, done: Callable[[int | MillstreamError], None]) -> None:
+        self.partition = partition
+        self.done = done
+        self.base_offset = -1
+
+    def start(self, outcome: tuple[int, int] | MillstreamError) -> None:
+        if isinstance(outcome, MillstreamError):
+            self.done(outcome)
+            return
+        self.base_offset, end = outcome
+        if end <= self.partition.high_watermark:
+            self.acked(0)
+        else:
+            self.partition.acks.append((end, self, 0))
+
+    def acked(self, slot: int) -> None:
+        assert slot == 0
+        self.done(self.base_offset)
+
+    def expire(self, now_us: int) -> None:
+        """The broker's own appends wait for as long as it takes."""
+
+    def failed(self, slot: int, error: ErrorCode) -> None:
+        assert slot == 0
+        self.done(Unavailable("the partition was closed before the batch was committed", error))

@@ -1,0 +1,58 @@
+"""Read committed batches from a partition: choose the source by offset.
+
+The tail is in the log cache and is answered at once, as shared views, without touching a file. What is older goes to the
+shard's helper process, which reads the segment into fragments of this shard's arena and checks every batch; the answer
+comes through the callback in a later turn. Either way the reader gets whole batches, the first of which holds the offset it
+asked for (and may begin before it), and owns the ``IoBuf`` it gets: it must release it once the bytes are sent.
+
+An offset outside [log start, high watermark] is the caller's to refuse; ``offset_error`` says how.
+"""
+
+from collections.abc import Callable
+
+from millstream.errors import MillstreamError, Rejected
+from millstream.iobuf import IoBuf
+from millstream.model.error_code import ErrorCode
+from millstream.partition.partition import Partition
+
+
+def offset_error(partition: Partition, offset: int) -> ErrorCode:
+    """NONE when ``offset`` may be read (the high watermark itself is the empty read at the end)."""
+    if partition.closed:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if partition.log.start_offset <= offset <= partition.high_watermark:
+        return ErrorCode.NONE
+    # Offsets that exist but are not committed yet are not out of range for good: Kafka says the same for both.
+    return ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def read_cached(partition: Partition, offset: int, max_bytes: int, *, minimum_one: bool) -> IoBuf | None:
+    """Fetch 5/8. Batches from the log cache, or None when they are colder than that."""
+    return partition.log.read(offset, partition.high_watermark, max_bytes, minimum_one)
+
+
+def read_cold(
+    partition: Partition,
+    offset: int,
+    max_bytes: int,
+    done: Callable[[IoBuf | MillstreamError], None],
+    *,
+    minimum_one: bool,
+) -> None:
+    """Fetch 6/8. Batches from a segment file, through the helper process."""
+    partition.log.read_cold(offset, partition.high_watermark, max_bytes, minimum_one, done)
+
+
+def read(
+    partition: Partition, offset: int, max_bytes: int, done: Callable[[IoBuf | MillstreamError], None]
+) -> None:
+    """Read from wherever the batches are; ``done`` may be called before this returns."""
+    error = offset_error(partition, offset)
+    if error is not ErrorCode.NONE:
+        done(Rejected(f"offset {offset} is not in [{partition.log.start_offset}, {partition.high_watermark}]", error))
+        return
+    found = read_cached(partition, offset, max_bytes, minimum_one=True)
+    if found is not None:
+        done(found)
+    else:
+        read_cold(partition, offset, max_bytes, done, minimum_one=True)

@@ -1,0 +1,109 @@
+"""Which partitions exist, and which of them live on this shard.
+
+Every shard holds the whole table, by topic name and by topic id, so that a request is routed with one look-up: an entry is
+the ``Partition`` itself when this shard is its home, and a ``Remote`` that names the home shard otherwise. Entries appear
+and go as the metadata cache applies the controller's commands; ``partition.lifecycle`` is what keeps the table in step.
+"""
+
+from collections.abc import Callable
+
+from millstream.model.error_code import ErrorCode
+from millstream.partition.partition import Partition
+
+
+class Remote:
+    """A partition whose home is another shard of this broker."""
+
+    __slots__ = ("index", "name", "raft_group", "shard")
+
+    def __init__(self, name: str, index: int, raft_group: int, shard: int) -> None:
+        self.name = name
+        self.index = index
+        self.raft_group = raft_group
+        self.shard = shard
+
+
+class Faulty:
+    """A partition of this shard whose log must not be served: corruption inside its durable prefix."""
+
+    __slots__ = ("index", "name", "raft_group", "reason")
+
+    def __init__(self, name: str, index: int, raft_group: int, reason: str) -> None:
+        self.name = name
+        self.index = index
+        self.raft_group = raft_group
+        self.reason = reason
+
+
+Entry = Partition | Remote | Faulty
+OnPartition = Callable[[Partition], None]
+
+
+class PartitionTable:
+    """All partitions of the broker as one shard sees them.
+
+    Shard: one each; written by ``lifecycle`` only.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, list[Entry]] = {}
+        self.by_id: dict[bytes, list[Entry]] = {}
+        self.by_group: dict[int, Partition] = {}
+        self._opened: list[OnPartition] = []
+        self._closed: list[OnPartition] = []
+
+    def on_open(self, callback: OnPartition) -> None:
+        """Call ``callback`` for every partition of this shard, those that are open now included."""
+        self._opened.append(callback)
+        for partition in list(self.by_group.values()):
+            callback(partition)
+
+    def on_close(self, callback: OnPartition) -> None:
+        """Call ``callback`` before a partition of this shard goes."""
+        self._closed.append(callback)
+
+    def local(self, topic: str | bytes, index: int) -> Partition | None:
+        """The partition, when this shard is its home."""
+        entry = self.find(topic, index)
+        return entry if isinstance(entry, Partition) else None
+
+    def home(self, topic: str | bytes, index: int, here: int) -> int | None:
+        """The home shard of the partition; None when there is no such partition."""
+        entry = self.find(topic, index)
+        if entry is None:
+            return None
+        return entry.shard if isinstance(entry, Remote) else here
+
+    def find(self, topic: str | bytes, index: int) -> Entry | None:
+        entries = (self.by_name if isinstance(topic, str) else self.by_id).get(topic)  # type: ignore[call-overload]
+        if entries is None or not 0 <= index < len(entries):
+            return None
+        return entries[index]
+
+    def missing(self, topic: str | bytes) -> ErrorCode:
+        """What a client is told about a topic or partition that ``find`` does not know."""
+        if isinstance(topic, bytes) and topic not in self.by_id:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def add(self, name: str, topic_id: bytes, entry: Entry) -> None:
+        """Enter the next partition of a topic; indexes come in order."""
+        entries = self.by_name.setdefault(name, [])
+        assert entry.index == len(entries)
+        entries.append(entry)
+        self.by_id[topic_id] = entries
+        if isinstance(entry, Partition):
+            self.by_group[entry.raft_group] = entry
+            for callback in self._opened:
+                callback(entry)
+
+    def remove_topic(self, name: str, topic_id: bytes) -> list[Partition]:
+        """Forget a topic; returns its partitions of this shard, after ``on_close`` callbacks ran."""
+        entries = self.by_name.pop(name, [])
+        self.by_id.pop(topic_id, None)
+        local = [entry for entry in entries if isinstance(entry, Partition)]
+        for partition in local:
+            del self.by_group[partition.raft_group]
+            for callback in self._closed:
+                callback(partition)
+        return local

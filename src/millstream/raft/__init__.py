@@ -1,0 +1,1 @@
+"""Raft groups on their home shard: the host loop around ``core.raft``."""
