@@ -1,0 +1,93 @@
+"""Which APIs exist here: key, name, request, response, versions.
+
+The only list of APIs. Everything in it is read off the declarations, so that a version is stated once. What a broker
+*serves* may be less than this table (it advertises what has a handler), and in one case says more: Produce is
+advertised from version 0, as Kafka 4 does, because librdkafka decides on compression by it.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from millstream.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from millstream.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from millstream.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from millstream.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from millstream.wire.messages.fetch import FetchRequest, FetchResponse
+from millstream.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from millstream.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from millstream.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
+from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
+from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from millstream.wire.schema import Request, Response
+
+
+class Api(msgspec.Struct, frozen=True):
+    """One API. ``versions`` is inclusive; ``flexible`` is the first version with compact encoding and tags."""
+
+    key: int
+    name: str
+    request: type[Request]
+    response: type[Response]
+    versions: tuple[int, int]
+    flexible: int
+
+
+def _api(request: type[Request], response: type[Response]) -> Api:
+    name = request.__name__.removesuffix("Request")
+    facts: tuple[Any, ...] = (request.API_KEY, request.VERSIONS, request.FLEXIBLE)
+    assert response.__name__ == f"{name}Response", f"{name}: answered by {response.__name__}"
+    assert facts == (response.API_KEY, response.VERSIONS, response.FLEXIBLE), f"{name}: request and response differ"
+    return Api(request.API_KEY, name, request, response, request.VERSIONS, request.FLEXIBLE)
+
+
+APIS: Final[dict[int, Api]] = {
+    api.key: api
+    for api in (
+        _api(ProduceRequest, ProduceResponse),
+        _api(FetchRequest, FetchResponse),
+        _api(ListOffsetsRequest, ListOffsetsResponse),
+        _api(MetadataRequest, MetadataResponse),
+        _api(OffsetCommitRequest, OffsetCommitResponse),
+        _api(OffsetFetchRequest, OffsetFetchResponse),
+        _api(FindCoordinatorRequest, FindCoordinatorResponse),
+        _api(JoinGroupRequest, JoinGroupResponse),
+        _api(HeartbeatRequest, HeartbeatResponse),
+        _api(LeaveGroupRequest, LeaveGroupResponse),
+        _api(SyncGroupRequest, SyncGroupResponse),
+        _api(DescribeGroupsRequest, DescribeGroupsResponse),
+        _api(ListGroupsRequest, ListGroupsResponse),
+        _api(ApiVersionsRequest, ApiVersionsResponse),
+        _api(CreateTopicsRequest, CreateTopicsResponse),
+        _api(DeleteTopicsRequest, DeleteTopicsResponse),
+        _api(InitProducerIdRequest, InitProducerIdResponse),
+        _api(DescribeConfigsRequest, DescribeConfigsResponse),
+        _api(CreatePartitionsRequest, CreatePartitionsResponse),
+        _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+        _api(DescribeClusterRequest, DescribeClusterResponse),
+    )
+}
+"""Every API that is declared, by key."""
+
+API_VERSIONS: Final[dict[int, tuple[int, int]]] = {api.key: api.versions for api in APIS.values()}
+"""Lowest and highest declared version of each API, both inclusive."""
+
+
+def api_name(key: int) -> str:
+    """Kafka's name of an API, or ``"api <key>"`` for one that is not declared."""
+    api = APIS.get(key)
+    return api.name if api is not None else f"api {key}"

@@ -1,0 +1,249 @@
+"""The vocabulary in which Kafka's messages are declared.
+
+A message is a ``msgspec.Struct`` whose annotations are the whole truth about its bytes::
+
+    class SyncGroupRequest(Request, api_key=14, versions=(0, 5), flexible=4):
+        group_id: str = ""
+        generation_id: Int32 = 0
+        group_instance_id: Annotated[str | None, F("3+", nullable="3+")] = None
+
+Fields stand in wire order. A field without ``F`` is in every version; ``F("3+")``, ``F("0-3")`` bound it. ``| None``
+makes a type nullable, in every version unless ``nullable`` bounds that too. ``tag`` moves a field into the tagged
+section of the flexible versions. Defaults are Kafka's: they are what a decoder fills in for a field that the version
+lacks, and what an encoder leaves out of a tagged section.
+
+A field that a version lacks is dropped by the encoder, whatever its value: answering an older client is normal work.
+The same struct serves all versions, so handlers never look at the version to know which class they hold.
+
+``fields_of`` turns a class and a version into the list of fields that the code generators walk. A declaration that
+makes no sense (an unknown type, a tag in a version that is not flexible) raises ``TypeError`` there.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Protocol,
+    TypeAlias,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+from msgspec import StructMeta
+
+FOREVER = 32767
+"""Upper end of an open version range; versions are int16."""
+
+
+class Kind(Enum):
+    """How a value is laid out; for the fixed-size kinds the value is the ``struct`` code."""
+
+    INT8 = "b"
+    INT16 = "h"
+    UINT16 = "H"
+    INT32 = "i"
+    UINT32 = "I"
+    INT64 = "q"
+    FLOAT64 = "d"
+    BOOL = "?"
+    UUID = "16s"
+    STRING = "string"
+    BYTES = "bytes"
+    RECORDS = "records"
+    STRUCT = "struct"
+    ARRAY = "array"
+
+    @property
+    def size(self) -> int:
+        """Bytes of a fixed-size kind, 0 for the others."""
+        return _SIZES.get(self, 0)
+
+
+_SIZES = {
+    Kind.INT8: 1,
+    Kind.INT16: 2,
+    Kind.UINT16: 2,
+    Kind.INT32: 4,
+    Kind.UINT32: 4,
+    Kind.INT64: 8,
+    Kind.FLOAT64: 8,
+    Kind.BOOL: 1,
+    Kind.UUID: 16,
+}
+
+
+class ViewChain(Protocol):
+    """A run of bytes in pieces, such as ``millstream.iobuf.IoBuf``."""
+
+    def views(self) -> Sequence[memoryview]:
+        """The pieces in order; the caller of the encoder keeps them alive until they are sent."""
+        ...
+
+
+Piece: TypeAlias = bytes | bytearray | memoryview
+
+Int8: TypeAlias = Annotated[int, Kind.INT8]
+Int16: TypeAlias = Annotated[int, Kind.INT16]
+UInt16: TypeAlias = Annotated[int, Kind.UINT16]
+Int32: TypeAlias = Annotated[int, Kind.INT32]
+UInt32: TypeAlias = Annotated[int, Kind.UINT32]
+Int64: TypeAlias = Annotated[int, Kind.INT64]
+Uuid: TypeAlias = Annotated[bytes, Kind.UUID]
+Records: TypeAlias = Annotated[bytes | bytearray | memoryview | Sequence[Piece] | ViewChain, Kind.RECORDS]
+"""Record batches. Decoders give a ``memoryview`` into the frame (or a chain); encoders take any of these shapes."""
+
+ZERO_UUID = bytes(16)
+"""Kafka's "no id"."""
+
+_SCALARS: Mapping[Any, Kind] = {str: Kind.STRING, bytes: Kind.BYTES, bool: Kind.BOOL, float: Kind.FLOAT64}
+
+
+class F(msgspec.Struct, frozen=True):
+    """Bounds of a field: the versions that carry it, those in which it may be null, its tag if it is tagged."""
+
+    versions: str = "0+"
+    nullable: str | None = None
+    tag: int | None = None
+
+
+class Type(msgspec.Struct, frozen=True):
+    """A resolved type. ``element`` is set for arrays, ``struct`` for structs."""
+
+    kind: Kind
+    struct: "type[Message] | None" = None
+    element: "Type | None" = None
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One field as one version of a message has it; ``present`` is False where the version lacks it."""
+
+    name: str
+    type: Type
+    default: Any
+    present: bool
+    nullable: bool
+    tag: int | None
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
+class MessageMeta(StructMeta):
+    """Takes the facts about an API out of the class header: ``class X(Request, api_key=…, versions=…, flexible=…)``."""
+
+    def __new__(
+        mcs,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        api_key: int = -1,
+        versions: tuple[int, int] = (0, 0),
+        flexible: int | None = None,
+        **config: Any,
+    ) -> Any:
+        made: Any = super().__new__(mcs, name, bases, namespace, **config)
+        made.API_KEY = api_key
+        made.VERSIONS = versions
+        made.FLEXIBLE = FOREVER + 1 if flexible is None else flexible
+        return made
+
+
+class Message(msgspec.Struct, metaclass=MessageMeta, frozen=True, gc=False):
+    """Root of every declaration, and the base of structs nested in messages.
+
+    Messages are values and are not tracked by the garbage collector: do not build a cycle through one.
+    """
+
+    API_KEY: ClassVar[int]
+    """Kafka's number of the API, -1 for nested structs; the record type for keys of stored records."""
+    VERSIONS: ClassVar[tuple[int, int]]
+    """Lowest and highest version declared, both inclusive."""
+    FLEXIBLE: ClassVar[int]
+    """First version with compact lengths and tagged fields; above every version if there is none."""
+
+
+class Request(Message):
+    """A message that a client sends."""
+
+
+class Response(Message):
+    """A message that the broker sends."""
+
+
+class Stored(Message):
+    """A message that is kept inside records, always behind an int16 that says its version (or, for keys, its type)."""
+
+
+def version_range(text: str) -> tuple[int, int]:
+    """Parse ``"3+"``, ``"0-3"`` or ``"2"`` into inclusive bounds."""
+    if text.endswith("+"):
+        return int(text[:-1]), FOREVER
+    low, _, high = text.partition("-")
+    return int(low), int(high or low)
+
+
+def fields_of(cls: type[Message], version: int) -> list[Field]:
+    """The fields of ``cls`` in wire order, as ``version`` of the enclosing message sees them."""
+    hints = get_type_hints(cls, include_extras=True)
+    defaults = cls.__struct_defaults__
+    names = cls.__struct_fields__
+    if len(defaults) != len(names):
+        raise TypeError(f"{cls.__name__}: every field needs a default")
+    return [_field(cls, name, hints[name], default, version) for name, default in zip(names, defaults, strict=True)]
+
+
+def _field(cls: type[Message], name: str, hint: Any, default: Any, version: int) -> Field:
+    facts = F()
+    if get_origin(hint) is Annotated:
+        base, *extras = get_args(hint)
+        facts = next((extra for extra in extras if isinstance(extra, F)), facts)
+        kind = next((extra for extra in extras if isinstance(extra, Kind)), None)
+        hint = Annotated[base, kind] if kind is not None else base
+    optional = _is_optional(hint)
+    low, high = version_range(facts.versions)
+    present = low <= version <= high
+    nullable = optional and present
+    if nullable and facts.nullable is not None:
+        null_low, null_high = version_range(facts.nullable)
+        nullable = null_low <= version <= null_high
+    if facts.nullable is not None and not optional:
+        raise TypeError(f"{cls.__name__}.{name}: nullable without '| None'")
+    return Field(name, _resolve(cls, name, hint), _plain_default(default), present, nullable, facts.tag)
+
+
+def _is_optional(hint: Any) -> bool:
+    return get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint)
+
+
+def _resolve(cls: type[Message], name: str, hint: Any) -> Type:
+    if _is_optional(hint):
+        rest = [arg for arg in get_args(hint) if arg is not NoneType]
+        if len(rest) != 1:
+            raise TypeError(f"{cls.__name__}.{name}: only one type beside None")
+        hint = rest[0]
+    if get_origin(hint) is Annotated:
+        kinds = [extra for extra in get_args(hint)[1:] if isinstance(extra, Kind)]
+        if len(kinds) != 1:
+            raise TypeError(f"{cls.__name__}.{name}: {hint} has no kind")
+        return Type(kinds[0])
+    if get_origin(hint) is list:
+        return Type(Kind.ARRAY, element=_resolve(cls, name, get_args(hint)[0]))
+    if isinstance(hint, type) and issubclass(hint, Message):
+        return Type(Kind.STRUCT, struct=hint)
+    if hint in _SCALARS:
+        return Type(_SCALARS[hint])
+    raise TypeError(f"{cls.__name__}.{name}: no wire type for {hint}")
+
+
+def _plain_default(default: Any) -> Any:
+    """Undo the factory that msgspec keeps for an empty list."""
+    if isinstance(default, msgspec.structs.FieldInfo) or default is msgspec.NODEFAULT:
+        raise TypeError("a field of a message needs a plain default")
+    factory = getattr(default, "factory", None)
+    return factory() if callable(factory) else default
