@@ -1,0 +1,161 @@
+"""A topic's own properties over the node's defaults, and both as Kafka shows them."""
+
+import pytest
+
+from millstream.config import (
+    TOPIC_PROPERTIES,
+    ConfigError,
+    Settings,
+    describe_node,
+    describe_topic,
+    topic_config,
+    validate_topic_property,
+)
+from millstream.config.describe import SOURCE_DEFAULT, SOURCE_DYNAMIC_BROKER, SOURCE_STATIC_BROKER, SOURCE_TOPIC
+from millstream.config.topic_properties import UNSUPPORTED
+
+# Every topic property of Apache Kafka 4.3 (its LogConfig), so that none is met with "no such setting".
+KAFKA_TOPIC_PROPERTIES = """
+cleanup.policy compression.gzip.level compression.lz4.level compression.type compression.zstd.level delete.retention.ms
+file.delete.delay.ms flush.messages flush.ms follower.replication.throttled.replicas index.interval.bytes
+leader.replication.throttled.replicas local.retention.bytes local.retention.ms max.compaction.lag.ms max.message.bytes
+message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.type min.cleanable.dirty.ratio
+min.compaction.lag.ms min.insync.replicas preallocate remote.log.copy.disable remote.log.delete.on.disable
+remote.storage.enable retention.bytes retention.ms segment.bytes segment.index.bytes segment.jitter.ms segment.ms
+unclean.leader.election.enable
+""".split()  # noqa: SIM905
+
+# Kafka's defaults (documented for 4.3) of what we honour; index.interval.bytes is ours by intent.
+KAFKA_DEFAULTS = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "delete.retention.ms": "86400000",
+    "file.delete.delay.ms": "60000",
+    "flush.messages": "9223372036854775807",
+    "flush.ms": "9223372036854775807",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "1",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+    "segment.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+KAFKA_TYPES = {"cleanup.policy": 7, "retention.ms": 5, "segment.bytes": 3, "compression.type": 2, "write.caching": 1}
+
+
+def entry(entries, name):
+    return next(candidate for candidate in entries if candidate.name == name)
+
+
+def test_every_kafka_topic_property_is_honoured_or_refused_with_a_reason():
+    for name in KAFKA_TOPIC_PROPERTIES:
+        assert (name in TOPIC_PROPERTIES) != (name in UNSUPPORTED), name
+
+
+def test_defaults_are_kafkas():
+    shown = {found.name: found.value for found in describe_topic({}, Settings(shards=1))}
+    assert {name: shown[name] for name in KAFKA_DEFAULTS} == KAFKA_DEFAULTS
+    assert shown["index.interval.bytes"] == "32768"
+    assert "internal.segment.bytes" not in shown
+
+
+def test_a_topic_overrides_the_node():
+    settings = Settings(shards=1, log_segment_bytes="2MiB", message_max_bytes=5000)
+    resolved = topic_config(
+        {"segment.bytes": "4194304", "cleanup.policy": "compact,delete", "write.caching": "true"}, settings
+    )
+    assert (resolved.segment_bytes, resolved.max_message_bytes, resolved.write_caching) == (4194304, 5000, True)
+    assert resolved.cleanup_policy == ("compact", "delete")
+    assert resolved.overrides["segment.bytes"] == "4194304"
+    assert resolved != topic_config({}, settings)
+    with pytest.raises(AttributeError, match="immutable"):
+        resolved.segment_bytes = 1
+
+
+@pytest.mark.parametrize(
+    ("given", "retention_ms"),
+    [
+        ({}, 604_800_000),
+        ({"log_retention_hours": 2}, 7_200_000),
+        ({"log_retention_hours": 2, "log_retention_minutes": 3}, 180_000),
+        ({"log_retention_hours": 2, "log_retention_minutes": 3, "log_retention_ms": 4}, 4),
+        ({"log_retention_hours": -1}, -1),
+    ],
+)
+def test_the_finest_of_the_three_retention_settings_wins(given, retention_ms):
+    assert topic_config({}, Settings(shards=1, **given)).retention_ms == retention_ms
+
+
+def test_internal_segment_bytes_goes_below_the_bound_for_tests():
+    assert topic_config({"internal.segment.bytes": "4096"}, Settings(shards=1)).segment_bytes == 4096
+    with pytest.raises(ConfigError, match=r"segment.bytes: '4096' is not valid, expected a size of at least 1 MiB"):
+        validate_topic_property("segment.bytes", "4096")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("retention.ms", "7d", "retention.ms: '7d' is not valid"),
+        ("retention.ms", "-2", "at least -1"),
+        ("retention.m", "1", "did you mean retention.ms?"),
+        ("cleanup.policy", "", "delete or compact"),
+        ("compression.type", "zstd", "not supported by this version"),
+        ("compression.type", "zip", "expected producer"),
+        ("remote.storage.enable", "true", "is not supported: tiered storage"),
+        ("min.insync.replicas", "0", "at least 1"),
+        ("message.timestamp.type", "createtime", "CreateTime or LogAppendTime"),
+    ],
+)
+def test_a_bad_topic_property_is_named_with_what_was_expected(name, value, words):
+    with pytest.raises(ConfigError) as caught:
+        validate_topic_property(name, value)
+    assert words in str(caught.value)
+    with pytest.raises(ConfigError):
+        topic_config({name: value}, Settings(shards=1))
+
+
+def test_a_batch_larger_than_a_request_is_refused():
+    with pytest.raises(ConfigError, match=r"socket\.request\.max\.bytes"):
+        topic_config({"max.message.bytes": "104857601"}, Settings(shards=1))
+
+
+def test_description_says_source_type_and_synonyms():
+    settings = Settings(shards=1, log_retention_minutes=5, log_segment_bytes="2MiB").with_dynamic(
+        {"message.max.bytes": "9"}
+    )
+    entries = describe_topic({"segment.bytes": "3000000"}, settings)
+    assert {name: entry(entries, name).kafka_type for name in KAFKA_TYPES} == KAFKA_TYPES
+    segment = entry(entries, "segment.bytes")
+    assert (segment.value, segment.source, segment.is_default, segment.read_only) == (
+        "3000000",
+        SOURCE_TOPIC,
+        False,
+        False,
+    )
+    assert [tuple(synonym) for synonym in segment.synonyms] == [
+        ("segment.bytes", "3000000", SOURCE_TOPIC),
+        ("log.segment.bytes", "2097152", SOURCE_STATIC_BROKER),
+        ("log.segment.bytes", "1073741824", SOURCE_DEFAULT),
+    ]
+    retention = entry(entries, "retention.ms")
+    assert (retention.value, retention.source) == ("300000", SOURCE_STATIC_BROKER)
+    assert [synonym.name for synonym in retention.synonyms] == ["log.retention.minutes", "log.retention.hours"]
+    assert entry(entries, "max.message.bytes").source == SOURCE_DYNAMIC_BROKER
+    untouched = entry(entries, "retention.bytes")
+    assert untouched.is_default
+    assert untouched.documentation.startswith("The oldest segments")
+
+
+def test_node_description_hides_test_settings_and_carries_extra_facts():
+    entries = describe_node(Settings(shards=1), {"millstream.http.endpoint": ("http://h:1", "Where it is.")})
+    names = [found.name for found in entries]
+    assert names == sorted(names)
+    assert not [name for name in names if name.startswith("internal.")]
+    assert entry(entries, "shards").read_only
+    assert not entry(entries, "log.retention.ms").read_only
+    assert entry(entries, "millstream.http.endpoint").value == "http://h:1"
+    assert entry(entries, "advertised.listeners").value is None
