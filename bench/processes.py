@@ -1,0 +1,122 @@
+"""What a running broker costs, read from ``/proc``: CPU and memory of a whole process tree.
+
+A broker here is one process (the peer) or a supervisor with shards and helpers (ours); both are named by the pid of the root.
+CPU is user + system time of every live process of the tree plus what its reaped children used (``cutime``), so a helper that
+ended in between is not lost. Memory is PSS, which divides a page shared by n processes by n: the sum over a tree is what the
+tree really holds. A process that ends between the listing and the reading counts as nothing.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """Fields of ``/proc/<pid>/stat`` after the name (which may hold spaces): index 0 is the state; empty if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def is_alive(pid: int) -> bool:
+    """Whether ``pid`` runs; a zombie, which only waits to be reaped, does not."""
+    fields = _stat_fields(pid)
+    return bool(fields) and fields[0] not in "ZX"
+
+
+def _children(pid: int) -> Iterator[int]:
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    for task in tasks:
+        try:
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+                yield from (int(child) for child in file.read().split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+
+
+def tree(root: int) -> list[int]:
+    """Live pids of ``root`` and all its descendants, the root first."""
+    found: list[int] = []
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop()
+        if is_alive(pid):
+            found.append(pid)
+            waiting.extend(_children(pid))
+    return found
+
+
+def cpu_seconds(root: int) -> float:
+    """User + system time of the tree since each of its processes began."""
+    ticks = 0
+    for pid in tree(root):
+        fields = _stat_fields(pid)
+        if fields:
+            ticks += sum(int(field) for field in fields[11:15])
+    return ticks / TICKS_A_SECOND
+
+
+def pss_bytes(root: int) -> int:
+    """Proportional set size of the tree."""
+    total = 0
+    for pid in tree(root):
+        try:
+            with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+                total += next((int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:")), 0)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return total
+
+
+def name_of(pid: int) -> str:
+    """Command line of ``pid``, or its short name, for messages."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().replace(b"\0", b" ").decode(errors="replace").strip() or "?"
+    except (FileNotFoundError, ProcessLookupError):
+        return "gone"
+
+
+def kill_tree(root: int) -> list[int]:
+    """SIGKILL to every process of the tree, the root first so that nothing is started again; returns the pids."""
+    pids = tree(root)
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    return pids
+
+
+def wait_gone(pids: list[int], timeout_s: float = 10.0) -> list[int]:
+    """Waits until none of ``pids`` runs; returns those that still do when the time is over."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left = [pid for pid in pids if is_alive(pid)]
+        if not left or time.monotonic() >= deadline:
+            return left
+        _wait_exit(left[0], min(0.2, max(0.0, deadline - time.monotonic())))
+
+
+def _wait_exit(pid: int, timeout_s: float) -> None:
+    """Sleeps until ``pid`` ends or the time is over, on the process itself (pidfd), not on a clock."""
+    import select
+
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        poller.poll(timeout_s * 1000)
+    finally:
+        os.close(descriptor)
