@@ -18,8 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from millstream.iobuf import Arena, ArenaFull, IoBuf
-from millstream.iobuf.sizes import MAX_CHUNK_SIZE
+from millstream.iobuf import MAX_FRAGMENT_BYTES, Arena, ArenaFull, IoBuf, MemoryClass
 from millstream.net.connection import Connection
 from millstream.shard.reactor import Reactor, Timer
 from millstream.telemetry.log import RateLimit, log
@@ -53,7 +52,7 @@ class Intake:
     ) -> None:
         self.reactor = reactor
         self.arena = arena
-        self.frame_bytes_max = min(frame_bytes_max, arena.limit("receive"))
+        self.frame_bytes_max = min(frame_bytes_max, arena.limit_bytes(MemoryClass.RECEIVE))
         self.idle_ms = idle_ms
         self.on_frame = on_frame
         self.on_chain = on_chain
@@ -116,18 +115,18 @@ class Intake:
         if self._waiting and connection not in self._is_waiting:
             return False
         arena = self.arena
-        if not arena.reserve("receive", size):
+        if not arena.reserve(MemoryClass.RECEIVE, size):
             return False
         frame = IoBuf()
         missing = size
         try:
             while missing:
-                part = min(missing, MAX_CHUNK_SIZE)
+                part = min(missing, MAX_FRAGMENT_BYTES)
                 frame.append(arena.allocate(part), 0, part)
                 missing -= part
         except ArenaFull:
             frame.release()
-            arena.unreserve("receive", size)
+            arena.unreserve(MemoryClass.RECEIVE, size)
             return False
         connection.frame = frame
         connection.frame_size = size
@@ -144,7 +143,7 @@ class Intake:
 
     def end_frame(self, connection: Connection) -> None:
         """The connection's frame was handled or dropped: its room goes to whoever waits."""
-        self.arena.unreserve("receive", connection.frame_size)
+        self.arena.unreserve(MemoryClass.RECEIVE, connection.frame_size)
         connection.frame_size = 0
         if self._waiting:
             self.reactor.call_soon(self._admit)
@@ -168,7 +167,7 @@ class Intake:
             if connection.closed or connection not in self._is_waiting:
                 self._waiting.popleft()
                 continue
-            if self.arena.available("receive") < size:
+            if self.arena.limit_bytes(MemoryClass.RECEIVE) - self.arena.reserved_bytes(MemoryClass.RECEIVE) < size:
                 return
             self._waiting.popleft()
             connection.resume()
@@ -203,7 +202,8 @@ class Intake:
         self._sweep = None
         now_us = self.reactor.now_us()
         pressed = bool(self._waiting)
-        short = self.arena.is_short
+        held = self.arena.reserved_bytes(MemoryClass.FETCH)
+        short = 2 * held > self.arena.limit_bytes(MemoryClass.FETCH)
         watched = [c for c in self.connections if c.frame is not None or c.writing]
         seen: dict[Connection, tuple[int, int, int]] = {}
         for connection in watched:

@@ -9,11 +9,71 @@ An offset outside [log start, high watermark] is the caller's to refuse; ``offse
 """
 
 from collections.abc import Callable
+from typing import Final, Protocol
 
 from millstream.errors import MillstreamError, Rejected
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
+from millstream.partition.list_offsets import epoch_error
 from millstream.partition.partition import Partition
+
+# (error code, high watermark, last stable offset, log start offset, batches or None)
+ReadResult = tuple[int, int, int, int, IoBuf | None]
+
+_NONE: Final = int(ErrorCode.NONE)
+
+
+class Armed(Protocol):
+    """Whoever wants to hear of the partition's next change (``partition.watch``)."""
+
+    def arm(self, partition: Partition) -> None: ...
+
+
+def read_here(
+    partition: Partition,
+    offset: int,
+    max_bytes: int,
+    leader_epoch: int,
+    watch: Armed,
+    done: Callable[[ReadResult], None],
+    *,
+    minimum_one: bool,
+) -> int:
+    """Fetch 5/8. Read for one fetch from a partition of this shard; returns how much of its room that takes, in bytes.
+
+    ``done`` is called once, now or when the helper process has read. A read that finds nothing arms ``watch``.
+    """
+    error = epoch_error(partition, leader_epoch)
+    if error is ErrorCode.NONE:
+        error = offset_error(partition, offset)
+    start = partition.log.start_offset
+    high_watermark = partition.high_watermark
+    if error is not ErrorCode.NONE:
+        behind = error is ErrorCode.OFFSET_OUT_OF_RANGE
+        done((int(error), high_watermark if behind else -1, -1, start if behind else -1, None))
+        return 0
+    if offset == high_watermark:
+        watch.arm(partition)
+        done((_NONE, high_watermark, high_watermark, start, None))
+        return 0
+    if max_bytes <= 0 and not minimum_one:
+        # There is something, but this answer has no room for it; the next fetch of the session looks again.
+        done((_NONE, high_watermark, high_watermark, start, None))
+        return 0
+    found = read_cached(partition, offset, max_bytes, minimum_one=minimum_one)
+    if found is not None:
+        size = len(found)
+        done((_NONE, high_watermark, high_watermark, start, found))
+        return size
+
+    def read(result: IoBuf | MillstreamError) -> None:
+        if isinstance(result, MillstreamError):
+            done((int(result.code), -1, -1, -1, None))
+        else:
+            done((_NONE, high_watermark, high_watermark, partition.log.start_offset, result))
+
+    read_cold(partition, offset, max_bytes, read, minimum_one=minimum_one)
+    return max(max_bytes, 1)
 
 
 def offset_error(partition: Partition, offset: int) -> ErrorCode:
@@ -27,7 +87,7 @@ def offset_error(partition: Partition, offset: int) -> ErrorCode:
 
 
 def read_cached(partition: Partition, offset: int, max_bytes: int, *, minimum_one: bool) -> IoBuf | None:
-    """Fetch 5/8. Batches from the log cache, or None when they are colder than that."""
+    """Fetch 6/8. Batches from the log cache, or None when they are colder than that."""
     return partition.log.read(offset, partition.high_watermark, max_bytes, minimum_one)
 
 
@@ -39,7 +99,7 @@ def read_cold(
     *,
     minimum_one: bool,
 ) -> None:
-    """Fetch 6/8. Batches from a segment file, through the helper process."""
+    """Batches from a segment file, through the helper process."""
     partition.log.read_cold(offset, partition.high_watermark, max_bytes, minimum_one, done)
 
 

@@ -1,7 +1,8 @@
 """InitProducerId: an id for an idempotent producer, from blocks that the controller made durable.
 
-Transactions are not served, so a request with a transactional id is refused, and a producer that asks to bump its own epoch
-(KIP-360) gets the next epoch of its id, or a new id where the epoch is used up.
+Without a transactional id every request gets a new id at epoch 0, whatever id the caller had before: an idempotent producer
+bumps its epoch by itself (KIP-360). Transactions are not served: a request with a transactional id is told
+UNSUPPORTED_VERSION, which clients take as final.
 """
 
 from collections.abc import Callable
@@ -11,17 +12,13 @@ from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-_LAST_EPOCH = 32766
-"""Kafka keeps 32767 for fencing."""
-
-
 def handle(
     node: Node, ctx: RequestContext, request: InitProducerIdRequest, respond: Callable[[InitProducerIdResponse], None]
 ) -> None:
-    """Answer with a fresh id at epoch 0, or the caller's own at its next epoch."""
+    """Answer with a fresh id at epoch 0."""
     _ = ctx
     if request.transactional_id is not None:
-        code = ErrorCode.INVALID_REQUEST if not request.transactional_id else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        code = ErrorCode.INVALID_REQUEST if not request.transactional_id else ErrorCode.UNSUPPORTED_VERSION
         respond(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
         return
 
@@ -31,7 +28,4 @@ def handle(
         else:
             respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
-    if request.producer_id >= 0 and 0 <= request.producer_epoch < _LAST_EPOCH:
-        respond(InitProducerIdResponse(producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1))
-        return
     node.producer_ids.next(answer)

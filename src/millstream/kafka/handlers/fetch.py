@@ -1,0 +1,311 @@
+"""Fetch: read batches from many partitions, wait until there is enough of them, and send them without copying.
+
+::
+
+    session says what to look at ─► read each where it lives ─► enough, an error, or too late? ─► answer
+                 ▲                                                        │ no
+                 └───────────── a watched partition changed ◄── parked ◄──┘
+
+A fetch is a ``FetchCall``. Which partitions it looks at is decided by the fetch session (KIP-227); a partition that had
+nothing to give is *watched*: its home shard says once when there is something. Watches outlive the request when there is a
+session, so a consumer of a thousand quiet partitions costs nothing per poll but the one that changed.
+
+Memory: answers share fragments of the log cache, or hold fragments that a cold read filled. What a shard may have under way
+is a share of its arena (KIP-74): without room an answer holds only its first batch, so that every reader makes progress.
+While a call is parked it holds no fragment at all. A peer that does not take its answer is ``net.intake``'s to judge.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.core.fetch_session import FetchContext, SessionPartition
+from millstream.iobuf import MemoryClass
+from millstream.kafka.context import Node, RequestContext
+from millstream.model.error_code import ErrorCode
+from millstream.net.outbox import Buffer
+from millstream.partition.partition import Partition
+from millstream.partition.read import ReadResult, read_here
+from millstream.partition.table import Entry, Remote
+from millstream.partition.watch import Watch
+from millstream.wire.codec import encode_response_vectored
+from millstream.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+
+_NONE: Final = int(ErrorCode.NONE)
+FETCH_ROOM_MAX: Final = 4 << 20
+"""Bytes in one answer. Consumers ask for up to 50 MiB and take what they get; a large share each would leave room for few."""
+
+
+class FetchCall:
+    """One fetch under way.
+
+    ``results`` holds what was read, in the order of the answer; ``partial`` the partitions whose data were too little to
+    answer with, and let go again.
+    """
+
+    __slots__ = (
+        "context",
+        "ctx",
+        "deadline_us",
+        "error",
+        "granted",
+        "node",
+        "partial",
+        "parked",
+        "reading",
+        "request",
+        "reserved",
+        "results",
+        "size",
+        "timer",
+        "woken",
+    )
+
+    def __init__(self, node: Node, ctx: RequestContext, request: FetchRequest, context: FetchContext) -> None:
+        self.node = node
+        self.ctx = ctx
+        self.request = request
+        self.context = context
+        self.deadline_us = ctx.received_us + request.max_wait_ms * 1000
+        self.results: dict[SessionPartition, ReadResult] = {}
+        self.partial: list[SessionPartition] = []
+        self.woken: dict[SessionPartition, None] = {}
+        self.size = 0
+        self.granted = False  # a first batch was given, whatever its size
+        self.reserved = 0
+        self.reading = 0
+        self.error = False
+        self.parked = False
+        self.timer = None
+
+    # Reading
+
+    def read(self, partitions: list[SessionPartition]) -> None:
+        """Fetch 4/8. Read ``partitions`` where they live; ``settle`` follows when all have answered."""
+        node = self.node
+        room = self._room()
+        self.reading += 1
+        remote: dict[int, list[tuple[SessionPartition, Remote]]] = {}
+        for asked in partitions:
+            entry = _entry(node, asked)
+            if isinstance(entry, Partition):
+                self.reading += 1
+                taken = self._read_here(entry, asked, min(asked.max_bytes, room), first=not self.granted)
+                self.granted = self.granted or taken > 0
+                room -= taken
+            elif isinstance(entry, Remote):
+                remote.setdefault(entry.shard, []).append((asked, entry))
+            else:
+                code = ErrorCode.KAFKA_STORAGE_ERROR if entry is not None else _missing(node, asked)
+                self.results[asked] = (int(code), -1, -1, -1, None)
+                self.error = True
+        for shard, items in remote.items():
+            self.reading += 1
+            share = max(room, 0) // len(remote)
+            node.home.read(shard, items, share, self, minimum_one=not self.granted)
+        self._read_done()
+
+    def _read_here(self, partition: Partition, asked: SessionPartition, limit: int, *, first: bool) -> int:
+        """Read one partition of this shard; returns the bytes that it takes of the request's room."""
+        watch = self.watch(asked)
+
+        def done(result: ReadResult) -> None:
+            self.take(asked, result)
+
+        return read_here(
+            partition, asked.fetch_offset, limit, asked.current_leader_epoch, watch, done, minimum_one=first
+        )
+
+    def take(self, asked: SessionPartition, result: ReadResult) -> None:
+        """Fetch 7/8. One partition was read."""
+        self._put(asked, result)
+        self._read_done()
+
+    def take_many(self, results: list[tuple[SessionPartition, ReadResult]]) -> None:
+        """Another shard's partitions were read."""
+        for asked, result in results:
+            self._put(asked, result)
+        self._read_done()
+
+    def _put(self, asked: SessionPartition, result: ReadResult) -> None:
+        if result[0]:
+            self.error = True
+        data = result[4]
+        if data is not None:
+            self.size += len(data)
+        before = self.results.get(asked)
+        if before is not None and before[4] is not None:
+            before[4].release()
+        self.results[asked] = result
+
+    def _read_done(self) -> None:
+        self.reading -= 1
+        if not self.reading:
+            self.settle()
+
+    def _room(self) -> int:
+        """Bytes that this fetch may still read. Without a share of the fetch budget: none, so only the first batch goes."""
+        if not self.reserved:
+            wanted = max(0, min(self.request.max_bytes, self.node.settings.fetch_max_bytes, FETCH_ROOM_MAX))
+            if self.node.shard.arena.reserve(MemoryClass.FETCH, wanted):
+                self.reserved = wanted
+        return self.reserved - self.size
+
+    # Waiting
+
+    def settle(self) -> None:
+        """Everything was read: answer, or wait for more."""
+        now_us = self.node.shard.reactor.now_us()
+        enough = self.size >= self.request.min_bytes or self.error or self.context.superseded
+        if enough or now_us >= self.deadline_us or self.ctx.connection.closed:
+            self.answer()
+            return
+        fresh = self._fresh()
+        if fresh:
+            self.read(fresh)
+            return
+        self._park()
+
+    def _fresh(self) -> list[SessionPartition]:
+        """What changed since it was read."""
+        fresh = self.context.take()
+        if self.woken:
+            fresh.extend(asked for asked in self.woken if asked not in fresh)
+            self.woken.clear()
+        return fresh
+
+    def _park(self) -> None:
+        """Hold nothing and wait for a change or the deadline."""
+        self._let_go()
+        self.parked = True
+        self.timer = self.node.shard.reactor.call_at(self.deadline_us, self._too_late)
+        self.context.park(self._changed)
+
+    def _let_go(self) -> None:
+        for asked, result in self.results.items():
+            if result[4] is not None:
+                result[4].release()
+                self.results[asked] = (*result[:4], None)
+                if asked not in self.partial:
+                    self.partial.append(asked)
+        self.size = 0
+        self.granted = False
+        self._unreserve()
+
+    def _changed(self) -> None:
+        """A watched partition has something; look at it once this turn's commits are all in."""
+        if self.parked:
+            self.parked = False
+            assert self.timer is not None
+            self.timer.cancel()
+            self.node.shard.reactor.call_soon(self._read_again)
+
+    def _too_late(self) -> None:
+        if self.parked:
+            self.parked = False
+            self._read_again()
+
+    def _read_again(self) -> None:
+        self.context.park(None)
+        again = self.partial
+        self.partial = []
+        again.extend(asked for asked in self._fresh() if asked not in again)
+        self.read(again)
+
+    def wake(self, asked: SessionPartition) -> None:
+        """A partition that this call watches itself (there is no session) has changed."""
+        self.woken[asked] = None
+        self._changed()
+
+    def watch(self, asked: SessionPartition) -> Watch:
+        watch = asked.watch
+        if not isinstance(watch, Watch):
+            watch = asked.watch = Watch(asked)
+        if asked.session is None:
+            watch.call = self
+        return watch
+
+    # Answering
+
+    def answer(self) -> None:
+        """Fetch 8/8. Build the answer from shared views and hand it to the connection."""
+        context = self.context
+        ctx = self.ctx
+        node = self.node
+        results = self.results
+        if context.superseded or ctx.connection.closed:
+            self.release()
+            self._stop_watching()
+            code = ErrorCode.INVALID_FETCH_SESSION_EPOCH if context.superseded else ErrorCode.NONE
+            ctx.respond(FetchResponse(error_code=int(code), session_id=context.session_id))
+            return
+        responses: list[FetchableTopicResponse] = []
+        topic: FetchableTopicResponse | None = None
+        for asked, (error, high_watermark, stable, start, data) in results.items():
+            size = 0 if data is None else len(data)
+            if not context.include(asked, error, high_watermark, start, size):
+                continue
+            if topic is None or topic.topic != asked.topic or topic.topic_id != asked.topic_id:
+                topic = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id)
+                topic.partitions = []
+                responses.append(topic)
+            topic.partitions.append(
+                PartitionData(
+                    partition_index=asked.index,
+                    error_code=error,
+                    high_watermark=high_watermark,
+                    last_stable_offset=stable,
+                    log_start_offset=start,
+                    aborted_transactions=None,
+                    records=b"" if data is None else data,
+                )
+            )
+        if not context.incremental:
+            self._stop_watching()
+        if self.reserved > self.size:
+            node.shard.arena.unreserve(MemoryClass.FETCH, self.reserved - self.size)
+            self.reserved = self.size
+        session_id = context.finish(node.shard.reactor.wall_ms())
+        message = FetchResponse(session_id=session_id, responses=responses)
+        buffers: list[Buffer] = encode_response_vectored(message, ctx.api_version)
+        size = 0
+        for buffer in buffers:
+            size += len(buffer)
+        ctx.respond_vectored(buffers, size, self)
+
+    def _stop_watching(self) -> None:
+        if self.context.incremental:
+            return
+        for asked in self.results:
+            if isinstance(asked.watch, Watch):
+                asked.watch.disarm(self.node.home)
+
+    def release(self) -> None:
+        """The answer was sent (or dropped): let go of what it was read from."""
+        for result in self.results.values():
+            if result[4] is not None:
+                result[4].release()
+        self.results = {}
+        self._unreserve()
+
+    def _unreserve(self) -> None:
+        if self.reserved:
+            self.node.shard.arena.unreserve(MemoryClass.FETCH, self.reserved)
+            self.reserved = 0
+
+
+def handle(node: Node, ctx: RequestContext, request: FetchRequest, respond: Callable[[FetchResponse], None]) -> None:
+    """Fetch 3/8. Ask the session what to look at, and read it."""
+    context = node.fetch_sessions.begin(request, ctx.api_version, node.shard.reactor.wall_ms())
+    if isinstance(context, ErrorCode):
+        respond(FetchResponse(error_code=int(context), session_id=0))
+        return
+    FetchCall(node, ctx, request, context).read(context.take())
+
+
+def _entry(node: Node, asked: SessionPartition) -> Entry | None:
+    key = asked.topic or asked.topic_id
+    return node.partitions.find(key, asked.index)
+
+
+def _missing(node: Node, asked: SessionPartition) -> ErrorCode:
+    return node.partitions.missing(asked.topic or asked.topic_id)

@@ -1,0 +1,375 @@
+"""The one shard hop: what a request on this shard needs of partitions whose home is another.
+
+A handler calls ``append``, ``read`` or ``list_offset`` here when the partition table says *remote*; the other shard's ``Home``
+does there exactly what a local handler would have done. Batches do not travel: their fragments are lent, the home copies
+them once into its log cache and the loan goes back; the answer to a read lends fragments of the log cache the other way.
+
+All appends of one loop turn for one shard travel as one message and are answered by one message, once every one of them is
+settled: they are in the same group commit anyway. A watch (``partition.watch``) that a remote read armed is told once.
+
+Overload: without memory for the copy or room in the mailbox an append is refused (retriable) before anything was done. A
+shard that does not answer in time leaves the outcome unknown, which is what the client is told. A shard that dies takes the
+broker down.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from millstream.core.fetch_session import SessionPartition
+from millstream.errors import MillstreamError
+from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
+from millstream.model.error_code import ErrorCode
+from millstream.partition.append import append
+from millstream.partition.list_offsets import Found, list_offset
+from millstream.partition.partition import Partition
+from millstream.partition.read import ReadResult, read_here
+from millstream.partition.table import PartitionTable, Remote
+from millstream.partition.watch import Watch
+from millstream.shard.context import Shard
+from millstream.shard.mailbox import Reply
+from millstream.storage.shard_storage import ShardStorage
+
+APPEND: Final = 20
+READ: Final = 21
+WAKE: Final = 22
+UNWATCH: Final = 23
+LIST_OFFSET: Final = 24
+
+TIMEOUT_US: Final = 30_000_000
+"""For a shard that does not answer: the default request timeout of Kafka's clients."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_GONE: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+# What travels. A loan is (offset in the lender's arena, length, token).
+Loan = tuple[int, int, int]
+_Append = tuple[int, list[Loan]]
+_Appended = tuple[int, int, int, int]
+_Read = tuple[int, int, int, int, int]  # raft group, offset, max bytes, leader epoch, watch number
+_ReadAnswer = tuple[int, int, int, int, list[Loan] | None]
+
+_decode_appends = msgspec.msgpack.Decoder(list[_Append]).decode
+_decode_appended = msgspec.msgpack.Decoder(list[_Appended]).decode
+_decode_read = msgspec.msgpack.Decoder(tuple[int, bool, list[_Read]]).decode
+_decode_read_answers = msgspec.msgpack.Decoder(list[_ReadAnswer]).decode
+_decode_numbers = msgspec.msgpack.Decoder(list[int]).decode
+
+
+class ProduceSlots(Protocol):
+    """A produce call as this file sees it."""
+
+    def settle(self, slot: int, result: tuple[int, int, int, int]) -> None: ...
+    def failed(self, slot: int, error: ErrorCode) -> None: ...
+
+
+class FetchReads(Protocol):
+    """A fetch call as this file sees it."""
+
+    def take_many(self, results: list[tuple[SessionPartition, ReadResult]]) -> None: ...
+    def watch(self, asked: SessionPartition) -> Watch: ...
+
+
+class Home:
+    """Both ends of the hop on one shard.
+
+    Lifecycle: made with the shard, after its mailbox and storage.
+    Shard: one each.
+    """
+
+    def __init__(self, shard: Shard, table: PartitionTable, storage: ShardStorage) -> None:
+        self._shard = shard
+        self._mailbox = shard.mailbox
+        self._table = table
+        self._storage = storage
+        self._outgoing: dict[int, tuple[list[_Append], list[tuple[ProduceSlots, int]]]] = {}
+        self._watches: dict[int, Watch] = {}  # armed on other shards, by number
+        self._next_watch = 1
+        self._armed: dict[tuple[int, int], _RemoteWatch] = {}  # armed here for other shards
+        mailbox = shard.mailbox
+        mailbox.serve(APPEND, self._serve_append)
+        mailbox.serve(READ, self._serve_read)
+        mailbox.serve(WAKE, self._serve_wake)
+        mailbox.serve(UNWATCH, self._serve_unwatch)
+        mailbox.serve(LIST_OFFSET, self._serve_list_offset)
+
+    # Append
+
+    def append(self, to: int, raft_group: int, records: object, call: ProduceSlots, slot: int) -> None:
+        """Append one batch on shard ``to``; the slot is settled when its home has."""
+        try:
+            loans = self._lend_records(records)
+        except ArenaFull:
+            call.failed(slot, ErrorCode.NOT_ENOUGH_REPLICAS)
+            return
+        if loans is None:
+            call.failed(slot, ErrorCode.INVALID_RECORD)
+            return
+        outgoing = self._outgoing
+        if not outgoing:
+            self._shard.reactor.end_of_turn(self._send_appends)
+        batch = outgoing.get(to)
+        if batch is None:
+            batch = outgoing[to] = ([], [])
+        batch[0].append((raft_group, loans))
+        batch[1].append((call, slot))
+
+    def _lend_records(self, records: object) -> list[Loan] | None:
+        """Lend what was received: fragments as they are, bytes of the shared receive buffer after one copy."""
+        lend = self._mailbox.lend
+        if isinstance(records, IoBuf):
+            shared = records.share(0, len(records))
+            return [(piece.offset + start, end - start, lend(piece)) for piece, start, end in shared.parts]
+        if not isinstance(records, memoryview):
+            return None
+        loans: list[Loan] = []
+        allocate = self._shard.arena.allocate
+        for position in range(0, len(records), MAX_FRAGMENT_BYTES):
+            part = records[position : position + MAX_FRAGMENT_BYTES]
+            size = len(part)
+            try:
+                fragment = allocate(size)
+            except ArenaFull:
+                for _, _, token in loans:
+                    self._mailbox.take_back(token)
+                raise
+            fragment.view[:size] = part
+            loans.append((fragment.offset, size, lend(fragment)))
+        return loans
+
+    def _send_appends(self) -> None:
+        """Send what this turn gathered, one message per shard."""
+        outgoing, self._outgoing = self._outgoing, {}
+        for to, (appends, slots) in outgoing.items():
+
+            def answered(answer: bytes | memoryview | MillstreamError, slots: Sequence[tuple[ProduceSlots, int]] = slots) -> None:
+                if isinstance(answer, MillstreamError):
+                    for call, slot in slots:
+                        call.failed(slot, answer.code)
+                    return
+                for (call, slot), result in zip(slots, _decode_appended(answer), strict=True):
+                    call.settle(slot, result)
+
+            self._mailbox.call(to, APPEND, _encode(appends), answered, TIMEOUT_US)
+
+    def _serve_append(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
+        appends = _decode_appends(payload)
+        batch = _RemoteAppends(len(appends), reply)
+        view = self._shard.arenas[sender].view
+        now_ms = self._shard.reactor.wall_ms()
+        accepts = self._storage.accepts_writes
+        give_back = self._mailbox.give_back
+        for slot, (raft_group, loans) in enumerate(appends):
+            partition = self._table.by_group.get(raft_group)
+            if partition is None:
+                batch.settle(slot, (_GONE, -1, -1, -1))
+            else:
+                views = [view[offset : offset + size] for offset, size, _ in loans]
+                size = sum(len(part) for part in views)
+                error, base, end, append_time = append(partition, views, size, now_ms, accepts_writes=accepts)
+                batch.results[slot] = (error, base, append_time, partition.log.start_offset)
+                if error or end <= partition.high_watermark:
+                    batch.acked(slot)
+                else:
+                    partition.acks.append((end, batch, slot))
+            for _, _, token in loans:
+                give_back(sender, token)
+
+    # Read
+
+    def read(
+        self,
+        to: int,
+        items: list[tuple[SessionPartition, Remote]],
+        max_bytes: int,
+        call: FetchReads,
+        *,
+        minimum_one: bool,
+    ) -> None:
+        """Read partitions of shard ``to`` for one fetch; ``call.take_many`` gets all results at once."""
+        reads: list[_Read] = []
+        for asked, entry in items:
+            watch = call.watch(asked)
+            if watch.remote is None:
+                number = self._next_watch
+                self._next_watch += 1
+                watch.remote = (to, number)
+                self._watches[number] = watch
+            reads.append(
+                (entry.raft_group, asked.fetch_offset, asked.max_bytes, asked.current_leader_epoch, watch.remote[1])
+            )
+
+        def answered(answer: bytes | memoryview | MillstreamError) -> None:
+            results: list[tuple[SessionPartition, ReadResult]] = []
+            if isinstance(answer, MillstreamError):
+                failure = (int(answer.code), -1, -1, -1, None)
+                results.extend((asked, failure) for asked, _ in items)
+            else:
+                for (asked, _), (*head, loans) in zip(items, _decode_read_answers(answer), strict=True):
+                    data = None if loans is None else self._borrowed(to, loans)
+                    results.append((asked, (*head, data)))  # type: ignore[arg-type]
+            call.take_many(results)
+
+        self._mailbox.call(to, READ, _encode((max_bytes, minimum_one, reads)), answered, TIMEOUT_US)
+
+    def _borrowed(self, lender: int, loans: Iterable[Loan]) -> IoBuf:
+        data = IoBuf()
+        for offset, size, token in loans:
+            data.append(self._mailbox.borrow(lender, offset, size, token), 0, size)
+        return data
+
+    def _serve_read(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
+        room, minimum_one, reads = _decode_read(payload)
+        batch = _RemoteReads(self, len(reads), reply)
+        granted = not minimum_one
+        for slot, (raft_group, offset, max_bytes, leader_epoch, number) in enumerate(reads):
+            partition = self._table.by_group.get(raft_group)
+            if partition is None:
+                batch.put(slot, (_GONE, -1, -1, -1, None))
+                continue
+            watch = _RemoteWatch(self, sender, number)
+
+            def done(result: ReadResult, slot: int = slot) -> None:
+                batch.put(slot, result)
+
+            taken = read_here(
+                partition, offset, min(max_bytes, room), leader_epoch, watch, done, minimum_one=not granted
+            )
+            granted = granted or taken > 0
+            room -= taken
+
+    def lend_all(self, data: IoBuf) -> list[Loan]:
+        """Lend the parts of ``data``, whose references go with them."""
+        lend = self._mailbox.lend
+        return [(piece.offset + start, end - start, lend(piece)) for piece, start, end in data.parts]
+
+    # Watches
+
+    def armed(self, watch: "_RemoteWatch") -> None:
+        self._armed[watch.key] = watch
+
+    def fired(self, watch: "_RemoteWatch") -> None:
+        """A partition of this shard changed that ``watch``'s shard asked about."""
+        if self._armed.pop(watch.key, None) is watch:
+            self._mailbox.tell(watch.shard, WAKE, _encode([watch.number]))
+
+    def unwatch(self, to: int, number: int) -> None:
+        if self._watches.pop(number, None) is not None:
+            self._mailbox.tell(to, UNWATCH, _encode([number]))
+
+    def _serve_wake(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
+        _ = sender, reply
+        for number in _decode_numbers(payload):
+            watch = self._watches.pop(number, None)
+            if watch is not None:
+                watch.remote = None
+                watch.wake(-1)
+
+    def _serve_unwatch(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
+        _ = reply
+        for number in _decode_numbers(payload):
+            watch = self._armed.pop((sender, number), None)
+            if watch is not None and watch.partition is not None:
+                watch.partition.data_waiters.discard(watch)
+
+    # ListOffsets
+
+    def list_offset(
+        self, entry: Remote, timestamp: int, leader_epoch: int, isolation_level: int, done: Callable[[Found], None]
+    ) -> None:
+        """``partition.list_offsets.list_offset`` on the partition's home."""
+
+        def answered(answer: bytes | memoryview | MillstreamError) -> None:
+            if isinstance(answer, MillstreamError):
+                done((int(answer.code), -1, -1, -1))
+            else:
+                error, at, offset, epoch = _decode_numbers(answer)
+                done((error, at, offset, epoch))
+
+        request = _encode([entry.raft_group, timestamp, leader_epoch, isolation_level])
+        self._mailbox.call(entry.shard, LIST_OFFSET, request, answered, TIMEOUT_US)
+
+    def _serve_list_offset(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
+        _ = sender
+        raft_group, timestamp, leader_epoch, isolation_level = _decode_numbers(payload)
+        partition = self._table.by_group.get(raft_group)
+        if partition is None:
+            reply.send(_encode((_GONE, -1, -1, -1)))
+            return
+        list_offset(
+            partition, timestamp, leader_epoch, isolation_level, lambda found: reply.send(_encode(found))
+        )
+
+
+class _RemoteAppends:
+    """The appends of one message at their home; answered when all are settled."""
+
+    __slots__ = ("_reply", "_unsettled", "results")
+
+    def __init__(self, count: int, reply: Reply) -> None:
+        self.results: list[_Appended] = [(_GONE, -1, -1, -1)] * count
+        self._unsettled = count
+        self._reply = reply
+
+    def acked(self, slot: int) -> None:
+        _ = slot
+        self._unsettled -= 1
+        if not self._unsettled:
+            self._reply.send(_encode(self.results))
+
+    def failed(self, slot: int, error: ErrorCode) -> None:
+        self.settle(slot, (int(error), -1, -1, -1))
+
+    def settle(self, slot: int, result: _Appended) -> None:
+        self.results[slot] = result
+        self.acked(slot)
+
+    def expire(self, now_us: int) -> None:
+        """The shard that asked has a deadline of its own."""
+
+
+class _RemoteReads:
+    """The reads of one message at their home; answered when all are done."""
+
+    __slots__ = ("_home", "_missing", "_reply", "_results")
+
+    def __init__(self, home: Home, count: int, reply: Reply) -> None:
+        self._home = home
+        self._missing = count
+        self._reply = reply
+        self._results: list[_ReadAnswer | None] = [None] * count
+
+    def put(self, slot: int, result: ReadResult) -> None:
+        error, high_watermark, stable, start, data = result
+        loans = None if data is None else self._home.lend_all(data)
+        self._results[slot] = (error, high_watermark, stable, start, loans)
+        self._missing -= 1
+        if not self._missing:
+            self._reply.send(_encode(self._results))
+
+
+class _RemoteWatch:
+    """Another shard's watch, armed on a partition of this one."""
+
+    __slots__ = ("_home", "number", "partition", "shard")
+
+    def __init__(self, home: Home, shard: int, number: int) -> None:
+        self._home = home
+        self.shard = shard
+        self.number = number
+        self.partition: Partition | None = None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return (self.shard, self.number)
+
+    def arm(self, partition: Partition) -> None:
+        self.partition = partition
+        partition.data_waiters.add(self)
+        self._home.armed(self)
+
+    def wake(self, raft_group: int) -> None:
+        _ = raft_group
+        self.partition = None
+        self._home.fired(self)
