@@ -1,0 +1,26 @@
+"""Counted, fragmented buffers over a fixed memory budget; see `arena` for the memory, `buf` for the chain."""
+
+from millstream.iobuf.arena import Arena, ArenaFull, ArenaUsage, MemoryClass
+from millstream.iobuf.buf import IoBuf
+from millstream.iobuf.foreign import ForeignFragment
+from millstream.iobuf.fragment import Fragment, Piece
+from millstream.iobuf.pool import TieredPool
+from millstream.iobuf.reader import EndOfBuffer, Reader
+from millstream.iobuf.sizes import ALLOC_TABLE, MAX_FRAGMENT_BYTES, next_allocation_size
+
+__all__ = [
+    "ALLOC_TABLE",
+    "MAX_FRAGMENT_BYTES",
+    "Arena",
+    "ArenaFull",
+    "ArenaUsage",
+    "EndOfBuffer",
+    "ForeignFragment",
+    "Fragment",
+    "IoBuf",
+    "MemoryClass",
+    "Piece",
+    "Reader",
+    "TieredPool",
+    "next_allocation_size",
+]

@@ -1,0 +1,324 @@
+"""A shard's share of the memory budget: one mapping, carved into counted fragments.
+
+The whole budget of a shard is mapped once, before the processes fork, as a memfd that every sibling and helper sees
+at the same offsets; a page costs memory from the first touch on. The owner (one process, one thread) allocates and
+frees; everybody else only looks, through `view` and an (offset, length) descriptor.
+
+::
+
+    memfd   │ slab 0 │ slab 1 │ …                                     │ slab n-1 │ counters (one page) │
+              29525×4  512×256   each slab serves one size class of the allocation table at a time
+
+Allocation pops from the free list of the class's current slab, then from another slab of the class with room, then
+from the untouched slabs, then from a slab of any class that stands idle. When nothing is left, `on_pressure` (a cache
+that can give memory back) is asked once, then `ArenaFull` is raised: an overload is an error for the one request,
+never more memory.
+
+Beside fragments the arena keeps *reservations*: plain byte budgets per memory class. A frame's whole length is
+reserved before its body is read, so that half-read frames cannot fill the arena. Reservations do not allocate; they
+say no early.
+
+Live fragments and reservations are counted in the mapping itself, so that a supervisor reads them without asking the
+shard. Leaks: `live_fragments` is 0 when everything came home; with `poison` the arena also remembers who allocated
+what (`leaks`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import mmap
+import os
+import sys
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from millstream.errors import Unavailable
+from millstream.iobuf.fragment import Fragment, SizeClass, Slab
+from millstream.iobuf.sizes import ALLOC_TABLE, MAX_FRAGMENT_BYTES, SLAB_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+POISON_VARIABLE: Final = "MILLSTREAM_POISON"
+"""Set to 1 in the environment, every arena poisons what is released and remembers who allocated."""
+
+_POISON_BYTE: Final = b"\xdb"
+_COUNTER_BYTES: Final = mmap.PAGESIZE
+_RESERVED_AT: Final = 32  # cell of the first memory class; cells 0–14 count live fragments per size class
+_SLABS_AT: Final = 48  # cell: slabs in use
+
+
+class MemoryClass(enum.IntEnum):
+    """What memory is reserved for. Each class has a limit of its own, so that one cannot starve another."""
+
+    RECEIVE = 0  # frames being read and requests not yet durable
+    CACHE = 1  # the log cache
+    FETCH = 2  # responses not yet sent
+    RING = 3  # fragments lent to sibling shards
+
+
+DEFAULT_SHARES: Final[Mapping[MemoryClass, float]] = {
+    MemoryClass.RECEIVE: 0.30,
+    MemoryClass.CACHE: 0.35,
+    MemoryClass.FETCH: 0.20,
+    MemoryClass.RING: 0.05,
+}
+"""Of the capacity. What is missing to one is room for the unused ends of slabs."""
+
+
+class ArenaFull(Unavailable):
+    """No fragment of that size is free; nothing was taken. Try again when something was released."""
+
+
+class ArenaUsage(msgspec.Struct, frozen=True):
+    """A snapshot for metrics; consistent enough, taken without a lock from any process."""
+
+    owner_shard: int
+    capacity_bytes: int
+    in_use_bytes: int
+    slab_bytes: int
+    live_fragments: int
+    reserved_bytes: tuple[int, ...]  # by MemoryClass
+    limit_bytes: tuple[int, ...]  # by MemoryClass
+
+
+class Arena:
+    """See the module. Made with `create` in the supervisor; the owning shard allocates, others use `view` and
+    `usage`.
+    """
+
+    __slots__ = (
+        "_classes",
+        "_counters",
+        "_idle",
+        "_limits",
+        "_map",
+        "_poison",
+        "_slab_count",
+        "_untouched",
+        "capacity_bytes",
+        "fd",
+        "on_pressure",
+        "owner_shard",
+        "owners",
+        "view",
+    )
+
+    def __init__(
+        self, owner_shard: int, capacity_bytes: int, poison: bool, shares: Mapping[MemoryClass, float]
+    ) -> None:
+        slab_count = capacity_bytes // SLAB_BYTES
+        if slab_count < 1:
+            raise ValueError(f"an arena needs at least {SLAB_BYTES} bytes, not {capacity_bytes}")
+        if sum(shares.values()) > 1:
+            raise ValueError("memory classes may not be promised more than the arena has")
+        self.owner_shard = owner_shard
+        self.capacity_bytes = slab_count * SLAB_BYTES
+        self.fd = os.memfd_create(f"millstream-arena-{owner_shard}", os.MFD_CLOEXEC)
+        os.ftruncate(self.fd, self.capacity_bytes + _COUNTER_BYTES)
+        self._map = mmap.mmap(self.fd, self.capacity_bytes + _COUNTER_BYTES, mmap.MAP_SHARED)
+        whole = memoryview(self._map)
+        self.view: memoryview = whole[: self.capacity_bytes]
+        self._counters = whole[self.capacity_bytes :].cast("Q")
+        self._slab_count = slab_count
+        self._untouched = 0  # slabs from here on were never used
+        self._idle: dict[int, Slab] = {}
+        self._classes = tuple(SizeClass(i, size, SLAB_BYTES // size) for i, size in enumerate(ALLOC_TABLE))
+        self._limits = tuple(int(self.capacity_bytes * shares.get(c, 0.0)) for c in MemoryClass)
+        self._poison = _POISON_BYTE * MAX_FRAGMENT_BYTES if poison else b""
+        self.owners: dict[int, str] = {}
+        self.on_pressure: Callable[[int], None] | None = None
+
+    @classmethod
+    def create(
+        cls,
+        owner_shard: int,
+        capacity_bytes: int,
+        poison: bool = False,
+        shares: Mapping[MemoryClass, float] = DEFAULT_SHARES,
+    ) -> Arena:
+        """Map an arena of `capacity_bytes` (rounded down to whole slabs). Before forking, in the supervisor.
+
+        `poison` overwrites released bytes and records allocation sites: for tests, also switched on by
+        MILLSTREAM_POISON=1.
+        """
+        return cls(owner_shard, capacity_bytes, poison or os.environ.get(POISON_VARIABLE) == "1", shares)
+
+    # -- fragments -------------------------------------------------------------------------------------------
+
+    def allocate(self, size_bytes: int) -> Fragment:
+        """A fragment of at least `size_bytes` with one reference, contents undefined.
+
+        Raises:
+            ArenaFull: no memory of that class is left, even after `on_pressure`.
+            ValueError: more than `MAX_FRAGMENT_BYTES`; chain fragments instead.
+        """
+        if size_bytes > MAX_FRAGMENT_BYTES:
+            raise ValueError(f"a fragment holds at most {MAX_FRAGMENT_BYTES} bytes, {size_bytes} were asked for")
+        size_class = self._classes[bisect_left(ALLOC_TABLE, size_bytes)]
+        free = size_class.free
+        if not free:
+            free = self._refill(size_class)
+        fragment = free.pop()
+        fragment.refs = 1
+        self._counters[size_class.index] += 1
+        if self._poison:
+            self._check_poison(fragment)
+        return fragment
+
+    def _refill(self, size_class: SizeClass) -> list[Fragment]:
+        """A non-empty free list for the class, its slab made current."""
+        slab = self._slab_with_room(size_class)
+        if slab is None and self.on_pressure is not None:
+            self.on_pressure(size_class.capacity)
+            if size_class.free:
+                return size_class.free
+            slab = self._slab_with_room(size_class)
+        if slab is None:
+            raise ArenaFull(f"shard {self.owner_shard}: no free fragment of {size_class.capacity} bytes")
+        size_class.current = slab
+        size_class.free = slab.free
+        if not slab.free:
+            self._carve(slab)
+        return slab.free
+
+    def _slab_with_room(self, size_class: SizeClass) -> Slab | None:
+        current = size_class.current
+        if current is not None and current.carved < size_class.per_slab:
+            return current
+        if size_class.partial:
+            base, slab = size_class.partial.popitem()
+            self._idle.pop(base, None)
+            return slab
+        base = self._take_slab(size_class)
+        if base < 0:
+            return None
+        return Slab(base, size_class, self._counters, self._idle, self._overwrite if self._poison else None)
+
+    def _take_slab(self, size_class: SizeClass) -> int:
+        """Base offset of a slab that no class uses any more; -1 when there is none."""
+        if self._untouched < self._slab_count:
+            self._untouched += 1
+            self._counters[_SLABS_AT] = self._untouched
+            return (self._untouched - 1) * SLAB_BYTES
+        if self._idle:
+            base, slab = self._idle.popitem()
+            slab.size_class.partial.pop(base, None)
+            return base
+        for other in self._classes:
+            current = other.current
+            if current is not None and other is not size_class and len(current.free) == current.carved:
+                other.current = None
+                other.free = []
+                return current.base
+        return -1
+
+    def _carve(self, slab: Slab) -> None:
+        """One more fragment of a slab: its Python objects exist only from its first use on."""
+        capacity = slab.size_class.capacity
+        offset = slab.base + slab.carved * capacity
+        slab.carved += 1
+        fragment = Fragment(slab, self.view[offset : offset + capacity], offset, capacity)
+        if self._poison:
+            self._overwrite(fragment)
+        slab.free.append(fragment)
+
+    # -- reservations ----------------------------------------------------------------------------------------
+
+    def reserve(self, memory_class: MemoryClass, size_bytes: int) -> bool:
+        """Set `size_bytes` of the class's budget aside; False (and nothing changed) when its limit would be passed."""
+        cell = _RESERVED_AT + memory_class
+        held = self._counters[cell] + size_bytes
+        if held > self._limits[memory_class]:
+            return False
+        self._counters[cell] = held
+        return True
+
+    def unreserve(self, memory_class: MemoryClass, size_bytes: int) -> None:
+        """Give a reservation (or a part of it) back."""
+        cell = _RESERVED_AT + memory_class
+        held = self._counters[cell] - size_bytes
+        if held < 0:
+            raise AssertionError(
+                f"{memory_class.name}: {size_bytes} bytes given back, {held + size_bytes} were reserved"
+            )
+        self._counters[cell] = held
+
+    def reserved_bytes(self, memory_class: MemoryClass) -> int:
+        return self._counters[_RESERVED_AT + memory_class]
+
+    def limit_bytes(self, memory_class: MemoryClass) -> int:
+        return self._limits[memory_class]
+
+    # -- accounting ------------------------------------------------------------------------------------------
+
+    @property
+    def live_fragments(self) -> int:
+        """Fragments handed out and not yet back; also right in a process that only maps the arena."""
+        return sum(self._counters[: len(ALLOC_TABLE)])
+
+    @property
+    def in_use_bytes(self) -> int:
+        """Capacity of all live fragments."""
+        return sum(count * size for count, size in zip(self._counters, ALLOC_TABLE, strict=False))
+
+    def live_by_size(self) -> dict[int, int]:
+        """Live fragments per capacity, the empty ones left out."""
+        return {size: count for size, count in zip(ALLOC_TABLE, self._counters, strict=False) if count}
+
+    def usage(self) -> ArenaUsage:
+        """What a supervisor shows; callable in every process that has the mapping."""
+        return ArenaUsage(
+            owner_shard=self.owner_shard,
+            capacity_bytes=self.capacity_bytes,
+            in_use_bytes=self.in_use_bytes,
+            slab_bytes=self._counters[_SLABS_AT] * SLAB_BYTES,
+            live_fragments=self.live_fragments,
+            reserved_bytes=tuple(self._counters[_RESERVED_AT + c] for c in MemoryClass),
+            limit_bytes=self._limits,
+        )
+
+    def leaks(self) -> list[str]:
+        """Where each live fragment was allocated (poisoning arenas only), most recent last."""
+        return [f"{offset}: {where}" for offset, where in self.owners.items()]
+
+    # -- poisoning (tests) -----------------------------------------------------------------------------------
+
+    def _overwrite(self, fragment: Fragment) -> None:
+        fragment.view[:] = self._poison[: fragment.capacity]
+        self.owners.pop(fragment.offset, None)
+
+    def _check_poison(self, fragment: Fragment) -> None:
+        if bytes(fragment.view) != self._poison[: fragment.capacity]:
+            raise AssertionError(f"{fragment!r} was written to after its release")
+        frames: list[str] = []
+        frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]  # the caller of allocate
+        while frame is not None and len(frames) < 6:  # pyright: ignore[reportUnnecessaryComparison]
+            frames.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+            frame = frame.f_back  # pyright: ignore[reportAssignmentType]
+        self.owners[fragment.offset] = " < ".join(frames)
+
+    # -- mapping ---------------------------------------------------------------------------------------------
+
+    def advise(self, *, huge_pages: bool = False, lock: bool = False) -> None:
+        """Optionally ask for huge pages, or lock the whole budget into memory (which touches all of it).
+
+        Raises:
+            OSError: the lock was refused (RLIMIT_MEMLOCK); huge pages are a wish and never fail.
+        """
+        if huge_pages:
+            try:
+                self._map.madvise(mmap.MADV_HUGEPAGE)
+            except OSError:
+                return
+        if lock:
+            address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.mlock(ctypes.c_void_p(address), ctypes.c_size_t(self.capacity_bytes)) != 0:
+                raise OSError(ctypes.get_errno(), "the arena could not be locked into memory; raise RLIMIT_MEMLOCK")
+
+    def __repr__(self) -> str:
+        return f"Arena(shard={self.owner_shard}, capacity={self.capacity_bytes}, in_use={self.in_use_bytes})"

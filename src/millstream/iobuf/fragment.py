@@ -1,0 +1,126 @@
+"""A fragment: one piece of an arena, counted.
+
+::
+
+    arena  ┌──────────── slab (128 KiB, one size class) ────────────┬─── slab ──…
+           │ fragment │ fragment │ fragment │ …                     │
+           └──────────┴──────────┴──────────┴───────────────────────┴───────────
+             view, offset, capacity, refs
+
+`Arena.allocate` hands out a fragment with one reference. `share` adds one, `release` takes one away; at zero the
+fragment is back in its slab and may be handed out again at once, so whoever released the last reference must not look
+at `view` any more. With poisoning on, released bytes are overwritten and checked again when the fragment is next
+handed out: a reader that kept a view sees garbage, a writer that kept one stops the process with the place that had
+allocated it.
+
+Only the process that owns the arena may share and release; other shards hold a `ForeignFragment`. Counting is plain
+integer arithmetic: one thread per shard. A release too many is a broken invariant and raises `AssertionError`.
+
+Python objects are recycled with the bytes they describe: a fragment and its memoryview are made once, when the slab
+is carved.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Piece(Protocol):
+    """What a chain needs of a part: bytes, and a count of who looks at them. `Fragment` and `ForeignFragment` are
+    pieces.
+    """
+
+    @property
+    def view(self) -> memoryview: ...
+    @property
+    def offset(self) -> int: ...
+    def share(self) -> Self: ...
+    def release(self) -> None: ...
+
+
+class SizeClass:
+    """All slabs of one size. `free` is the free list of `current`, the slab that allocations are served from.
+
+    Invariants: a slab that is not `current` is carved completely; `partial` holds exactly the other slabs with a free
+    fragment.
+    """
+
+    __slots__ = ("capacity", "current", "free", "index", "partial", "per_slab")
+
+    def __init__(self, index: int, capacity: int, per_slab: int) -> None:
+        self.index = index
+        self.capacity = capacity
+        self.per_slab = per_slab
+        self.current: Slab | None = None
+        self.free: list[Fragment] = []
+        self.partial: dict[int, Slab] = {}
+
+
+class Slab:
+    """One carved stretch of the arena; knows how a fragment returns to it."""
+
+    __slots__ = ("base", "carved", "counters", "free", "idle", "on_poison", "size_class")
+
+    def __init__(
+        self,
+        base: int,
+        size_class: SizeClass,
+        counters: memoryview,
+        idle: dict[int, Slab],
+        on_poison: Callable[[Fragment], None] | None,
+    ) -> None:
+        self.base = base
+        self.size_class = size_class
+        self.carved = 0
+        self.free: list[Fragment] = []
+        self.counters = counters  # live fragments by class, in shared memory
+        self.idle = idle  # the arena's slabs without any live fragment, free to change class
+        self.on_poison = on_poison
+
+    def take_back(self, fragment: Fragment) -> None:
+        """The last reference is gone; the fragment may be handed out again from here on."""
+        if fragment.refs != 0:
+            raise AssertionError(
+                f"fragment at {fragment.offset} released more often than it was shared ({fragment.refs})"
+            )
+        if self.on_poison is not None:
+            self.on_poison(fragment)
+        size_class = self.size_class
+        free = self.free
+        free.append(fragment)
+        self.counters[size_class.index] -= 1
+        if free is not size_class.free:
+            if len(free) == 1:
+                size_class.partial[self.base] = self
+            if len(free) == size_class.per_slab:
+                self.idle[self.base] = self
+
+
+class Fragment:
+    """`capacity` bytes at `offset` of the arena, seen through `view`. Made by an arena only."""
+
+    __slots__ = ("capacity", "offset", "refs", "slab", "view")
+
+    def __init__(self, slab: Slab, view: memoryview, offset: int, capacity: int) -> None:
+        self.slab = slab
+        self.view = view
+        self.offset = offset
+        self.capacity = capacity
+        self.refs = 0
+
+    def share(self) -> Fragment:
+        """One more holder of the same bytes; each holder releases once."""
+        self.refs += 1
+        return self
+
+    def release(self) -> None:
+        """One holder less; the last one gives the bytes back to the arena."""
+        refs = self.refs = self.refs - 1
+        if refs <= 0:
+            self.slab.take_back(self)
+
+    def __repr__(self) -> str:
+        return f"Fragment(offset={self.offset}, capacity={self.capacity}, refs={self.refs})"

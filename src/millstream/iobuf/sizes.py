@@ -1,0 +1,62 @@
+"""How large a fragment is: the allocation table, and tiers for buffers that are drawn from a fixed set of sizes.
+
+A store that asks its allocator for any size it likes fragments its memory. Here every fragment has one of fifteen
+sizes, each about one and a half times the one before, so that a byte count wastes at most a third and freed memory
+fits the next request::
+
+    512 768 1152 1728 2592 3888 5832 8748 13122 19683 29525 44288 66432 99648 131072
+
+The table is the seed's (thread-per-core buffer management, ``io_allocation_size``); nothing larger exists, because a
+larger buffer is a chain. Fragments are carved from slabs of `SLAB_BYTES`; a size that does not divide a slab leaves
+its tail unused (never touched, so never resident): 29525 fits four times and 131072 once, while 44288, 66432 and
+99648 leave a quarter or more of the *budget* idle. Long-lived buffers (a log cache, say) therefore prefer 29525 and
+131072.
+
+A size beyond the table is a `ValueError`: the caller forgot to chain.
+"""
+
+from bisect import bisect_left
+
+MIN_FRAGMENT_BYTES = 512
+MAX_FRAGMENT_BYTES = 128 * 1024
+SLAB_BYTES = MAX_FRAGMENT_BYTES
+
+
+def _allocation_table() -> tuple[int, ...]:
+    """The seed's recurrence: x ← ⌊(3x + 1) / 2⌋ from 512, closed by 131072."""
+    sizes: list[int] = []
+    size = MIN_FRAGMENT_BYTES
+    while size < MAX_FRAGMENT_BYTES:
+        sizes.append(size)
+        size = (size * 3 + 1) // 2
+    sizes.append(MAX_FRAGMENT_BYTES)
+    return tuple(sizes)
+
+
+ALLOC_TABLE = _allocation_table()
+
+
+def next_allocation_size(size_bytes: int) -> int:
+    """The smallest size of the table that holds `size_bytes` (0 and below count as 1)."""
+    if size_bytes > MAX_FRAGMENT_BYTES:
+        raise ValueError(
+            f"a fragment holds at most {MAX_FRAGMENT_BYTES} bytes, {size_bytes} were asked for; chain fragments instead"
+        )
+    return ALLOC_TABLE[bisect_left(ALLOC_TABLE, size_bytes)]
+
+
+def tier_sizes(first_size: int, size_multiple: float, tier_count: int) -> tuple[int, ...]:
+    """Sizes first_size × size_multiple^k for k < tier_count, as Mofka's bulk buffer pools declare them.
+
+    Raises:
+        ValueError: a tier would be below one byte, not larger than the one before, or beyond `MAX_FRAGMENT_BYTES`.
+    """
+    if first_size < 1 or size_multiple <= 1 or tier_count < 1:
+        raise ValueError(
+            f"tiers need first_size >= 1, size_multiple > 1 and at least one tier, "
+            f"not {first_size}, {size_multiple}, {tier_count}"
+        )
+    sizes = tuple(int(first_size * size_multiple**k) for k in range(tier_count))
+    if sizes[-1] > MAX_FRAGMENT_BYTES:
+        raise ValueError(f"the largest tier would be {sizes[-1]} bytes, more than a fragment's {MAX_FRAGMENT_BYTES}")
+    return sizes
