@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from millstream.cluster.producer_ids import ProducerIds
     from millstream.config.settings import Settings
     from millstream.coordinator.router import GroupRouter
-    from millstream.core.fetch_session import FetchSessionCache
+    from millstream.core.fetch_session import FetchSessions
     from millstream.kafka.dispatch import Api
     from millstream.partition.home import Home
     from millstream.partition.timeouts import AckTimeouts
@@ -67,7 +67,7 @@ class Node:
     home: "Home"
     coordinator: "GroupRouter"
     producer_ids: "ProducerIds"
-    fetch_sessions: "FetchSessionCache"
+    fetch_sessions: "FetchSessions"
     ack_timeouts: "AckTimeouts"
     storage: "ShardStorage"
 

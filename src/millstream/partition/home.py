@@ -206,12 +206,23 @@ class Home:
                 failure = (int(answer.code), -1, -1, -1, None)
                 results.extend((asked, failure) for asked, _ in items)
             else:
-                for (asked, _), (*head, loans) in zip(items, _decode_read_answers(answer), strict=True):
+                for (asked, _), (error, high_watermark, stable, start, loans) in zip(
+                    items, _decode_read_answers(answer), strict=True
+                ):
                     data = None if loans is None else self._borrowed(to, loans)
-                    results.append((asked, (*head, data)))  # type: ignore[arg-type]
+                    if error or data is not None:
+                        self._unarmed(asked)
+                    results.append((asked, (error, high_watermark, stable, start, data)))
             call.take_many(results)
 
         self._mailbox.call(to, READ, _encode((max_bytes, minimum_one, reads)), answered, TIMEOUT_US)
+
+    def _unarmed(self, asked: SessionPartition) -> None:
+        """The read found something, so the other shard armed nothing."""
+        watch = asked.watch
+        if isinstance(watch, Watch) and watch.remote is not None:
+            self._watches.pop(watch.remote[1], None)
+            watch.remote = None
 
     def _borrowed(self, lender: int, loans: Iterable[Loan]) -> IoBuf:
         data = IoBuf()
@@ -228,7 +239,7 @@ class Home:
             if partition is None:
                 batch.put(slot, (_GONE, -1, -1, -1, None))
                 continue
-            watch = _RemoteWatch(self, sender, number)
+            watch = self._armed.get((sender, number)) or _RemoteWatch(self, sender, number)
 
             def done(result: ReadResult, slot: int = slot) -> None:
                 batch.put(slot, result)

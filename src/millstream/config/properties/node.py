@@ -93,3 +93,10 @@ class NodeProperties:
         doc="Overwrite freed memory fragments, so that a test sees who still reads them.",
         hidden=True,
     )
+    shard_hook = Property(
+        "internal.shard.hook",
+        Text("module:callable"),
+        "",
+        doc="Called with every shard's node before it serves; tests observe or break a shard with it.",
+        hidden=True,
+    )

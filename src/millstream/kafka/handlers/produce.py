@@ -130,7 +130,7 @@ def handle(
         for data in topic.partition_data:
             entry = entries[data.index] if entries is not None and 0 <= data.index < len(entries) else None
             if isinstance(entry, Partition):
-                _append_here(node, entry, data.records, call, slot, now_ms)
+                append_here(node, entry, data.records, call, slot, now_ms)
             elif isinstance(entry, Remote):
                 node.home.append(entry.shard, entry.raft_group, data.records, call, slot)
             elif entry is None:
@@ -147,7 +147,7 @@ def handle(
             timeouts.arm()
 
 
-def _append_here(
+def append_here(
     node: Node, partition: Partition, records: object, call: ProduceCall, slot: int, now_ms: int
 ) -> None:
     """Produce 4/8. Append to a partition of this shard and park the slot until the commit covers it."""

@@ -1,0 +1,1 @@
+"""The broker's HTTP port, served by the supervisor: metrics, and where a topic's files are."""

@@ -1,0 +1,106 @@
+"""A small HTTP server for reading: ``/metrics``, ``/v1/status`` and ``/v1/topics/<name>/segments``.
+
+It runs on a thread of the supervisor, which holds no data path, so a slow or hostile HTTP client costs the broker nothing
+but that thread's time; answers come from callables that the composition root hands in. Only GET is known. Requests are
+bounded by the standard library's limits on the request line and headers; a client that is silent for ten seconds is dropped, and at most
+``CONNECTIONS_MAX`` are served at once.
+"""
+
+import json
+import threading
+import urllib.parse
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from millstream.errors import MillstreamError, Rejected
+
+TIMEOUT_S: Final = 10.0
+CONNECTIONS_MAX: Final = 32
+
+
+class Routes:
+    """What the server can answer; filled by the composition root."""
+
+    def __init__(
+        self, metrics: Callable[[], bytes], status: Callable[[], dict[str, Any]], segments: Callable[[str], dict[str, Any]]
+    ) -> None:
+        self.metrics = metrics
+        self.status = status
+        self.segments = segments
+
+    def answer(self, path: str) -> tuple[int, str, bytes]:
+        """Status code, content type and body for a GET of ``path``."""
+        parts = [urllib.parse.unquote(part) for part in urllib.parse.urlsplit(path).path.split("/") if part]
+        try:
+            if parts == ["metrics"]:
+                return 200, "text/plain; version=0.0.4; charset=utf-8", self.metrics()
+            if parts == ["v1", "status"]:
+                return 200, "application/json", _json(self.status())
+            if len(parts) == 4 and parts[:2] == ["v1", "topics"] and parts[3] == "segments":
+                return 200, "application/json", _json(self.segments(parts[2]))
+        except Rejected as error:
+            return 404, "application/json", _json({"error": error.code.name, "message": error.message})
+        except MillstreamError as error:
+            return 503, "application/json", _json({"error": error.code.name, "message": error.message})
+        known = "/metrics, /v1/status, /v1/topics/<name>/segments"
+        return 404, "application/json", _json({"error": "NOT_FOUND", "message": f"known paths: {known}"})
+
+
+class HttpServer:
+    """The listening server and its thread.
+
+    Lifecycle: ``start`` after the last fork, ``stop`` before the supervisor ends.
+    """
+
+    def __init__(self, host: str, port: int, routes: Routes) -> None:
+        """Bind now, so that the port is known; raises OSError when it is taken."""
+        slots = threading.BoundedSemaphore(CONNECTIONS_MAX)
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            timeout = TIMEOUT_S
+            server_version = "millstream"
+            sys_version = ""
+
+            def do_GET(self) -> None:  # noqa: N802 - the standard library's name
+                with slots:
+                    status, kind, body = routes.answer(self.path)
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the standard library's name
+                """Scrapes are not news."""
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 16
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                """A client that went away in the middle is not news either."""
+
+        self._server = Server((host, port), Handler)
+        self.host, self.port = self._server.server_address[:2]
+        self._thread: threading.Thread | None = None
+
+    @property
+    def fd(self) -> int:
+        return self._server.fileno()
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop serving and close the socket."""
+        if self._thread is not None:
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode() + b"\n"

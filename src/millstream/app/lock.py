@@ -1,0 +1,34 @@
+"""One broker per data directory: an ``flock`` that every process of the broker inherits.
+
+The lock is held by the open file, so it goes when the last process of the broker goes, however it goes. The file names the
+supervisor for whoever finds it taken.
+"""
+
+import fcntl
+import os
+
+from millstream.errors import Rejected
+from millstream.model.error_code import ErrorCode
+
+
+def lock_data_dir(data_dir: str) -> int:
+    """Take the lock and return its descriptor, which must stay open.
+
+    Raises:
+        Rejected: another broker has the directory; the message says which.
+    """
+    os.makedirs(data_dir, exist_ok=True)
+    path = os.path.join(data_dir, "lock")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
+        os.close(fd)
+        raise Rejected(
+            f"the data directory {data_dir} is in use by another broker (process {holder}); stop it or choose another --data",
+            ErrorCode.LOG_DIR_NOT_FOUND,
+        ) from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd

@@ -1,0 +1,126 @@
+"""Open and close partitions as the controller's commands say, on whichever shard is their home.
+
+Every shard applies the same metadata. For each partition the table gets an entry; the home shard also opens the log, rebuilds
+what the log implies (term, idempotent producers) and only then lets requests in. A partition whose log recovery found faulty
+is entered as such: it is refused by name and the rest goes on.
+
+The term of a partition is the last one found in its log, and one more after a crash: a suffix that was visible but not synced
+(``write.caching``) and is gone must not be mistaken for what takes its place (KIP-101).
+"""
+
+from collections.abc import Callable
+
+from millstream.config.settings import Settings
+from millstream.config.topic_properties import TopicConfig
+from millstream.core.producer_state import ProducerBudget, ProducerState
+from millstream.errors import Corruption
+from millstream.partition.partition import Partition
+from millstream.partition.table import Faulty, PartitionTable, Remote
+from millstream.raft.group import RaftGroup
+from millstream.shard.context import Shard
+from millstream.storage.log import Log
+from millstream.storage.shard_storage import ShardStorage
+from millstream.telemetry.log import log as operator_log
+
+
+class Lifecycle:
+    """Keeps the partition table in step with the metadata.
+
+    Shard: one each.
+    """
+
+    def __init__(
+        self, shard: Shard, settings: Settings, storage: ShardStorage, table: PartitionTable, *, clean: bool
+    ) -> None:
+        self._shard = shard
+        self._settings = settings
+        self._storage = storage
+        self._table = table
+        self._clean = clean
+        self._budget = ProducerBudget(settings.producer_ids_max)
+
+    def open(
+        self,
+        name: str,
+        topic_id: bytes,
+        index: int,
+        raft_group: int,
+        home: int,
+        config: TopicConfig,
+        *,
+        fresh: bool,
+    ) -> None:
+        """Enter one partition; ``fresh`` says that it was created now, so that its log is empty."""
+        if home != self._shard.id:
+            self._table.add(name, topic_id, Remote(name, index, raft_group, home))
+            return
+        try:
+            log = self._storage.open_partition_log(
+                raft_group, topic_id, name, index, config, clean=self._clean or fresh
+            )
+        except Corruption as error:
+            operator_log.error("[%s/%d] not served: %s", name, index, error.message)
+            self._table.add(name, topic_id, Faulty(name, index, raft_group, error.message))
+            return
+        producers = ProducerState(self._settings.producer_id_expiration_ms, self._budget)
+        replay_producers(log, producers, self._shard.reactor.wall_ms())
+        log.producer_snapshot = _snapshot_of(producers)
+        term = last_term(log, clean=self._clean or fresh)
+        group = RaftGroup(log, term, write_caching=config.write_caching)
+        self._table.add(name, topic_id, Partition(name, topic_id, index, raft_group, log, group, config, producers))
+
+    def configure(self, name: str, config: TopicConfig) -> None:
+        """A topic's configuration changed."""
+        for entry in self._table.by_name.get(name, ()):
+            if isinstance(entry, Partition):
+                entry.config = config
+                entry.group.write_caching = config.write_caching
+                entry.log.configure(config)
+
+    def delete(self, name: str, topic_id: bytes) -> None:
+        """A topic is gone: answer who waits, drop its logs and files."""
+        for partition in self._table.remove_topic(name, topic_id):
+            partition.close()
+            partition.producers.clear()
+            self._storage.delete_log(partition.log, _nothing)
+
+
+def last_term(log: Log, *, clean: bool) -> int:
+    """The term to lead in: the last one that the log knows, or the one after it when the broker did not stop cleanly."""
+    epochs = log.leader_epochs
+    if not epochs:
+        return 0
+    last = epochs[-1][0]
+    return last if clean else last + 1
+
+
+def replay_producers(log: Log, producers: ProducerState, now_ms: int) -> None:
+    """Rebuild the idempotent producers of a log: the last snapshot, then every batch header behind it."""
+    start = log.start_offset
+    snapshot = log.load_producer_snapshot()
+    if snapshot is not None:
+        offset, data = snapshot
+        try:
+            producers.load(data)
+            start = max(start, offset)
+        except Corruption as error:
+            operator_log.warning("[%s] producer snapshot ignored, replaying the log: %s", log.name, error.message)
+            producers.clear()
+    if start >= log.next_offset:
+        return
+
+    def each(header: tuple[int, ...]) -> None:
+        base_offset, last_delta, max_timestamp = header[0], header[6], header[8]
+        producer_id, epoch, sequence = header[9], header[10], header[11]
+        if producer_id >= 0 and sequence >= 0 and base_offset >= start:
+            producers.record(producer_id, epoch, sequence, last_delta + 1, base_offset, max_timestamp, now_ms)
+
+    log.replay_headers(start, each)
+
+
+def _snapshot_of(producers: ProducerState) -> Callable[[], bytes | None]:
+    return lambda: producers.snapshot() if len(producers) else None
+
+
+def _nothing() -> None:
+    """Deleting files in the background needs no answer."""

@@ -1,0 +1,16 @@
+"""Millstream for tests: the real broker on a temporary directory, in under a second.
+
+::
+
+    from millstream.testing import broker
+
+    with broker(topics={"orders": 3}) as b:
+        producer = Producer({"bootstrap.servers": b.bootstrap})
+
+As a pytest plugin (installed with the package) it gives two fixtures: ``broker``, one broker for the whole session, and
+``broker_factory``, which starts as many as a test wants and stops them when it ends.
+"""
+
+from millstream.testing.process import Broker, BrokerFailed, broker
+
+__all__ = ["Broker", "BrokerFailed", "broker"]

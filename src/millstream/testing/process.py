@@ -1,0 +1,188 @@
+"""A broker as a child process: start, stop, kill -9, start again on the same data.
+
+It runs ``python -m millstream start`` in a session of its own, so that ``kill`` reaches every process of the broker, and reads
+the ready line from its standard output; nothing is guessed by waiting. What the broker logs is kept in ``log_path``. A broker
+that does not come up raises ``BrokerFailed`` with the last lines of its log. Without ``data_dir`` it lives in a temporary
+directory that goes with it.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from millstream.testing.admin import create_topics
+
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+
+class BrokerFailed(RuntimeError):
+    """The broker did not start, or did not stop as it should."""
+
+
+class Broker:
+    """A broker process; use it as a context manager or call ``start`` and ``close``.
+
+    Attributes:
+        bootstrap: ``host:port`` for Kafka clients.
+        http: base URL of the HTTP port; metrics are at ``/metrics``.
+        pid: of the supervisor.
+        data_dir: where its data are.
+        log_path: everything it wrote to standard error, over all its starts.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None = None,
+        settings: Mapping[str, object] | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        *,
+        shards: int | None = None,
+        memory: str | None = "256MiB",
+        listen: str = "127.0.0.1:0",
+    ) -> None:
+        self._topics = dict(topics or {})
+        self._settings = dict(settings or {})
+        self._env = dict(env or {})
+        self._shards = shards
+        self._memory = memory
+        self._listen = listen
+        self._owns_directory = data_dir is None
+        self.data_dir = Path(tempfile.mkdtemp(prefix="millstream-") if data_dir is None else data_dir)
+        self.log_path = self.data_dir.with_name(self.data_dir.name + ".stderr")
+        self._process: subprocess.Popen[str] | None = None
+        self.bootstrap = ""
+        self.http = ""
+        self.pid = 0
+
+    def command(self) -> list[str]:
+        """The command line that starts it."""
+        command = [sys.executable, "-m", "millstream", "start", "--data", str(self.data_dir), "--listen", self._listen]
+        if self._shards is not None:
+            command += ["--shards", str(self._shards)]
+        if self._memory is not None:
+            command += ["--memory", self._memory]
+        for name, value in self._settings.items():
+            command += ["--set", f"{name}={value}"]
+        return command
+
+    def start(self) -> Self:
+        """Start it and return when it serves; topics that were asked for exist then."""
+        environment = {**os.environ, **self._env}
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait()
+            raise BrokerFailed(f"the broker ended with {code} before it served:\n{self.log_tail()}")
+        about = self.about()
+        self.bootstrap = about["bootstrap"]
+        self.http = about["http"]
+        self._listen = self.bootstrap
+        if self._topics:
+            create_topics(self.bootstrap, self._topics)
+            self._topics = {}
+        return self
+
+    def about(self) -> dict[str, Any]:
+        """What the broker wrote to ``broker.json``."""
+        return json.loads((self.data_dir / "broker.json").read_text())
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The last lines of its log."""
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """SIGTERM, as an operator would; returns the exit code."""
+        process = self._process
+        assert process is not None
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            self.kill()
+            raise BrokerFailed(f"the broker did not stop in {timeout_s} s:\n{self.log_tail()}") from error
+        self._forget()
+        return code
+
+    def kill(self) -> None:
+        """SIGKILL to every process of the broker, at once."""
+        process = self._process
+        if process is None:
+            return
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+        self._forget()
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait until it ends by itself; returns the exit code."""
+        process = self._process
+        assert process is not None
+        code = process.wait(timeout_s)
+        self._forget()
+        return code
+
+    def restart(self) -> Self:
+        """Start again on the same data and the same port, after ``kill`` or ``stop`` (or stop it now)."""
+        if self.running:
+            self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """End it whatever its state, and remove the directory if it is temporary."""
+        try:
+            if self.running:
+                self.stop()
+        finally:
+            self.kill()
+            if self._owns_directory:
+                shutil.rmtree(self.data_dir, ignore_errors=True)
+                self.log_path.unlink(missing_ok=True)
+
+    def _forget(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.stdout is not None:
+            process.stdout.close()
+
+    def __enter__(self) -> Self:
+        try:
+            return self if self.running else self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+broker = Broker
+"""``with broker(topics={"t": 3}) as b: b.bootstrap`` reads best in lower case."""
