@@ -177,7 +177,15 @@ class Response(Message):
 
 
 class Stored(Message):
-    """A message that is kept inside records, always behind an int16 that says its version (or, for keys, its type)."""
+    """The value of a stored record, always behind an int16 that says its version."""
+
+
+class StoredKey(Message):
+    """The key of a stored record, behind an int16 that says its type: the class's ``API_KEY``."""
+
+
+class Embedded(Message):
+    """What clients tell each other, behind an int16 version; readers ignore what a newer version adds."""
 
 
 def version_range(text: str) -> tuple[int, int]:

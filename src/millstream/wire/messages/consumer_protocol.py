@@ -8,7 +8,7 @@ version, and a reader that meets a newer version reads the fields that it knows 
 
 from typing import Annotated
 
-from millstream.wire.schema import F, Int32, Message, Stored
+from millstream.wire.schema import Embedded, F, Int32, Message
 
 
 class TopicPartition(Message):
@@ -18,7 +18,7 @@ class TopicPartition(Message):
     partitions: list[Int32] = []
 
 
-class ConsumerProtocolSubscription(Stored, versions=(0, 3)):
+class ConsumerProtocolSubscription(Embedded, versions=(0, 3)):
     """What a consumer tells its group's leader: topics, and what it owns now."""
 
     topics: list[str] = []
@@ -28,7 +28,7 @@ class ConsumerProtocolSubscription(Stored, versions=(0, 3)):
     rack_id: Annotated[str | None, F("3+")] = None
 
 
-class ConsumerProtocolAssignment(Stored, versions=(0, 3)):
+class ConsumerProtocolAssignment(Embedded, versions=(0, 3)):
     """What the leader assigned to one consumer."""
 
     assigned_partitions: list[TopicPartition] = []

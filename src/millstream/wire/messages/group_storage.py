@@ -9,10 +9,10 @@ are skipped by readers.
 
 from typing import Annotated
 
-from millstream.wire.schema import ZERO_UUID, F, Int32, Int64, Message, Stored, Uuid
+from millstream.wire.schema import ZERO_UUID, F, Int32, Int64, Message, Stored, StoredKey, Uuid
 
 
-class OffsetCommitKey(Stored, api_key=1):
+class OffsetCommitKey(StoredKey, api_key=1):
     """Key of a committed offset; record types 0 and 1 are laid out alike."""
 
     group: str = ""
@@ -31,7 +31,7 @@ class OffsetCommitValue(Stored, api_key=1, versions=(0, 4), flexible=4):
     topic_id: Annotated[Uuid, F("4+", tag=0)] = ZERO_UUID
 
 
-class GroupMetadataKey(Stored, api_key=2):
+class GroupMetadataKey(StoredKey, api_key=2):
     """Key of a classic group."""
 
     group: str = ""

@@ -1,0 +1,287 @@
+"""Writes the decoder of one message at one version.
+
+The generated function is straight-line code with one loop per array, for instance (Produce v9, shortened)::
+
+    acks, timeout_ms, count = unpack_hiB(buf, pos)
+    pos += 7
+    if count > 127:
+        count, pos = uvarint_rest(buf, count, pos)
+    count -= 1
+    if count * 3 > end - pos: ...
+    topic_data = []
+    for _ in range(count):
+        ...
+        topic_data.append(TopicProduceData(name, ZERO_UUID, partition_data))
+
+Adjacent fixed-size fields, and the first byte of a length that follows them, are read by one ``struct`` call.
+
+Why it is safe on hostile bytes: ``buf`` is cut at ``end`` first, so reading past it raises ``IndexError`` or
+``struct.error``, which leave as ``ProtocolError``. A text or byte run that claims too much is a slice, which cannot
+be longer than what is there, and leaves ``pos`` beyond ``end``, where the next read or the last check fails. A count
+is compared with the bytes that are left, divided by the least size of an element, before the first element is read.
+Nothing recurses.
+"""
+
+import struct
+from array import array
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
+
+from millstream.wire.codegen import Source
+from millstream.wire.errors import ProtocolError
+from millstream.wire.schema import Field, Kind, Message, Type, fields_of
+from millstream.wire.varint import read_uvarint, uvarint_rest
+
+_RESERVED = frozenset({"buf", "pos", "end", "stop", "error"})
+_SMALL = [struct.Struct(f">{count}i").unpack_from for count in range(17)]
+
+
+def read_int32s(buf: memoryview, pos: int, count: int) -> list[int]:
+    """``count`` big-endian int32 from ``pos``; the caller has checked that they are there."""
+    if count < 17:
+        return list(_SMALL[count](buf, pos))
+    numbers = array("i")
+    numbers.frombytes(buf[pos : pos + 4 * count])
+    numbers.byteswap()
+    return numbers.tolist()
+
+
+def skip_tags(buf: memoryview, count: int, pos: int) -> int:
+    """Skip a tagged section whose first byte, at ``pos - 1``, is ``count``; the position after it."""
+    if count > 127:
+        count, pos = uvarint_rest(buf, count, pos)
+    check_count(count, 2, len(buf) - pos)
+    for _ in range(count):
+        _, pos = read_uvarint(buf, pos)
+        size, pos = read_uvarint(buf, pos)
+        pos += size
+    return pos
+
+
+def check_count(count: int, least: int, left: int) -> None:
+    """Refuse a count of elements of at least ``least`` bytes that ``left`` bytes cannot hold."""
+    if count * least > left:
+        raise ProtocolError(f"{count} elements claimed where {left} bytes are left")
+
+
+def length_rest(buf: memoryview, first: int, pos: int) -> tuple[int, int]:
+    """Go on reading a compact length; over-long spellings of null are refused, so that a length is never negative."""
+    value, pos = uvarint_rest(buf, first, pos)
+    if value == 0:
+        raise ProtocolError("over-long null")
+    return value, pos
+
+
+def null_error(name: str) -> ProtocolError:
+    """The error for a null in a field that has none."""
+    return ProtocolError(f"{name} is null")
+
+
+_HELPERS = {
+    "ProtocolError": ProtocolError,
+    "check_count": check_count,
+    "length_rest": length_rest,
+    "null_error": null_error,
+    "read_int32s": read_int32s,
+    "read_uvarint": read_uvarint,
+    "skip_tags": skip_tags,
+    "struct_error": struct.error,
+    "uvarint_rest": uvarint_rest,
+}
+
+
+def decoder_source(cls: type[Message], version: int, lenient: bool = False) -> Source:
+    """Source of ``decode(buf, pos, end) -> cls``; a lenient one ignores bytes that are left over."""
+    return _Decoder(cls, version, lenient).source
+
+
+class _Decoder:
+    def __init__(self, cls: type[Message], version: int, lenient: bool) -> None:
+        self.version = version
+        self.flexible = version >= cls.FLEXIBLE
+        self.source = source = Source(_RESERVED)
+        self.line, self.block = source.line, source.block
+        self.pending: list[tuple[str, str]] = []
+        source.globals.update(_HELPERS)
+        where = f"{cls.__name__} v{version}"
+        with self.block("def decode(buf, pos, end):"):
+            with self.block("if type(buf) is not memoryview:"):
+                self.line("buf = memoryview(buf)")
+            with self.block("if len(buf) != end:"):
+                self.line("buf = buf[:end]")
+            with self.block("try:"):
+                made = self.struct(cls)
+                self.flush()
+                with self.block("if pos > end:" if lenient else "if pos != end:"):
+                    self.line('raise ProtocolError(f"{end - pos} bytes too many" if pos < end else "ends early")')
+                self.line(f"return {made}")
+            with self.block("except (IndexError, struct_error) as error:"):
+                self.line(f'raise ProtocolError("{where}: ends early") from error')
+            with self.block("except UnicodeDecodeError as error:"):
+                self.line(f'raise ProtocolError("{where}: text is not UTF-8") from error')
+            with self.block("except ProtocolError as error:"):
+                self.line(f'raise ProtocolError(f"{where}: {{error.message}}") from None')
+
+    def flush(self) -> None:
+        """Read the fixed-size values that are waiting, with one call."""
+        if not self.pending:
+            return
+        names = [name for name, _ in self.pending]
+        codes = [code for _, code in self.pending]
+        self.pending.clear()
+        if codes == ["B"]:
+            self.line(f"{names[0]} = buf[pos]")
+            self.line("pos += 1")
+            return
+        unpack, size = self.source.packer(codes, unpack=True)
+        self.line(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {unpack}(buf, pos)")
+        self.line(f"pos += {size}")
+
+    def struct(self, cls: type[Message]) -> str:
+        """Read the fields of a struct; the expression that builds it."""
+        values: list[str] = []
+        tagged: list[tuple[Field, str]] = []
+        for field in fields_of(cls, self.version):
+            if not field.present:
+                values.append(self.default(field))
+            elif field.tag is not None:
+                name = self.source.local(field.name)
+                tagged.append((field, name))
+                values.append(name)
+            else:
+                values.append(self.value(field.name, field.type, field.nullable))
+        if self.flexible:
+            self.tags(tagged)
+        return f"{self.source.constant(cls.__name__, cls)}({', '.join(values)})"
+
+    def default(self, field: Field) -> str:
+        """Expression for a field's default; lists are new each time."""
+        value = field.default
+        if value is None or isinstance(value, bool | int | str) or value == []:
+            return repr(value)
+        return self.source.constant(f"DEFAULT_{field.name}", value)
+
+    def value(self, wish: str, kind: Type, nullable: bool) -> str:
+        """Read one value into a local; its name."""
+        name = self.source.local(wish)
+        match kind.kind:
+            case Kind.STRING | Kind.BYTES | Kind.RECORDS:
+                self.run(name, wish, kind.kind, nullable)
+            case Kind.ARRAY:
+                assert kind.element is not None
+                self.array(name, wish, kind.element, nullable)
+            case Kind.STRUCT:
+                assert kind.struct is not None
+                self.nested(name, kind.struct, nullable)
+            case fixed:
+                self.pending.append((name, fixed.value))
+        return name
+
+    @contextmanager
+    def length(self, name: str, wish: str, size: str, classic: str, nullable: bool) -> Generator[None, None, None]:
+        """Read a length into ``size``, answer null, and lead into the code for a value that is there."""
+        self.pending.append((size, "B" if self.flexible else classic))
+        self.flush()
+        with self.block(f"if not {size}:" if self.flexible else f"if {size} < 0:"):
+            self.line(f"{name} = None" if nullable else f'raise null_error("{wish}")')
+        with self.block("else:") if nullable else nullcontext():
+            if self.flexible:
+                with self.block(f"if {size} > 127:"):
+                    self.line(f"{size}, pos = length_rest(buf, {size}, pos)")
+                self.line(f"{size} -= 1")
+            yield
+
+    def run(self, name: str, wish: str, kind: Kind, nullable: bool) -> None:
+        """Read a text or a run of bytes: a view of ``buf`` for records, a copy otherwise."""
+        size = self.source.local("size")
+        read = {Kind.STRING: ".tobytes().decode()", Kind.BYTES: ".tobytes()", Kind.RECORDS: ""}[kind]
+        with self.length(name, wish, size, "h" if kind is Kind.STRING else "i", nullable):
+            self.line(f"stop = pos + {size}")
+            self.line(f"{name} = buf[pos:stop]{read}")
+            self.line("pos = stop")
+
+    def array(self, name: str, wish: str, element: Type, nullable: bool) -> None:
+        """Read an array, one element after the other; int32 all at once."""
+        count = self.source.local("count")
+        with self.length(name, wish, count, "i", nullable):
+            least = max(1, self.least(element))
+            with self.block(f"if {count} * {least} > end - pos:"):
+                self.line(f"check_count({count}, {least}, end - pos)")
+            if element.kind is Kind.INT32:
+                self.line(f"{name} = read_int32s(buf, pos, {count})")
+                self.line(f"pos += {count} * 4")
+                return
+            self.line(f"{name} = []")
+            with self.block(f"for _ in range({count}):"):
+                if element.struct is not None:
+                    made = self.struct(element.struct)
+                else:
+                    made = self.value(f"{wish}_item", element, nullable=False)
+                self.flush()
+                self.line(f"{name}.append({made})")
+
+    def nested(self, name: str, cls: type[Message], nullable: bool) -> None:
+        """Read a struct that is a field; a nullable one stands behind an int8 that is negative for null."""
+        if not nullable:
+            made = self.struct(cls)
+            self.flush()
+            self.line(f"{name} = {made}")
+            return
+        self.pending.append((name, "b"))
+        self.flush()
+        with self.block(f"if {name} < 0:"):
+            self.line(f"{name} = None")
+        with self.block("else:"):
+            made = self.struct(cls)
+            self.flush()
+            self.line(f"{name} = {made}")
+
+    def tags(self, tagged: list[tuple[Field, str]]) -> None:
+        """Read the tagged section: fields that are known, and a jump over those that are not."""
+        count = self.source.local("tags")
+        self.pending.append((count, "B"))
+        self.flush()
+        if not tagged:
+            with self.block(f"if {count}:"):
+                self.line(f"pos = skip_tags(buf, {count}, pos)")
+            return
+        for field, name in tagged:
+            self.line(f"{name} = {self.default(field)}")
+        with self.block(f"if {count}:"):
+            with self.block(f"if {count} > 127:"):
+                self.line(f"{count}, pos = uvarint_rest(buf, {count}, pos)")
+            self.line(f"check_count({count}, 2, end - pos)")
+            with self.block(f"for _ in range({count}):"):
+                tag, size, stop = self.source.local("tag"), self.source.local("size"), self.source.local("tag_end")
+                self.line(f"{tag}, pos = read_uvarint(buf, pos)")
+                self.line(f"{size}, pos = read_uvarint(buf, pos)")
+                self.line(f"{stop} = pos + {size}")
+                word = "if"
+                for field, name in tagged:
+                    with self.block(f"{word} {tag} == {field.tag}:"):
+                        read = self.value(field.name, field.type, field.nullable)
+                        self.flush()
+                        self.line(f"{name} = {read}")
+                    word = "elif"
+                with self.block("else:"):
+                    self.line(f"pos = {stop}")
+                with self.block(f"if pos != {stop}:"):
+                    self.line(f'raise ProtocolError(f"tag {{{tag}}} does not fill its {{{size}}} bytes")')
+
+    def least(self, kind: Type, nullable: bool = False) -> int:
+        """The fewest bytes that a value of this type can have."""
+        match kind.kind:
+            case Kind.STRING:
+                return 1 if self.flexible else 2
+            case Kind.BYTES | Kind.RECORDS | Kind.ARRAY:
+                return 1 if self.flexible else 4
+            case Kind.STRUCT:
+                assert kind.struct is not None
+                return 1 if nullable else self._least_struct(kind.struct)
+            case fixed:
+                return fixed.size
+
+    def _least_struct(self, cls: type[Message]) -> int:
+        fields = [field for field in fields_of(cls, self.version) if field.present]
+        plain = [field for field in fields if not (self.flexible and field.tag is not None)]
+        return sum(self.least(field.type, field.nullable) for field in plain) + (1 if self.flexible else 0)

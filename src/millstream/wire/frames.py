@@ -1,0 +1,44 @@
+"""Whole frames in one call: an int32 size, a header, a body.
+
+The size counts what follows it. Bodies are encoded straight behind the header, into the same buffer, and the size is
+put in last; nothing is copied twice. ``EncodeError`` and ``UnsupportedVersion`` come through from the codec.
+"""
+
+import struct
+from typing import Final
+
+from millstream.wire.codec import encode_message, encode_response_vectored
+from millstream.wire.headers import encode_request_header, response_header_bytes
+from millstream.wire.schema import Piece, Request, Response
+
+SIZE_BYTES: Final = 4
+"""Bytes of the size that a frame begins with."""
+
+_pack_size_into = struct.Struct(">i").pack_into
+
+
+def response_frame(message: Response, version: int, correlation_id: int) -> bytearray:
+    """A whole response in one buffer: size, header, body."""
+    head = bytearray(b"\0\0\0\0" + response_header_bytes(message.API_KEY, version, correlation_id))
+    return _sized(encode_message(message, version, head))
+
+
+def response_frame_vectored(message: Response, version: int, correlation_id: int) -> list[Piece]:
+    """A whole response as buffers to be sent in order; see ``encode_response_vectored`` for who owns them."""
+    head = b"\0\0\0\0" + response_header_bytes(message.API_KEY, version, correlation_id)
+    parts = encode_response_vectored(message, version, head)
+    first = parts[0]
+    assert isinstance(first, bytearray), "the first buffer is ours"
+    _pack_size_into(first, 0, sum(map(len, parts)) - SIZE_BYTES)
+    return parts
+
+
+def request_frame(message: Request, version: int, correlation_id: int, client_id: str | None) -> bytearray:
+    """A whole request in one buffer: size, header, body."""
+    head = bytearray(b"\0\0\0\0" + encode_request_header(message.API_KEY, version, correlation_id, client_id))
+    return _sized(encode_message(message, version, head))
+
+
+def _sized(frame: bytearray) -> bytearray:
+    _pack_size_into(frame, 0, len(frame) - SIZE_BYTES)
+    return frame

@@ -1,0 +1,104 @@
+"""What goes before a body: the header of a request, the header of a response.
+
+A request header has its API key at a fixed place, and the version of the
+header itself follows from key and version of the request: version 2, with tagged fields, for flexible requests, 1 for
+the others. The client id is never compact. A response header is the correlation id, and a tagged section if the
+response is flexible; ApiVersions is answered with the plain header always, because the client does not know yet what
+the broker speaks.
+
+``parse_request_header`` is on the path of every request. A header of an unknown API or version is parsed as far as it
+can be told (key, version, correlation id, client id), so that the edge can answer with UNSUPPORTED_VERSION; whatever is
+wrong with bytes raises ``ProtocolError``.
+"""
+
+import struct
+from typing import Final
+
+import msgspec
+
+from millstream.wire.apis import APIS
+from millstream.wire.decoding import skip_tags
+from millstream.wire.errors import EncodeError, ProtocolError
+from millstream.wire.schema import Piece
+
+API_VERSIONS_KEY: Final = 18
+
+_START = struct.Struct(">hhih")
+_unpack_start = _START.unpack_from
+_pack_start = _START.pack
+
+_FLEXIBLE_FROM: Final = {api.key: api.flexible for api in APIS.values()}
+_FLEXIBLE_ANSWER_FROM: Final = _FLEXIBLE_FROM | {API_VERSIONS_KEY: 1 << 16}
+
+
+class RequestHeader(msgspec.Struct, frozen=True, gc=False):
+    """Header of a request; its body begins at ``body_pos``."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_pos: int
+
+
+def parse_request_header(buf: Piece, pos: int, end: int) -> RequestHeader:
+    """Parse the header of the request in ``buf[pos:end]``, which begins behind the frame's size.
+
+    Raises:
+        ProtocolError: the bytes end early, or the client id is not UTF-8.
+    """
+    try:
+        api_key, api_version, correlation_id, size = _unpack_start(buf, pos)
+        pos += 10
+        client_id: str | None = None
+        if size > 0:
+            stop = pos + size
+            client_id = str(buf[pos:stop], "utf-8")
+            pos = stop
+        elif size == 0:
+            client_id = ""
+        if pos > end:
+            raise ProtocolError("request header ends early")
+        if api_version >= _FLEXIBLE_FROM.get(api_key, 1 << 16):
+            count = buf[pos]
+            pos += 1
+            if count:
+                pos = skip_tags(memoryview(buf)[:end], count, pos)
+            if pos > end:
+                raise ProtocolError("request header ends early")
+    except (struct.error, IndexError) as error:
+        raise ProtocolError("request header ends early") from error
+    except UnicodeDecodeError as error:
+        raise ProtocolError("client id is not UTF-8") from error
+    return RequestHeader(api_key, api_version, correlation_id, client_id, pos)
+
+
+def encode_request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """The header of a request, without the frame's size.
+
+    Raises:
+        EncodeError: a number or the client id is out of range.
+    """
+    name = b"" if client_id is None else client_id.encode()
+    size = -1 if client_id is None else len(name)
+    tags = b"\0" if version >= _FLEXIBLE_FROM.get(api_key, 1 << 16) else b""
+    try:
+        return _pack_start(api_key, version, correlation_id, size) + name + tags
+    except struct.error as error:
+        raise EncodeError(f"request header: {error}") from error
+
+
+def response_header_bytes(api_key: int, version: int, correlation_id: int) -> bytes:
+    """The header of a response, without the frame's size: version 1 for flexible answers, 0 for the others."""
+    start = correlation_id.to_bytes(4, "big", signed=True)
+    return start + b"\0" if version >= _FLEXIBLE_ANSWER_FROM.get(api_key, 1 << 16) else start
+
+
+def response_header_version(api_key: int, version: int) -> int:
+    """1 where the answer's header has a tagged section, else 0."""
+    return 1 if version >= _FLEXIBLE_ANSWER_FROM.get(api_key, 1 << 16) else 0
+
+
+def flexible_from(api_key: int) -> int:
+    """First version of an API whose requests have tagged sections; above every version if there is none."""
+    return _FLEXIBLE_FROM.get(api_key, 1 << 16)

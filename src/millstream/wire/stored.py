@@ -1,0 +1,61 @@
+"""Messages that live inside records and inside other messages: an int16, then the body.
+
+For values, and for the consumer protocol that group members speak through the broker, the int16 is the version of
+the body. For keys of ``__consumer_offsets`` it is the type of the record, and the body has one version only.
+
+Bytes that make no sense raise ``ProtocolError``. A key of an unknown type is no error: other features, of this or a
+newer broker, write to the same topic, and a reader skips what it does not know.
+"""
+
+from typing import Final, TypeVar
+
+from millstream.wire.codec import decode_message, encode_message
+from millstream.wire.errors import ProtocolError, UnsupportedVersion
+from millstream.wire.messages.group_storage import GroupMetadataKey, OffsetCommitKey
+from millstream.wire.schema import Embedded, Piece, Stored, StoredKey
+
+_V = TypeVar("_V", Stored, Embedded)
+
+_OFFSETS_KEYS: Final[dict[int, type[OffsetCommitKey] | type[GroupMetadataKey]]] = {
+    0: OffsetCommitKey,
+    1: OffsetCommitKey,
+    2: GroupMetadataKey,
+}
+
+
+def encode_key(key: StoredKey) -> bytes:
+    """The key of a stored record, with its type in front."""
+    return bytes(encode_message(key, 0, bytearray(key.API_KEY.to_bytes(2, "big"))))
+
+
+def decode_offsets_key(buf: Piece) -> OffsetCommitKey | GroupMetadataKey | None:
+    """Decode a key of ``__consumer_offsets``; None for a record of another feature."""
+    cls = _OFFSETS_KEYS.get(_lead(buf))
+    return None if cls is None else decode_message(cls, 0, buf, 2)
+
+
+def encode_versioned(message: Stored | Embedded, version: int) -> bytes:
+    """The message with its version in front."""
+    return bytes(encode_message(message, version, bytearray(version.to_bytes(2, "big"))))
+
+
+def decode_versioned(cls: type[_V], buf: Piece) -> _V:
+    """Decode a message that has its version in front.
+
+    Raises:
+        UnsupportedVersion: a version that is not declared. Embedded messages of newer versions are read as the newest.
+        ProtocolError: the bytes are not such a message.
+    """
+    version = _lead(buf)
+    low, high = cls.VERSIONS
+    if version > high and issubclass(cls, Embedded):
+        version = high
+    if not low <= version <= high:
+        raise UnsupportedVersion(f"{cls.__name__} v{version} is not declared")
+    return decode_message(cls, version, buf, 2)
+
+
+def _lead(buf: Piece) -> int:
+    if len(buf) < 2:
+        raise ProtocolError("no room for a version")
+    return int.from_bytes(buf[:2], "big", signed=True)
