@@ -1,0 +1,67 @@
+"""The ``epochs`` file of a partition: where its log starts, and where each leader epoch began.
+
+Segments say what was written; three facts about a log are not in them and live here, 24 bytes an epoch:
+
+- the log start offset, which DeleteRecords and retention move inside a segment;
+- the first offset of every leader epoch, the empty ones included (KIP-101: a follower asks where an epoch ended);
+- a few opaque bytes of the replication layer (Raft's term and vote).
+
+Between two checkpoints the write-ahead log holds the changes; the checkpoint replaces this file. A file that does not
+match its checksum is `Corruption`, which fences the log: a start offset that was lost could show deleted records
+again.
+"""
+
+import msgspec
+
+from millstream.errors import Corruption
+from millstream.format.sealed import seal, unseal
+
+MAGIC = b"MSEP"
+VERSION = 1
+
+
+class LogState(msgspec.Struct, frozen=True, array_like=True):
+    """What a partition remembers beside its segments."""
+
+    start_offset: int = 0
+    epochs: tuple[tuple[int, int], ...] = ()
+    """(leader epoch, its first offset), both rising."""
+
+    vote: bytes = b""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(LogState).decode
+
+
+def encode_log_state(state: LogState) -> bytes:
+    """The content of an ``epochs`` file."""
+    return seal(MAGIC, VERSION, _encode(state))
+
+
+def decode_log_state(data: bytes | bytearray) -> LogState:
+    """The state in an ``epochs`` file; raises Corruption."""
+    try:
+        state = _decode(unseal(MAGIC, VERSION, data))
+    except msgspec.MsgspecError as error:
+        raise Corruption(f"an epochs file that cannot be read: {error}") from error
+    if any(later <= earlier for earlier, later in zip(state.epochs, state.epochs[1:], strict=False)):
+        raise Corruption("the epochs of an epochs file do not rise")
+    return state
+
+
+def epoch_end(
+    epochs: tuple[tuple[int, int], ...] | list[tuple[int, int]], epoch: int, next_offset: int
+) -> tuple[int, int]:
+    """(the largest known epoch ≤ `epoch`, the first offset after it); (-1, -1) when every known epoch is larger.
+
+    The answer to OffsetForLeaderEpoch (KIP-101, KIP-279): `next_offset` ends the newest epoch.
+    """
+    found = (-1, -1)
+    end = next_offset
+    for known, first in reversed(epochs):
+        if known <= epoch:
+            found = (known, end)
+            break
+        end = first
+    return found

@@ -1,0 +1,120 @@
+"""The sparse index of a segment: from an offset, and from a timestamp, to a place to start reading.
+
+::
+
+    file   │ block │ block │ …                         one block per checkpoint, the last when the segment is sealed
+    block  │ header 80 │ entry 16 × n │
+    entry  │ offset − base offset u32 │ position u32 │ largest timestamp before position i64 │
+
+One entry per 32 KiB of segment, at a batch's start. The timestamp is the largest of all batches *before* that
+position, so it never falls from entry to entry: the first batch with a timestamp ≥ t lies behind the last entry whose
+value is < t. Each header repeats what is known of the segment up to the block's end, so the last block alone says how
+long the segment is.
+
+A block is appended only after the segment bytes that it describes were synced, and carries its own CRC-32C. Reading
+stops at the first block that does not verify; what is missing from there on is rebuilt from the segment
+(`storage.index`). An index is therefore never trusted beyond what was durable when it was written. All integers are
+little-endian.
+"""
+
+import struct
+from array import array
+from typing import Final, NamedTuple
+
+import msgspec
+from crc32c import crc32c
+
+INDEX_MAGIC: Final = 0x3158494D  # "MIX1"
+SEALED: Final = 1
+ENTRY_BYTES: Final = 16
+INDEX_INTERVAL_BYTES: Final = 32 * 1024
+NO_TIMESTAMP: Final = -1
+
+_HEADER: Final = struct.Struct("<IIIIqqqqqqqq")
+"""magic, CRC of what follows, entries, flags, then the fields of `SegmentSummary`"""
+HEADER_BYTES: Final = _HEADER.size
+_CRC_START: Final = 8
+_ENTRY: Final = struct.Struct("<IIq")
+
+
+class SegmentSummary(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of a segment without reading it."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    min_timestamp: int = NO_TIMESTAMP
+    """Smallest first timestamp of its batches; -1 when there is none."""
+
+    max_timestamp: int = NO_TIMESTAMP
+    max_timestamp_offset: int = -1
+    """Base offset of the batch with the largest timestamp."""
+
+    created_ms: int = 0
+    sealed: bool = False
+
+
+class IndexScan(NamedTuple):
+    """What an index file says as far as it verifies."""
+
+    summary: SegmentSummary | None
+    """Of the last good block; None if there is none."""
+
+    offsets: "array[int]"
+    positions: "array[int]"
+    timestamps: "array[int]"
+    valid_bytes: int
+    whole: bool
+    """Whether every byte of the file verified."""
+
+
+def encode_block(
+    summary: SegmentSummary, offsets: "array[int]", positions: "array[int]", timestamps: "array[int]"
+) -> bytes:
+    """One block: the entries that are new since the last one, and the summary as of now."""
+    base = summary.base_offset
+    entries = b"".join(
+        _ENTRY.pack(offset - base, position, timestamp)
+        for offset, position, timestamp in zip(offsets, positions, timestamps, strict=True)
+    )
+    header = _HEADER.pack(
+        INDEX_MAGIC,
+        0,
+        len(offsets),
+        SEALED if summary.sealed else 0,
+        base,
+        summary.end_offset,
+        summary.size_bytes,
+        summary.min_timestamp,
+        summary.max_timestamp,
+        summary.max_timestamp_offset,
+        summary.created_ms,
+        0,
+    )
+    crc = crc32c(entries, crc32c(header[_CRC_START:]))
+    return header[:4] + crc.to_bytes(4, "little") + header[_CRC_START:] + entries
+
+
+def scan_index(data: bytes | bytearray, base_offset: int) -> IndexScan:
+    """Read the blocks of the index of the segment that starts at `base_offset`, up to the first bad one."""
+    offsets, positions, timestamps = array("q"), array("q"), array("q")
+    summary: SegmentSummary | None = None
+    at = 0
+    view = memoryview(data)
+    while at + HEADER_BYTES <= len(view):
+        magic, crc, count, flags, base, end, size, low, high, high_offset, created, _ = _HEADER.unpack_from(view, at)
+        until = at + HEADER_BYTES + count * ENTRY_BYTES
+        if (
+            magic != INDEX_MAGIC
+            or base != base_offset
+            or until > len(view)
+            or crc32c(view[at + _CRC_START : until]) != crc
+        ):
+            break
+        for offset, position, timestamp in _ENTRY.iter_unpack(view[at + HEADER_BYTES : until]):
+            offsets.append(base + offset)
+            positions.append(position)
+            timestamps.append(timestamp)
+        summary = SegmentSummary(base, end, size, low, high, high_offset, created, bool(flags & SEALED))
+        at = until
+    return IndexScan(summary, offsets, positions, timestamps, at, at == len(view))

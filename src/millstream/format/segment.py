@@ -1,0 +1,89 @@
+"""A segment: the producers' Kafka batches (format 2), verbatim, one after the other, dense in offsets.
+
+The broker reads no more of a batch than its 61-byte header, and of that only the fields that lie outside or beside
+its checksum: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and largest
+timestamp. `walk` goes from header to header; what does not look like the next batch ends it with a reason, never with
+an exception, because the end of a file is expected to be odd after a crash.
+
+The CRC-32C of a batch covers everything from the attributes on (`BATCH_CRC_START`); `batch_crc_ok` checks it. The 21
+bytes before are covered by the write-ahead log's table, and in a segment by what they must equal: the next offset,
+the length, the magic.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+BATCH_HEADER_BYTES: Final = 61
+BATCH_LENGTH_OVERHEAD: Final = 12  # base offset and length are not counted by the length field
+BATCH_CRC_START: Final = 21  # attributes: the first byte that the batch's CRC covers
+MIN_BATCH_LENGTH: Final = BATCH_HEADER_BYTES - BATCH_LENGTH_OVERHEAD
+MAGIC_2: Final = 2
+
+BATCH_HEAD: Final = struct.Struct(">qiibIhiqq")
+"""base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first timestamp, largest timestamp"""
+
+BATCH_PREFIX: Final = struct.Struct(">qii")
+"""base offset, length, leader epoch: the only bytes that a broker writes into a batch"""
+
+BATCH_SPAN: Final = struct.Struct(">qi11xi")
+"""base offset, length, last offset delta: what walking needs at least"""
+
+
+class Batch(NamedTuple):
+    """Where a batch lies, and what its header says."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    crc: int
+    first_timestamp: int
+    max_timestamp: int
+
+
+class WalkEnd(Exception):
+    """The bytes at `position` are not the next batch."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(reason)
+        self.position = position
+        self.reason = reason
+
+
+def parse_batch(view: memoryview | bytes | bytearray, at: int, position: int, limit: int) -> Batch:
+    """The batch whose header is at `at` of the view, which is byte `position` of a file of `limit` bytes.
+
+    Raises:
+        WalkEnd: no header fits, or it is none, or the batch would pass `limit`.
+    """
+    if position + BATCH_HEADER_BYTES > limit:
+        raise WalkEnd(position, "too few bytes for a batch header")
+    base, length, epoch, magic, crc, _, delta, first_timestamp, max_timestamp = BATCH_HEAD.unpack_from(view, at)
+    if magic != MAGIC_2 or length < MIN_BATCH_LENGTH or delta < 0 or base < 0:
+        raise WalkEnd(position, "no batch header")
+    size = length + BATCH_LENGTH_OVERHEAD
+    if position + size > limit:
+        raise WalkEnd(position, "the batch is longer than the file")
+    return Batch(position, size, base, base + delta, epoch, crc, first_timestamp, max_timestamp)
+
+
+def walk(view: memoryview | bytes | bytearray, start: int = 0) -> Iterator[Batch]:
+    """The batches in a view from byte `start` on; stops without a word where the bytes are no whole batch."""
+    limit = len(view)
+    position = start
+    while position < limit:
+        try:
+            batch = parse_batch(view, position, position, limit)
+        except WalkEnd:
+            return
+        yield batch
+        position += batch.size
+
+
+def batch_crc_ok(view: memoryview) -> bool:
+    """Whether exactly one batch in `view` matches its own checksum."""
+    return crc32c(view[BATCH_CRC_START:]) == int.from_bytes(view[17:21], "big")

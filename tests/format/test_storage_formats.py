@@ -1,0 +1,131 @@
+"""The bytes of indexes, epochs, producer snapshots and file names: they are on people's disks."""
+
+from array import array
+
+import pytest
+
+from millstream.errors import Corruption
+from millstream.format import epochs, index, names, producers, segment
+from millstream.format.sealed import seal, unseal
+
+
+def test_sealed_bytes_never_change() -> None:
+    assert seal(b"TEST", 2, b"payload").hex() == "544553540200000007000000" + "1299f89e" + b"payload".hex()
+
+
+def test_a_sealed_file_of_another_kind_or_version_is_refused_by_name() -> None:
+    data = seal(b"TEST", 2, b"payload")
+    assert unseal(b"TEST", 2, data) == b"payload"
+    with pytest.raises(Corruption, match="b'TEST' where b'MSEP'"):
+        unseal(b"MSEP", 2, data)
+    with pytest.raises(Corruption, match="version 2, this code reads 1"):
+        unseal(b"TEST", 1, data)
+
+
+def test_epochs_bytes_never_change() -> None:
+    state = epochs.LogState(start_offset=300, epochs=((0, 0), (4, 1000)), vote=b"v")
+    data = epochs.encode_log_state(state)
+    assert data.hex() == "4d5345500100000010000000" + data[12:16].hex() + "93cd012c929200009204cd03e8c40176"
+    assert epochs.decode_log_state(data) == state
+
+
+def test_every_flipped_bit_of_an_epochs_file_is_found() -> None:
+    data = epochs.encode_log_state(epochs.LogState(start_offset=5, epochs=((1, 2),)))
+    for at in range(len(data) * 8):
+        flipped = bytearray(data)
+        flipped[at // 8] ^= 1 << at % 8
+        with pytest.raises(Corruption):
+            epochs.decode_log_state(flipped)
+
+
+def test_epochs_that_do_not_rise_are_corruption() -> None:
+    with pytest.raises(Corruption, match="rise"):
+        epochs.decode_log_state(epochs.encode_log_state(epochs.LogState(epochs=((2, 0), (1, 5)))))
+
+
+def test_the_end_of_an_epoch_is_the_start_of_the_next_known_one() -> None:
+    known = ((1, 0), (3, 100), (7, 100), (8, 250))
+    assert epochs.epoch_end(known, 1, 300) == (1, 100)
+    assert epochs.epoch_end(known, 2, 300) == (1, 100)
+    assert epochs.epoch_end(known, 3, 300) == (3, 100)
+    assert epochs.epoch_end(known, 7, 300) == (7, 250)
+    assert epochs.epoch_end(known, 99, 300) == (8, 300)
+    assert epochs.epoch_end(known, 0, 300) == (-1, -1)
+    assert epochs.epoch_end((), 5, 0) == (-1, -1)
+
+
+def test_producer_snapshot_is_bound_to_its_offset() -> None:
+    data = producers.encode_producers(77, b"state")
+    assert data.hex() == "4d535053010000000d000000" + data[12:16].hex() + "4d00000000000000" + b"state".hex()
+    assert producers.decode_producers(77, data) == b"state"
+    with pytest.raises(Corruption):
+        producers.decode_producers(78, data)
+    with pytest.raises(Corruption):
+        producers.decode_producers(77, data[:-1])
+
+
+def _summary(end: int = 20, size: int = 9000, *, sealed: bool = False) -> index.SegmentSummary:
+    return index.SegmentSummary(10, end, size, 5, 50, 12, 99, sealed)
+
+
+def test_index_bytes_never_change() -> None:
+    data = index.encode_block(_summary(sealed=True), array("q", [10, 15]), array("q", [0, 4096]), array("q", [-1, 40]))
+    assert data.hex() == (
+        "4d495831" + data[4:8].hex() + "0200000001000000"
+        "0a000000000000001400000000000000282300000000000005000000000000003200000000000000"
+        "0c0000000000000063000000000000000000000000000000"
+        "0000000000000000ffffffffffffffff"
+        "05000000001000002800000000000000"
+    )  # fmt: skip
+    scan = index.scan_index(data, 10)
+    assert scan.whole
+    assert scan.summary == _summary(sealed=True)
+    assert (list(scan.offsets), list(scan.positions), list(scan.timestamps)) == ([10, 15], [0, 4096], [-1, 40])
+
+
+def test_an_index_is_read_up_to_its_first_bad_block() -> None:
+    first = index.encode_block(_summary(), array("q", [10]), array("q", [0]), array("q", [-1]))
+    second = index.encode_block(_summary(30, 12000), array("q", [22]), array("q", [9000]), array("q", [50]))
+    whole = first + second
+    for at in range(len(first), len(whole)):
+        flipped = bytearray(whole)
+        flipped[at] ^= 4
+        scan = index.scan_index(flipped, 10)
+        assert not scan.whole
+        assert scan.valid_bytes == len(first)
+        assert scan.summary == _summary()
+        assert list(scan.offsets) == [10]
+    assert index.scan_index(whole[:-1], 10).valid_bytes == len(first)
+    assert index.scan_index(whole, 11).summary is None
+
+
+def test_names_round_trip_and_refuse_others() -> None:
+    assert names.offset_name(42, ".log") == "00000000000000000042.log"
+    assert names.parse_offset("00000000000000000042.log", ".log") == 42
+    for other in (
+        "42.log",
+        "00000000000000000042.index",
+        "0000000000000000004a.log",
+        "00000000000000000042.log.tmp",
+        "epochs",
+    ):
+        assert names.parse_offset(other, ".log") is None
+    assert names.wal_name(3) == "00000003.wal"
+    assert names.parse_wal_name("00000003.wal") == 3
+    assert names.parse_wal_name("state") is None
+
+
+def test_walking_stops_at_the_first_thing_that_is_no_batch() -> None:
+    from test_wal_format import make_batch
+
+    batches = [make_batch(0, b"x" * 10, delta=4), make_batch(5, b"y" * 99), make_batch(6)]
+    data = memoryview(b"".join(batches))
+    assert [(b.base_offset, b.last_offset, b.position) for b in segment.walk(data)] == [
+        (0, 4, 0),
+        (5, 5, 71),
+        (6, 6, 231),
+    ]
+    assert [b.base_offset for b in segment.walk(data[:-1])] == [0, 5]
+    assert [b.base_offset for b in segment.walk(bytes(data[:71]) + bytes(500))] == [0]
+    assert segment.batch_crc_ok(data[:71])
+    assert not segment.batch_crc_ok(memoryview(bytes(data[:70]) + b"!"))

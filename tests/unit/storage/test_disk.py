@@ -1,0 +1,121 @@
+"""The production disk, its small verbs, and the cache of descriptors."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from millstream.storage.disk import (
+    FileCache,
+    SystemDisk,
+    load_disk,
+    make_directories,
+    read_at,
+    read_file,
+    replace_file,
+    write_all,
+)
+
+
+class ShortFile:
+    """Takes at most seven bytes a call."""
+
+    path = "short"
+
+    def __init__(self, most: int = 7) -> None:
+        self.data = bytearray()
+        self.most = most
+
+    def pwritev(self, buffers, position):
+        whole = b"".join(bytes(b) for b in buffers)[: self.most]
+        self.data[position : position + len(whole)] = whole
+        return len(whole)
+
+
+def test_write_all_finishes_short_writes_across_buffers() -> None:
+    file = ShortFile()
+    assert write_all(file, [b"abc", b"", memoryview(b"defgh" * 4), b"z"], 0) == 24
+    assert bytes(file.data) == b"abc" + b"defgh" * 4 + b"z"
+
+
+def test_write_all_reports_a_file_that_takes_nothing() -> None:
+    with pytest.raises(OSError, match="takes no more") as caught:
+        write_all(ShortFile(0), [b"abc"], 0)
+    assert caught.value.errno == errno.EIO
+
+
+def test_more_buffers_than_one_call_takes(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    file = disk.open(f"{tmp_path}/many", create=True)
+    assert write_all(file, [bytes([n % 251]) for n in range(3000)], 10) == 3000
+    assert read_at(file, 10, 5000) == bytes(n % 251 for n in range(3000))
+    file.close()
+
+
+def test_replace_file_leaves_no_temporary_behind(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    replace_file(disk, f"{tmp_path}/state", b"one")
+    replace_file(disk, f"{tmp_path}/state", b"second")
+    assert read_file(disk, f"{tmp_path}/state") == b"second"
+    assert disk.list(str(tmp_path)) == ["state"]
+
+
+def test_make_directories_names_what_must_be_synced(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    root = str(tmp_path)
+    assert make_directories(disk, f"{root}/a/b/c") == [root, f"{root}/a", f"{root}/a/b"]
+    assert make_directories(disk, f"{root}/a/b/c") == []
+    assert make_directories(disk, f"{root}/a/b/d") == [f"{root}/a/b"]
+
+
+def test_opening_what_is_not_there_does_not_create_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        SystemDisk().open(f"{tmp_path}/none")
+
+
+def test_sync_all_reports_no_error_on_a_real_directory(tmp_path: Path) -> None:
+    SystemDisk().sync_all(str(tmp_path))
+    assert SystemDisk().free_bytes(str(tmp_path)) > 0
+
+
+def test_load_disk_finds_a_factory_by_name() -> None:
+    assert isinstance(load_disk(""), SystemDisk)
+    assert isinstance(load_disk("millstream.storage.disk:SystemDisk"), SystemDisk)
+
+
+def test_the_cache_closes_the_longest_unused_and_never_one_in_use(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    cache = FileCache(SystemDisk(), limit=3)
+    paths = [f"{tmp_path}/{n}" for n in range(6)]
+    held = cache.acquire(paths[0], create=True)
+    for path in paths[1:]:
+        cache.release(cache.acquire(path, create=True))
+    assert len(cache) == 3
+    held.pwritev([b"still open"], 0)
+    files = [cache.acquire(path) for path in paths]
+    assert files[0] is held
+    assert len(cache) == 6
+    for file in files:
+        cache.release(file)
+    cache.release(held)
+    cache.acquire(paths[5])
+    cache.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_forgotten_file_is_closed_by_its_last_user_and_its_name_means_a_new_one(tmp_path: Path) -> None:
+    cache = FileCache(SystemDisk())
+    path = f"{tmp_path}/f"
+    old = cache.acquire(path, create=True)
+    os.unlink(path)
+    cache.forget(path)
+    new = cache.acquire(path, create=True)
+    new.pwritev([b"new"], 0)
+    assert old.size() == 0
+    cache.release(old)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        old.size()
+    assert new.size() == 3
+    cache.release(new)
+    cache.close()
