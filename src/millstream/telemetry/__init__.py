@@ -1,0 +1,1 @@
+"""What an operator sees: `table` declares every metric, `metrics` counts, `render` shows, `log` writes lines."""

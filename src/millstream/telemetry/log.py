@@ -1,0 +1,145 @@
+"""The operator's log: one line on stderr per thing that an operator must see.
+
+::
+
+    2026-11-20T21:54:07.123Z INFO  [shard 0] ready in 0.21 s
+    2026-11-20T21:54:09.500Z WARN  [shard 1 orders/3 term 1] producer snapshot ignored, replaying the log: …
+
+State changes are INFO, what needs a person is WARN or ERROR; nothing per request is logged above DEBUG, which is off.
+A line is one write(2), so lines of several processes never mix. A full pipe must not stop a shard: stderr is written
+best effort, and a failing write is dropped silently (there is nowhere left to say it).
+
+`log` is the log of this process. `log.who("shard 0")` is called once after the fork. `log.at("orders/3 term 1")`
+gives a log that names the place, too. What a stranger on the network can trigger is limited by `RateLimit`, which
+also counts what was left out.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.telemetry.metrics import Counter, StatsSlab
+
+
+class Level(enum.IntEnum):
+    """How urgent a line is."""
+
+    DEBUG = 10
+    INFO = 20
+    WARN = 30
+    ERROR = 40
+
+
+class _Process:
+    """What all logs of a process share."""
+
+    __slots__ = ("counters", "fd", "level", "who")
+
+    def __init__(self) -> None:
+        self.level = Level.INFO
+        self.who = ""
+        self.fd = 2
+        self.counters: dict[Level, Counter] = {}
+
+
+class Log:
+    """Lines of one process, or of one place in it."""
+
+    __slots__ = ("_place", "_process")
+
+    def __init__(self, process: _Process, place: str = "") -> None:
+        self._process = process
+        self._place = place
+
+    def who(self, name: str, stats: StatsSlab | None = None) -> None:
+        """Name this process in every line from now on, and count its lines in `stats`."""
+        process = self._process
+        process.who = name
+        if stats is not None:
+            process.counters = {
+                Level.INFO: stats.counter("log_lines", level="info"),
+                Level.WARN: stats.counter("log_lines", level="warning"),
+                Level.ERROR: stats.counter("log_lines", level="error"),
+            }
+
+    def set_level(self, level: Level) -> None:
+        self._process.level = level
+
+    def at(self, place: str) -> Log:
+        """The same log, for one topic partition, group or the like."""
+        return Log(self._process, place)
+
+    def debug(self, message: str, *args: object) -> None:
+        if self._process.level <= Level.DEBUG:
+            self._write(Level.DEBUG, message, args)
+
+    def info(self, message: str, *args: object) -> None:
+        if self._process.level <= Level.INFO:
+            self._write(Level.INFO, message, args)
+
+    def warning(self, message: str, *args: object) -> None:
+        self._write(Level.WARN, message, args)
+
+    def error(self, message: str, *args: object) -> None:
+        self._write(Level.ERROR, message, args)
+
+    def exception(self, message: str, *args: object) -> None:
+        """An ERROR line and, below it, the traceback of the exception being handled."""
+        self._write(Level.ERROR, message, args, traceback.format_exc())
+
+    def _write(self, level: Level, message: str, args: tuple[object, ...], detail: str = "") -> None:
+        process = self._process
+        seconds = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+        place = " ".join(part for part in (process.who, self._place) if part)
+        text = message % args if args else message
+        where = f"[{place}] " if place else ""
+        line = f"{stamp}.{int(seconds * 1000) % 1000:03d}Z {level.name:<5} {where}{text}\n{detail}"
+        counter = process.counters.get(level)
+        if counter is not None:
+            counter.inc()
+        try:
+            os.write(process.fd, line.encode(errors="backslashreplace"))
+        except OSError:
+            return
+
+
+log = Log(_Process())
+"""The log of this process."""
+
+
+class RateLimit:
+    """At most `per_minute` lines a minute, in bursts of as many; `suppressed` counts what was left out."""
+
+    __slots__ = ("_interval_s", "_now", "_per_minute", "_room", "_then", "suppressed")
+
+    def __init__(self, per_minute: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._per_minute = per_minute
+        self._interval_s = 60.0 / per_minute
+        self._now = now
+        self._room = float(per_minute)
+        self._then = now()
+        self.suppressed = 0
+
+    def allows(self) -> bool:
+        """Whether a line may be written now. Then `left_out` says how many were not since the last one."""
+        now = self._now()
+        self._room = min(float(self._per_minute), self._room + (now - self._then) / self._interval_s)
+        self._then = now
+        if self._room < 1.0:
+            self.suppressed += 1
+            return False
+        self._room -= 1.0
+        return True
+
+    def left_out(self) -> str:
+        """Nothing, or " (and 12 more like it)"; starts counting anew."""
+        count, self.suppressed = self.suppressed, 0
+        return f" (and {count} more like it)" if count else ""

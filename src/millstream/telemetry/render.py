@@ -1,0 +1,129 @@
+"""Slabs to text: the Prometheus exposition (version 0.0.4), and the reference table for the documentation.
+
+Rendering runs in the supervisor and only reads shared memory: no shard is asked, none waits. Per-shard metrics are
+summed over the processes of a shard (reactor, writer, worker), the others over everything. A histogram or labelled
+value that was never touched is left out, so that a small broker shows a short page.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.telemetry.metrics import BUCKETS
+from millstream.telemetry.processes import process_lines
+from millstream.telemetry.table import METRICS, Kind, Metric, Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from millstream.iobuf import Arena
+    from millstream.telemetry.metrics import StatsSlab
+
+_Sums = dict[int, list[int]]  # shard (−1: all together) → cells
+
+
+def render(slabs: Sequence[StatsSlab], arenas: Sequence[Arena] = (), extra: Iterable[str] = ()) -> bytes:
+    """The page of `/metrics`. `extra` are ready lines of the caller, appended as they are."""
+    lines: list[str] = []
+    memory = _memory(arenas)
+    for metric in METRICS:
+        values: list[tuple[str, _Sums]] = []
+        for value in metric.label.values if metric.label is not None else ("",):
+            sums = memory.get((metric.name, value)) if metric.name.startswith("memory_") else _sum(metric, value, slabs)
+            if sums:
+                values.append((value, sums))
+        if not values:
+            continue
+        name = metric.exposed_name
+        lines.append(f"# HELP {name} {metric.doc}")
+        lines.append(f"# TYPE {name} {metric.kind.value}")
+        for value, sums in values:
+            for shard, cells in sorted(sums.items()):
+                _sample(lines, metric, value, shard, cells)
+    lines.extend(process_lines(slabs))
+    lines.extend(extra)
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _sum(metric: Metric, value: str, slabs: Sequence[StatsSlab]) -> _Sums:
+    width = BUCKETS + 1 if metric.kind is Kind.HISTOGRAM else 1
+    sums: _Sums = {}
+    for slab in slabs:
+        first = slab.cell(metric, value)
+        cells = slab.cells[first : first + width].tolist()
+        shard = slab.shard if metric.per_shard else -1
+        if metric.per_shard and shard < 0 and not any(cells):
+            continue  # the supervisor has no share in what shards do
+        known = sums.get(shard)
+        sums[shard] = cells if known is None else [a + b for a, b in zip(known, cells, strict=True)]
+    if metric.label is not None or metric.kind is Kind.HISTOGRAM:
+        return {shard: cells for shard, cells in sums.items() if any(cells)}
+    return sums
+
+
+def _memory(arenas: Sequence[Arena]) -> dict[tuple[str, str], _Sums]:
+    """The memory gauges, read from the arenas' own counters."""
+    found: dict[tuple[str, str], _Sums] = {}
+
+    def put(name: str, shard: int, value: int, label: str = "") -> None:
+        found.setdefault((name, label), {})[shard] = [value]
+
+    for arena in arenas:
+        usage = arena.usage()
+        shard = usage.owner_shard
+        put("memory_capacity_bytes", shard, usage.capacity_bytes)
+        put("memory_in_use_bytes", shard, usage.in_use_bytes)
+        put("memory_slab_bytes", shard, usage.slab_bytes)
+        put("memory_fragments", shard, usage.live_fragments)
+        for memory_class, (reserved, limit) in zip(
+            ("receive", "cache", "fetch", "ring"),
+            zip(usage.reserved_bytes, usage.limit_bytes, strict=True),
+            strict=True,
+        ):
+            put("memory_reserved_bytes", shard, reserved, memory_class)
+            put("memory_limit_bytes", shard, limit, memory_class)
+    return found
+
+
+def _sample(lines: list[str], metric: Metric, value: str, shard: int, cells: list[int]) -> None:
+    labels: list[str] = []
+    if shard >= 0:
+        labels.append(f'shard="{shard}"')
+    if metric.label is not None:
+        labels.append(f'{metric.label.name}="{value}"')
+    name = metric.exposed_name
+    seconds = metric.unit is Unit.MICROSECONDS
+    if metric.kind is not Kind.HISTOGRAM:
+        number = _seconds(cells[0]) if seconds else str(cells[0])
+        lines.append(f"{name}{_braces(labels)} {number}")
+        return
+    first, last = metric.exponents
+    below = sum(cells[:first])
+    for exponent in range(first, last + 1):
+        below += cells[exponent]
+        bound = _seconds(1 << exponent) if seconds else str((1 << exponent) - 1)
+        lines.append(f"{name}_bucket{_braces(labels, bound)} {below}")
+    count = sum(cells[:BUCKETS])
+    lines.append(f"{name}_bucket{_braces(labels, '+Inf')} {count}")
+    lines.append(f"{name}_sum{_braces(labels)} {_seconds(cells[BUCKETS]) if seconds else cells[BUCKETS]}")
+    lines.append(f"{name}_count{_braces(labels)} {count}")
+
+
+def _braces(labels: list[str], bound: str = "") -> str:
+    every = [*labels, f'le="{bound}"'] if bound else labels
+    return "{" + ",".join(every) + "}" if every else ""
+
+
+def _seconds(microseconds: int) -> str:
+    return f"{microseconds / 1e6:.6f}".rstrip("0").rstrip(".") or "0"
+
+
+def reference() -> str:
+    """The table of all metrics in Markdown, for the documentation."""
+    rows = ["| Metric | Kind | Labels | Meaning |", "|---|---|---|---|"]
+    for metric in METRICS:
+        labels = ["shard"] if metric.per_shard else []
+        if metric.label is not None:
+            labels.append(metric.label.name)
+        rows.append(f"| `{metric.exposed_name}` | {metric.kind.value} | {', '.join(labels)} | {metric.doc} |")
+    return "\n".join(rows) + "\n"

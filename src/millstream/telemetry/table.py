@@ -1,0 +1,239 @@
+"""Every metric of Millstream, declared once.
+
+The table `METRICS` decides what exists: slabs lay out their memory by it, `/metrics` and the documentation are
+rendered from it, and asking for a name or a label value that is not in it fails at start, not at night. To add a
+metric, add a line to the table; labels take their values from a closed set (never a topic, a client or a group:
+cardinality is bounded by this file) and code then binds it once::
+
+    received = stats.counter("net_received_bytes")          # at construction
+    received.inc(n)                                          # on the hot path, about 0.1 µs
+
+Kinds: a *counter* only grows, a *gauge* is set, a *histogram* counts observations in buckets of powers of two (of µs,
+bytes or a count) and keeps their sum. `per_shard` metrics are shown per shard, the others summed over all processes.
+
+Names here carry no prefix; rendered names do, with Prometheus' units: ``net_received_bytes`` is
+``millstream_net_received_bytes_total``, a histogram of µs is shown in seconds (``kafka_request_latency`` is
+``millstream_kafka_request_latency_seconds``).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+
+class Kind(enum.Enum):
+    """How a metric behaves."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Unit(enum.Enum):
+    """What is counted; decides the suffix of the exposed name."""
+
+    COUNT = ""
+    BYTES = "bytes"
+    MICROSECONDS = "us"  # rendered in seconds
+
+
+class Label(msgspec.Struct, frozen=True):
+    """A label and the closed set of its values."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One line of the table."""
+
+    name: str
+    kind: Kind
+    doc: str
+    unit: Unit = Unit.COUNT
+    label: Label | None = None
+    per_shard: bool = False
+    exponents: tuple[int, int] = (4, 24)  # histograms: first and last bucket shown, as powers of two
+
+    @property
+    def exposed_name(self) -> str:
+        """The name in the Prometheus exposition."""
+        name = f"millstream_{self.name}"
+        if self.unit is Unit.MICROSECONDS:
+            name += "_seconds"
+        elif self.unit is Unit.BYTES and "bytes" not in self.name:
+            name += "_bytes"
+        return f"{name}_total" if self.kind is Kind.COUNTER else name
+
+
+API: Final = Label(
+    "api",
+    (
+        "Produce",
+        "Fetch",
+        "ListOffsets",
+        "Metadata",
+        "OffsetCommit",
+        "OffsetFetch",
+        "FindCoordinator",
+        "JoinGroup",
+        "Heartbeat",
+        "LeaveGroup",
+        "SyncGroup",
+        "DescribeGroups",
+        "ListGroups",
+        "ApiVersions",
+        "CreateTopics",
+        "DeleteTopics",
+        "InitProducerId",
+        "DescribeConfigs",
+        "CreatePartitions",
+        "IncrementalAlterConfigs",
+        "DescribeCluster",
+        "Other",
+    ),
+)
+FRAME_FAULT: Final = Label("reason", ("too_large", "garbage", "unsupported", "no_memory", "stalled"))
+GENERATION: Final = Label("generation", ("0", "1", "2"))
+GROUP_STATE: Final = Label("state", ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"))
+BACKGROUND: Final = Label(
+    "work", ("housekeeping", "recovery", "checkpoint", "compaction", "archiving", "expiry", "loading", "other")
+)
+REPAIR: Final = Label(
+    "kind",
+    ("torn_wal", "torn_segment", "wal_replayed", "index_rebuilt", "epochs_rebuilt", "producers_rebuilt", "other"),
+)
+STORAGE_FAULT: Final = Label("kind", ("corruption", "read_error", "write_error", "sync_error", "disk_full"))
+MEMORY: Final = Label("class", ("receive", "cache", "fetch", "ring"))  # iobuf.MemoryClass, lower case
+HTTP_ROUTE: Final = Label("route", ("metrics", "manifest", "other"))
+LEVEL: Final = Label("level", ("info", "warning", "error"))
+READ_SOURCE: Final = Label("source", ("cache", "segment"))
+
+
+def _counter(
+    name: str, doc: str, unit: Unit = Unit.COUNT, label: Label | None = None, *, per_shard: bool = False
+) -> Metric:
+    return Metric(name, Kind.COUNTER, doc, unit, label, per_shard)
+
+
+def _gauge(
+    name: str, doc: str, unit: Unit = Unit.COUNT, label: Label | None = None, *, per_shard: bool = False
+) -> Metric:
+    return Metric(name, Kind.GAUGE, doc, unit, label, per_shard)
+
+
+def _latency(name: str, doc: str, label: Label | None = None, *, per_shard: bool = False) -> Metric:
+    return Metric(name, Kind.HISTOGRAM, doc, Unit.MICROSECONDS, label, per_shard)
+
+
+def _sizes(name: str, doc: str, unit: Unit, exponents: tuple[int, int]) -> Metric:
+    return Metric(name, Kind.HISTOGRAM, doc, unit, exponents=exponents)
+
+
+_BYTES = Unit.BYTES
+_US = Unit.MICROSECONDS
+
+METRICS: Final[tuple[Metric, ...]] = (
+    # Connections and frames
+    _gauge("net_connections", "Open client connections.", per_shard=True),
+    _counter("net_accepted_connections", "Client connections accepted.", per_shard=True),
+    _counter("net_refused_connections", "Connections closed at once because a limit was reached."),
+    _counter("net_received_bytes", "Bytes read from client sockets.", _BYTES, per_shard=True),
+    _counter("net_sent_bytes", "Bytes written to client sockets.", _BYTES, per_shard=True),
+    _counter("net_refused_frames", "Connections closed for bytes that are no request."),
+    _counter("net_rejected_frames", "Frames that were not served.", label=FRAME_FAULT),
+    _counter("net_stalled_connections", "Connections closed because they held memory and did not move."),
+    _counter("net_idle_connections_closed", "Connections closed after connections.max.idle.ms."),
+    _gauge("net_waiting_frames", "Connections whose next frame waits for memory.", per_shard=True),
+    # Requests
+    _latency("kafka_request_latency", "From a request's last byte to its answer handed to the socket.", API),
+    _counter("kafka_request_errors", "Answers whose top-level or first error code is not NONE.", label=API),
+    # Produce and fetch
+    _counter("kafka_produce_bytes", "Bytes of record batches accepted.", _BYTES),
+    _counter("kafka_produce_batches", "Record batches accepted."),
+    _counter("kafka_produce_records", "Records in accepted batches."),
+    _counter("kafka_produce_duplicates", "Batches of idempotent producers answered from memory."),
+    _counter("kafka_produce_rejected_batches", "Batches refused: checksum, structure, size, sequence or time stamp."),
+    _counter("kafka_fetch_bytes", "Bytes of record batches handed to consumers.", _BYTES),
+    _gauge("kafka_fetch_waiters", "Fetches that wait for min_bytes.", per_shard=True),
+    _gauge("kafka_fetch_sessions", "Incremental fetch sessions.", per_shard=True),
+    _counter("kafka_fetch_sessions_evicted", "Fetch sessions that made room for another."),
+    _counter("kafka_fetch_cut", "Fetches answered short because response memory was short."),
+    _gauge("kafka_producer_ids", "Producer ids with state.", per_shard=True),
+    _counter("kafka_producer_ids_expired", "Producer ids forgotten: unused too long, or too many."),
+    # WAL
+    _latency("wal_sync_latency", "fdatasync of one WAL tick, in the writer."),
+    _latency("wal_write_latency", "pwritev of one WAL tick, in the writer."),
+    _latency("wal_tick_latency", "One WAL tick as the reactor sees it, hand-over to completion.", per_shard=True),
+    _counter("wal_ticks", "WAL ticks written.", per_shard=True),
+    _counter("wal_records", "Records written to the WAL."),
+    _counter("wal_written_bytes", "Bytes written to the WAL, tables included.", _BYTES),
+    _sizes("wal_tick_records", "Records in one WAL tick.", Unit.COUNT, (0, 14)),
+    _sizes("wal_tick_bytes", "Bytes of one WAL tick.", _BYTES, (9, 26)),
+    _gauge("wal_used_bytes", "WAL space not yet freed by a checkpoint.", _BYTES, per_shard=True),
+    _counter("wal_full_waits", "Times the WAL was full and appends waited for a checkpoint."),
+    # Log cache, segments, housekeeping
+    _counter("cache_hits", "Reads served from the log cache."),
+    _counter("cache_misses", "Reads that had to go to a segment file."),
+    _gauge("cache_bytes", "Record bytes held by the log cache.", _BYTES, per_shard=True),
+    _counter("cache_evicted_bytes", "Record bytes dropped from the log cache.", _BYTES),
+    _counter("read_bytes", "Record bytes read, by where they came from.", _BYTES, READ_SOURCE),
+    _counter("cold_reads", "Reads from segment files."),
+    _latency("cold_read_latency", "One read from a segment file, as the reactor sees it."),
+    _gauge("log_partitions", "Open partition logs.", per_shard=True),
+    _gauge("log_segments", "Segments.", per_shard=True),
+    _gauge("log_size_bytes", "Bytes of all logs.", _BYTES, per_shard=True),
+    _gauge("log_faulty", "Logs refused because their durable prefix is corrupt.", per_shard=True),
+    _counter("segments_rolled", "Segments sealed by size or age."),
+    _counter("segments_deleted", "Segments deleted by retention, trimming or topic deletion."),
+    _counter("segment_written_bytes", "Bytes written to segment files.", _BYTES),
+    _counter("retention_deleted_bytes", "Bytes deleted by retention.", _BYTES),
+    _counter("checkpoints", "Checkpoints completed."),
+    _latency("checkpoint_latency", "One checkpoint: segments synced, WAL freed."),
+    _counter("storage_faults", "Faults reported by the disk or found on it.", label=STORAGE_FAULT),
+    _gauge("storage_read_only", "1 while the disk is full and producers are refused.", per_shard=True),
+    _counter("recovery_repairs", "Repairs at start.", label=REPAIR),
+    # Cluster
+    _gauge("cluster_topics", "Topics in the metadata cache (of shard 0)."),
+    _gauge("cluster_metadata_revision", "Revision of the metadata cache of each shard.", per_shard=True),
+    _counter("controller_commands", "Commands applied by the controller."),
+    _counter("controller_snapshots", "Snapshots of the controller's state written."),
+    # Groups
+    _gauge("group_count", "Consumer groups.", label=GROUP_STATE),
+    _gauge("group_members", "Members of consumer groups."),
+    _counter("group_rebalances", "Rebalances completed."),
+    _counter("group_expired_members", "Members removed after their session timeout."),
+    _counter("group_offset_commits", "Offsets committed."),
+    _counter("group_expired_offsets", "Offsets removed after offsets.retention.minutes."),
+    # Shard runtime
+    _latency("reactor_callback", "One callback of the reactor.", per_shard=True),
+    _counter("reactor_stalls", "Callbacks that ran longer than 500 µs.", per_shard=True),
+    _counter("reactor_stall_dumps", "Stacks written because a callback passed the stall limit.", per_shard=True),
+    _latency("gc_pause", "One garbage collection.", GENERATION, per_shard=True),
+    _counter("background_time", "Time spent on background work.", _US, BACKGROUND),
+    _counter("ring_hops", "Messages sent to sibling shards.", per_shard=True),
+    _counter("ring_sent_bytes", "Bytes sent to sibling shards: descriptors, no payload.", _BYTES, per_shard=True),
+    _counter("ring_batches", "Ring records: messages of one turn travel together.", per_shard=True),
+    _counter("ring_wakes", "Doorbells rung because the sibling slept.", per_shard=True),
+    _counter("ring_full", "Times a ring was full and messages waited on the sender's side.", per_shard=True),
+    _counter("mailbox_timeouts", "Calls to sibling shards that passed their deadline.", per_shard=True),
+    _counter("mailbox_refused", "Calls refused at once because too many were outstanding.", per_shard=True),
+    _gauge("mailbox_lent_fragments", "Fragments that sibling shards look at.", per_shard=True),
+    # Memory: filled from the arenas at rendering
+    _gauge("memory_capacity_bytes", "Arena size.", _BYTES, per_shard=True),
+    _gauge("memory_in_use_bytes", "Capacity of live fragments.", _BYTES, per_shard=True),
+    _gauge("memory_slab_bytes", "Arena bytes that were ever touched.", _BYTES, per_shard=True),
+    _gauge("memory_fragments", "Live fragments.", per_shard=True),
+    _gauge("memory_reserved_bytes", "Reservations by memory class.", _BYTES, MEMORY, per_shard=True),
+    _gauge("memory_limit_bytes", "Limit of each memory class.", _BYTES, MEMORY, per_shard=True),
+    # Edges that are not Kafka, and the log itself
+    _counter("http_requests", "Requests to the HTTP port.", label=HTTP_ROUTE),
+    _counter("log_lines", "Lines written to the operator's log.", label=LEVEL),
+)  # fmt: skip
+
+BY_NAME: Final[dict[str, Metric]] = {metric.name: metric for metric in METRICS}
+
+assert len(BY_NAME) == len(METRICS), "a metric is declared twice"
