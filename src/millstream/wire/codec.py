@@ -4,9 +4,9 @@ Functions for a pair of API and version are written, compiled and kept on first 
 ``warm_up`` does that for chosen pairs before a broker forks or serves. ``generated_source`` shows what was written.
 
 Bodies only: the headers that go before them are in ``wire.headers``, passed on here, whole frames in
-``wire.frames``. Decoders read ``buf[pos:end]`` and refuse bytes that are left over. They take any bytes and raise nothing but ``ProtocolError``; a ``records`` field is a
-``memoryview`` into ``buf``, everything else is copied out. Encoders raise ``EncodeError`` for a value that the version
-cannot carry and leave out fields that it does not have.
+``wire.frames``. Decoders read ``buf[pos:end]`` and refuse bytes that are left over. They take any bytes and raise
+nothing but ``ProtocolError``; a ``records`` field is a ``memoryview`` into ``buf``, everything else is copied out.
+Encoders raise ``EncodeError`` for a value that the version cannot carry and leave out fields that it does not have.
 
 All functions are synchronous, hold no state beside the compiled functions, and may be called in any process.
 """
