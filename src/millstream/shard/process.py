@@ -1,0 +1,171 @@
+"""Forking, naming, pinning and waiting for processes.
+
+All processes of a broker are forks of one supervisor that has imported everything and started no thread: they start
+in milliseconds and share its pages. `spawn` forks one::
+
+    child = spawn("writer 0", main)      # main() -> exit code, in the child
+    reactor.add_reader(child.pidfd, …)   # readable when it has ended
+    child.wait() -> ExitStatus
+
+What a child is promised: it is killed (SIGKILL) when its parent ends for whatever reason, also if that happened
+before it could ask for it; SIGINT, SIGTERM and SIGHUP, which a terminal or a service manager sends to the whole
+group, are ignored (the supervisor alone decides how to stop, and kills what does not); it has none of the parent's
+exit handlers and leaves through ``os._exit``, with `main`'s result as exit code. An exception that escapes `main` is
+written to stderr with its traceback and ends in `EXIT_SOFTWARE`.
+
+What the parent is promised: the descriptor tells of the child's end even if its pid were used again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXIT_OK: Final = 0
+EXIT_USAGE: Final = 64  # a setting is wrong
+EXIT_UNAVAILABLE: Final = 69  # the port or the data directory is taken
+EXIT_SOFTWARE: Final = 70  # a broken invariant
+EXIT_STORAGE: Final = 74  # a write or a sync failed
+EXIT_CHILD: Final = 75  # another process of the broker died
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class ExitStatus(msgspec.Struct, frozen=True):
+    """How a process ended: with a code, or by a signal (then code is 128 + signal)."""
+
+    code: int
+    signal: int = 0
+
+    def __str__(self) -> str:
+        return f"was killed by {signal.Signals(self.signal).name}" if self.signal else f"exited with code {self.code}"
+
+
+class Child:
+    """A process that this one forked. `pidfd` becomes readable at its end."""
+
+    __slots__ = ("name", "pid", "pidfd", "status")
+
+    def __init__(self, name: str, pid: int) -> None:
+        self.name = name
+        self.pid = pid
+        self.pidfd = os.pidfd_open(pid)
+        self.status: ExitStatus | None = None
+
+    def poll(self) -> ExitStatus | None:
+        """How it ended, None while it runs. Reaps it."""
+        if self.status is None:
+            found, status = os.waitpid(self.pid, os.WNOHANG)
+            if found:
+                self._ended(status)
+        return self.status
+
+    def wait(self, timeout_s: float | None = None) -> ExitStatus | None:
+        """Wait for its end; None when `timeout_s` passed first. Not on a reactor's thread."""
+        if self.status is None:
+            readable, _, _ = select.select([self.pidfd], [], [], timeout_s)
+            if not readable:
+                return None
+            self._ended(os.waitpid(self.pid, 0)[1])
+        return self.status
+
+    def kill(self, signum: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal; nothing happens when it has ended already."""
+        if self.status is not None:
+            return
+        try:
+            signal.pidfd_send_signal(self.pidfd, signum)
+        except ProcessLookupError:
+            return
+
+    def _ended(self, status: int) -> None:
+        code = os.waitstatus_to_exitcode(status)
+        self.status = ExitStatus(code) if code >= 0 else ExitStatus(128 - code, -code)
+        os.close(self.pidfd)
+
+    def __repr__(self) -> str:
+        return f"Child({self.name!r}, pid {self.pid}, {self.status or 'running'})"
+
+
+def spawn(name: str, main: Callable[[], int | None]) -> Child:
+    """Fork a process that runs `main`; see the module."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return Child(name, pid)
+    code = EXIT_SOFTWARE
+    try:
+        _begin(name, parent)
+        code = main() or EXIT_OK
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else EXIT_SOFTWARE
+    except BaseException:  # noqa: BLE001  # the last stop of this process
+        traceback.print_exc()
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except OSError:
+            code = code or EXIT_SOFTWARE
+        os._exit(code)
+
+
+def _begin(name: str, parent: int) -> None:
+    """The first things a child does."""
+    if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent:
+        os._exit(EXIT_CHILD)  # it ended before the line above
+    signal.set_wakeup_fd(-1)
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    rename(name)
+
+
+def rename(name: str) -> None:
+    """Show the process as `name` in ps and top: the 15 bytes of its short name, and its command line as far as there
+    is room.
+    """
+    title = f"millstream: {name}".encode()
+    _libc.prctl(_PR_SET_NAME, b"ms " + name.encode()[:12], 0, 0, 0)
+    try:
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end, fields 48 and 49
+    except (OSError, IndexError, ValueError):
+        return
+    room = end - begin
+    if room > 1:
+        ctypes.memmove(begin, title[: room - 1].ljust(room, b"\0"), room)
+
+
+def pin(core: int) -> None:
+    """Bind this process (not its future siblings) to one core. Fork helpers first: they would inherit it."""
+    os.sched_setaffinity(0, {core})
+
+
+def cores() -> list[int]:
+    """The cores this process may use."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def threads() -> int:
+    """Threads of this process, native ones included; a supervisor has one when it forks."""
+    return max(len(os.listdir("/proc/self/task")), threading.active_count())

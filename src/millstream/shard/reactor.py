@@ -1,0 +1,271 @@
+"""The one thread of a shard: sockets, timers, turns, and a probe that sees every callback that takes too long.
+
+A thin shell around uvloop. A *turn* is what the shard does between two waits::
+
+    poll ──► callbacks of all descriptors that are ready ──► call_soon callbacks ──► end_of_turn callbacks ──► poll
+             due timers
+
+- `end_of_turn` callbacks run once, after everything that this poll made ready. Group commit and doorbells hang on it:
+  the appends of all
+  sockets that were readable in one poll become one disk write. (uvloop runs handles that were queued during a poll
+  only after the poll's last descriptor callback; the reactor queues one such handle per turn and keeps its own list
+  behind it, so a turn costs one handle.) An `end_of_turn` callback that is registered while these run still belongs
+  to the turn, up to eight rounds.
+- Timers are one heap over one timerfd, with µs deadlines on the clock of `now_us`.
+- `background` runs generators in slices under a share of the core.
+
+Every entry point is wrapped: the time it was entered at is in shared memory while it runs (0 while the shard waits),
+its duration goes into a histogram, and above 500 µs it is counted as a stall. The supervisor's `StallWatch` reads the
+stamp and makes the stalled process write its stack.
+
+**Failure.** A callback that raises is a broken invariant: the reactor logs it and stops the process with
+`EXIT_SOFTWARE`; nothing further is run. Expected failures are values, or are caught where they are expected. The
+first `stop` decides exit code and reason.
+
+Lifecycle: construct after the fork, `run` once, on the process's only thread. An idle reactor has no periodic timer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import uvloop
+
+from millstream.shard import collector
+from millstream.shard.background import Background
+from millstream.shard.process import EXIT_OK, EXIT_SOFTWARE
+from millstream.shard.timerfd import TimerFd
+from millstream.shard.timers import Timer as Timer
+from millstream.shard.timers import TimerHeap
+from millstream.telemetry.log import log
+from millstream.telemetry.metrics import BUCKETS, ENTERED_CELL, StatsSlab
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from millstream.shard.background import BackgroundTask
+
+STALL_US: Final = 500
+"""A callback that runs longer is counted as a stall (Seastar's task quota and Redpanda's blocking limit)."""
+_END_ROUNDS: Final = 8
+
+_clock_ns = time.perf_counter_ns
+
+
+class Reactor:
+    """See the module. `stats` is the slab of this process."""
+
+    def __init__(self, shard_id: int, stats: StatsSlab) -> None:
+        self.shard_id = shard_id
+        self.stats = stats
+        self.exit_code = EXIT_OK
+        self.stop_reason = ""
+        self.stopping = False
+        self._loop = uvloop.new_event_loop()
+        self._loop_call_soon = self._loop.call_soon
+        self._cells = stats.cells
+        self._callbacks = stats.histogram("reactor_callback")
+        self._count_at = self._callbacks.base
+        self._sum_at = self._callbacks.base + BUCKETS
+        self._stalls = stats.counter("reactor_stalls")
+        self._ready: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
+        self._enders: list[Callable[[], None]] = []
+        self._turn_queued = False
+        self._timer_fd = TimerFd()
+        self._timers = TimerHeap(self._timer_fd.arm, self._timer_fd.disarm)
+        self._loop.add_reader(self._timer_fd.fd, self._fire_timers)
+        self._background = Background(self)
+        self.entries = 0  # callbacks other than background slices; tells whether the shard had other work
+
+    # -- time
+
+    def now_us(self) -> int:
+        """Monotonic µs; the same clock in all processes of the machine."""
+        return _clock_ns() // 1000
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, for time stamps that leave the process; never used to decide an order."""
+        return time.time_ns() // 1_000_000
+
+    # -- what runs when
+
+    def call_soon(self, callback: Callable[..., None], *args: object) -> None:
+        """Run `callback(*args)` after the descriptor callbacks of this turn, in the order of the calls."""
+        self._ready.append((callback, args))
+        if not self._turn_queued:
+            self._turn_queued = True
+            self._loop_call_soon(self._turn)
+
+    def end_of_turn(self, callback: Callable[[], None]) -> None:
+        """Run `callback` once, when everything that is ready in this turn has run."""
+        self._enders.append(callback)
+        if not self._turn_queued:
+            self._turn_queued = True
+            self._loop_call_soon(self._turn)
+
+    def call_at(self, deadline_us: int, callback: Callable[[], None]) -> Timer:
+        """Run `callback` at `deadline_us` (of `now_us`) or a little later; on the next turn when that has passed."""
+        return self._timers.set(deadline_us, callback)
+
+    def call_later(self, delay_us: int, callback: Callable[[], None]) -> Timer:
+        return self._timers.set(_clock_ns() // 1000 + delay_us, callback)
+
+    def background(
+        self, work: str, generator: Generator[None, None, None], share: float, done: Callable[[], None] | None = None
+    ) -> BackgroundTask:
+        """Advance `generator` in slices under `share` (0–1] of the core; `done` is called when it ends by itself.
+
+        Each step up to its next `yield` should take well under 500 µs. `work` is a value of the label declared for
+        `background_time`; tasks of the same kind share one allowance. While the shard has nothing else to do the
+        share is not held back.
+        """
+        return self._background.start(work, generator, share, done)
+
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call `callback` in every turn in which `fd` is readable (level-triggered). Remove it before closing `fd`."""
+        self._loop.add_reader(fd, self._enter, callback)
+
+    def remove_reader(self, fd: int) -> None:
+        self._loop.remove_reader(fd)
+
+    def add_writer(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call `callback` in every turn in which `fd` is writable."""
+        self._loop.add_writer(fd, self._enter, callback)
+
+    def remove_writer(self, fd: int) -> None:
+        self._loop.remove_writer(fd)
+
+    # -- running
+
+    def run(self) -> int:
+        """Run until `stop`; returns the exit code. Everything the shard keeps should exist by now (see `settle`)."""
+        self.stats.started()
+        collector.tune()
+        collector.measure(self.stats)
+        try:
+            if not self.stopping:
+                self._loop.run_forever()
+        finally:
+            collector.stop_measuring()
+            self._cells[ENTERED_CELL] = 0
+            self._loop.remove_reader(self._timer_fd.fd)
+            self._timer_fd.close()
+            self._loop.close()
+        return self.exit_code
+
+    def settle(self) -> None:
+        """Exempt all objects that exist now from garbage collection: called once what lives long has been loaded."""
+        collector.settle()
+
+    def stop(self, exit_code: int = EXIT_OK, reason: str = "") -> None:
+        """End `run` with `exit_code`. No further callback is run. The first call decides; a reason is logged."""
+        if self.stopping:
+            return
+        self.stopping = True
+        self.exit_code = exit_code
+        self.stop_reason = reason
+        if exit_code != EXIT_OK:
+            log.error("stopping: %s", reason or f"exit code {exit_code}")
+        elif reason:
+            log.info("stopping: %s", reason)
+        self._loop.stop()
+
+    # -- entry points, each under the probe (written out three times: a call more would cost as much as the probe)
+
+    def _enter(self, callback: Callable[[], None]) -> None:
+        """A descriptor is ready."""
+        if self.stopping:
+            return
+        cells = self._cells
+        self.entries += 1
+        begun_ns = cells[ENTERED_CELL] = _clock_ns()
+        try:
+            callback()
+        except BaseException:  # noqa: BLE001  # whatever it is, the shard's state can no longer be trusted
+            self._crashed(callback)
+        took_us = (_clock_ns() - begun_ns) // 1000
+        cells[ENTERED_CELL] = 0
+        if took_us > STALL_US:
+            self._stalled(took_us)
+        else:
+            cells[self._count_at + took_us.bit_length()] += 1
+            cells[self._sum_at] += took_us
+
+    def _turn(self) -> None:
+        """Everything after the descriptors: first what was called soon, then the end of the turn."""
+        cells = self._cells
+        count_at = self._count_at
+        ready = self._ready
+        todo = len(ready)
+        rounds = 0
+        enders: list[Callable[[], None]] = []
+        callback: Callable[..., None] = self._turn
+        begun_ns = cells[ENTERED_CELL] = _clock_ns()
+        try:
+            while not self.stopping:
+                if todo:
+                    todo -= 1
+                    self.entries += 1
+                    callback, args = ready.popleft()
+                    callback(*args)
+                elif enders:
+                    callback = enders.pop()
+                    callback()
+                elif self._enders and rounds < _END_ROUNDS:
+                    rounds += 1
+                    enders = self._enders
+                    enders.reverse()
+                    self._enders = []
+                    continue
+                else:
+                    break
+                now_ns = cells[ENTERED_CELL] = _clock_ns()
+                took_us = (now_ns - begun_ns) // 1000
+                begun_ns = now_ns
+                if took_us > STALL_US:
+                    self._stalled(took_us)
+                else:
+                    cells[count_at + took_us.bit_length()] += 1
+                    cells[self._sum_at] += took_us
+        except BaseException:  # noqa: BLE001  # as above
+            self._crashed(callback)
+        cells[ENTERED_CELL] = 0
+        if ready or self._enders:
+            self._loop_call_soon(self._turn)
+        else:
+            self._turn_queued = False
+
+    def _fire_timers(self) -> None:
+        cells = self._cells
+        timers = self._timers
+        mark = timers.start_pass()
+        begun_ns = cells[ENTERED_CELL] = _clock_ns()
+        due_us = begun_ns // 1000
+        callback: Callable[[], None] | None = None
+        try:
+            while not self.stopping and (callback := timers.pop_due(due_us, mark)) is not None:
+                self.entries += 1
+                callback()
+                now_ns = cells[ENTERED_CELL] = _clock_ns()
+                took_us = (now_ns - begun_ns) // 1000
+                begun_ns = now_ns
+                if took_us > STALL_US:
+                    self._stalled(took_us)
+                else:
+                    cells[self._count_at + took_us.bit_length()] += 1
+                    cells[self._sum_at] += took_us
+        except BaseException:  # noqa: BLE001  # as above
+            self._crashed(callback or self._fire_timers)
+        timers.rearm()
+        cells[ENTERED_CELL] = 0
+
+    def _stalled(self, took_us: int) -> None:
+        self._callbacks.observe(took_us)
+        self._stalls.inc()
+
+    def _crashed(self, callback: Callable[..., None]) -> None:
+        name = getattr(callback, "__qualname__", repr(callback))
+        log.exception("%s failed, which should not happen; the shard stops", name)
+        self.stop(EXIT_SOFTWARE, f"{name} failed")
