@@ -1,0 +1,217 @@
+"""The columns that a topic has in Spark, and the Arrow buffers that they are written to.
+
+Spark takes a record batch from a Python source only if the first one has exactly the schema that Spark derives from the
+DataFrame's own, so the types stand here once, in the order of the Kafka connector. A query that names its schema
+(``.schema("value binary, offset bigint")``) gets those columns alone, in its order, and the others are never built.
+
+Buffers are used again: a megabyte and a half of fresh memory for each batch would cost more in page faults than the
+decoding. A set of buffers is free when nothing but the pool refers to its arrays, which Python's reference counts tell
+exactly, because Arrow holds a reference on each array for as long as any batch, slice or copy of it lives.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from millstream.spark import kernel as k
+
+RecordBatch: TypeAlias = Any
+"""A ``pyarrow.RecordBatch``; pyarrow ships no types, and this says what is meant."""
+
+HEADERS_TYPE: Final = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+
+ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": HEADERS_TYPE,
+}
+"""Every column, in the order in which ``SELECT *`` shows them; ``headers`` only with ``includeHeaders``."""
+
+NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
+
+ROW_LIMIT: Final = 10_000
+BYTE_LIMIT: Final = 1_500_000
+"""A batch is closed at the first of the two. Measured: smaller ones cost Spark's fixed 100 µs more often, larger ones
+leave the processor's caches (at 100 MB a batch, throughput is a third)."""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A wanted column; ``nullable`` as the query declared it."""
+
+    name: str
+    nullable: bool = True
+
+
+def arrow_schema(columns: Sequence[Column]) -> Any:
+    """The schema that Spark expects of the record batches."""
+    return pa.schema([pa.field(column.name, ARROW_TYPES[column.name], column.nullable) for column in columns])
+
+
+def _zeros(length: int, dtype: Any) -> Any:
+    return np.zeros(length, dtype)
+
+
+class Buffers:
+    """One set of column buffers and how far they are filled. Not shared between threads."""
+
+    __slots__ = (
+        "arrays",
+        "capacity",
+        "header_capacity",
+        "header_ends",
+        "header_key_data",
+        "header_key_ends",
+        "header_valid",
+        "header_value_data",
+        "header_value_ends",
+        "header_value_valid",
+        "key_data",
+        "key_ends",
+        "key_valid",
+        "offsets",
+        "state",
+        "timestamp_types",
+        "timestamps",
+        "value_data",
+        "value_ends",
+        "value_valid",
+    )
+
+    def __init__(self, wanted: frozenset[str], rows: int, capacity: int, header_capacity: int) -> None:
+        self.capacity = capacity
+        self.header_capacity = header_capacity
+
+        def data(name: str) -> Any:
+            return np.empty(capacity if name in wanted else 1, np.uint8)
+
+        mask = rows // 8 + 1
+        self.state = _zeros(k.STATE_WIDTH, np.int64)
+        self.offsets = _zeros(rows, np.int64)
+        self.timestamps = _zeros(rows, np.int64)
+        self.timestamp_types = _zeros(rows, np.int32)
+        self.key_ends, self.key_valid, self.key_data = _zeros(rows + 1, np.int32), _zeros(mask, np.uint8), data("key")
+        self.value_ends, self.value_valid = _zeros(rows + 1, np.int32), _zeros(mask, np.uint8)
+        self.value_data = data("value")
+        self.header_ends, self.header_valid = _zeros(rows + 1, np.int32), _zeros(mask, np.uint8)
+        self.header_key_ends, self.header_key_data = _zeros(header_capacity + 1, np.int32), data("headers")
+        self.header_value_ends = _zeros(header_capacity + 1, np.int32)
+        self.header_value_valid = _zeros(header_capacity // 8 + 1, np.uint8)
+        self.header_value_data = data("headers")
+        self.arrays: tuple[Any, ...] = (
+            self.offsets, self.timestamps, self.timestamp_types,
+            self.key_ends, self.key_valid, self.key_data, self.value_ends, self.value_valid, self.value_data,
+            self.header_ends, self.header_valid, self.header_key_ends, self.header_key_data,
+            self.header_value_ends, self.header_value_valid, self.header_value_data,
+        )  # fmt: skip
+        """In the order in which the kernel takes them."""
+
+    @property
+    def rows(self) -> int:
+        return int(self.state[k.ROWS])
+
+    def clear(self) -> None:
+        """Forget the rows; what the masks and data hold is overwritten as rows come."""
+        self.state[:] = 0
+
+    def is_free(self) -> bool:
+        """Whether no Arrow buffer refers to these arrays any more."""
+        return all(sys.getrefcount(array) <= _OWN_REFERENCES for array in self.arrays)
+
+
+_OWN_REFERENCES: Final = 4
+"""The attribute, the tuple, the loop variable, and the argument of ``getrefcount``."""
+
+
+class BufferPool:
+    """Hands out buffers for one decoder, and takes them back without being told."""
+
+    def __init__(self, wanted: frozenset[str], rows: int, byte_limit: int) -> None:
+        self._wanted = wanted
+        self._rows = rows
+        self._capacity = byte_limit
+        self._header_capacity = rows * 2 if "headers" in wanted else 0
+        self._sets: list[Buffers] = []
+
+    def take(self) -> Buffers:
+        """An empty set of buffers."""
+        for held in self._sets:
+            if held.capacity == self._capacity and held.header_capacity == self._header_capacity and held.is_free():
+                held.clear()
+                return held
+        made = Buffers(self._wanted, self._rows, self._capacity, self._header_capacity)
+        self._sets = [held for held in self._sets if held.capacity == self._capacity][-3:]
+        self._sets.append(made)
+        return made
+
+    def grow(self, record_bytes: int) -> None:
+        """Make room for a record that is larger than a whole batch is meant to be; sets taken from now on have it."""
+        self._capacity = max(self._capacity, record_bytes)
+        if "headers" in self._wanted:
+            # A header is two bytes at least.
+            self._header_capacity = max(self._header_capacity, record_bytes // 2 + 1)
+
+
+class BatchBuilder:
+    """Turns filled buffers into record batches of one topic partition."""
+
+    def __init__(self, columns: Sequence[Column], topic: str, partition: int, rows: int) -> None:
+        self.schema = arrow_schema(columns)
+        self._names = [column.name for column in columns]
+        self._constants: dict[str, Any] = {}
+        if "topic" in self._names:
+            name = topic.encode()
+            ends = np.arange(rows + 1, dtype=np.int32) * len(name)
+            buffers = [None, pa.py_buffer(ends), pa.py_buffer(name * rows)]
+            self._constants["topic"] = pa.Array.from_buffers(pa.string(), rows, buffers, 0)
+        if "partition" in self._names:
+            self._constants["partition"] = pa.array(np.full(rows, partition, np.int32))
+
+    def build(self, filled: Buffers) -> RecordBatch:
+        """A batch of the rows in ``filled``, which stay where they are."""
+        return pa.RecordBatch.from_arrays([self._column(name, filled) for name in self._names], schema=self.schema)
+
+    def _column(self, name: str, filled: Buffers) -> Any:
+        rows = filled.rows
+        if name in self._constants:
+            return self._constants[name].slice(0, rows)
+        state = filled.state
+        if name == "key":
+            data = filled.key_data[: state[k.KEY_BYTES]]
+            return _binary(pa.binary(), rows, filled.key_ends, filled.key_valid, data, int(state[k.NULL_KEYS]))
+        if name == "value":
+            data = filled.value_data[: state[k.VALUE_BYTES]]
+            return _binary(pa.binary(), rows, filled.value_ends, filled.value_valid, data, int(state[k.NULL_VALUES]))
+        if name == "headers":
+            return _headers(filled)
+        fixed = {"offset": filled.offsets, "timestamp": filled.timestamps, "timestampType": filled.timestamp_types}
+        return pa.Array.from_buffers(ARROW_TYPES[name], rows, [None, pa.py_buffer(fixed[name])], 0)
+
+
+def _binary(arrow_type: Any, rows: int, ends: Any, valid: Any, data: Any, nulls: int) -> Any:
+    mask = pa.py_buffer(valid) if nulls else None
+    return pa.Array.from_buffers(arrow_type, rows, [mask, pa.py_buffer(ends[: rows + 1]), pa.py_buffer(data)], nulls)
+
+
+def _headers(filled: Buffers) -> Any:
+    state = filled.state
+    rows, count = filled.rows, int(state[k.HEADERS])
+    key_data = filled.header_key_data[: state[k.HEADER_KEY_BYTES]]
+    value_data = filled.header_value_data[: state[k.HEADER_VALUE_BYTES]]
+    keys = _binary(pa.string(), count, filled.header_key_ends, None, key_data, 0)
+    nulls = int(state[k.NULL_HEADER_VALUES])
+    values = _binary(pa.binary(), count, filled.header_value_ends, filled.header_value_valid, value_data, nulls)
+    pairs = pa.Array.from_buffers(HEADERS_TYPE.value_type, count, [None], 0, children=[keys, values])
+    nulls = int(state[k.NULL_HEADERS])
+    mask = pa.py_buffer(filled.header_valid) if nulls else None
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, [mask, pa.py_buffer(filled.header_ends)], nulls, children=[pairs])
