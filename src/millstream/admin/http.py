@@ -1,9 +1,9 @@
 """A small HTTP server for reading: ``/metrics``, ``/v1/status`` and ``/v1/topics/<name>/segments``.
 
-It runs on a thread of the supervisor, which holds no data path, so a slow or hostile HTTP client costs the broker nothing
-but that thread's time; answers come from callables that the composition root hands in. Only GET is known. Requests are
-bounded by the standard library's limits on the request line and headers; a client that is silent for ten seconds is dropped, and at most
-``CONNECTIONS_MAX`` are served at once.
+It runs on a thread of the supervisor, which holds no data path, so a slow or hostile HTTP client costs the broker
+nothing but that thread's time; answers come from callables that the composition root hands in. Only GET is known.
+Requests are bounded by the standard library's limits on the request line and headers; a client that is silent for ten
+seconds is dropped, and at most ``CONNECTIONS_MAX`` are served at once.
 """
 
 import json
@@ -23,7 +23,10 @@ class Routes:
     """What the server can answer; filled by the composition root."""
 
     def __init__(
-        self, metrics: Callable[[], bytes], status: Callable[[], dict[str, Any]], segments: Callable[[str], dict[str, Any]]
+        self,
+        metrics: Callable[[], bytes],
+        status: Callable[[], dict[str, Any]],
+        segments: Callable[[str], dict[str, Any]],
     ) -> None:
         self.metrics = metrics
         self.status = status
@@ -63,7 +66,7 @@ class HttpServer:
             server_version = "millstream"
             sys_version = ""
 
-            def do_GET(self) -> None:  # noqa: N802 - the standard library's name
+            def do_GET(self) -> None:
                 with slots:
                     status, kind, body = routes.answer(self.path)
                 self.send_response(status)

@@ -1,7 +1,7 @@
 """One broker per data directory: an ``flock`` that every process of the broker inherits.
 
-The lock is held by the open file, so it goes when the last process of the broker goes, however it goes. The file names the
-supervisor for whoever finds it taken.
+The lock is held by the open file, so it goes when the last process of the broker goes, however it goes. The file
+names the supervisor for whoever finds it taken.
 """
 
 import fcntl
@@ -26,7 +26,8 @@ def lock_data_dir(data_dir: str) -> int:
         holder = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
         os.close(fd)
         raise Rejected(
-            f"the data directory {data_dir} is in use by another broker (process {holder}); stop it or choose another --data",
+            f"the data directory {data_dir} is in use by another broker (process {holder}); "
+            "stop it or choose another --data",
             ErrorCode.LOG_DIR_NOT_FOUND,
         ) from None
     os.ftruncate(fd, 0)

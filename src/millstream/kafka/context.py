@@ -1,11 +1,11 @@
 """What a handler may see: the node it runs on and the request it answers.
 
-A ``RequestContext`` is the request's place in its connection's order of answers (``net.connection.Exchange``) plus what the
-header said. A handler answers exactly once, now or later, on the same shard:
+A ``RequestContext`` is the request's place in its connection's order of answers (``net.connection.Exchange``) plus
+what the header said. A handler answers exactly once, now or later, on the same shard:
 
 - ``respond(message)``: the usual way; encodes for the request's version;
 - ``respond_encoded(body)``: a body that another shard encoded already;
-- ``respond_vectored(buffers, holder)``: a fetch, whose views must stay until they are sent;
+- ``respond_vectored(message, holder)``: a fetch, whose views must stay until they are sent;
 - ``respond_nothing()``: a produce with acks=0.
 
 ``body`` is borrowed from the receive buffer: it is gone when ``handle`` returns.
@@ -15,9 +15,9 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from millstream.net.connection import Connection, Exchange
-from millstream.net.outbox import Buffer, Holder
-from millstream.wire.codec import encode_response
-from millstream.wire.messages import Message
+from millstream.net.outbox import Holder
+from millstream.wire.codec import encode_message, encode_response_vectored
+from millstream.wire.schema import Response
 
 if TYPE_CHECKING:
     from millstream.cluster.client import ControllerClient
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from millstream.core.fetch_session import FetchSessions
     from millstream.kafka.dispatch import Api
     from millstream.partition.home import Home
-    from millstream.partition.timeouts import AckTimeouts
     from millstream.partition.table import PartitionTable
+    from millstream.partition.timeouts import AckTimeouts
     from millstream.shard.context import Shard
     from millstream.storage.shard_storage import ShardStorage
 
 _PREFIX: Final = struct.Struct(">ii")
-_PREFIX_TAGGED: Final = struct.Struct(">iib")
+_HEAD: Final = bytes(8)
+_TAGGED_HEAD: Final = bytes(9)
 ANONYMOUS: Final = "User:ANONYMOUS"
 
 
@@ -78,7 +79,13 @@ class RequestContext(Exchange):
     __slots__ = ("api", "api_version", "body", "correlation_id", "received_us")
 
     def __init__(
-        self, connection: Connection, api: "Api", api_version: int, correlation_id: int, body: memoryview, received_us: int
+        self,
+        connection: Connection,
+        api: "Api",
+        api_version: int,
+        correlation_id: int,
+        body: memoryview,
+        received_us: int,
     ) -> None:
         self.connection = connection
         self.done = False
@@ -126,32 +133,38 @@ class RequestContext(Exchange):
         """Who the client is; nobody in particular until authentication exists."""
         return ANONYMOUS
 
-    def respond(self, message: Message) -> None:
+    def respond(self, message: Response) -> None:
         """Answer with ``message``."""
-        self.respond_encoded(encode_response(message, self.api_version))
-
-    def respond_encoded(self, body: bytes | bytearray) -> None:
-        """Answer with a body that is encoded for this request's version."""
-        size = len(body)
-        if self.api_version >= self.api.tagged_header_from:
-            head = _PREFIX_TAGGED.pack(size + 5, self.correlation_id, 0)
-            size += 9
-        else:
-            head = _PREFIX.pack(size + 4, self.correlation_id)
-            size += 8
+        out = encode_message(message, self.api_version, bytearray(self._head()))
+        size = len(out)
+        _PREFIX.pack_into(out, 0, size - 4, self.correlation_id)
         self.api.answered(self.received_us)
-        self.complete((head + body,), size)
+        self.complete((out,), size)
 
-    def respond_vectored(self, buffers: list[Buffer], size: int, holder: Holder | None) -> None:
-        """Answer with ``buffers`` (``size`` bytes in all); ``holder`` is released when they are sent."""
-        if self.api_version >= self.api.tagged_header_from:
-            buffers.insert(0, _PREFIX_TAGGED.pack(size + 5, self.correlation_id, 0))
-            size += 9
-        else:
-            buffers.insert(0, _PREFIX.pack(size + 4, self.correlation_id))
-            size += 8
+    def respond_encoded(self, body: bytes | bytearray | memoryview) -> None:
+        """Answer with a body that is encoded for this request's version; it is copied."""
+        out = bytearray(self._head())
+        out += body
+        size = len(out)
+        _PREFIX.pack_into(out, 0, size - 4, self.correlation_id)
+        self.api.answered(self.received_us)
+        self.complete((out,), size)
+
+    def respond_vectored(self, message: Response, holder: Holder | None) -> None:
+        """Answer with a message whose record batches are sent from where they are; ``holder`` is released then."""
+        buffers = encode_response_vectored(message, self.api_version, self._head())
+        size = 0
+        for buffer in buffers:
+            size += len(buffer)
+        first = buffers[0]
+        assert isinstance(first, bytearray)
+        _PREFIX.pack_into(first, 0, size - 4, self.correlation_id)
         self.api.answered(self.received_us)
         self.complete(buffers, size, holder)
+
+    def _head(self) -> bytes:
+        """Room for the length prefix and the response header."""
+        return _TAGGED_HEAD if self.api_version >= self.api.tagged_header_from else _HEAD
 
     def respond_nothing(self) -> None:
         """The protocol wants no answer."""

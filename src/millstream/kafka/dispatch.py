@@ -1,14 +1,14 @@
 """Frames to handlers: the one table of the APIs that this broker serves.
 
-A frame is a request header and a body. The header names an API and a version; the table says which handler serves it and the
-codec decodes the body for that version. What is not in the table is not served and not advertised.
+A frame is a request header and a body. The header names an API and a version; the table says which handler serves it
+and the codec decodes the body for that version. What is not in the table is not served and not advertised.
 
-Bad input: a body that does not decode, an API that is not served, a version out of range: the connection is closed, with one
-rate-limited log line, as a client that negotiated versions never sends such a thing. Two exceptions that clients rely on:
-ApiVersions in a version we do not know is answered in version 0 with UNSUPPORTED_VERSION and the list (KIP-511); Produce
-below version 3, which Kafka 4 advertises for librdkafka's sake (KAFKA-18659), is answered with UNSUPPORTED_VERSION.
-A handler that raises an ``AssertionError`` found a broken invariant: the shard stops. Any other exception is a fault of ours:
-it is logged with its stack and costs that client its connection, nothing more.
+Bad input: a body that does not decode, an API that is not served, a version out of range: the connection is closed,
+with one rate-limited log line, as a client that negotiated versions never sends such a thing. Two exceptions that
+clients rely on: ApiVersions in a version we do not know is answered in version 0 with UNSUPPORTED_VERSION and the
+list (KIP-511); Produce below version 3, which Kafka 4 advertises for librdkafka's sake (KAFKA-18659), is answered
+with UNSUPPORTED_VERSION. A handler that raises an ``AssertionError`` found a broken invariant: the shard stops. Any
+other exception is a fault of ours: it is logged with its stack and costs that client its connection, nothing more.
 """
 
 import importlib

@@ -5,17 +5,18 @@
     socket ──recv──► shard's scratch buffer ──whole frames──► on_frame (handled at once, straight from the scratch)
                           └─ a frame that is not whole ─► a chain of arena fragments, received into directly
 
-Most frames arrive whole: they are handled in place and cost no memory. The rest of a frame that is not whole is reserved
-from the shard's *receive* budget before it is read, for its whole length, so that half-sent frames cannot fill the arena. A
-frame that gets no room waits (its socket is not read) in ``Intake``'s queue; senders that stall are closed.
+Most frames arrive whole: they are handled in place and cost no memory. The rest of a frame that is not whole is
+reserved from the shard's *receive* budget before it is read, for its whole length, so that half-sent frames cannot
+fill the arena. A frame that gets no room waits (its socket is not read) in ``Intake``'s queue; senders that stall are
+closed.
 
-Answers leave in the order of the requests, whatever order they were completed in: each request is an ``Exchange`` in a
-queue, and what is completed at its head is sent once per loop turn. A connection that has many requests under way, or much
-to send, is not read until it caught up.
+Answers leave in the order of the requests, whatever order they were completed in: each request is an ``Exchange`` in
+a queue, and what is completed at its head is sent once per loop turn. A connection that has many requests under way,
+or much to send, is not read until it caught up.
 
-Bad input: a negative or oversized frame length closes this connection, with one rate-limited log line. A peer that vanishes
-releases all that it held; requests under way finish and their answers are dropped. A crash of the shard needs nothing here.
-Overload: see above; nothing is allocated that was not reserved.
+Bad input: a negative or oversized frame length closes this connection, with one rate-limited log line. A peer that
+vanishes releases all that it held; requests under way finish and their answers are dropped. A crash of the shard
+needs nothing here. Overload: see above; nothing is allocated that was not reserved.
 """
 
 import socket
@@ -78,10 +79,10 @@ class Exchange:
 class Connection:
     """A client's socket.
 
-    Lifecycle: opened by the shard's ``Intake``, closed by the peer, an error, a stall or the shard's stop.
-    Shard: the one that it was handed to; exchanges may be completed by callbacks of the same shard only.
-    Invariants: ``reading`` says whether the reactor watches the socket; a connection that is not reading is either paused
-    (``stash`` holds what it had received) or closed.
+    Lifecycle: opened by the shard's ``Intake``, closed by the peer, an error, a stall or the shard's stop. Shard: the
+    one that it was handed to; exchanges may be completed by callbacks of the same shard only. Invariants: ``reading``
+    says whether the reactor watches the socket; a connection that is not reading is either paused (``stash`` holds
+    what it had received) or closed.
     """
 
     __slots__ = (

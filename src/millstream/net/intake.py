@@ -2,15 +2,15 @@
 
 What it promises:
 
-- A frame that does not arrive whole gets fragments for its full length from the *receive* share of the arena before its body
-  is read. Without room the connection waits its turn, unread. Whoever waits presses on those that stall: a half-received
-  frame that made no progress for a second is then dropped with its connection, else after ``STALL_MS``.
+- A frame that does not arrive whole gets fragments for its full length from the *receive* share of the arena before
+  its body is read. Without room the connection waits its turn, unread. Whoever waits presses on those that stall: a
+  half-received frame that made no progress for a second is then dropped with its connection, else after ``STALL_MS``.
 - A peer that does not take its answers for ``STALL_MS`` while the arena is short is closed; its fragments come back.
 - A connection without a request for ``connections.max.idle.ms`` is closed.
 - Answers completed in one loop turn leave in one system call per connection.
 
-The sweeps run only while there is something to watch, so an idle shard has no timer from here. Garbage on a socket closes
-that socket; the log says so at most a few times a minute.
+The sweeps run only while there is something to watch, so an idle shard has no timer from here. Garbage on a socket
+closes that socket; the log says so at most a few times a minute.
 """
 
 import socket

@@ -1,8 +1,8 @@
 """What a connection still has to send: buffers in order, and what to let go of when their last byte is gone.
 
-A fetch answers with views of the log cache. Those fragments may be reused only after the kernel took their bytes, so each
-answer comes with a *holder* whose ``release`` is called exactly then, or when the connection is dropped, never before.
-Positions count bytes since the connection began; they never wrap.
+A fetch answers with views of the log cache. Those fragments may be reused only after the kernel took their bytes, so
+each answer comes with a *holder* whose ``release`` is called exactly then, or when the connection is dropped, never
+before. Positions count bytes since the connection began; they never wrap.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """Append one producer batch to a partition: check it, give it offsets, hand it to the group.
 
-The broker looks at the batch's 61-byte header and its checksum, never at a record. What is checked, in this order, and what
-a client is told when it does not hold:
+The broker looks at the batch's 61-byte header and its checksum, never at a record. What is checked, in this order,
+and what a client is told when it does not hold:
 
 ===========================================  =====================================
 exactly one batch, whole, of format 2        INVALID_RECORD / CORRUPT_MESSAGE
@@ -13,9 +13,9 @@ timestamp inside the topic's bounds          INVALID_TIMESTAMP
 idempotent sequence is the next one          OUT_OF_ORDER_SEQUENCE_NUMBER, … or the first answer again
 ===========================================  =====================================
 
-A refused batch leaves no trace. Memory that cannot be had and a full disk are retriable errors, given before an offset is.
-The base offset and the leader epoch are written in the log's own copy, outside the checksum; nothing else changes, but for
-topics with LogAppendTime, whose header is rewritten and summed again.
+A refused batch leaves no trace. Memory that cannot be had and a full disk are retriable errors, given before an
+offset is. The base offset and the leader epoch are written in the log's own copy, outside the checksum; nothing else
+changes, but for topics with LogAppendTime, whose header is rewritten and summed again.
 
 Source: KIP-98 (batch format, idempotence), KIP-32 and KIP-937 (timestamps).
 """
@@ -31,19 +31,25 @@ from millstream.errors import MillstreamError, Retriable, Unavailable
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.partition.partition import Partition
+from millstream.wire.compression import Codec
+from millstream.wire.records import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_START,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC,
+    OVERHEAD_BYTES,
+    RECORD_BYTES_MIN,
+    TRANSACTIONAL,
+    checksum,
+    unpack_header,
+)
 
-_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-HEADER_BYTES: Final = _HEADER.size
-_unpack = _HEADER.unpack_from
-_CRC_START: Final = 21  # attributes: the first byte behind the CRC field
 _ATTRIBUTES_AND_DELTA: Final = struct.Struct(">hi")
-
-_CODEC_MASK: Final = 0x07
-_LOG_APPEND_TIME: Final = 0x08
-_CONTROL: Final = 0x20
-_TRANSACTIONAL: Final = 0x10
-_CODECS: Final = 5
-
+_CRC_AT: Final = 17
+_MAX_TIMESTAMP_AT: Final = 35
+_LAST_CODEC: Final = int(Codec.ZSTD)
 _NO_TIMESTAMP: Final = -1
 _NONE: Final = int(ErrorCode.NONE)
 
@@ -65,7 +71,9 @@ _INVALID_TXN: Final = _refused(ErrorCode.INVALID_TXN_STATE)
 _BUSY: Final = _refused(ErrorCode.NOT_ENOUGH_REPLICAS)
 
 
-def append(partition: Partition, views: Sequence[memoryview], size: int, now_ms: int, *, accepts_writes: bool) -> Outcome:
+def append(  # noqa: C901 - a list of checks reads best as one
+    partition: Partition, views: Sequence[memoryview], size: int, now_ms: int, *, accepts_writes: bool
+) -> Outcome:
     """Produce 5/8. Check the batch in ``views`` (``size`` bytes in all) and propose it.
 
     ``views`` are borrowed: they are copied before this returns. ``now_ms`` is the wall clock for timestamp rules.
@@ -93,17 +101,21 @@ def append(partition: Partition, views: Sequence[memoryview], size: int, now_ms:
         producer_epoch,
         base_sequence,
         count,
-    ) = _unpack(head, 0)
-    if magic != 2 or length + 12 != size:
-        return _INVALID if magic == 2 and 49 <= length < size - 12 else _CORRUPT
+    ) = unpack_header(head, 0)
+    if magic != MAGIC or length + OVERHEAD_BYTES != size:
+        several = HEADER_BYTES <= length + OVERHEAD_BYTES < size
+        return _INVALID if magic == MAGIC and several else _CORRUPT
     config = partition.config
     if size > config.max_message_bytes:
         return _TOO_LARGE
-    if _checksum(views) != crc:
+    if (crc32c(head[CRC_START:]) if len(views) == 1 else checksum(views)) != crc:
         return _CORRUPT
-    if count < 1 or last_delta != count - 1 or attributes & _CODEC_MASK >= _CODECS or attributes & _CONTROL:
+    codec = attributes & CODEC_MASK
+    if count < 1 or last_delta != count - 1 or codec > _LAST_CODEC or attributes & CONTROL:
         return _INVALID
-    if attributes & _TRANSACTIONAL:
+    if not codec and count * RECORD_BYTES_MIN > size - HEADER_BYTES:
+        return _INVALID
+    if attributes & TRANSACTIONAL:
         return _INVALID_TXN
     append_time = -1
     if config.message_timestamp_type != "CreateTime":
@@ -131,9 +143,9 @@ def append_trusted(partition: Partition, batch: bytes) -> tuple[int, int] | Mill
     """Append a batch of the broker's own; (base offset, end offset) or what prevented it."""
     if partition.closed:
         return Unavailable("the partition is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    header = _unpack(batch, 0)
+    header = unpack_header(batch, 0)
     count, max_timestamp = header[12], header[8]
-    assert header[1] + 12 == len(batch)
+    assert header[1] + OVERHEAD_BYTES == len(batch)
     try:
         base = partition.group.replicate((memoryview(batch),), len(batch), count, max_timestamp)
     except ArenaFull:
@@ -141,28 +153,13 @@ def append_trusted(partition: Partition, batch: bytes) -> tuple[int, int] | Mill
     return base, base + count
 
 
-def _checksum(views: Sequence[memoryview]) -> int:
-    """CRC-32C of everything behind the CRC field, over as many views as there are."""
-    if len(views) == 1:
-        return crc32c(views[0][_CRC_START:])
-    value = 0
-    skip = _CRC_START
-    for view in views:
-        if skip >= len(view):
-            skip -= len(view)
-            continue
-        value = crc32c(view[skip:] if skip else view, value)
-        skip = 0
-    return value
-
-
 def _stamp_append_time(views: Sequence[memoryview], now_ms: int) -> tuple[memoryview]:
     """The batch with ``now_ms`` as its timestamp, as LogAppendTime wants it, and a fresh checksum."""
     batch = bytearray().join(views)
-    attributes, delta = _ATTRIBUTES_AND_DELTA.unpack_from(batch, _CRC_START)
-    _ATTRIBUTES_AND_DELTA.pack_into(batch, _CRC_START, attributes | _LOG_APPEND_TIME, delta)
-    struct.pack_into(">q", batch, 35, now_ms)  # max timestamp
-    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[_CRC_START:]))
+    attributes, delta = _ATTRIBUTES_AND_DELTA.unpack_from(batch, CRC_START)
+    _ATTRIBUTES_AND_DELTA.pack_into(batch, CRC_START, attributes | LOG_APPEND_TIME, delta)
+    struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, now_ms)
+    struct.pack_into(">I", batch, _CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
     return (memoryview(batch),)
 
 

@@ -1,15 +1,17 @@
 """The one shard hop: what a request on this shard needs of partitions whose home is another.
 
-A handler calls ``append``, ``read`` or ``list_offset`` here when the partition table says *remote*; the other shard's ``Home``
-does there exactly what a local handler would have done. Batches do not travel: their fragments are lent, the home copies
-them once into its log cache and the loan goes back; the answer to a read lends fragments of the log cache the other way.
+A handler calls ``append``, ``read`` or ``list_offset`` here when the partition table says *remote*; the other shard's
+``Home`` does there exactly what a local handler would have done. Batches do not travel: their fragments are lent, the
+home copies them once into its log cache and the loan goes back; the answer to a read lends fragments of the log cache
+the other way.
 
-All appends of one loop turn for one shard travel as one message and are answered by one message, once every one of them is
-settled: they are in the same group commit anyway. A watch (``partition.watch``) that a remote read armed is told once.
+All appends of one loop turn for one shard travel as one message and are answered by one message, once every one of
+them is settled: they are in the same group commit anyway. A watch (``partition.watch``) that a remote read armed is
+told once.
 
-Overload: without memory for the copy or room in the mailbox an append is refused (retriable) before anything was done. A
-shard that does not answer in time leaves the outcome unknown, which is what the client is told. A shard that dies takes the
-broker down.
+Overload: without memory for the copy or room in the mailbox an append is refused (retriable) before anything was
+done. A shard that does not answer in time leaves the outcome unknown, which is what the client is told. A shard that
+dies takes the broker down.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -143,7 +145,9 @@ class Home:
         outgoing, self._outgoing = self._outgoing, {}
         for to, (appends, slots) in outgoing.items():
 
-            def answered(answer: bytes | memoryview | MillstreamError, slots: Sequence[tuple[ProduceSlots, int]] = slots) -> None:
+            def answered(
+                answer: bytes | memoryview | MillstreamError, slots: Sequence[tuple[ProduceSlots, int]] = slots
+            ) -> None:
                 if isinstance(answer, MillstreamError):
                     for call, slot in slots:
                         call.failed(slot, answer.code)
@@ -308,9 +312,7 @@ class Home:
         if partition is None:
             reply.send(_encode((_GONE, -1, -1, -1)))
             return
-        list_offset(
-            partition, timestamp, leader_epoch, isolation_level, lambda found: reply.send(_encode(found))
-        )
+        list_offset(partition, timestamp, leader_epoch, isolation_level, lambda found: reply.send(_encode(found)))
 
 
 class _RemoteAppends:

@@ -1,11 +1,11 @@
 """Open and close partitions as the controller's commands say, on whichever shard is their home.
 
-Every shard applies the same metadata. For each partition the table gets an entry; the home shard also opens the log, rebuilds
-what the log implies (term, idempotent producers) and only then lets requests in. A partition whose log recovery found faulty
-is entered as such: it is refused by name and the rest goes on.
+Every shard applies the same metadata. For each partition the table gets an entry; the home shard also opens the log,
+rebuilds what the log implies (term, idempotent producers) and only then lets requests in. A partition whose log
+recovery found faulty is entered as such: it is refused by name and the rest goes on.
 
-The term of a partition is the last one found in its log, and one more after a crash: a suffix that was visible but not synced
-(``write.caching``) and is gone must not be mistaken for what takes its place (KIP-101).
+The term of a partition is the last one found in its log, and one more after a crash: a suffix that was visible but
+not synced (``write.caching``) and is gone must not be mistaken for what takes its place (KIP-101).
 """
 
 from collections.abc import Callable
@@ -86,7 +86,7 @@ class Lifecycle:
 
 
 def last_term(log: Log, *, clean: bool) -> int:
-    """The term to lead in: the last one that the log knows, or the one after it when the broker did not stop cleanly."""
+    """The term to lead in: the last one in the log, or the one after it when the broker did not stop cleanly."""
     epochs = log.leader_epochs
     if not epochs:
         return 0

@@ -1,24 +1,26 @@
 """A partition on its home shard: the record of its parts, and what happens when its high watermark moves.
 
-Verbs live in files of their own: ``append`` puts a batch in, ``read`` takes batches out, ``waiters`` parks what has to wait.
-This file only holds the state they share and the one event that links them: a commit. It answers the produce calls that the
-commit covers, in order, and wakes the fetches that wait for data.
+Verbs live in files of their own: ``append`` puts a batch in, ``read`` takes batches out, ``waiters`` parks what has
+to wait. This file only holds the state they share and the one event that links them: a commit. It answers the produce
+calls that the commit covers, in order, and wakes the fetches that wait for data.
 
-A partition that is closed (its topic was deleted) answers everything that waits with UNKNOWN_TOPIC_OR_PARTITION and refuses
-what comes later. A partition whose log is faulty (corruption inside its durable prefix) is never opened: requests for it get
-KAFKA_STORAGE_ERROR, and the log line of the recovery names the file and offset.
+A partition that is closed (its topic was deleted) answers everything that waits with UNKNOWN_TOPIC_OR_PARTITION and
+refuses what comes later. A partition whose log is faulty (corruption inside its durable prefix) is never opened:
+requests for it get KAFKA_STORAGE_ERROR, and the log line of the recovery names the file and offset.
 """
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from millstream.config.topic_properties import TopicConfig
 from millstream.core.producer_state import ProducerState
 from millstream.errors import MillstreamError, Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.raft.group import RaftGroup
-from millstream.storage.log import Log
+
+if TYPE_CHECKING:
+    from millstream.storage.log import Log
 
 
 class AckWaiter(Protocol):
@@ -75,7 +77,7 @@ class Partition:
         topic_id: bytes,
         index: int,
         raft_group: int,
-        log: Log,
+        log: "Log",
         group: RaftGroup,
         config: TopicConfig,
         producers: ProducerState,
@@ -143,9 +145,7 @@ class Partition:
 
         _InternalAppend(self, done).start(append_trusted(self, batch))
 
-    def read_internal(
-        self, offset: int, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]
-    ) -> None:
+    def read_internal(self, offset: int, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]) -> None:
         """Read whole committed batches from ``offset`` on, at least one if there is any; an empty list at the end."""
         from millstream.partition.read import read
 

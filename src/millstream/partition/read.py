@@ -1,9 +1,10 @@
 """Read committed batches from a partition: choose the source by offset.
 
-The tail is in the log cache and is answered at once, as shared views, without touching a file. What is older goes to the
-shard's helper process, which reads the segment into fragments of this shard's arena and checks every batch; the answer
-comes through the callback in a later turn. Either way the reader gets whole batches, the first of which holds the offset it
-asked for (and may begin before it), and owns the ``IoBuf`` it gets: it must release it once the bytes are sent.
+The tail is in the log cache and is answered at once, as shared views, without touching a file. What is older goes to
+the shard's helper process, which reads the segment into fragments of this shard's arena and checks every batch; the
+answer comes through the callback in a later turn. Either way the reader gets whole batches, the first of which holds
+the offset it asked for (and may begin before it), and owns the ``IoBuf`` it gets: it must release it once the bytes
+are sent.
 
 An offset outside [log start, high watermark] is the caller's to refuse; ``offset_error`` says how.
 """
@@ -103,9 +104,7 @@ def read_cold(
     partition.log.read_cold(offset, partition.high_watermark, max_bytes, minimum_one, done)
 
 
-def read(
-    partition: Partition, offset: int, max_bytes: int, done: Callable[[IoBuf | MillstreamError], None]
-) -> None:
+def read(partition: Partition, offset: int, max_bytes: int, done: Callable[[IoBuf | MillstreamError], None]) -> None:
     """Read from wherever the batches are; ``done`` may be called before this returns."""
     error = offset_error(partition, offset)
     if error is not ErrorCode.NONE:

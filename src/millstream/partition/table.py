@@ -1,8 +1,9 @@
 """Which partitions exist, and which of them live on this shard.
 
-Every shard holds the whole table, by topic name and by topic id, so that a request is routed with one look-up: an entry is
-the ``Partition`` itself when this shard is its home, and a ``Remote`` that names the home shard otherwise. Entries appear
-and go as the metadata cache applies the controller's commands; ``partition.lifecycle`` is what keeps the table in step.
+Every shard holds the whole table, by topic name and by topic id, so that a request is routed with one look-up: an
+entry is the ``Partition`` itself when this shard is its home, and a ``Remote`` that names the home shard otherwise.
+Entries appear and go as the metadata cache applies the controller's commands; ``partition.lifecycle`` is what keeps
+the table in step.
 """
 
 from collections.abc import Callable

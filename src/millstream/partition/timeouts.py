@@ -1,8 +1,8 @@
 """Produce calls that wait too long for their commit.
 
-A commit takes a disk sync, well under a millisecond to a few; a call that waits for seconds means a stuck disk. So nothing is
-kept per call: once a second, and only while calls are under way, the partitions of the shard are looked at for acks that are
-overdue. Acks stand in the order of their requests, so the look ends at the first that is young.
+A commit takes a disk sync, well under a millisecond to a few; a call that waits for seconds means a stuck disk. So
+nothing is kept per call: once a second, and only while calls are under way, the partitions of the shard are looked at
+for acks that are overdue. Acks stand in the order of their requests, so the look ends at the first that is young.
 """
 
 from typing import Final

@@ -1,20 +1,23 @@
 """A Raft group on its home shard: the seam between a partition and the log that replicates it.
 
-``replicate`` is the only way a batch enters a partition. It proposes the batch to the core, which gives it offsets, and hands
-the bytes to the log, which writes them in this turn's group commit. When the log says that its end is durable, the core
-answers with the commit index; that is the partition's high watermark, and ``on_commit`` is told.
+``replicate`` is the only way a batch enters a partition. It proposes the batch to the core, which gives it offsets,
+and hands the bytes to the log, which writes them in this turn's group commit. When the log says that its end is
+durable, the core answers with the commit index; that is the partition's high watermark, and ``on_commit`` is told.
 
 What it promises: a commit is announced only for what a quorum (today: this replica) has synced, once, in order. With
-``write_caching`` the announcement does not wait for the sync: what was announced may then be lost in a crash, which is what
-the topic asked for. A crash at any point leaves the log's durable prefix; terms make a rewritten suffix tell-able from what
-was there. Overload shows as ``ArenaFull`` from the log, before anything was proposed.
+``write_caching`` the announcement does not wait for the sync: what was announced may then be lost in a crash, which
+is what the topic asked for. A crash at any point leaves the log's durable prefix; terms make a rewritten suffix
+tell-able from what was there. Overload shows as ``ArenaFull`` from the log, before anything was proposed.
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from millstream.core.raft.node import Node
 from millstream.iobuf import IoBuf
-from millstream.storage.log import Log
+
+if TYPE_CHECKING:
+    from millstream.storage.log import Log
 
 
 class RaftGroup:
@@ -25,7 +28,7 @@ class RaftGroup:
 
     __slots__ = ("log", "node", "on_commit", "write_caching")
 
-    def __init__(self, log: Log, term: int, *, write_caching: bool = False) -> None:
+    def __init__(self, log: "Log", term: int, *, write_caching: bool = False) -> None:
         self.log = log
         self.node = Node(term, log.next_offset)
         self.write_caching = write_caching

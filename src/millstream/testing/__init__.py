@@ -11,6 +11,18 @@ As a pytest plugin (installed with the package) it gives two fixtures: ``broker`
 ``broker_factory``, which starts as many as a test wants and stops them when it ends.
 """
 
-from millstream.testing.process import Broker, BrokerFailed, broker
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millstream.testing.process import Broker, BrokerFailed, broker
 
 __all__ = ["Broker", "BrokerFailed", "broker"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: the pytest plugin lives in this package and is imported in every test session."""
+    if name in __all__:
+        from millstream.testing import process
+
+        return getattr(process, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,9 @@ def create_topics(bootstrap: str, topics: Mapping[str, int]) -> None:
     """Create ``topics`` (name → partitions); raises RuntimeError with the broker's words when one cannot be created."""
     host, port = bootstrap.rsplit(":", 1)
     request = CreateTopicsRequest(
-        topics=[CreatableTopic(name=name, num_partitions=count, replication_factor=-1) for name, count in topics.items()],
+        topics=[
+            CreatableTopic(name=name, num_partitions=count, replication_factor=-1) for name, count in topics.items()
+        ],
         timeout_ms=int(_TIMEOUT_S * 1000),
     )
     frame = bytes(encode_request_header(_API_KEY, _VERSION, 1, "millstream-testing")) + bytes(

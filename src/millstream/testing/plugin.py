@@ -1,19 +1,27 @@
 """Pytest fixtures: ``broker`` and ``broker_factory``.
 
-``broker`` is started once per session, on the first test that asks for it; tests that share it use topic names of their own.
-``broker_factory(**options)`` takes what ``millstream.testing.broker`` takes and stops what it started when the test ends.
+``broker`` is started once per session, on the first test that asks for it; tests that share it use topic names of
+their own. ``broker_factory(**options)`` takes what ``millstream.testing.broker`` takes and stops what it started when
+the test ends.
 """
 
-from collections.abc import Callable, Iterator
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.testing.process import Broker
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.testing.process import Broker
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     """One real broker, shared by the session."""
+    from millstream.testing.process import Broker  # not before a test asks: a plugin is imported in every session
+
     with Broker() as running:
         yield running
 
@@ -21,6 +29,8 @@ def broker() -> Iterator[Broker]:
 @pytest.fixture
 def broker_factory() -> Iterator[Callable[..., Broker]]:
     """Starts brokers for one test."""
+    from millstream.testing.process import Broker
+
     started: list[Broker] = []
 
     def start(**options: object) -> Broker:

@@ -1,9 +1,9 @@
 """A broker as a child process: start, stop, kill -9, start again on the same data.
 
-It runs ``python -m millstream start`` in a session of its own, so that ``kill`` reaches every process of the broker, and reads
-the ready line from its standard output; nothing is guessed by waiting. What the broker logs is kept in ``log_path``. A broker
-that does not come up raises ``BrokerFailed`` with the last lines of its log. Without ``data_dir`` it lives in a temporary
-directory that goes with it.
+It runs ``python -m millstream start`` in a session of its own, so that ``kill`` reaches every process of the broker,
+and reads the ready line from its standard output; nothing is guessed by waiting. What the broker logs is kept in
+``log_path``. A broker that does not come up raises ``BrokerFailed`` with the last lines of its log. Without
+``data_dir`` it lives in a temporary directory that goes with it.
 """
 
 import json

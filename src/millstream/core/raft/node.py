@@ -1,6 +1,6 @@
 """One replica's view of a Raft group: positions, terms and what is committed. Pure: numbers in, numbers out.
 
-The host (``raft.group``) drives a node in etcd's order: *propose* gives entries a position, the host persists them,
+The host (``raft.group``) drives a node in etcd's order: *propose* gives entries a position, the host persists,
 *persisted* tells the node how far its own log is durable, and the answer is the commit index that the host may apply and
 make visible. A position is the offset of a record, exclusive ends throughout; the payload never passes through here.
 
@@ -11,8 +11,8 @@ This node has one voter, itself. The rules that hold for any number of voters ar
 - a completion that was overtaken by a truncation (another term now holds those positions) moves nothing;
 - only the leader of the current term proposes.
 
-Bad input (a position past the end, a completion for a term that never was) is a broken host and stops the shard through an
-assertion. A crash loses the node; it is rebuilt from the log's end and the last term found there.
+Bad input (a position past the end, a completion for a term that never was) is a broken host and stops the shard
+through an assertion. A crash loses the node; it is rebuilt from the log's end and the last term found there.
 
 Source: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm", section 5; completions after
 truncation: etcd raft's asynchronous storage writes.
@@ -28,7 +28,7 @@ class Node:
     __slots__ = ("commit_index", "durable_index", "next_index", "term")
 
     def __init__(self, term: int, next_index: int) -> None:
-        """A node whose log ends at ``next_index`` and is durable up to there; the only voter, so all of it is committed."""
+        """A node whose log ends, durable, at ``next_index``; as the only voter all of it is committed."""
         assert term >= 0
         assert next_index >= 0
         self.term = term
@@ -37,7 +37,7 @@ class Node:
         self.commit_index = next_index
 
     def propose(self, count: int) -> int:
-        """Give ``count`` entries the next positions; return the first. The host must persist them, then call ``persisted``."""
+        """Give ``count`` entries the next positions; return the first. The host persists them, then calls ``persisted``."""
         assert count > 0
         base = self.next_index
         self.next_index = base + count

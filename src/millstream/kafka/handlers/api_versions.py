@@ -43,7 +43,7 @@ def _table(error: ErrorCode) -> ApiVersionsResponse:
 
 
 def _is_name(text: str) -> bool:
-    """``[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?``, as KIP-511 has it."""
+    r"""``[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?``, as KIP-511 has it."""
     if not text or not text.isascii() or not text.replace("-", "").replace(".", "").isalnum():
         return False
     return text[0].isalnum() and text[-1].isalnum()

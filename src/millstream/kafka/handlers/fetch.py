@@ -6,13 +6,14 @@
                  ▲                                                        │ no
                  └───────────── a watched partition changed ◄── parked ◄──┘
 
-A fetch is a ``FetchCall``. Which partitions it looks at is decided by the fetch session (KIP-227); a partition that had
-nothing to give is *watched*: its home shard says once when there is something. Watches outlive the request when there is a
-session, so a consumer of a thousand quiet partitions costs nothing per poll but the one that changed.
+A fetch is a ``FetchCall``. Which partitions it looks at is decided by the fetch session (KIP-227); a partition that
+had nothing to give is *watched*: its home shard says once when there is something. Watches outlive the request when
+there is a session, so a consumer of a thousand quiet partitions costs nothing per poll but the one that changed.
 
-Memory: answers share fragments of the log cache, or hold fragments that a cold read filled. What a shard may have under way
-is a share of its arena (KIP-74): without room an answer holds only its first batch, so that every reader makes progress.
-While a call is parked it holds no fragment at all. A peer that does not take its answer is ``net.intake``'s to judge.
+Memory: answers share fragments of the log cache, or hold fragments that a cold read filled. What a shard may have
+under way is a share of its arena (KIP-74): without room an answer holds only its first batch, so that every reader
+makes progress. While a call is parked it holds no fragment at all. A peer that does not take its answer is
+``net.intake``'s to judge.
 """
 
 from collections.abc import Callable
@@ -22,24 +23,22 @@ from millstream.core.fetch_session import FetchContext, SessionPartition
 from millstream.iobuf import MemoryClass
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
-from millstream.net.outbox import Buffer
 from millstream.partition.partition import Partition
 from millstream.partition.read import ReadResult, read_here
 from millstream.partition.table import Entry, Remote
 from millstream.partition.watch import Watch
-from millstream.wire.codec import encode_response_vectored
 from millstream.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
 _NONE: Final = int(ErrorCode.NONE)
 FETCH_ROOM_MAX: Final = 4 << 20
-"""Bytes in one answer. Consumers ask for up to 50 MiB and take what they get; a large share each would leave room for few."""
+"""Bytes in one answer. Consumers ask for 50 MiB and take what they get; large shares would leave room for few."""
 
 
 class FetchCall:
     """One fetch under way.
 
-    ``results`` holds what was read, in the order of the answer; ``partial`` the partitions whose data were too little to
-    answer with, and let go again.
+    ``results`` holds what was read, in the order of the answer; ``partial`` the partitions whose data were too little
+    to answer with, and let go again.
     """
 
     __slots__ = (
@@ -143,7 +142,7 @@ class FetchCall:
             self.settle()
 
     def _room(self) -> int:
-        """Bytes that this fetch may still read. Without a share of the fetch budget: none, so only the first batch goes."""
+        """Bytes that this fetch may still read; without a share of the fetch budget only the first batch goes."""
         if not self.reserved:
             wanted = max(0, min(self.request.max_bytes, self.node.settings.fetch_max_bytes, FETCH_ROOM_MAX))
             if self.node.shard.arena.reserve(MemoryClass.FETCH, wanted):
@@ -266,11 +265,7 @@ class FetchCall:
             self.reserved = self.size
         session_id = context.finish(node.shard.reactor.wall_ms())
         message = FetchResponse(session_id=session_id, responses=responses)
-        buffers: list[Buffer] = encode_response_vectored(message, ctx.api_version)
-        size = 0
-        for buffer in buffers:
-            size += len(buffer)
-        ctx.respond_vectored(buffers, size, self)
+        ctx.respond_vectored(message, self)
 
     def _stop_watching(self) -> None:
         if self.context.incremental:

@@ -1,7 +1,7 @@
 """InitProducerId: an id for an idempotent producer, from blocks that the controller made durable.
 
-Without a transactional id every request gets a new id at epoch 0, whatever id the caller had before: an idempotent producer
-bumps its epoch by itself (KIP-360). Transactions are not served: a request with a transactional id is told
+Without a transactional id every request gets a new id at epoch 0, whatever id the caller had before: an idempotent
+producer bumps its epoch by itself (KIP-360). Transactions are not served: a request with a transactional id is told
 UNSUPPORTED_VERSION, which clients take as final.
 """
 
@@ -11,6 +11,7 @@ from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
 
 def handle(
     node: Node, ctx: RequestContext, request: InitProducerIdRequest, respond: Callable[[InitProducerIdResponse], None]

@@ -9,8 +9,8 @@
   >=0  the first record with a timestamp at or after it; none: -1
 =====  ==========================================================================
 
-Look-ups by time read the time index and one batch through the helper process, so an answer may come in a later turn, and the
-partitions of other shards are asked through ``partition.home``. The answer goes out when all have answered.
+Look-ups by time read the time index and one batch through the helper process, so an answer may come in a later turn,
+and the partitions of other shards are asked through ``partition.home``. The answer goes out when all have answered.
 """
 
 from collections.abc import Callable
@@ -68,9 +68,7 @@ def handle(
             elif isinstance(entry, Partition):
                 list_offset(entry, asked.timestamp, asked.current_leader_epoch, request.isolation_level, done)
             elif isinstance(entry, Remote):
-                node.home.list_offset(
-                    entry, asked.timestamp, asked.current_leader_epoch, request.isolation_level, done
-                )
+                node.home.list_offset(entry, asked.timestamp, asked.current_leader_epoch, request.isolation_level, done)
             elif entry is None:
                 done((int(node.partitions.missing(topic.name)), -1, -1, -1))
             else:

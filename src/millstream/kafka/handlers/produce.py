@@ -4,9 +4,9 @@ One request touches many partitions, which may live on several shards. Each is a
 settled when its partition refused the batch or committed it, and the call is answered when all slots are. acks=all and
 acks=1 both wait for the commit (one sync per tick makes it cheap); acks=0 is never answered and never waits.
 
-A partition whose commit takes longer than the request's ``timeout_ms`` is answered REQUEST_TIMED_OUT: the batch may well be
-in the log, and an idempotent producer's retry will be recognised. Closing the connection changes nothing for what was
-appended.
+A partition whose commit takes longer than the request's ``timeout_ms`` is answered REQUEST_TIMED_OUT: the batch may
+well be in the log, and an idempotent producer's retry will be recognised. Closing the connection changes nothing for
+what was appended.
 """
 
 from collections.abc import Callable
@@ -45,6 +45,7 @@ class ProduceCall:
 
     def acked(self, slot: int) -> None:
         """The slot's result, entered when it was appended, now holds."""
+        _ = slot
         self.unsettled -= 1
         if not self.unsettled and not self.context.done:
             self.answer()
@@ -64,8 +65,13 @@ class ProduceCall:
             self.answer(settled=False)
 
     def answer(self, *, settled: bool = True) -> None:
-        """Build and send the answer."""
+        """Build and send the answer; with acks=0 a client learns of a refusal by losing its connection, as in Kafka."""
         results = self.results
+        if self.request.acks == 0:
+            self.context.respond_nothing()
+            if any(result[0] for result in results):
+                self.context.connection.close()
+            return
         responses: list[TopicProduceResponse] = []
         slot = 0
         for topic in self.request.topic_data:
@@ -93,7 +99,9 @@ class ProduceCall:
 _NO_REQUEST: Final = ProduceRequest()
 
 _MESSAGES: Final[dict[int, str]] = {
-    int(ErrorCode.INVALID_RECORD): "The batch breaks a rule of the record format: one batch of magic 2 with dense deltas.",
+    int(
+        ErrorCode.INVALID_RECORD
+    ): "The batch breaks a rule of the record format: one batch of magic 2 with dense deltas.",
     int(ErrorCode.INVALID_TIMESTAMP): "A timestamp lies outside message.timestamp.before.max.ms or after.max.ms.",
     int(ErrorCode.MESSAGE_TOO_LARGE): "The batch is larger than the topic's max.message.bytes.",
     int(ErrorCode.KAFKA_STORAGE_ERROR): "The broker cannot store the batch now: its disk is full or the log is faulty.",
@@ -111,14 +119,8 @@ def handle(
     for topic in request.topic_data:
         slots += len(topic.partition_data)
     call = ProduceCall(ctx, request, slots)
-    refusal = _NONE
-    if not -1 <= acks <= 1:
-        refusal = int(ErrorCode.INVALID_REQUIRED_ACKS)
-    elif request.transactional_id is not None:
-        refusal = int(ErrorCode.INVALID_TXN_STATE)
-    if refusal or not slots:
-        call.results = [(refusal, -1, -1, -1)] * slots
-        call.answer() if acks else ctx.respond_nothing()
+    if not -1 <= acks <= 1 or request.transactional_id is not None or not slots:
+        _refuse(call, ErrorCode.INVALID_TXN_STATE if -1 <= acks <= 1 else ErrorCode.INVALID_REQUIRED_ACKS)
         return
     by_id = ctx.api_version >= 13
     now_ms = node.shard.reactor.wall_ms()
@@ -137,6 +139,8 @@ def handle(
                 call.failed(slot, table.missing(key))
             else:
                 call.failed(slot, ErrorCode.KAFKA_STORAGE_ERROR)
+            if isinstance(data.records, IoBuf):
+                data.records.release()  # a chain is ours; views belong to the receive buffer
             slot += 1
     if acks == 0:
         if not ctx.done:
@@ -147,9 +151,17 @@ def handle(
             timeouts.arm()
 
 
-def append_here(
-    node: Node, partition: Partition, records: object, call: ProduceCall, slot: int, now_ms: int
-) -> None:
+def _refuse(call: ProduceCall, error: ErrorCode) -> None:
+    """Answer every slot with ``error`` (there may be none); nothing is looked at."""
+    for topic in call.request.topic_data:
+        for data in topic.partition_data:
+            if isinstance(data.records, IoBuf):
+                data.records.release()
+    call.results = [(int(error), -1, -1, -1)] * len(call.results)
+    call.answer()
+
+
+def append_here(node: Node, partition: Partition, records: object, call: ProduceCall, slot: int, now_ms: int) -> None:
     """Produce 4/8. Append to a partition of this shard and park the slot until the commit covers it."""
     if records.__class__ is memoryview:
         views, size = (records,), len(records)  # type: ignore[arg-type]
@@ -159,7 +171,11 @@ def append_here(
         call.failed(slot, ErrorCode.INVALID_RECORD)
         return
     error, base, end, append_time = append(
-        partition, views, size, now_ms, accepts_writes=node.storage.accepts_writes  # type: ignore[arg-type]
+        partition,
+        views,
+        size,
+        now_ms,
+        accepts_writes=node.storage.accepts_writes,  # type: ignore[arg-type]
     )
     call.results[slot] = (error, base, append_time, partition.log.start_offset)
     if error or end <= partition.high_watermark:

@@ -1,7 +1,8 @@
 """Produce versions 0 to 2: advertised, never served.
 
-librdkafka looks at the advertised range of Produce to decide which codecs a broker knows (KAFKA-18659), so Kafka 4 goes on
-advertising from version 0. A client that really sends one is told UNSUPPORTED_VERSION for each of its partitions.
+librdkafka looks at the advertised range of Produce to decide which codecs a broker knows (KAFKA-18659), so Kafka 4
+goes on advertising from version 0. A client that really sends one is told UNSUPPORTED_VERSION for each of its
+partitions.
 """
 
 import struct

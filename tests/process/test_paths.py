@@ -1,0 +1,70 @@
+"""The two straight lines of ARCHITECTURE.md, checked against a live broker."""
+
+import re
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from millstream.testing.trace import TRACE_FILE_VARIABLE
+
+pytestmark = pytest.mark.process
+
+MAP = Path(__file__).parents[2] / "ARCHITECTURE.md"
+
+
+def documented(heading):
+    """(number, function) of the table under a heading of the map."""
+    text = MAP.read_text()
+    section = text[text.index(heading) :].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| (\d) \| `([\w.]+)`", section, re.MULTILINE)
+    return [(int(number), name) for number, name in rows]
+
+
+def traced(path, kind):
+    """Stops in the order in which each was passed first."""
+    seen = {}
+    for line in path.read_text().splitlines():
+        what, number, name = line.split()
+        if what == kind:
+            seen.setdefault((int(number), name), None)
+    return list(seen)
+
+
+@pytest.fixture
+def traced_broker(broker_factory, tmp_path):
+    trace = tmp_path / "trace"
+    broker = broker_factory(
+        topics={"path": 1},
+        shards=1,
+        settings={"internal.shard.hook": "millstream.testing.trace:install"},
+        env={TRACE_FILE_VARIABLE: str(trace)},
+    )
+    return broker, trace
+
+
+def test_a_produce_passes_the_documented_stops_in_order(traced_broker):
+    broker, trace = traced_broker
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("path", b"value")
+    assert producer.flush(30) == 0
+    assert traced(trace, "Produce") == documented("## A produce, start to end")
+
+
+def test_a_fetch_passes_the_documented_stops_in_order(traced_broker):
+    broker, trace = traced_broker
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("path", b"value")
+    assert producer.flush(30) == 0
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    consumer.assign([TopicPartition("path", 0, 0)])
+    message = consumer.poll(30)
+    assert message is not None
+    assert message.error() is None
+    consumer.close()
+    assert traced(trace, "Fetch") == documented("## A fetch, start to end")
+
+
+def test_the_map_has_eight_stops_on_each_path():
+    for heading in ("## A produce, start to end", "## A fetch, start to end"):
+        assert [number for number, _ in documented(heading)] == list(range(1, 9))

@@ -1,0 +1,69 @@
+import random
+
+from millstream.net.outbox import MAX_BYTES, MAX_VIEWS, Outbox
+
+
+class Held:
+    def __init__(self, log, name):
+        self.log = log
+        self.name = name
+
+    def release(self):
+        self.log.append(self.name)
+
+
+def drain(outbox, take):
+    out = bytearray()
+    while outbox.queued_bytes:
+        data = b"".join(outbox.next_views())
+        count = min(take(), len(data))
+        out += data[:count]
+        outbox.sent(count)
+    return bytes(out)
+
+
+def test_bytes_leave_in_order_whatever_the_kernel_takes():
+    rng = random.Random(1)
+    outbox = Outbox()
+    expected = bytearray()
+    for _ in range(300):
+        parts = [rng.randbytes(rng.randint(1, 40)) for _ in range(rng.randint(1, 5))]
+        outbox.push(parts, sum(map(len, parts)), None)
+        expected += b"".join(parts)
+    assert drain(outbox, lambda: rng.randint(1, 100)) == bytes(expected)
+
+
+def test_a_holder_is_released_exactly_when_its_last_byte_is_gone():
+    released = []
+    outbox = Outbox()
+    outbox.push([b"aaaa", b"bb"], 6, Held(released, "first"))
+    outbox.push([b"cc"], 2, Held(released, "second"))
+    outbox.sent(5)
+    assert released == []
+    outbox.sent(1)
+    assert released == ["first"]
+    outbox.sent(2)
+    assert released == ["first", "second"]
+
+
+def test_dropping_releases_everything_once():
+    released = []
+    outbox = Outbox()
+    outbox.push([b"aaaa"], 4, Held(released, "first"))
+    outbox.push([b"bbbb"], 4, Held(released, "second"))
+    outbox.sent(4)
+    outbox.drop()
+    outbox.drop()
+    assert released == ["first", "second"]
+    assert outbox.queued_bytes == 0
+
+
+def test_one_send_is_bounded_in_views_and_bytes():
+    outbox = Outbox()
+    for _ in range(2 * MAX_VIEWS):
+        outbox.push([b"x"], 1, None)
+    assert len(outbox.next_views()) == MAX_VIEWS
+    large = Outbox()
+    for _ in range(8):
+        large.push([bytes(MAX_BYTES // 2)], MAX_BYTES // 2, None)
+    assert sum(map(len, large.next_views())) == MAX_BYTES

@@ -1,0 +1,206 @@
+import struct
+
+import pytest
+
+from millstream.config.settings import Settings
+from millstream.config.topic_properties import topic_config
+from millstream.core.producer_state import ProducerBudget, ProducerState
+from millstream.iobuf import ArenaFull
+from millstream.model.error_code import ErrorCode
+from millstream.partition.append import append
+from millstream.partition.partition import Partition
+from millstream.raft.group import RaftGroup
+from millstream.wire.records import batch_crc_ok, build_batch, parse_header
+
+NOW = 1_700_000_000_000
+
+
+class MemoryLog:
+    """A log that keeps batches in a list and is durable when the test says so."""
+
+    def __init__(self):
+        self.start_offset = 0
+        self.next_offset = 0
+        self.batches = []
+        self.on_durable = None
+        self.full = False
+
+    def append(self, views, size, base_offset, last_offset, leader_epoch, max_timestamp):
+        if self.full:
+            raise ArenaFull("full")
+        assert base_offset == self.next_offset
+        assert size == sum(map(len, views))
+        self.batches.append((base_offset, bytearray().join(views), leader_epoch, max_timestamp))
+        self.next_offset = last_offset + 1
+
+    def sync(self):
+        self.on_durable(self.next_offset)
+
+
+class Acks:
+    def __init__(self):
+        self.acked_slots = []
+        self.failed_slots = []
+
+    def acked(self, slot):
+        self.acked_slots.append(slot)
+
+    def failed(self, slot, error):
+        self.failed_slots.append((slot, error))
+
+    def expire(self, now_us):
+        raise AssertionError
+
+
+def make(term=4, **overrides):
+    settings = Settings(data_dir="/nowhere")
+    config = topic_config({name.replace("_", "."): str(value) for name, value in overrides.items()}, settings)
+    log = MemoryLog()
+    group = RaftGroup(log, term, write_caching=config.write_caching)
+    producers = ProducerState(60_000, ProducerBudget(10))
+    return Partition("t", bytes(16), 0, 7, log, group, config, producers)
+
+
+def batch(values=(b"v",), timestamp=NOW, **options):
+    return build_batch([(None, value, (), timestamp) for value in values], **options)
+
+
+def put(partition, data, accepts_writes=True, pieces=1):
+    step = max(1, -(-len(data) // pieces))
+    views = [memoryview(data)[i : i + step] for i in range(0, len(data), step)]
+    return append(partition, views, len(data), NOW, accepts_writes=accepts_writes)
+
+
+def test_a_good_batch_gets_the_next_offsets():
+    partition = make()
+    assert put(partition, batch([b"a", b"b"])) == (0, 0, 2, -1)
+    assert put(partition, batch([b"c"])) == (0, 2, 3, -1)
+    assert partition.log.batches[1][0] == 2
+    assert partition.log.batches[0][2] == 4
+
+
+def test_the_high_watermark_waits_for_the_sync():
+    partition = make()
+    acks = Acks()
+    _, _, end, _ = put(partition, batch([b"a", b"b"]))
+    partition.acks.append((end, acks, 5))
+    assert partition.high_watermark == 0
+    assert acks.acked_slots == []
+    partition.log.sync()
+    assert partition.high_watermark == 2
+    assert acks.acked_slots == [5]
+
+
+def test_write_caching_is_visible_at_once():
+    partition = make(write_caching="true")
+    put(partition, batch())
+    assert partition.high_watermark == 1
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 5, 40])
+def test_pieces_do_not_matter(pieces):
+    partition = make()
+    assert put(partition, batch([b"x" * 100] * 3), pieces=pieces)[0] == 0
+    damaged = bytearray(batch([b"x" * 100] * 3))
+    damaged[-1] ^= 1
+    assert put(partition, bytes(damaged), pieces=pieces)[0] == ErrorCode.CORRUPT_MESSAGE
+
+
+def damage(at, form, value):
+    """A batch with one header field replaced and the checksum made right again."""
+    from crc32c import crc32c
+
+    data = bytearray(batch([b"a", b"b"]))
+    struct.pack_into(form, data, at, value)
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("what", "data", "error"),
+    [
+        ("empty", b"", ErrorCode.CORRUPT_MESSAGE),
+        ("a header cut short", batch()[:60], ErrorCode.CORRUPT_MESSAGE),
+        ("a batch cut short", batch()[:-1], ErrorCode.CORRUPT_MESSAGE),
+        ("two batches", batch() + batch(), ErrorCode.INVALID_RECORD),
+        ("old magic", damage(16, ">b", 1), ErrorCode.CORRUPT_MESSAGE),
+        ("a wrong checksum", batch()[:-1] + b"\xff", ErrorCode.CORRUPT_MESSAGE),
+        ("no records", damage(57, ">i", 0), ErrorCode.INVALID_RECORD),
+        ("deltas that do not match the count", damage(23, ">i", 7), ErrorCode.INVALID_RECORD),
+        ("an unknown codec", damage(21, ">h", 5), ErrorCode.INVALID_RECORD),
+        ("a control batch", damage(21, ">h", 0x20), ErrorCode.INVALID_RECORD),
+        ("a transactional batch", damage(21, ">h", 0x10), ErrorCode.INVALID_TXN_STATE),
+        ("time far ahead", batch(timestamp=NOW + 7_200_000), ErrorCode.INVALID_TIMESTAMP),
+    ],
+)
+def test_a_bad_batch_is_refused_and_leaves_no_trace(what, data, error):
+    partition = make()
+    assert put(partition, data)[0] == error, what
+    assert partition.log.batches == []
+    assert put(partition, batch())[:2] == (0, 0)
+
+
+def test_a_large_batch_is_refused_by_size():
+    partition = make(max_message_bytes=200)
+    assert put(partition, batch([b"x" * 300]))[0] == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_log_append_time_rewrites_the_header_and_the_checksum():
+    partition = make(message_timestamp_type="LogAppendTime")
+    error, _, _, append_time = put(partition, batch([b"a"], timestamp=5))
+    assert (error, append_time) == (0, NOW)
+    stored = partition.log.batches[0][1]
+    header = parse_header(stored)
+    assert header.max_timestamp == NOW
+    assert header.attributes & 0x08
+    assert batch_crc_ok(stored)
+    assert partition.log.batches[0][3] == NOW
+
+
+def test_a_repeated_idempotent_batch_gets_its_first_answer():
+    partition = make()
+    sent = batch([b"a", b"b"], producer_id=9, producer_epoch=0, base_sequence=0)
+    first = put(partition, sent)
+    assert put(partition, batch([b"c"], producer_id=9, producer_epoch=0, base_sequence=2))[1] == 2
+    assert put(partition, sent) == first
+    assert len(partition.log.batches) == 2
+
+
+def test_a_gap_in_sequence_is_an_error():
+    partition = make()
+    put(partition, batch(producer_id=9, producer_epoch=0, base_sequence=0))
+    late = put(partition, batch(producer_id=9, producer_epoch=0, base_sequence=5))
+    assert late[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_batch_that_got_no_memory_may_be_sent_again():
+    partition = make()
+    sent = batch(producer_id=9, producer_epoch=0, base_sequence=0)
+    partition.log.full = True
+    assert put(partition, sent)[0] == ErrorCode.NOT_ENOUGH_REPLICAS
+    partition.log.full = False
+    assert put(partition, sent) == (0, 0, 1, -1)
+
+
+def test_a_full_disk_refuses_retriably():
+    assert put(make(), batch(), accepts_writes=False)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_closing_answers_who_waits():
+    partition = make()
+    acks = Acks()
+    _, _, end, _ = put(partition, batch())
+    partition.acks.append((end, acks, 0))
+    partition.close()
+    assert acks.failed_slots == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert put(partition, batch())[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_internal_appends_are_told_after_the_sync():
+    partition = make()
+    done = []
+    partition.append_internal(batch([b"a"]), done.append)
+    partition.append_internal(batch([b"b", b"c"]), done.append)
+    assert done == []
+    partition.log.sync()
+    assert done == [0, 1]
