@@ -1,7 +1,7 @@
 """One replica's view of a Raft group: positions, terms and what is committed. Pure: numbers in, numbers out.
 
-The host (``raft.group``) drives a node in etcd's order: *propose* gives entries a position, the host persists,
-*persisted* tells the node how far its own log is durable, and the answer is the commit index that the host may apply and
+The host (``raft.group``) drives a node in etcd's order: *propose* gives entries a position, the host persists
+them, *persisted* tells the node how far its log is durable, and the answer is the commit index that the host may
 make visible. A position is the offset of a record, exclusive ends throughout; the payload never passes through here.
 
 This node has one voter, itself. The rules that hold for any number of voters are kept all the same:
@@ -37,7 +37,7 @@ class Node:
         self.commit_index = next_index
 
     def propose(self, count: int) -> int:
-        """Give ``count`` entries the next positions; return the first. The host persists them, then calls ``persisted``."""
+        """Give ``count`` entries the next positions; return the first. The host persists, then calls ``persisted``."""
         assert count > 0
         base = self.next_index
         self.next_index = base + count

@@ -1,0 +1,257 @@
+"""Connections over real sockets: a client thread on one end, a reactor on the other."""
+
+import os
+import random
+import socket
+import struct
+import threading
+
+import pytest
+
+from millstream.iobuf import Arena, IoBuf
+from millstream.net import intake as intake_module
+from millstream.net.connection import MAX_IN_FLIGHT
+from millstream.net.intake import Intake
+from millstream.shard.reactor import Reactor
+from millstream.telemetry.metrics import StatsSlab
+
+
+class Server:
+    """An intake that answers every frame with its own bytes."""
+
+    def __init__(self, arena_bytes=16 << 20, frame_bytes_max=4 << 20, respond=None):
+        self.stats = StatsSlab(0, "shard")
+        self.reactor = Reactor(0, self.stats)
+        self.arena = Arena.create(0, arena_bytes, poison=True)
+        self.frames = []
+        self.clients = []
+        self.respond = respond or self.echo
+        self.intake = Intake(
+            self.reactor, self.arena, self.stats, frame_bytes_max, 600_000, self.on_frame, self.on_chain
+        )
+
+    def on_frame(self, connection, frame):
+        self.frames.append(len(frame))
+        self.respond(connection, bytes(frame))
+
+    def on_chain(self, connection, chain):
+        assert isinstance(chain, IoBuf)
+        self.on_frame(connection, memoryview(bytes(chain)))
+
+    def echo(self, connection, frame):
+        connection.exchange().complete((struct.pack(">i", len(frame)) + frame,), len(frame) + 4)
+
+    def connect(self):
+        ours, theirs = socket.socketpair()
+        theirs.settimeout(20)
+        self.clients.append(theirs)
+        self.intake.open(ours, ("127.0.0.1", 1), ("127.0.0.1", 2))
+        return theirs
+
+    def run(self, client):
+        """Run the reactor while ``client`` runs in a thread; re-raise what it raised."""
+        done_read, done_write = os.pipe()
+        errors = []
+
+        def work():
+            try:
+                client()
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                os.write(done_write, b"x")
+
+        thread = threading.Thread(target=work)
+        self.reactor.add_reader(done_read, self.reactor.stop)
+        thread.start()
+        self.reactor.run()
+        thread.join()
+        os.close(done_read)
+        os.close(done_write)
+        if errors:
+            raise errors[0]
+        assert self.reactor.exit_code == 0
+
+    def close(self):
+        self.intake.close_all()
+        for client in self.clients:
+            client.close()
+
+
+def frame(body):
+    return struct.pack(">i", len(body)) + body
+
+
+def receive(sock, size):
+    data = bytearray()
+    while len(data) < size:
+        part = sock.recv(size - len(data))
+        if not part:
+            raise EOFError(f"{len(data)} of {size} bytes")
+        data += part
+    return bytes(data)
+
+
+def receive_frame(sock):
+    return receive(sock, struct.unpack(">i", receive(sock, 4))[0])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_frames_survive_any_splitting_and_answers_keep_their_order(seed):
+    rng = random.Random(seed)
+    server = Server()
+    sizes = [rng.choice([8, 100, 5_000, 131_072, 131_073, 400_000, 1_500_000]) for _ in range(40)]
+    bodies = [rng.randbytes(size) for size in sizes]
+    sock = server.connect()
+
+    def client():
+        stream = b"".join(map(frame, bodies))
+
+        def send():
+            position = 0
+            while position < len(stream):
+                step = rng.choice([1, 3, 700, 65_536, 300_000])
+                sock.sendall(stream[position : position + step])
+                position += step
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        for body in bodies:
+            assert receive_frame(sock) == body
+        sender.join()
+        sock.close()
+
+    server.run(client)
+    server.close()
+    assert server.arena.live_fragments == 0, server.arena.leaks()
+    assert server.intake.stash_bytes == 0
+
+
+def test_answers_leave_in_request_order_whatever_order_they_are_completed_in():
+    waiting = []
+
+    def respond(connection, body):
+        waiting.append((connection.exchange(), body))
+        if len(waiting) == 5:
+            for exchange, data in reversed(waiting):
+                exchange.complete((frame(data),), len(data) + 4)
+
+    server = Server(respond=respond)
+    sock = server.connect()
+
+    def client():
+        for n in range(5):
+            sock.sendall(frame(b"request%d" % n))
+        assert [receive_frame(sock) for _ in range(5)] == [b"request%d" % n for n in range(5)]
+
+    server.run(client)
+    server.close()
+
+
+@pytest.mark.parametrize("size", [-1, 0, 7, (4 << 20) + 1, 0x7FFFFFFF])
+def test_a_length_that_no_client_sends_closes_only_that_connection(size):
+    server = Server()
+    bad, good = server.connect(), server.connect()
+
+    def client():
+        bad.sendall(struct.pack(">i", size) + b"x" * 100)
+        assert bad.recv(1) == b""
+        good.sendall(frame(b"still here"))
+        assert receive_frame(good) == b"still here"
+
+    server.run(client)
+    server.close()
+
+
+def test_a_pipeline_deeper_than_the_limit_is_paused_and_finished():
+    held = []
+
+    def respond(connection, body):
+        exchange = connection.exchange()
+        held.append((exchange, body))
+        assert len(connection.exchanges) <= MAX_IN_FLIGHT
+        if len(held) == MAX_IN_FLIGHT or body == b"the last":
+            for exchange, data in held:
+                exchange.complete((frame(data),), len(data) + 4)
+            held.clear()
+
+    server = Server(respond=respond)
+    sock = server.connect()
+    bodies = [b"request %04d" % n for n in range(3 * MAX_IN_FLIGHT)] + [b"the last"]
+
+    def client():
+        threading.Thread(target=sock.sendall, args=(b"".join(map(frame, bodies)),), daemon=True).start()
+        assert [receive_frame(sock) for _ in bodies] == bodies
+
+    server.run(client)
+    server.close()
+
+
+def test_a_stalled_half_frame_gives_way_to_those_that_wait(monkeypatch):
+    monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 50)
+    monkeypatch.setattr(intake_module, "SWEEP_MS", 20)
+    server = Server(arena_bytes=8 << 20)  # room for two frames of a MiB
+    stalled = [server.connect() for _ in range(4)]
+    live = server.connect()
+    body = random.Random(1).randbytes(1 << 20)
+
+    def client():
+        for sock in stalled:
+            sock.sendall(struct.pack(">i", 1 << 20) + b"x" * 300_000)
+        live.sendall(frame(body))
+        assert receive_frame(live) == body
+
+    server.run(client)
+    assert sum(1 for c in server.intake.connections if not c.closed) < 5
+    server.close()
+    assert server.arena.live_fragments == 0, server.arena.leaks()
+    assert server.intake.stash_bytes == 0
+
+
+def test_a_reader_that_stops_gets_the_right_bytes_when_it_goes_on():
+    """Answers hold fragments of the arena; poisoned ones would show as wrong bytes."""
+    server = None
+
+    def respond(connection, body):
+        count = int(body.decode())
+        for n in range(count):
+            fragment = server.arena.allocate(100_000)
+            fragment.view[:100_000] = bytes([n % 251]) * 100_000
+            connection.exchange().complete((struct.pack(">i", 100_000), fragment.view[:100_000]), 100_004, fragment)
+
+    server = Server(respond=respond, arena_bytes=32 << 20)
+    sock = server.connect()
+
+    def client():
+        sock.sendall(frame(b"00000100"))
+        for n in range(100):
+            assert receive_frame(sock) == bytes([n % 251]) * 100_000
+
+    server.run(client)
+    server.close()
+    assert server.arena.live_fragments == 0, server.arena.leaks()
+
+
+def test_a_client_that_vanishes_leaves_nothing_behind():
+    held = []
+
+    def respond(connection, body):
+        fragment = server.arena.allocate(1000)
+        held.append((connection.exchange(), fragment))
+
+    server = Server(respond=respond)
+    sock = server.connect()
+
+    def client():
+        sock.sendall(frame(b"request one") + struct.pack(">i", 500_000) + b"half a frame")
+        sock.close()
+
+    server.run(client)
+
+    def late():
+        for exchange, fragment in held:
+            exchange.complete((fragment.view[:1000],), 1000, fragment)
+
+    server.close()
+    late()
+    assert server.arena.live_fragments == 0, server.arena.leaks()
