@@ -1,0 +1,133 @@
+"""Commands: the records of the controller's log (Raft group 0).
+
+One command is one fact about the cluster that has been decided; applying the commands in log order gives the state
+(``state.ControllerState``) on every shard and after every restart. A command says what is, never how it was asked for,
+so that a later release may decide differently without reading old logs differently.
+
+Stored form: each command is one record of an ordinary record batch; the record's value is the MessagePack map of the
+struct with its tag under ``type``. Commands decided together stand in one batch and are therefore kept or lost
+together. Fields may be added with a default; a field never changes its meaning. A tag or a shape that this release does
+not know is ``Corruption``: to skip a command would be to serve another cluster.
+"""
+
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+import msgspec
+
+from millstream.errors import Corruption
+
+CLUSTER_DEFAULT: Final = -1
+"""Node id under which configurations for every broker are kept (a broker resource with an empty name)."""
+
+
+class PartitionState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One partition: its Raft group, the nodes that hold it, who leads it.
+
+    ``raft_group`` is unique in the cluster and never used again. ``leader_epoch`` is the epoch that the controller gave
+    the leader; a partition that has elected since knows a later one.
+    """
+
+    raft_group: int
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+
+
+class Command(msgspec.Struct, frozen=True, tag_field="type"):
+    """Root of the commands."""
+
+
+class ClusterCreated(Command, frozen=True, tag="cluster_created"):
+    """The first command of every log: the cluster has an id, and this node is its first broker."""
+
+    cluster_id: str
+    node: int
+
+
+class TopicCreated(Command, frozen=True, tag="topic_created"):
+    """A topic exists. ``configs`` is what it says for itself, in Kafka's spelling; ``partitions`` count from 0."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionState, ...]
+    configs: dict[str, str]
+
+
+class TopicDeleted(Command, frozen=True, tag="topic_deleted"):
+    """A topic is gone; its id and Raft groups are never used again. ``name`` is for people who read the log."""
+
+    topic_id: bytes
+    name: str
+
+
+class PartitionsAdded(Command, frozen=True, tag="partitions_added"):
+    """A topic grew; the first of ``partitions`` has the index ``first_index``."""
+
+    topic_id: bytes
+    first_index: int
+    partitions: tuple[PartitionState, ...]
+
+
+class TopicConfigsChanged(Command, frozen=True, tag="topic_configs_changed"):
+    """Properties of a topic were set, or (None) went back to their defaults."""
+
+    topic_id: bytes
+    changes: dict[str, str | None]
+
+
+class NodeConfigsChanged(Command, frozen=True, tag="node_configs_changed"):
+    """Live settings of a broker were set or (None) went back. ``node`` may be ``CLUSTER_DEFAULT``: of every broker."""
+
+    node: int
+    changes: dict[str, str | None]
+
+
+class ProducerIdsAllocated(Command, frozen=True, tag="producer_ids_allocated"):
+    """The producer ids ``start`` to ``start + count`` (exclusive) are ``node``'s to hand out, nobody else's ever."""
+
+    start: int
+    count: int
+    node: int
+
+
+AnyCommand: TypeAlias = (
+    ClusterCreated
+    | TopicCreated
+    | TopicDeleted
+    | PartitionsAdded
+    | TopicConfigsChanged
+    | NodeConfigsChanged
+    | ProducerIdsAllocated
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(AnyCommand)
+_list_decoder = msgspec.msgpack.Decoder(tuple[AnyCommand, ...])
+
+
+def encode_command(command: AnyCommand) -> bytes:
+    """The value of the record that stores ``command``."""
+    return _encoder.encode(command)
+
+
+def decode_command(data: bytes | memoryview) -> AnyCommand:
+    """The command that a record's value holds.
+
+    Raises:
+        Corruption: the bytes are no command of this or an earlier release.
+    """
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise Corruption(f"a record of the controller's log is no command that this version knows: {error}") from None
+
+
+def encode_commands(commands: Iterable[AnyCommand]) -> bytes:
+    """Several commands in one piece, for the way between shards."""
+    return _encoder.encode(tuple(commands))
+
+
+def decode_commands(data: bytes | memoryview) -> tuple[AnyCommand, ...]:
+    """The other end of ``encode_commands``; the sender is the same program."""
+    return _list_decoder.decode(data)

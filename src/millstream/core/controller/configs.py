@@ -1,0 +1,170 @@
+"""Decisions about configurations: set, delete, append to and subtract from properties of topics and brokers.
+
+All changes of one resource are made or none. What results is validated as a whole, so that a change that is good by
+itself but contradicts another property is refused. Deleting what was not set is no error, as in Kafka.
+
+Codes and words are Kafka's: a bad topic property is INVALID_CONFIG, a bad broker setting INVALID_REQUEST. One
+difference: a broker setting that does not exist is refused, where Kafka keeps it for plug-ins that may know it; here
+there are none.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from millstream.config.errors import ConfigError
+from millstream.config.forms import TYPE_LIST
+from millstream.config.property import Property
+from millstream.config.settings import NODE_PROPERTIES, Settings, node_property
+from millstream.config.topic_properties import TOPIC_PROPERTIES, default_of, topic_config
+from millstream.core.controller.commands import (
+    CLUSTER_DEFAULT,
+    AnyCommand,
+    NodeConfigsChanged,
+    TopicConfigsChanged,
+)
+from millstream.core.controller.requests import (
+    AlterConfigs,
+    AlterNode,
+    AlterTopic,
+    ConfigChange,
+    ConfigOperation,
+    Result,
+)
+from millstream.core.controller.rules import Decision, Rules
+from millstream.core.controller.state import ControllerState, merged
+from millstream.core.controller.topic_names import illegal_topic_name
+from millstream.errors import Rejected
+from millstream.model.error_code import ErrorCode
+
+Changes = dict[str, str | None]
+
+
+def decide_alter_configs(state: ControllerState, request: AlterConfigs, rules: Rules) -> Decision:
+    """Change what can be changed, resource by resource."""
+    results: list[Result] = []
+    commands: list[AnyCommand] = []
+    for resource in request.resources:
+        try:
+            _check_changes(resource.changes)
+            if isinstance(resource, AlterTopic):
+                commands.extend(_altered_topic(state, resource, rules))
+            else:
+                commands.extend(_altered_node(state, resource, rules))
+        except Rejected as error:
+            results.append(Result(error.code, error.message))
+            continue
+        results.append(Result())
+    return Decision(tuple(results), () if request.validate_only else tuple(commands))
+
+
+def effective_settings(state: ControllerState, start_settings: Settings, node: int) -> Settings:
+    """The settings of ``node`` with what the state says of every broker, and over that of this one.
+
+    Raises:
+        ConfigError: a stored value is none that this release takes; it was stored by another.
+    """
+    dynamic = state.node_configs.get(CLUSTER_DEFAULT, {}) | state.node_configs.get(node, {})
+    return start_settings.with_dynamic(dynamic) if dynamic else start_settings
+
+
+def _check_changes(changes: tuple[ConfigChange, ...]) -> None:
+    if len({change.name for change in changes}) != len(changes):
+        raise Rejected("Error due to duplicate config keys", ErrorCode.INVALID_REQUEST)
+    nulls = [change.name for change in changes if change.value is None and change.operation != ConfigOperation.DELETE]
+    if nulls:
+        raise Rejected(f"Null value not supported for : {', '.join(nulls)}", ErrorCode.INVALID_REQUEST)
+    for change in changes:
+        if not ConfigOperation.SET <= change.operation <= ConfigOperation.SUBTRACT:
+            raise Rejected(f"Unknown operations type {change.operation}", ErrorCode.INVALID_REQUEST)
+
+
+def _altered_topic(state: ControllerState, resource: AlterTopic, rules: Rules) -> Iterator[TopicConfigsChanged]:
+    topic = state.topics.get(resource.name)
+    before = topic.configs if topic is not None else {}
+
+    def default(declaration: Property[Any]) -> str | None:
+        return declaration.write(default_of(declaration, rules.settings))
+
+    wanted = _wanted(
+        resource.changes, before, TOPIC_PROPERTIES, default, "Can't {} to key {} because its type is not LIST."
+    )
+    if not resource.name:
+        raise Rejected("Default topic resources are not allowed.", ErrorCode.INVALID_REQUEST)
+    illegal = illegal_topic_name(resource.name)
+    if illegal is not None:
+        raise Rejected(illegal, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    topic_config(merged(before, wanted), rules.settings)
+    if topic is None:
+        raise Rejected(f"The topic '{resource.name}' does not exist.", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    changes = _differing(wanted, before)
+    if changes:
+        yield TopicConfigsChanged(topic.topic_id, changes)
+
+
+def _altered_node(state: ControllerState, resource: AlterNode, rules: Rules) -> Iterator[NodeConfigsChanged]:
+    before = state.node_configs.get(resource.node, {})
+
+    def default(declaration: Property[Any]) -> str | None:
+        return declaration.write(rules.start_settings.value(declaration.name))
+
+    wanted = _wanted(
+        resource.changes, before, NODE_PROPERTIES, default, "Config value {} is not allowed for config key: {}"
+    )
+    after = merged(before, wanted)
+    fixed = [name for name in after if name in NODE_PROPERTIES and not NODE_PROPERTIES[name].live]
+    if fixed:
+        raise Rejected(f"Cannot update these configs dynamically: [{', '.join(fixed)}]", ErrorCode.INVALID_REQUEST)
+    below = {} if resource.node == CLUSTER_DEFAULT else state.node_configs.get(CLUSTER_DEFAULT, {})
+    above = state.node_configs.get(rules.node, {}) if resource.node == CLUSTER_DEFAULT else {}
+    try:
+        rules.start_settings.with_dynamic(below | after | above)
+    except ConfigError as error:
+        raise Rejected(error.message, ErrorCode.INVALID_REQUEST) from None
+    changes = _differing(wanted, before)
+    if changes:
+        yield NodeConfigsChanged(resource.node, changes)
+
+
+def _wanted(
+    changes: tuple[ConfigChange, ...],
+    before: Mapping[str, str],
+    known: Mapping[str, Property[Any]],
+    default: Callable[[Property[Any]], str | None],
+    not_a_list: str,
+) -> Changes:
+    """The value that each named property shall have of its own afterwards; None for none."""
+    wanted: Changes = {}
+    for change in changes:
+        name = _canonical(change.name, known)
+        if change.operation == ConfigOperation.DELETE:
+            wanted[name] = None
+        elif change.operation == ConfigOperation.SET:
+            wanted[name] = change.value
+        else:
+            operation = ConfigOperation(change.operation)
+            declaration = known.get(name)
+            if declaration is None or declaration.form.kafka_type != TYPE_LIST:
+                verb = operation.name if known is TOPIC_PROPERTIES else operation.name.lower()
+                raise Rejected(not_a_list.format(verb, change.name), ErrorCode.INVALID_CONFIG)
+            words = [word for word in (before.get(name) or default(declaration) or "").split(",") if word]
+            for word in (change.value or "").split(","):
+                if operation is ConfigOperation.APPEND and word not in words:
+                    words.append(word)
+                elif operation is ConfigOperation.SUBTRACT and word in words:
+                    words.remove(word)
+            wanted[name] = ",".join(words)
+    return wanted
+
+
+def _canonical(name: str, known: Mapping[str, Property[Any]]) -> str:
+    """The name under which a setting is stored: an alias is stored as what it stands for."""
+    if known is not NODE_PROPERTIES or name in known:
+        return name
+    try:
+        return node_property(name).name
+    except ConfigError:
+        return name  # refused later, by the name that the caller used
+
+
+def _differing(wanted: Changes, before: Mapping[str, str]) -> Changes:
+    return {name: value for name, value in wanted.items() if before.get(name) != value}

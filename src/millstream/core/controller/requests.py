@@ -1,0 +1,162 @@
+"""Requests to the controller and its answers, in no particular version of anybody's protocol.
+
+They are values that travel between shards (MessagePack) and are the same for Kafka's handlers, auto-creation, group
+coordinators and the admin API. One request may name many topics; each gets a ``Result`` of its own, in the order of the
+request. A request as a whole fails only by not being carried out at all (``errors.MillstreamError``).
+"""
+
+from enum import IntEnum
+from typing import TypeAlias
+
+import msgspec
+
+from millstream.model.error_code import ErrorCode
+
+NO_TOPIC_ID = bytes(16)
+
+
+class CreateTopic(msgspec.Struct, frozen=True, array_like=True):
+    """A topic to create. -1 asks for the node's default. ``assignments`` are (partition index, node ids)."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+class TopicReference(msgspec.Struct, frozen=True, array_like=True):
+    """A topic by name or by id; naming neither or both is the caller's mistake, which is answered."""
+
+    name: str | None = None
+    topic_id: bytes = NO_TOPIC_ID
+
+
+class AddPartitions(msgspec.Struct, frozen=True, array_like=True):
+    """A topic and how many partitions it should have; ``assignments`` gives the nodes of each new one."""
+
+    name: str
+    count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+class ConfigOperation(IntEnum):
+    """Kafka's numbers for what may be done to one property."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(msgspec.Struct, frozen=True, array_like=True):
+    """One property and what to do to it; ``operation`` is whatever number the client sent."""
+
+    name: str
+    operation: int
+    value: str | None = None
+
+
+class AlterTopic(msgspec.Struct, frozen=True, array_like=True, tag="topic"):
+    """Changes of one topic's properties: all of them or none."""
+
+    name: str
+    changes: tuple[ConfigChange, ...]
+
+
+class AlterNode(msgspec.Struct, frozen=True, array_like=True, tag="node"):
+    """Changes of one broker's live settings, or of every broker's (``commands.CLUSTER_DEFAULT``)."""
+
+    node: int
+    changes: tuple[ConfigChange, ...]
+
+
+class Request(msgspec.Struct, frozen=True, tag_field="type"):
+    """Root of the requests."""
+
+
+class CreateTopics(Request, frozen=True, tag="create_topics"):
+    """Create topics, or with ``validate_only`` say whether they could be."""
+
+    topics: tuple[CreateTopic, ...]
+    validate_only: bool = False
+
+
+class DeleteTopics(Request, frozen=True, tag="delete_topics"):
+    """Delete topics with all that is in them."""
+
+    topics: tuple[TopicReference, ...]
+
+
+class CreatePartitions(Request, frozen=True, tag="create_partitions"):
+    """Give topics more partitions, or with ``validate_only`` say whether they could get them."""
+
+    topics: tuple[AddPartitions, ...]
+    validate_only: bool = False
+
+
+class AlterConfigs(Request, frozen=True, tag="alter_configs"):
+    """Change properties of topics and brokers, or with ``validate_only`` say whether they could be."""
+
+    resources: tuple[AlterTopic | AlterNode, ...]
+    validate_only: bool = False
+
+
+class AllocateProducerIds(Request, frozen=True, tag="allocate_producer_ids"):
+    """A block of ``count`` producer ids that nobody ever had."""
+
+    count: int
+
+
+class CreateCluster(Request, frozen=True, tag="create_cluster"):
+    """Give the cluster its id, unless it has one."""
+
+    cluster_id: str
+
+
+AnyRequest: TypeAlias = (
+    CreateTopics | DeleteTopics | CreatePartitions | AlterConfigs | AllocateProducerIds | CreateCluster
+)
+
+
+class Result(msgspec.Struct, frozen=True, array_like=True):
+    """What became of one part of a request.
+
+    ``name`` and ``topic_id`` are what a client is shown; ``partitions`` and ``replication_factor`` are set for topics
+    that were (or could be) created, ``first_producer_id`` for a block of ids.
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    name: str | None = None
+    topic_id: bytes = NO_TOPIC_ID
+    partitions: int = -1
+    replication_factor: int = -1
+    first_producer_id: int = -1
+
+
+Results: TypeAlias = tuple[Result, ...]
+
+_encoder = msgspec.msgpack.Encoder()
+_request_decoder = msgspec.msgpack.Decoder(AnyRequest)
+_results_decoder = msgspec.msgpack.Decoder(Results)
+
+
+def encode_request(request: AnyRequest) -> bytes:
+    """The request in bytes, for the way to the controller's shard."""
+    return _encoder.encode(request)
+
+
+def decode_request(data: bytes | memoryview) -> AnyRequest:
+    """The other end of ``encode_request``; the sender is the same program."""
+    return _request_decoder.decode(data)
+
+
+def encode_results(results: Results) -> bytes:
+    """The results in bytes, for the way back."""
+    return _encoder.encode(results)
+
+
+def decode_results(data: bytes | memoryview) -> Results:
+    """The other end of ``encode_results``."""
+    return _results_decoder.decode(data)

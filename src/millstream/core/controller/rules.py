@@ -1,0 +1,37 @@
+"""What a decision depends on beside the state, and what it looks like when it is made."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from millstream.config.settings import Settings
+from millstream.core.controller.commands import AnyCommand
+from millstream.core.controller.requests import Results
+
+PARTITIONS_MAX: Final = 10_000
+"""Partitions that one request may create, so that its commands stay one batch; Kafka's limit."""
+
+TOO_MANY_PARTITIONS: Final = "Excessively large number of partitions per request."
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """The node's side of a decision.
+
+    ``node`` is the broker that decides, ``brokers`` the ids of all registered ones in order. ``settings`` are the
+    node's as they are now, ``start_settings`` the same without the live changes that the state holds. ``new_topic_id``
+    is the one source of randomness; it never gives the same id twice.
+    """
+
+    node: int
+    brokers: tuple[int, ...]
+    settings: Settings
+    start_settings: Settings
+    new_topic_id: Callable[[], bytes]
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """One result for each part of the request, and the commands that make the good ones true, as one batch."""
+
+    results: Results
+    commands: tuple[AnyCommand, ...] = ()

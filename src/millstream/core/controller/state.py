@@ -1,0 +1,280 @@
+"""The controller's state: the result of applying its commands in order.
+
+::
+
+    commands ──apply──► ControllerState ──encode──► snapshot ──decode──► the same state
+                             ▲
+              decide(state, request) reads it, never changes it
+
+Every shard and every restart must reach the same state from the same commands, so there is nothing here but commands:
+no clock, no random number, no default that could differ between two nodes. ``revision`` counts the commands applied
+since the cluster exists; as each is one record, it is also the offset of the next record of the controller's log.
+
+A command that contradicts the state (a topic created twice, partitions that leave a gap) cannot have been decided by
+this code: it is ``Corruption``, and whoever applies it must stop. A snapshot that does not decode is ``Corruption``
+too.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from millstream.core.controller.commands import (
+    AnyCommand,
+    ClusterCreated,
+    NodeConfigsChanged,
+    PartitionsAdded,
+    PartitionState,
+    ProducerIdsAllocated,
+    TopicConfigsChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+from millstream.errors import Corruption
+
+FIRST_GROUP: Final = 1
+"""Raft groups of partitions are numbered from here; 0 is the controller."""
+
+SNAPSHOT_VERSION: Final = 1
+
+
+class TopicState(msgspec.Struct, frozen=True):
+    """One topic. A changed topic is a new value, so holders may compare by identity."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionState, ...]
+    configs: dict[str, str]
+    revision: int
+    """The state's revision after the last change of this topic."""
+
+
+class ControllerState:
+    """Topics by name and id, node configurations, counters. Changed by ``apply`` only.
+
+    Invariants: ``topics`` and ``topics_by_id`` hold the same values; every Raft group is below ``next_raft_group``,
+    every producer id handed out below ``next_producer_id``; both only grow.
+    """
+
+    __slots__ = (
+        "cluster_id",
+        "colliding",
+        "first_node",
+        "next_producer_id",
+        "next_raft_group",
+        "node_configs",
+        "revision",
+        "topics",
+        "topics_by_id",
+    )
+
+    def __init__(self) -> None:
+        """The state before the first command: no cluster."""
+        self.revision = 0
+        self.cluster_id = ""
+        self.first_node = -1
+        self.next_raft_group = FIRST_GROUP
+        self.next_producer_id = 0
+        self.topics: dict[str, TopicState] = {}
+        self.topics_by_id: dict[bytes, TopicState] = {}
+        self.node_configs: dict[int, dict[str, str]] = {}
+        self.colliding: dict[str, set[str]] = {}
+        """Names with ``.`` or ``_``, by the one name that Kafka's metrics would give them."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the cluster was created."""
+        return bool(self.cluster_id)
+
+    def apply(self, command: AnyCommand) -> None:
+        """Make ``command`` true.
+
+        Raises:
+            Corruption: the command contradicts the state, which is left as it was.
+        """
+        _APPLY[type(command)](self, command)
+        self.revision += 1
+
+    def groups(self) -> dict[int, tuple[TopicState, int]]:
+        """Every Raft group with the topic and the partition index that it replicates. Built for recovery, not kept."""
+        return {
+            partition.raft_group: (topic, index)
+            for topic in self.topics.values()
+            for index, partition in enumerate(topic.partitions)
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ControllerState) and encode_state(self) == encode_state(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def put_topic(self, topic: TopicState) -> None:
+        """Hold ``topic`` under its name and id. For ``apply`` and ``decode_state``."""
+        self.topics[topic.name] = topic
+        self.topics_by_id[topic.topic_id] = topic
+        if "." in topic.name or "_" in topic.name:
+            self.colliding.setdefault(collision_key(topic.name), set()).add(topic.name)
+
+
+def collision_key(name: str) -> str:
+    """The name that metrics give to a topic: ``a.b`` and ``a_b`` would share it, so Kafka allows only one of them."""
+    return name.replace(".", "_")
+
+
+def _cluster_created(state: ControllerState, command: ClusterCreated) -> None:
+    _require(not state.exists, "a cluster that exists cannot be created")
+    _require(bool(command.cluster_id), "a cluster needs an id")
+    state.cluster_id = command.cluster_id
+    state.first_node = command.node
+
+
+def _topic_created(state: ControllerState, command: TopicCreated) -> None:
+    _require(command.name not in state.topics, f"topic {command.name} exists already")
+    _require(command.topic_id not in state.topics_by_id, f"the id of topic {command.name} is taken")
+    _require(bool(command.partitions), f"topic {command.name} has no partitions")
+    _take_groups(state, command.partitions)
+    configs = dict(command.configs)
+    state.put_topic(TopicState(command.name, command.topic_id, command.partitions, configs, state.revision + 1))
+
+
+def _topic_deleted(state: ControllerState, command: TopicDeleted) -> None:
+    topic = _topic(state, command.topic_id)
+    del state.topics[topic.name]
+    del state.topics_by_id[topic.topic_id]
+    key = collision_key(topic.name)
+    names = state.colliding.get(key)
+    if names is not None:
+        names.discard(topic.name)
+        if not names:
+            del state.colliding[key]
+
+
+def _partitions_added(state: ControllerState, command: PartitionsAdded) -> None:
+    topic = _topic(state, command.topic_id)
+    _require(command.first_index == len(topic.partitions), f"the partitions of topic {topic.name} would leave a gap")
+    _require(bool(command.partitions), f"no partitions to add to topic {topic.name}")
+    _take_groups(state, command.partitions)
+    partitions = topic.partitions + command.partitions
+    state.put_topic(msgspec.structs.replace(topic, partitions=partitions, revision=state.revision + 1))
+
+
+def _topic_configs_changed(state: ControllerState, command: TopicConfigsChanged) -> None:
+    topic = _topic(state, command.topic_id)
+    configs = merged(topic.configs, command.changes)
+    state.put_topic(msgspec.structs.replace(topic, configs=configs, revision=state.revision + 1))
+
+
+def _node_configs_changed(state: ControllerState, command: NodeConfigsChanged) -> None:
+    configs = merged(state.node_configs.get(command.node, {}), command.changes)
+    if configs:
+        state.node_configs[command.node] = configs
+    else:
+        state.node_configs.pop(command.node, None)
+
+
+def _producer_ids_allocated(state: ControllerState, command: ProducerIdsAllocated) -> None:
+    _require(command.count > 0, "an empty block of producer ids")
+    _require(command.start >= state.next_producer_id, f"producer id {command.start} was handed out before")
+    state.next_producer_id = command.start + command.count
+
+
+_APPLY: Final[dict[type, Callable[[ControllerState, Any], None]]] = {
+    ClusterCreated: _cluster_created,
+    TopicCreated: _topic_created,
+    TopicDeleted: _topic_deleted,
+    PartitionsAdded: _partitions_added,
+    TopicConfigsChanged: _topic_configs_changed,
+    NodeConfigsChanged: _node_configs_changed,
+    ProducerIdsAllocated: _producer_ids_allocated,
+}
+
+
+def merged(configs: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
+    """``configs`` with ``changes`` made; None takes a name out."""
+    result = {name: value for name, value in configs.items() if name not in changes}
+    result.update((name, value) for name, value in changes.items() if value is not None)
+    return result
+
+
+def _topic(state: ControllerState, topic_id: bytes) -> TopicState:
+    topic = state.topics_by_id.get(topic_id)
+    if topic is None:
+        raise Corruption(
+            f"the controller's log speaks of topic id {topic_id.hex()}, which does not exist at this point"
+        )
+    return topic
+
+
+def _take_groups(state: ControllerState, partitions: tuple[PartitionState, ...]) -> None:
+    """Move the counter past the groups of new partitions, which must be new and distinct."""
+    last = state.next_raft_group - 1
+    for partition in partitions:
+        _require(partition.raft_group > last, f"Raft group {partition.raft_group} was used before")
+        last = partition.raft_group
+    state.next_raft_group = last + 1
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise Corruption(f"the controller's log contradicts itself: {otherwise}")
+
+
+class _Snapshot(msgspec.Struct, frozen=True):
+    """The stored form of the whole state. Fields may be added with a default."""
+
+    version: int
+    revision: int
+    cluster_id: str
+    first_node: int
+    next_raft_group: int
+    next_producer_id: int
+    topics: list[TopicState]
+    node_configs: dict[int, dict[str, str]]
+
+
+_snapshot_decoder = msgspec.msgpack.Decoder(_Snapshot)
+
+
+def encode_state(state: ControllerState) -> bytes:
+    """The whole state in bytes; equal states give equal bytes."""
+    snapshot = _Snapshot(
+        SNAPSHOT_VERSION,
+        state.revision,
+        state.cluster_id,
+        state.first_node,
+        state.next_raft_group,
+        state.next_producer_id,
+        [
+            msgspec.structs.replace(topic, configs=dict(sorted(topic.configs.items())))
+            for _, topic in sorted(state.topics.items())
+        ],
+        {node: dict(sorted(configs.items())) for node, configs in sorted(state.node_configs.items())},
+    )
+    return msgspec.msgpack.encode(snapshot)
+
+
+def decode_state(data: bytes | memoryview) -> ControllerState:
+    """The state that ``encode_state`` wrote.
+
+    Raises:
+        Corruption: the bytes are no snapshot, or one of a later release.
+    """
+    try:
+        snapshot = _snapshot_decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise Corruption(f"the controller's snapshot does not decode: {error}") from None
+    if snapshot.version != SNAPSHOT_VERSION:
+        raise Corruption(
+            f"the controller's snapshot has version {snapshot.version}, this release reads {SNAPSHOT_VERSION}"
+        )
+    state = ControllerState()
+    state.revision = snapshot.revision
+    state.cluster_id = snapshot.cluster_id
+    state.first_node = snapshot.first_node
+    state.next_raft_group = snapshot.next_raft_group
+    state.next_producer_id = snapshot.next_producer_id
+    state.node_configs = snapshot.node_configs
+    for topic in snapshot.topics:
+        state.put_topic(topic)
+    return state

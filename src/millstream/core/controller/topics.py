@@ -1,0 +1,289 @@
+"""Decisions about topics: create, delete, add partitions.
+
+The order of the checks decides which of several errors a client sees; it is Kafka's. All topics of one request are
+judged against the state before it, and a name that appears twice is refused altogether, so that the outcome does not
+depend on the order in which a client lists them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from millstream.config.topic_properties import topic_config
+from millstream.core.controller.commands import PartitionsAdded, PartitionState, TopicCreated, TopicDeleted
+from millstream.core.controller.requests import (
+    NO_TOPIC_ID,
+    AddPartitions,
+    CreatePartitions,
+    CreateTopic,
+    CreateTopics,
+    DeleteTopics,
+    Result,
+    TopicReference,
+)
+from millstream.core.controller.rules import PARTITIONS_MAX, TOO_MANY_PARTITIONS, Decision, Rules
+from millstream.core.controller.state import ControllerState, TopicState
+from millstream.core.controller.topic_names import CLUSTER_METADATA, colliding_topic, illegal_topic_name
+from millstream.errors import Rejected
+from millstream.model.error_code import ErrorCode
+
+UNKNOWN_TOPIC = "This server does not host this topic-partition."
+UNKNOWN_ID = "This server does not host this topic ID."
+
+Named = TypeVar("Named", CreateTopic, AddPartitions)
+
+Replicas = Sequence[tuple[int, ...]]
+"""The nodes of each partition, leader first."""
+
+
+def decide_create_topics(state: ControllerState, request: CreateTopics, rules: Rules) -> Decision:
+    """Create what can be created."""
+    excessive = sum(_wanted_partitions(topic, rules) for topic in request.topics) > PARTITIONS_MAX
+    results: list[Result] = []
+    commands: list[TopicCreated] = []
+    next_group = state.next_raft_group
+    for topic, repeated in _by_name(request.topics):
+        name = topic.name
+        try:
+            if repeated:
+                raise Rejected("Duplicate topic name.", ErrorCode.INVALID_REQUEST)
+            if excessive:
+                raise Rejected(TOO_MANY_PARTITIONS, ErrorCode.POLICY_VIOLATION)
+            created = _created(state, topic, rules, next_group)
+        except Rejected as error:
+            results.append(Result(error.code, error.message, name))
+            continue
+        commands.append(created)
+        next_group += len(created.partitions)
+        results.append(
+            Result(
+                name=name,
+                topic_id=created.topic_id,
+                partitions=len(created.partitions),
+                replication_factor=len(created.partitions[0].replicas),
+            )
+        )
+    return Decision(tuple(results), () if request.validate_only else tuple(commands))
+
+
+def _by_name(topics: Iterable[Named]) -> list[tuple[Named, bool]]:
+    """Each name's first mention, in order, and whether it is mentioned again."""
+    first: dict[str, Named] = {}
+    repeated: set[str] = set()
+    for topic in topics:
+        if first.setdefault(topic.name, topic) is not topic:
+            repeated.add(topic.name)
+    return [(topic, name in repeated) for name, topic in first.items()]
+
+
+def _wanted_partitions(topic: CreateTopic, rules: Rules) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return rules.settings.num_partitions if topic.partitions == -1 else max(topic.partitions, 0)
+
+
+def _created(state: ControllerState, topic: CreateTopic, rules: Rules, first_group: int) -> TopicCreated:
+    """The command that creates ``topic``; Rejected with Kafka's code if it must not exist."""
+    name = topic.name
+    if name == CLUSTER_METADATA:
+        raise Rejected(f"Creation of internal topic {name} is prohibited.", ErrorCode.INVALID_REQUEST)
+    if name in state.topics:
+        raise Rejected(f"Topic '{name}' already exists.", ErrorCode.TOPIC_ALREADY_EXISTS)
+    illegal = illegal_topic_name(name)
+    if illegal is not None:
+        raise Rejected(illegal, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    other = colliding_topic(state, name)
+    if other is not None:
+        raise Rejected(f"Topic '{name}' collides with existing topic: {other}", ErrorCode.INVALID_TOPIC_EXCEPTION)
+    configs = _configs(topic, rules)
+    replicas = _manual_replicas(topic, rules) if topic.assignments else _placed_replicas(topic, rules)
+    return TopicCreated(name, rules.new_topic_id(), _partitions(replicas, first_group), configs)
+
+
+def _configs(topic: CreateTopic, rules: Rules) -> dict[str, str]:
+    nulls = [name for name, value in topic.configs if value is None]
+    if nulls:
+        raise Rejected(f"Null value not supported for topic configs: {','.join(nulls)}", ErrorCode.INVALID_CONFIG)
+    configs = {name: value for name, value in topic.configs if value is not None}
+    topic_config(configs, rules.settings)  # raises ConfigError, a Rejected with INVALID_CONFIG
+    return configs
+
+
+def _placed_replicas(topic: CreateTopic, rules: Rules) -> Replicas:
+    """Nodes for a topic that leaves them to us."""
+    if topic.replication_factor < -1 or topic.replication_factor == 0:
+        raise Rejected(
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+        )
+    if topic.partitions < -1 or topic.partitions == 0:
+        raise Rejected("Number of partitions was set to an invalid non-positive value.", ErrorCode.INVALID_PARTITIONS)
+    settings = rules.settings
+    count = settings.num_partitions if topic.partitions == -1 else topic.partitions
+    factor = settings.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
+    return _place(0, count, factor, rules)
+
+
+def _place(first_index: int, count: int, factor: int, rules: Rules) -> Replicas:
+    """Spread partitions over the brokers in turn, the leader of each one broker further than the last's."""
+    brokers = rules.brokers
+    if factor > len(brokers):
+        raise Rejected(
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
+            f"reached because only {len(brokers)} broker(s) are registered.",
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+        )
+    return [
+        tuple(brokers[(index + replica) % len(brokers)] for replica in range(factor))
+        for index in range(first_index, first_index + count)
+    ]
+
+
+def _manual_replicas(topic: CreateTopic, rules: Rules) -> Replicas:
+    """Nodes for a topic whose client chose them."""
+    for number, what in ((topic.replication_factor, "replication factor"), (topic.partitions, "numPartitions")):
+        if number != -1:
+            raise Rejected(
+                f"A manual partition assignment was specified, but {what} was not set to -1.",
+                ErrorCode.INVALID_REQUEST,
+            )
+    by_index: dict[int, tuple[int, ...]] = {}
+    for index, nodes in topic.assignments:
+        if index in by_index:
+            raise Rejected(
+                f"Found multiple manual partition assignments for partition {index}",
+                ErrorCode.INVALID_REPLICATION_ASSIGNMENT,
+            )
+        _check_assignment(nodes, len(topic.assignments[0][1]), rules)
+        by_index[index] = nodes
+    if sorted(by_index) != list(range(len(by_index))):
+        raise Rejected(
+            "partitions should be a consecutive 0-based integer sequence", ErrorCode.INVALID_REPLICATION_ASSIGNMENT
+        )
+    return [by_index[index] for index in range(len(by_index))]
+
+
+def _check_assignment(nodes: tuple[int, ...], factor: int, rules: Rules) -> None:
+    """Raise Rejected unless one partition may have these replicas."""
+    problem = None
+    if not nodes:
+        problem = "includes an empty replica list."
+    for node in sorted(nodes):
+        if node not in rules.brokers:
+            problem = f"includes broker {node}, but no such broker is registered."
+            break
+        if nodes.count(node) > 1:
+            problem = f"includes the broker {node} more than once."
+            break
+    if problem is None and len(nodes) != factor:
+        problem = (
+            f"includes a partition with {len(nodes)} replica(s), but this is not consistent with previous partitions, "
+            f"which have {factor} replica(s)."
+        )
+    if problem is not None:
+        raise Rejected(f"The manual partition assignment {problem}", ErrorCode.INVALID_REPLICATION_ASSIGNMENT)
+
+
+def _partitions(replicas: Replicas, first_group: int) -> tuple[PartitionState, ...]:
+    return tuple(PartitionState(group, nodes, nodes[0]) for group, nodes in enumerate(replicas, first_group))
+
+
+def decide_delete_topics(state: ControllerState, request: DeleteTopics, rules: Rules) -> Decision:
+    """Delete what exists; a topic that is named twice, in whatever way, is not deleted by that request."""
+    _ = rules
+    names = Counter(ref.name for ref in request.topics if ref.name is not None and ref.topic_id == NO_TOPIC_ID)
+    ids = Counter(ref.topic_id for ref in request.topics if ref.name is None and ref.topic_id != NO_TOPIC_ID)
+    results: list[Result] = []
+    commands: list[TopicDeleted] = []
+    for reference in _distinct(request.topics):
+        try:
+            topic = _deletable(state, reference, names, ids)
+        except Rejected as error:
+            results.append(Result(error.code, error.message or None, reference.name, reference.topic_id))
+            continue
+        results.append(Result(name=topic.name, topic_id=topic.topic_id))
+        commands.append(TopicDeleted(topic.topic_id, topic.name))
+    return Decision(tuple(results), tuple(commands))
+
+
+def _distinct(references: Iterable[TopicReference]) -> list[TopicReference]:
+    return list({(reference.name, reference.topic_id): reference for reference in references}.values())
+
+
+def _deletable(
+    state: ControllerState, reference: TopicReference, names: Counter[str], ids: Counter[bytes]
+) -> TopicState:
+    """The topic that ``reference`` means; Rejected if it means none, or if the request means that topic twice."""
+    if reference.name is None:
+        if reference.topic_id == NO_TOPIC_ID:
+            raise Rejected("Neither topic name nor id were specified.", ErrorCode.INVALID_REQUEST)
+        if ids[reference.topic_id] > 1:
+            raise Rejected("Duplicate topic id.", ErrorCode.INVALID_REQUEST)
+        topic = state.topics_by_id.get(reference.topic_id)
+        if topic is None:
+            raise Rejected(UNKNOWN_ID, ErrorCode.UNKNOWN_TOPIC_ID)
+    else:
+        if reference.topic_id != NO_TOPIC_ID:
+            raise Rejected("You may not specify both topic name and topic id.", ErrorCode.INVALID_REQUEST)
+        if names[reference.name] > 1:
+            raise Rejected("Duplicate topic name.", ErrorCode.INVALID_REQUEST)
+        topic = state.topics.get(reference.name)
+        if topic is None:
+            raise Rejected(UNKNOWN_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if names[topic.name] and ids[topic.topic_id]:
+        raise Rejected("The provided topic name maps to an ID that was already supplied.", ErrorCode.INVALID_REQUEST)
+    return topic
+
+
+def decide_create_partitions(state: ControllerState, request: CreatePartitions, rules: Rules) -> Decision:
+    """Give topics the partitions that they lack."""
+    results: list[Result] = []
+    commands: list[PartitionsAdded] = []
+    next_group = state.next_raft_group
+    room = PARTITIONS_MAX
+    for asked, repeated in _by_name(request.topics):
+        name = asked.name
+        try:
+            if repeated:
+                raise Rejected("Duplicate topic name.", ErrorCode.INVALID_REQUEST)
+            added = _added(state, asked, rules, next_group, room)
+        except Rejected as error:
+            results.append(Result(error.code, error.message or None, name))
+            continue
+        commands.append(added)
+        next_group += len(added.partitions)
+        room -= len(added.partitions)
+        results.append(Result(name=name))
+    return Decision(tuple(results), () if request.validate_only else tuple(commands))
+
+
+def _added(state: ControllerState, asked: AddPartitions, rules: Rules, first_group: int, room: int) -> PartitionsAdded:
+    """The command that adds the missing partitions; Rejected with Kafka's code if they must not be."""
+    topic = state.topics.get(asked.name)
+    if topic is None:
+        raise Rejected("", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    have = len(topic.partitions)
+    if asked.count == have:
+        raise Rejected(f"Topic already has {have} partition(s).", ErrorCode.INVALID_PARTITIONS)
+    if asked.count < have:
+        raise Rejected(
+            f"The topic {asked.name} currently has {have} partition(s); {asked.count} would not be an increase.",
+            ErrorCode.INVALID_PARTITIONS,
+        )
+    missing = asked.count - have
+    if missing > room:
+        raise Rejected(TOO_MANY_PARTITIONS, ErrorCode.POLICY_VIOLATION)
+    factor = len(topic.partitions[0].replicas)
+    if asked.assignments is None:
+        replicas = _place(have, missing, factor, rules)
+    else:
+        if len(asked.assignments) != missing:
+            raise Rejected(
+                f"Attempted to add {missing} additional partition(s), but only {len(asked.assignments)} assignment(s) "
+                "were specified.",
+                ErrorCode.INVALID_REPLICATION_ASSIGNMENT,
+            )
+        for nodes in asked.assignments:
+            _check_assignment(nodes, factor, rules)
+        replicas = asked.assignments
+    return PartitionsAdded(topic.topic_id, have, _partitions(replicas, first_group))
