@@ -1,0 +1,121 @@
+"""``millstream config``: every setting, as declared or as a running broker has it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.connect import admin_client, answer, explained
+from millstream.cli.failure import WrongUsage
+from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
+from millstream.cli.output import print_facts, print_json, print_paragraphs, print_table
+from millstream.config.errors import ConfigError
+from millstream.config.settings import NODE_PROPERTIES, node_property
+from millstream.config.topic_properties import TOPIC_PROPERTIES, topic_property
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.config.property import Property
+
+config_application = typer.Typer(name="config", help="Show settings.", no_args_is_help=True)
+
+SOURCES = {1: "topic", 2: "changed while running", 3: "changed while running", 4: "set at start", 5: "default"}
+
+
+@config_application.command("list")
+def list_settings(
+    as_json: AsJson = False,
+    topics: Annotated[
+        bool, typer.Option("--topics", help="Properties of a topic instead of the broker's settings.")
+    ] = False,
+    running: Annotated[bool, typer.Option("--running", help="Ask a running broker for the values it has.")] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_DEFAULT,
+) -> None:
+    """List every setting with its default and meaning, or with the values of a running broker."""
+    if running and topics:
+        raise WrongUsage("--running shows the broker's settings; 'millstream topic describe TOPIC' shows a topic's")
+    if running:
+        _print_running(bootstrap, timeout, as_json=as_json)
+        return
+    declared = TOPIC_PROPERTIES if topics else NODE_PROPERTIES
+    facts = [
+        property_facts(declaration, "topic" if topics else "broker") for declaration in _visible(declared.values())
+    ]
+    if as_json:
+        print_json(facts)
+        return
+    if sys.stdout.isatty():
+        print_paragraphs((f"{fact['name']} = {fact['default'] or ''}".rstrip(), str(fact["doc"])) for fact in facts)
+        return
+    columns = ["NAME", "DEFAULT", "CHANGE", "MEANING"]
+    print_table(columns, [(fact["name"], fact["default"], fact["change"], fact["doc"]) for fact in facts])
+
+
+@config_application.command("show")
+def show_setting(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A setting, such as num.partitions.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show all there is to know about one setting of the broker or of a topic."""
+    found: list[dict[str, Any]] = []
+    if name in TOPIC_PROPERTIES:
+        found.append(property_facts(topic_property(name), "topic"))
+    if name in NODE_PROPERTIES or not found:
+        try:
+            found.append(property_facts(node_property(name), "broker"))
+        except ConfigError:
+            found.append(property_facts(topic_property(name), "topic"))
+    if as_json:
+        print_json(found[0] if len(found) == 1 else found)
+        return
+    for position, fact in enumerate(found):
+        if position:
+            typer.echo()
+        print_facts(fact.items())
+
+
+def property_facts(declaration: Property[Any], scope: str) -> dict[str, Any]:
+    """One declaration as plain values, in the order in which a person wants to read them."""
+    default = declaration.default_doc or declaration.write(declaration.default)
+    live = declaration.live or scope == "topic"
+    facts: dict[str, Any] = {
+        "name": declaration.name,
+        "scope": scope,
+        "default": default,
+        "expected": declaration.form.expected(),
+        "change": "live" if live else "restart",
+        "doc": declaration.doc,
+    }
+    if declaration.form.unit:
+        facts["unit"] = declaration.form.unit
+    if declaration.example:
+        facts["example"] = f"{declaration.name}={declaration.example}"
+    if declaration.aliases:
+        facts["aliases"] = ", ".join(declaration.aliases)
+    return facts
+
+
+def _visible(declarations: Iterable[Property[Any]]) -> list[Property[Any]]:
+    shown = [declaration for declaration in declarations if not declaration.hidden]
+    return sorted(shown, key=lambda declaration: declaration.name)
+
+
+def _print_running(bootstrap: str, timeout: float, *, as_json: bool) -> None:
+    from millstream.cli.confluent import ConfigResource, ResourceType
+
+    client = admin_client(bootstrap)
+    with explained("broker", bootstrap):
+        node_id = client.list_topics(timeout=timeout).orig_broker_id
+        resource = ConfigResource(ResourceType.BROKER, str(node_id))
+        future = next(iter(client.describe_configs([resource], request_timeout=timeout).values()))
+    entries = answer(future, f"broker {node_id}", bootstrap, timeout + 1)
+    rows = [(entry.name, entry.value, SOURCES.get(int(entry.source), "unknown")) for entry in entries.values()]
+    rows.sort()
+    if as_json:
+        print_json([{"name": name, "value": value, "source": source} for name, value, source in rows])
+    else:
+        print_table(["NAME", "VALUE", "SOURCE"], rows)

@@ -1,0 +1,127 @@
+"""The edge to confluent-kafka: the only place that makes clients of it.
+
+Clients are silent (librdkafka's own log lines go nowhere; what matters arrives as an error), and are made only after a
+plain TCP connection succeeded, because librdkafka would retry for its whole timeout where "connection refused" is known
+at once. Errors leave here as ``CommandFailed``.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from millstream.cli.failure import WrongUsage, explain, unreachable
+from millstream.config.forms import Endpoint, parse_endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+    from concurrent.futures import Future
+
+    from millstream.cli.confluent import AdminClient, Consumer, Producer, TopicPartition
+
+_SILENT = logging.getLogger("millstream.cli.librdkafka")
+_SILENT.setLevel(logging.CRITICAL + 1)
+_CONNECT_TIMEOUT_S = 5.0
+
+
+def admin_client(bootstrap: str) -> AdminClient:
+    """A client for topics, groups and configurations."""
+    from millstream.cli.confluent import AdminClient
+
+    return AdminClient(_configuration(bootstrap, {}), logger=_SILENT)
+
+
+def producer_client(bootstrap: str, configuration: Mapping[str, Any]) -> Producer:
+    """A producer."""
+    from millstream.cli.confluent import Producer
+
+    return Producer(_configuration(bootstrap, configuration), logger=_SILENT)
+
+
+def consumer_client(bootstrap: str, configuration: Mapping[str, Any]) -> Consumer:
+    """A consumer."""
+    from millstream.cli.confluent import Consumer
+
+    return Consumer(_configuration(bootstrap, configuration), logger=_SILENT)
+
+
+def answer(future: Future[Any], what: str, bootstrap: str, timeout_s: float) -> Any:
+    """What an administrative future holds, with its error explained."""
+    with explained(what, bootstrap):
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            raise unreachable(bootstrap, f"no answer within {timeout_s:g} s") from None
+
+
+@contextmanager
+def explained(what: str, bootstrap: str) -> Generator[None]:
+    """Turn Kafka's exceptions in the block into sentences about ``what``."""
+    from millstream.cli.confluent import KafkaException
+
+    try:
+        yield
+    except KafkaException as failure:
+        raise explain(failure.args[0], what, bootstrap) from None
+
+
+def partition_numbers(client: AdminClient, topic: str, bootstrap: str, timeout_s: float) -> list[int]:
+    """The partitions of a topic, without creating it."""
+    from millstream.cli.confluent import TopicCollection
+
+    what = f"topic '{topic}'"
+    with explained(what, bootstrap):
+        futures = client.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)
+        description = answer(futures[topic], what, bootstrap, timeout_s + 1)
+    return sorted(partition.id for partition in description.partitions)
+
+
+def offsets_at(
+    client: AdminClient, wanted: Mapping[TopicPartition, Any], what: str, bootstrap: str, timeout_s: float
+) -> dict[tuple[str, int], int]:
+    """Offsets by topic and partition for OffsetSpecs; -1 where there is none (a timestamp after the last record)."""
+    if not wanted:
+        return {}
+    with explained(what, bootstrap):
+        futures = client.list_offsets(dict(wanted), request_timeout=timeout_s)
+    return {
+        (partition.topic, partition.partition): int(answer(future, what, bootstrap, timeout_s + 1).offset)
+        for partition, future in futures.items()
+    }
+
+
+def _configuration(bootstrap: str, extra: Mapping[str, Any]) -> dict[str, Any]:
+    _reach(bootstrap)
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": "millstream-cli",
+        "log_level": 0,
+        "log.connection.close": False,
+        "allow.auto.create.topics": False,
+        **extra,
+    }
+
+
+def _reach(bootstrap: str) -> None:
+    """Return once one of the addresses takes a connection; CommandFailed with the last reason if none does."""
+    reason = "no address given"
+    for text in bootstrap.split(","):
+        endpoint = _endpoint(text.strip())
+        try:
+            socket.create_connection(endpoint, timeout=_CONNECT_TIMEOUT_S).close()
+        except TimeoutError:
+            reason = f"no connection within {_CONNECT_TIMEOUT_S:g} s"
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+        else:
+            return
+    raise unreachable(bootstrap, reason)
+
+
+def _endpoint(text: str) -> Endpoint:
+    try:
+        return parse_endpoint(text)
+    except ValueError:
+        raise WrongUsage(f"--bootstrap: {text!r} is not valid, expected HOST:PORT, such as 127.0.0.1:9092") from None

@@ -1,0 +1,196 @@
+"""``millstream consume``: records of a topic on stdout.
+
+Without ``--group`` it reads every partition and leaves no trace on the broker. With ``--group`` it joins that consumer
+group, starts where the group stands, and commits what it has printed. Ends after ``--count`` records, with
+``--exit-at-end`` when there is no more, or on Ctrl-C; each of those is success.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.connect import admin_client, consumer_client, explained, partition_numbers
+from millstream.cli.failure import WrongUsage, explain
+from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
+from millstream.cli.positions import EXPECTED, Anchor, parse_position, resolve
+from millstream.cli.records import TEMPLATE_FIELDS, compile_template, record_to_json, value_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.cli.confluent import Consumer, KafkaError, Message
+
+_BATCH = 500
+_WAIT_S = 0.2
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="WHERE", help=f"Where to begin: {EXPECTED}; default beginning.")
+    ] = None,
+    group: Annotated[str | None, typer.Option("--group", "-g", help="Join this consumer group and commit.")] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; may be repeated.")
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")] = None,
+    exit_at_end: Annotated[
+        bool, typer.Option("--exit-at-end", "-e", help="Stop when there is nothing more to read.")
+    ] = False,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="TEMPLATE",
+            help=f"Print so, with {', '.join(f'{{{name}}}' for name in TEMPLATE_FIELDS)}.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_DEFAULT,
+) -> None:
+    """Print the records of a topic, from its beginning unless told otherwise."""
+    if as_json and template is not None:
+        raise WrongUsage("--json and --format cannot be given together; choose one")
+    if group is not None and partition:
+        raise WrongUsage("--partition and --group cannot be given together; a group shares out partitions itself")
+    render = record_to_json if as_json else value_line if template is None else compile_template(template)
+    if group is None:
+        consumer = _reading_all(topic, start or "beginning", partition, bootstrap, timeout)
+    else:
+        consumer = _joining(topic, group, start, bootstrap, timeout)
+    reading = Reading(consumer, render, bootstrap, topic, commits=group is not None)
+    try:
+        reading.run(count, exit_at_end=exit_at_end)
+    except KeyboardInterrupt:
+        pass  # the ordinary way to leave
+    finally:
+        reading.close()
+
+
+class Reading:
+    """A consumer and where its records go: prints, notes what a group may commit, knows when the end is reached."""
+
+    def __init__(
+        self, consumer: Consumer, render: Callable[[Message], bytes], bootstrap: str, topic: str, *, commits: bool
+    ) -> None:
+        self.consumer = consumer
+        self.render = render
+        self.bootstrap = bootstrap
+        self.what = f"topic '{topic}'"
+        self.commits = commits
+        self.printed = 0
+        self._at_end: set[tuple[str, int]] = set()
+
+    def run(self, count: int | None, *, exit_at_end: bool) -> None:
+        """Print records until ``count`` are out, the end is reached (if asked for), or Ctrl-C."""
+        while count is None or self.printed < count:
+            limit = _BATCH if count is None else min(_BATCH, count - self.printed)
+            with explained(self.what, self.bootstrap):
+                messages = self.consumer.consume(limit, timeout=_WAIT_S)
+            for message in messages:
+                self._take(message)
+            sys.stdout.buffer.flush()
+            if exit_at_end and self._reached_end():
+                return
+
+    def close(self) -> None:
+        """Leave the group, with what was printed committed."""
+        with explained(self.what, self.bootstrap):
+            if self.commits and self.printed:
+                self._commit()
+            self.consumer.close()
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is None:
+            self._at_end.discard(_place(message))
+            sys.stdout.buffer.write(self.render(message))
+            self.printed += 1
+            if self.commits:
+                self.consumer.store_offsets(message)
+        elif error.name() == "_PARTITION_EOF":
+            self._at_end.add(_place(message))
+        elif not _passes_by_itself(error):
+            raise explain(error, self.what, self.bootstrap)
+
+    def _reached_end(self) -> bool:
+        assigned = {(partition.topic, partition.partition) for partition in self.consumer.assignment()}
+        return bool(assigned) and assigned <= self._at_end
+
+    def _commit(self) -> None:
+        from millstream.cli.confluent import KafkaException
+
+        try:
+            self.consumer.commit(asynchronous=False)
+        except KafkaException as failure:
+            if failure.args[0].name() != "_NO_OFFSET":
+                raise
+
+
+def _reading_all(topic: str, start: str, only: list[int] | None, bootstrap: str, timeout: float) -> Consumer:
+    """A consumer assigned to the partitions themselves; nothing is committed."""
+    from millstream.cli.confluent import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+
+    position = parse_position(start, "--from")
+    client = admin_client(bootstrap)
+    known = partition_numbers(client, topic, bootstrap, timeout)
+    missing = sorted(set(only or ()) - set(known))
+    if missing:
+        raise WrongUsage(
+            f"--partition: topic '{topic}' has no partition {missing[0]}, expected one of {_ranges(known)}"
+        )
+    chosen = sorted(set(only)) if only else known
+    if position.anchor in (Anchor.BEGINNING, Anchor.END):
+        where = OFFSET_BEGINNING if position.anchor is Anchor.BEGINNING else OFFSET_END
+        offsets = dict.fromkeys(chosen, where)
+    else:
+        found = resolve(client, [(topic, number) for number in chosen], position, bootstrap, timeout)
+        offsets = {number: found[topic, number] for number in chosen}
+    consumer = consumer_client(bootstrap, _configuration("millstream-cli", commit=False))
+    consumer.assign([TopicPartition(topic, number, offsets[number]) for number in chosen])
+    return consumer
+
+
+def _joining(topic: str, group: str, start: str | None, bootstrap: str, timeout: float) -> Consumer:
+    """A consumer that joins the group; ``start`` counts where the group has no offset yet."""
+    position = parse_position(start or "beginning", "--from")
+    if position.anchor not in (Anchor.BEGINNING, Anchor.END):
+        raise WrongUsage(
+            f"--from {start} cannot be used with --group, which starts where it stands; "
+            f"'millstream group reset {group} --topic {topic} --to {start} --execute' moves it"
+        )
+    partition_numbers(admin_client(bootstrap), topic, bootstrap, timeout)
+    reset = "earliest" if position.anchor is Anchor.BEGINNING else "latest"
+    consumer = consumer_client(bootstrap, _configuration(group, commit=True) | {"auto.offset.reset": reset})
+    consumer.subscribe([topic])
+    return consumer
+
+
+def _configuration(group: str, *, commit: bool) -> dict[str, Any]:
+    return {
+        "group.id": group,
+        "enable.auto.commit": commit,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        "fetch.wait.max.ms": 100,
+    }
+
+
+def _passes_by_itself(error: KafkaError) -> bool:
+    """Whether librdkafka goes on trying without us (a broker that restarts, a leader that moves)."""
+    return error.retriable() or error.name() in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
+
+
+def _place(message: Message) -> tuple[str, int]:
+    topic, partition = message.topic(), message.partition()
+    assert topic is not None and partition is not None, "a record or an end that was fetched has a place"
+    return topic, partition
+
+
+def _ranges(numbers: list[int]) -> str:
+    return f"0 to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])

@@ -1,0 +1,66 @@
+"""Failures of a command, and the sentences that Kafka's error codes become.
+
+Every sentence says what happened and what to do about it. Codes that need no special remedy are shown in the words of
+the broker, which names the setting or rule itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.cli.confluent import KafkaError
+
+
+class CommandFailed(Exception):
+    """The command could not do its work; the message is a whole sentence for the person at the terminal."""
+
+    exit_code = 1
+
+    def __init__(self, sentence: str, code: str = "") -> None:
+        """``code`` is the name of the Kafka error behind it, where there is one."""
+        super().__init__(sentence)
+        self.code = code
+
+
+class WrongUsage(CommandFailed):
+    """What was typed cannot be meant; the message says what was expected."""
+
+    exit_code = 2
+
+
+_UNREACHABLE = frozenset(
+    {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_MSG_TIMED_OUT", "_TIMED_OUT_QUEUE"}
+)
+
+_NO_TOPIC = "there is no {what}; 'millstream topic list' shows what exists, 'millstream topic create' makes one"
+_SENTENCES = {
+    "UNKNOWN_TOPIC_OR_PART": _NO_TOPIC,
+    "_UNKNOWN_TOPIC": _NO_TOPIC,
+    "_UNKNOWN_PARTITION": "there is no such partition of {what}; 'millstream topic describe' shows those it has",
+    "TOPIC_ALREADY_EXISTS": "{what} already exists; --if-not-exists accepts that, 'millstream topic alter' changes it",
+    "GROUP_ID_NOT_FOUND": "there is no {what}; 'millstream group list' shows those that exist",
+    "UNKNOWN_MEMBER_ID": "{what} has active members; stop its consumers first",
+    "NON_EMPTY_GROUP": "{what} has active members; stop its consumers first",
+    "MSG_SIZE_TOO_LARGE": "a record is larger than {what} allows; 'millstream topic alter' can raise max.message.bytes",
+    "CLUSTER_AUTHORIZATION_FAILED": "the broker does not allow this; it needs other credentials",
+}
+
+
+def unreachable(bootstrap: str, reason: str) -> CommandFailed:
+    """No broker answers at ``bootstrap``."""
+    return CommandFailed(
+        f"no broker answers at {bootstrap} ({reason}); start one with 'millstream start --listen {bootstrap}', or name "
+        "another with --bootstrap HOST:PORT"
+    )
+
+
+def explain(error: KafkaError, what: str, bootstrap: str) -> CommandFailed:
+    """The sentence for a Kafka error met while working on ``what`` (such as "topic 'orders'")."""
+    name = error.name()
+    if name in _UNREACHABLE:
+        return unreachable(bootstrap, error.str().removeprefix("Local: "))
+    template = _SENTENCES.get(name)
+    if template is not None:
+        return CommandFailed(template.format(what=what), name)
+    return CommandFailed(f"{what}: {error.str().removeprefix('Broker: ').rstrip('.')}", name)

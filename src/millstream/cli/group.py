@@ -1,0 +1,229 @@
+"""``millstream group``: list, describe and reset consumer groups.
+
+``reset`` shows what it would do; only ``--execute`` does it, and only while the group has no members, because running
+consumers would overwrite it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from millstream.cli.connect import admin_client, answer, explained, offsets_at, partition_numbers
+from millstream.cli.failure import CommandFailed, WrongUsage
+from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
+from millstream.cli.output import print_facts, print_json, print_table, remark
+from millstream.cli.positions import EXPECTED, parse_position, resolve
+
+if TYPE_CHECKING:
+    from millstream.cli.confluent import AdminClient, ConsumerGroupDescription
+
+group_application = typer.Typer(name="group", help="List, describe and reset consumer groups.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
+
+
+class PartitionLag(NamedTuple):
+    """Where a group stands in one partition; ``committed`` is None where it has no offset."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end_offset: int
+    member: str | None
+    client: str | None
+    host: str | None
+
+    @property
+    def lag(self) -> int | None:
+        """Records between the committed offset and the end."""
+        return None if self.committed is None else max(self.end_offset - self.committed, 0)
+
+
+@group_application.command("list")
+def list_groups(
+    as_json: AsJson = False, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, timeout: Timeout = TIMEOUT_DEFAULT
+) -> None:
+    """List consumer groups and their states."""
+    client = admin_client(bootstrap)  # kept until the answer is here, it dies with its last reference
+    with explained("groups", bootstrap):
+        future = client.list_consumer_groups(request_timeout=timeout)
+    listing = answer(future, "groups", bootstrap, timeout + 1)
+    if listing.errors and not listing.valid:
+        with explained("groups", bootstrap):
+            raise listing.errors[0]
+    rows = sorted((group.group_id, group.state.name.lower(), _kind(group)) for group in listing.valid)
+    if as_json:
+        print_json([{"group": name, "state": state, "type": kind} for name, state, kind in rows])
+    else:
+        print_table(
+            ["GROUP", "STATE", "TYPE"],
+            rows,
+            empty="there are no consumer groups; 'millstream consume --group NAME' makes one",
+        )
+
+
+@group_application.command("describe")
+def describe(
+    name: Name, as_json: AsJson = False, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, timeout: Timeout = TIMEOUT_DEFAULT
+) -> None:
+    """Show a group's members, committed offsets and lag."""
+    client = admin_client(bootstrap)
+    group = _description(client, name, bootstrap, timeout)
+    committed = _committed(client, name, bootstrap, timeout)
+    if group.state.name in ("DEAD", "UNKNOWN") and not committed:
+        raise CommandFailed(f"there is no group '{name}'; 'millstream group list' shows those that exist")
+    lags = _lags(client, group, committed, bootstrap, timeout)
+    total = sum(lag.lag or 0 for lag in lags)
+    state = group.state.name.lower()
+    coordinator = group.coordinator.id if group.coordinator else None
+    if as_json:
+        document = {"group": name, "state": state, "assignor": group.partition_assignor, "coordinator": coordinator}
+        partitions = [lag._asdict() | {"lag": lag.lag} for lag in lags]
+        print_json({**document, "members": len(group.members), "lag": total, "partitions": partitions})
+        return
+    facts: list[tuple[str, object]] = [("group", name), ("state", state), ("assignor", group.partition_assignor)]
+    print_facts([*facts, ("coordinator", coordinator), ("members", len(group.members)), ("lag", f"{total:,}")])
+    typer.echo()
+    columns = ["TOPIC", "#PARTITION", "#COMMITTED", "#END", "#LAG", "MEMBER", "CLIENT", "HOST"]
+    rows = [(lag.topic, lag.partition, lag.committed, lag.end_offset, lag.lag, *lag[4:]) for lag in lags]
+    print_table(columns, rows, empty="the group has committed nothing and has no partitions")
+
+
+@group_application.command("reset")
+def reset(
+    name: Name,
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="WHERE", help=f"Where the group shall stand: earliest, latest, or {EXPECTED}."),
+    ],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:PARTITION,…]",
+            help="Only this topic, or some of its partitions; may be repeated.",
+        ),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="Every topic that the group has offsets in.")
+    ] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; without this it is only shown.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_DEFAULT,
+) -> None:
+    """Move a group's committed offsets. Shows the change only, unless --execute is given."""
+    if bool(topic) == all_topics:
+        raise WrongUsage("give either --topic TOPIC or --all-topics, to say which offsets are to be moved")
+    position = parse_position(to, "--to")
+    client = admin_client(bootstrap)
+    members = len(_description(client, name, bootstrap, timeout).members)
+    if members and execute:
+        raise CommandFailed(
+            f"group '{name}' is active with {members} member{'s' if members > 1 else ''}, which would overwrite the "
+            "new offsets; stop its consumers first"
+        )
+    committed = _committed(client, name, bootstrap, timeout)
+    chosen = _chosen(client, topic or [], committed, bootstrap, timeout)
+    if not chosen:
+        raise CommandFailed(f"group '{name}' has no committed offsets; name what to set with --topic TOPIC")
+    target = resolve(client, chosen, position, bootstrap, timeout)
+    if execute:
+        _commit(client, name, target, bootstrap, timeout)
+    rows = [(*place, committed.get(place), offset) for place, offset in sorted(target.items())]
+    if as_json:
+        names = ("topic", "partition", "committed", "new")
+        print_json(
+            {"group": name, "executed": execute, "partitions": [dict(zip(names, row, strict=True)) for row in rows]}
+        )
+        return
+    print_table(["TOPIC", "#PARTITION", "#COMMITTED", "#NEW"], rows)
+    warning = f"; the group has {members} active members, stop them first" if members else ""
+    remark(f"moved group '{name}'" if execute else f"nothing was changed, --execute does it{warning}")
+
+
+def _description(client: AdminClient, name: str, bootstrap: str, timeout: float) -> ConsumerGroupDescription:
+    what = f"group '{name}'"
+    with explained(what, bootstrap):
+        futures = client.describe_consumer_groups([name], request_timeout=timeout)
+    return answer(futures[name], what, bootstrap, timeout + 1)
+
+
+def _committed(client: AdminClient, name: str, bootstrap: str, timeout: float) -> dict[tuple[str, int], int]:
+    from millstream.cli.confluent import ConsumerGroupTopicPartitions
+
+    what = f"group '{name}'"
+    with explained(what, bootstrap):
+        futures = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)], request_timeout=timeout)
+    found = answer(futures[name], what, bootstrap, timeout + 1)
+    return {(entry.topic, entry.partition): entry.offset for entry in found.topic_partitions or () if entry.offset >= 0}
+
+
+def _lags(
+    client: AdminClient,
+    group: ConsumerGroupDescription,
+    committed: dict[tuple[str, int], int],
+    bootstrap: str,
+    timeout: float,
+) -> list[PartitionLag]:
+    from millstream.cli.confluent import OffsetSpec, TopicPartition
+
+    owners = {
+        (entry.topic, entry.partition): member
+        for member in group.members
+        for entry in (member.assignment.topic_partitions if member.assignment else None) or ()
+    }
+    places = sorted(committed.keys() | owners.keys())
+    specs = {TopicPartition(*place): OffsetSpec.latest() for place in places}
+    ends = offsets_at(client, specs, f"group '{group.group_id}'", bootstrap, timeout)
+    lags: list[PartitionLag] = []
+    for place in places:
+        owner = owners.get(place)
+        who = (None, None, None) if owner is None else (owner.member_id, owner.client_id, owner.host)
+        lags.append(PartitionLag(*place, committed.get(place), ends[place], *who))
+    return lags
+
+
+def _chosen(
+    client: AdminClient, topics: list[str], committed: dict[tuple[str, int], int], bootstrap: str, timeout: float
+) -> list[tuple[str, int]]:
+    """The partitions that a reset is about: those named, or all that the group has offsets in."""
+    if not topics:
+        return sorted(committed)
+    chosen: list[tuple[str, int]] = []
+    for text in topics:
+        topic, separator, numbers = text.partition(":")
+        known = partition_numbers(client, topic, bootstrap, timeout)
+        try:
+            wanted = [int(number) for number in numbers.split(",")] if separator else known
+        except ValueError:
+            raise WrongUsage(f"--topic: {text!r} is not valid, expected TOPIC or TOPIC:0,1,2") from None
+        for number in wanted:
+            if number not in known:
+                raise WrongUsage(f"--topic: topic '{topic}' has no partition {number}, its last one is {known[-1]}")
+        chosen += [(topic, number) for number in wanted]
+    return sorted(set(chosen))
+
+
+def _commit(client: AdminClient, name: str, target: dict[tuple[str, int], int], bootstrap: str, timeout: float) -> None:
+    from millstream.cli.confluent import ConsumerGroupTopicPartitions, TopicPartition
+
+    what = f"group '{name}'"
+    offsets = [TopicPartition(topic, partition, offset) for (topic, partition), offset in target.items()]
+    with explained(what, bootstrap):
+        futures = client.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(name, offsets)], request_timeout=timeout
+        )
+    done = answer(futures[name], what, bootstrap, timeout + 1)
+    for entry in done.topic_partitions or ():
+        if entry.error is not None:
+            raise CommandFailed(
+                f"{what} was not moved in {entry.topic} partition {entry.partition}: {entry.error.str()}"
+            )
+
+
+def _kind(group: Any) -> str:
+    return "simple" if group.is_simple_consumer_group else group.type.name.lower()

@@ -1,0 +1,109 @@
+"""What commands print: tables for people, JSON for programs, progress on stderr.
+
+Tables adapt to the terminal's width; into a pipe or file they are plain lines as wide as their content. Remarks go to
+stderr, and so do progress bars where that is a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.progress import Progress
+
+
+def print_json(document: Any) -> None:
+    """One indented JSON document on stdout."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "nothing to show") -> None:
+    """A table on stdout. Columns named with a leading ``#`` are numbers and stand to the right; None shows as ``-``."""
+    cells = [tuple("-" if cell is None or cell == "" else str(cell) for cell in row) for row in rows]
+    if not cells:
+        remark(empty)
+    elif sys.stdout.isatty():
+        _print_for_terminal(columns, cells)
+    else:
+        _print_for_pipe(columns, cells)
+
+
+def print_paragraphs(entries: Iterable[tuple[str, str]]) -> None:
+    """A heading and its text, indented and wrapped, for tables whose last column is prose."""
+    import shutil
+    import textwrap
+
+    width = min(shutil.get_terminal_size().columns, 100)
+    for heading, text in entries:
+        body = textwrap.fill(text, width, initial_indent="    ", subsequent_indent="    ")
+        sys.stdout.write(f"{heading}\n{body}\n")
+
+
+def print_facts(facts: Iterable[tuple[str, object]]) -> None:
+    """Name and value, one a line, values aligned."""
+    pairs = [(name, "-" if value is None or value == "" else str(value)) for name, value in facts]
+    width = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        sys.stdout.write(f"{name:<{width}}  {value}\n")
+
+
+def remark(sentence: str) -> None:
+    """A line for people beside the data: stderr, so that a pipe does not carry it."""
+    sys.stderr.write(f"{sentence}\n")
+
+
+def progress(*, show: bool = True) -> Progress:
+    """A byte progress bar on stderr; silent where that is no terminal or ``show`` is false."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(file=sys.stderr)
+    return Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal))
+
+
+def _print_for_terminal(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Folded to the width of the terminal."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in columns:
+        justify = "right" if column.startswith("#") else "left"
+        table.add_column(column.removeprefix("#"), justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console(file=sys.stdout, highlight=False).print(table)
+
+
+def _print_for_pipe(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Aligned columns, two spaces apart, one line a row and nothing cut off: for grep and awk."""
+    names = tuple(column.removeprefix("#") for column in columns)
+    lines = [names, *rows]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(names))]
+    for line in lines:
+        parts = [
+            cell.rjust(width) if column.startswith("#") else cell.ljust(width)
+            for cell, width, column in zip(line, widths, columns, strict=True)
+        ]
+        sys.stdout.write("  ".join(parts).rstrip() + "\n")
+
+
+def rate(count: int, noun: str, size: int, seconds: float) -> str:
+    """``1,000 records, 97.7 KiB in 0.21 s (4,762 records/s)``."""
+    from millstream.config.forms import human_size
+
+    per_second = f" ({count / seconds:,.0f} {noun}s/s)" if seconds > 0 and count else ""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}, {human_size(size)} in {seconds:.2f} s{per_second}"

@@ -1,0 +1,80 @@
+"""Positions in a topic as people name them: ``beginning``, ``end``, an offset, or a time.
+
+Used by ``consume --from`` and ``group reset --to``. A time without a zone is local time, since it is typed by a person
+looking at a clock; the records at and after it are meant.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from millstream.cli.connect import offsets_at
+from millstream.cli.failure import WrongUsage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.cli.confluent import AdminClient
+
+EXPECTED = "beginning, end, an offset such as 1000, or a time such as 2026-01-31T08:00"
+
+
+class Anchor(Enum):
+    """What a position is relative to."""
+
+    BEGINNING = "beginning"
+    END = "end"
+    OFFSET = "offset"
+    TIME = "time"
+
+
+class Position(NamedTuple):
+    """``value`` is the offset, or the time in milliseconds since 1970; 0 for the two ends."""
+
+    anchor: Anchor
+    value: int = 0
+
+
+_WORDS = {
+    "beginning": Position(Anchor.BEGINNING),
+    "earliest": Position(Anchor.BEGINNING),
+    "start": Position(Anchor.BEGINNING),
+    "end": Position(Anchor.END),
+    "latest": Position(Anchor.END),
+}
+
+
+def parse_position(text: str, option: str) -> Position:
+    """Read a position; ``option`` is named in the complaint."""
+    word = text.strip().lower()
+    if word in _WORDS:
+        return _WORDS[word]
+    if word.isascii() and word.isdigit():
+        return Position(Anchor.OFFSET, int(word))
+    try:
+        return Position(Anchor.TIME, int(datetime.fromisoformat(text.strip()).astimezone().timestamp() * 1000))
+    except (ValueError, OverflowError):
+        raise WrongUsage(f"{option}: {text!r} is not valid, expected {EXPECTED}") from None
+
+
+def resolve(
+    client: AdminClient, partitions: Iterable[tuple[str, int]], position: Position, bootstrap: str, timeout_s: float
+) -> dict[tuple[str, int], int]:
+    """The offset that ``position`` means in each partition, held within what the partition has."""
+    from millstream.cli.confluent import OffsetSpec, TopicPartition
+
+    keys = [TopicPartition(topic, partition) for topic, partition in partitions]
+    what = f"topic '{keys[0].topic}'" if keys else "topics"
+    starts = offsets_at(client, dict.fromkeys(keys, OffsetSpec.earliest()), what, bootstrap, timeout_s)
+    if position.anchor is Anchor.BEGINNING:
+        return starts
+    ends = offsets_at(client, dict.fromkeys(keys, OffsetSpec.latest()), what, bootstrap, timeout_s)
+    if position.anchor is Anchor.END:
+        return ends
+    if position.anchor is Anchor.OFFSET:
+        return {key: min(max(position.value, starts[key]), end) for key, end in ends.items()}
+    specs = dict.fromkeys(keys, OffsetSpec.for_timestamp(position.value))
+    found = offsets_at(client, specs, what, bootstrap, timeout_s)
+    return {key: offset if offset >= 0 else ends[key] for key, offset in found.items()}

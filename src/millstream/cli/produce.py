@@ -1,0 +1,228 @@
+"""``millstream produce``: records from lines of stdin or a file.
+
+A line is a value, or key and value around ``--key-separator``, or with ``--format json`` a whole record. The command
+ends when every record is acknowledged; if one is refused it stops reading, says which and why, and exits with 1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from millstream.cli.connect import explained, producer_client
+from millstream.cli.failure import CommandFailed, WrongUsage, explain
+from millstream.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap
+from millstream.cli.output import print_json, progress, rate, remark
+from millstream.cli.records import Header, NewRecord, record_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+
+    from millstream.cli.confluent import KafkaError, Message, Producer
+
+_POLL_EVERY = 1_000
+ACKS = ("all", "1", "0")
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+FORMATS = ("line", "json")
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.")],
+    file: Annotated[str, typer.Option("--file", "-f", metavar="PATH", help="Read a file; - is stdin.")] = "-",
+    format_name: Annotated[
+        str, typer.Option("--format", metavar="line|json", help="One value or one JSON record a line.")
+    ] = "line",
+    key_separator: Annotated[
+        str, typer.Option("--key-separator", "-K", metavar="TEXT", help="What stands between key and value.")
+    ] = "",
+    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; may be repeated."),
+    ] = None,
+    partition: Annotated[
+        int, typer.Option("--partition", "-p", min=-1, help="Send to this partition; -1 lets the key decide.")
+    ] = -1,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")] = None,
+    acks: Annotated[str, typer.Option("--acks", metavar="all|1|0", help="Whose acknowledgement to wait for.")] = "all",
+    compression: Annotated[
+        str, typer.Option("--compression", "-z", metavar="none|gzip|snappy|lz4|zstd", help="Compress batches.")
+    ] = "none",
+    idempotent: Annotated[
+        bool, typer.Option("--idempotent", help="Never store a record twice when sending is repeated.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long one record may take.")
+    ] = 30.0,
+) -> None:
+    """Send records read from stdin or a file, one a line."""
+    _one_of("--acks", acks, ACKS)
+    _one_of("--compression", compression, COMPRESSIONS)
+    parse = _parser(format_name, key_separator, key)
+    headers = [_header(text) for text in header or ()]
+    configuration = {
+        "acks": acks,
+        "compression.type": compression,
+        "linger.ms": 5,
+        "message.timeout.ms": int(timeout * 1000),
+        "enable.idempotence": idempotent,
+        "allow.auto.create.topics": True,
+    }
+    began = time.monotonic()
+    with _opened(file) as source:
+        sending = Sending(producer_client(bootstrap, configuration), topic, partition, bootstrap)
+        records = _records(source, parse, count, show_progress=file != "-")
+        try:
+            sending.send_all(records, headers)
+        finally:
+            sending.finish(timeout)
+            _report(sending, time.monotonic() - began, as_json=as_json)
+
+
+def _report(sending: Sending, seconds: float, *, as_json: bool) -> None:
+    count, size = sending.acknowledged, sending.size
+    if as_json:
+        print_json({"topic": sending.topic, "records": count, "bytes": size, "seconds": round(seconds, 3)})
+    else:
+        remark(f"sent to '{sending.topic}': {rate(count, 'record', size, seconds)}")
+
+
+class Sending:
+    """Records under way: counts acknowledgements, keeps the first refusal, and waits when the queue is full."""
+
+    def __init__(self, producer: Producer, topic: str, partition: int, bootstrap: str) -> None:
+        self.producer = producer
+        self.topic = topic
+        self.partition = partition
+        self.bootstrap = bootstrap
+        self.sent = self.acknowledged = self.size = 0
+        self.failure: CommandFailed | None = None
+
+    def send_all(self, records: Iterable[NewRecord], headers: Sequence[Header]) -> None:
+        """Queue records, each with ``headers`` before its own, until they end or one is refused."""
+        for record in records:
+            if self.failure is not None:
+                return
+            self.send(record, headers)
+
+    def send(self, record: NewRecord, headers: Sequence[Header]) -> None:
+        """Queue one record; returns when there is room for it."""
+        headed = [*headers, *record.headers] or None
+        with explained(f"topic '{self.topic}'", self.bootstrap):
+            while not self._queued(record, headed):
+                self.producer.poll(0.1)
+                if self.failure is not None:
+                    return
+        self.sent += 1
+        self.size += len(record.key or b"") + len(record.value or b"")
+        if self.sent % _POLL_EVERY == 0:
+            self.producer.poll(0)
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait until everything is acknowledged; raises what was refused."""
+        self.producer.flush(timeout_s + 1)
+        if self.failure is not None:
+            unsent = self.sent - self.acknowledged
+            raise CommandFailed(f"{self.failure} ({self.acknowledged:,} records were stored, {unsent:,} were not)")
+        missing = self.sent - self.acknowledged
+        if missing:
+            raise CommandFailed(
+                f"{missing:,} of {self.sent:,} records were not acknowledged in time; they may or may not be stored"
+            )
+
+    def _queued(self, record: NewRecord, headers: list[Header] | None) -> bool:
+        try:
+            self.producer.produce(
+                self.topic,
+                value=record.value,
+                key=record.key,
+                headers=headers,
+                partition=self.partition,
+                timestamp=record.timestamp_ms,
+                on_delivery=self._delivered,
+            )
+        except BufferError:
+            return False
+        return True
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acknowledged += 1
+        elif self.failure is None:
+            self.failure = explain(error, f"topic '{message.topic()}'", self.bootstrap)
+
+
+def _records(
+    source: BinaryIO, parse: Callable[[bytes, int], NewRecord], count: int | None, *, show_progress: bool
+) -> Iterator[NewRecord]:
+    """Parsed lines, at most ``count``, with a progress bar where the length of the source is known."""
+    total = os.fstat(source.fileno()).st_size if show_progress else 0
+    with progress(show=show_progress) if show_progress else nullcontext() as bar:
+        task = bar.add_task("sending", total=total or None) if bar is not None else None
+        done = 0
+        for number, line in enumerate(source, start=1):
+            if count is not None and number > count:
+                break
+            yield parse(line.rstrip(b"\n").removesuffix(b"\r"), number)
+            done += len(line)
+            if bar is not None and task is not None and number % _POLL_EVERY == 0:
+                bar.update(task, completed=done)
+
+
+def _parser(format_name: str, key_separator: str, key: str | None) -> Callable[[bytes, int], NewRecord]:
+    """What reads a line (given with its number) into a record."""
+    _one_of("--format", format_name, FORMATS)
+    if format_name == "json":
+        if key_separator or key is not None:
+            raise WrongUsage("--key and --key-separator are for --format line; a JSON record carries its own key")
+        return record_from_json
+    if key_separator and key is not None:
+        raise WrongUsage("--key and --key-separator cannot be given together; one of them decides the key")
+    return _line_reader(key_separator.replace("\\t", "\t").encode(), None if key is None else key.encode())
+
+
+def _line_reader(separator: bytes, fixed_key: bytes | None) -> Callable[[bytes, int], NewRecord]:
+    def read(line: bytes, number: int) -> NewRecord:
+        if not separator:
+            return NewRecord(value=line, key=fixed_key)
+        key, found, value = line.partition(separator)
+        if not found:
+            raise CommandFailed(
+                f"line {number} has no {separator.decode()!r} between key and value; nothing from it on was sent, "
+                "choose another --key-separator or mend the line"
+            )
+        return NewRecord(value=value, key=key)
+
+    return read
+
+
+@contextmanager
+def _opened(path: str) -> Generator[BinaryIO]:
+    if path == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed below, opening errors are told apart from reading errors
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    with file:
+        yield file
+
+
+def _header(text: str) -> Header:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise WrongUsage(f"--header: {text!r} is not valid, expected NAME=VALUE")
+    return name, value.encode()
+
+
+def _one_of(option: str, given: str, words: tuple[str, ...]) -> None:
+    if given not in words:
+        raise WrongUsage(f"{option}: {given!r} is not valid, expected {', '.join(words[:-1])} or {words[-1]}")

@@ -1,0 +1,138 @@
+"""Records as text: JSON lines, and templates such as ``{partition}:{offset} {value}``.
+
+The JSON of one record is the same in and out, so ``consume --json | produce --format json`` copies a topic
+(keys decide the partition anew, timestamps stay). Text that
+is not UTF-8 travels as base64 under ``key_base64`` and ``value_base64``; an absent value (a tombstone) is null.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from millstream.cli.failure import CommandFailed, WrongUsage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.cli.confluent import Message
+
+TEMPLATE_FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_PLACEHOLDER = re.compile(rb"\{([a-z_]+)\}")
+_ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
+
+
+Header = tuple[str, str | bytes | None]
+"""Name and value, as confluent-kafka takes them."""
+
+
+class NewRecord(NamedTuple):
+    """A record to be sent; ``timestamp_ms`` 0 is the time of sending."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[Header] = ()
+    timestamp_ms: int = 0
+
+
+def record_to_json(message: Message) -> bytes:
+    """One line of JSON, with its line end."""
+    document: dict[str, Any] = {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": _timestamp_ms(message),
+    }
+    _put(document, "key", _data(message.key()))
+    _put(document, "value", _data(message.value()))
+    headers: list[dict[str, Any]] = []
+    for name, data in message.headers() or ():
+        header: dict[str, Any] = {"name": name}
+        _put(header, "value", _data(data))
+        headers.append(header)
+    if headers:
+        document["headers"] = headers
+    return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+
+
+def record_from_json(line: bytes, number: int) -> NewRecord:
+    """Read what ``record_to_json`` writes; topic, partition and offset are ignored. ``number`` is that of the line."""
+    try:
+        document = json.loads(line)
+        if not isinstance(document, dict):
+            raise TypeError("expected an object")
+        fields: dict[str, Any] = document  # pyright: ignore[reportUnknownVariableType]
+        return NewRecord(
+            value=_take(fields, "value"),
+            key=_take(fields, "key"),
+            headers=[(str(header["name"]), _take(header, "value")) for header in fields.get("headers") or ()],
+            timestamp_ms=int(fields.get("timestamp") or 0),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CommandFailed(
+            f'line {number} is not a record ({error}), expected JSON such as {{"key": "k", "value": "v"}}; nothing '
+            "from it on was sent"
+        ) from None
+
+
+def compile_template(text: str) -> Callable[[Message], bytes]:
+    """A function that fills the template for a record; values go out as the bytes they are."""
+    for name in re.findall(r"\{([^{}]*)\}", text):
+        if name not in TEMPLATE_FIELDS:
+            raise WrongUsage(
+                f"--format: {{{name}}} is not valid, expected {', '.join(f'{{{known}}}' for known in TEMPLATE_FIELDS)}"
+            )
+    template = re.sub(r"\\[ntr0\\]", lambda found: _ESCAPES[found[0]], text).encode()
+
+    def fill(message: Message) -> bytes:
+        return _PLACEHOLDER.sub(lambda found: _field(message, found[1].decode()), template) + b"\n"
+
+    return fill
+
+
+def value_line(message: Message) -> bytes:
+    """The value as it is, and a line end."""
+    return (_data(message.value()) or b"") + b"\n"
+
+
+def _field(message: Message, name: str) -> bytes:
+    if name == "key":
+        return _data(message.key()) or b""
+    if name == "value":
+        return _data(message.value()) or b""
+    if name == "headers":
+        return b",".join(header.encode() + b"=" + (_data(data) or b"") for header, data in message.headers() or ())
+    if name == "timestamp":
+        return str(_timestamp_ms(message) or "").encode()
+    return str(getattr(message, name)()).encode()
+
+
+def _timestamp_ms(message: Message) -> int | None:
+    kind, timestamp = message.timestamp()
+    return int(timestamp) if kind else None
+
+
+def _data(data: str | bytes | None) -> bytes | None:
+    return data.encode() if isinstance(data, str) else data
+
+
+def _put(document: dict[str, Any], name: str, data: bytes | None) -> None:
+    if data is None:
+        document[name] = None
+        return
+    try:
+        document[name] = data.decode()
+    except UnicodeDecodeError:
+        document[f"{name}_base64"] = base64.b64encode(data).decode()
+
+
+def _take(document: dict[str, Any], name: str) -> bytes | None:
+    encoded = document.get(f"{name}_base64")
+    if encoded is not None:
+        return base64.b64decode(encoded, validate=True)
+    value = document.get(name)
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()

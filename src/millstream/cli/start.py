@@ -1,0 +1,52 @@
+"""``millstream start``: settings from flags and file, then the broker.
+
+Parsed with argparse and nothing heavier, since this command's first duty is to be up. A wrong setting is named before
+anything is opened or written.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+from millstream.cli.failure import WrongUsage
+from millstream.config.load import load_settings
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains in one sentence like every other command."""
+
+    def error(self, message: str) -> NoReturn:
+        raise WrongUsage(f"{message}; 'millstream start --help' shows what it takes")
+
+
+def start_parser() -> argparse.ArgumentParser:
+    """The declaration of the command; its help is also the reference page's text."""
+    parser = _Parser(
+        prog="millstream start",
+        description="Start a broker and serve until SIGTERM or Ctrl-C. Prints one line when it is ready and writes "
+        "broker.json into the data directory.",
+        epilog="Every setting is shown by 'millstream config list'; flags win over --set, which wins over the file.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--data", metavar="DIR", help="directory of everything that is kept (created if missing)")
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", help="where clients connect; port 0 picks one (default 127.0.0.1:9092)"
+    )
+    parser.add_argument("--shards", metavar="N", help="processes that serve partitions (default: one per core)")
+    parser.add_argument(
+        "--memory", metavar="SIZE", help="memory budget, such as 512MiB (default: a quarter of RAM, at most 2 GiB)"
+    )
+    parser.add_argument("--config", metavar="FILE", help="properties file with one name=value a line")
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="one setting; may be repeated")
+    return parser
+
+
+def start(arguments: list[str]) -> int:
+    """Run the broker until it ends; returns its exit code."""
+    given = start_parser().parse_args(arguments)
+    flags = {"data_dir": given.data, "listen": given.listen, "shards": given.shards, "memory_bytes": given.memory}
+    settings = load_settings(given.config, given.set, flags)
+    from millstream.app.broker import run
+
+    return run(settings)

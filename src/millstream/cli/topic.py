@@ -1,0 +1,286 @@
+"""``millstream topic``: create, list, describe, alter, delete.
+
+Sizes and times of topic properties may be written as ``512MiB`` or ``7d``; they are sent in Kafka's plain spelling.
+Properties that only another broker knows are passed on as written, and that broker judges them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.config import SOURCES
+from millstream.cli.connect import admin_client, answer, explained, offsets_at
+from millstream.cli.failure import CommandFailed, WrongUsage
+from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
+from millstream.cli.output import print_facts, print_json, print_table, remark
+from millstream.config.topic_properties import TOPIC_PROPERTIES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
+    from millstream.cli.confluent import AdminClient
+
+topic_application = typer.Typer(
+    name="topic", help="Create, list, describe, alter and delete topics.", no_args_is_help=True
+)
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="NAME=VALUE", help="A topic property, such as retention.ms=7d; may be repeated."),
+]
+
+
+@topic_application.command("create")
+def create(
+    names: Names,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=-1, help="Number of partitions; -1 leaves it to the broker.")
+    ] = -1,
+    replication_factor: Annotated[
+        int, typer.Option("--replication-factor", "-r", min=-1, help="Number of replicas; -1 leaves it to the broker.")
+    ] = -1,
+    config: Properties = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Do not complain about topics that exist.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_DEFAULT,
+) -> None:
+    """Create topics."""
+    from millstream.cli.confluent import NewTopic
+
+    properties = dict(plain_property(text) for text in config or ())
+    wanted = [
+        NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=properties)
+        for name in names
+    ]
+    client = admin_client(bootstrap)
+    with explained(_topic(names[0]), bootstrap):
+        futures = client.create_topics(wanted, request_timeout=timeout, operation_timeout=timeout)
+    tolerated = "TOPIC_ALREADY_EXISTS" if if_not_exists else ""
+    results = [
+        {"topic": name, "created": _done(future, name, tolerated, bootstrap, timeout)}
+        for name, future in futures.items()
+    ]
+    if as_json:
+        print_json(results)
+        return
+    for result in results:
+        remark(f"{'created' if result['created'] else 'kept existing'} topic '{result['topic']}'")
+
+
+@topic_application.command("list")
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Show internal topics too.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_DEFAULT,
+) -> None:
+    """List topics with their partitions and replicas."""
+    with explained("topics", bootstrap):
+        topics = admin_client(bootstrap).list_topics(timeout=timeout).topics
+    rows = [
+        (
+            name,
+            len(topic.partitions),
+            max((len(partition.replicas) for partition in topic.partitions.values()), default=0),
+        )
+        for name, topic in sorted(topics.items())
+        if internal or not name.startswith("__")
+    ]
+    if as_json:
+        print_json(
+            [{"topic": name, "partitions": count, "replication_factor": replicas} for name, count, replicas in rows]
+        )
+    else:
+        print_table(
+            ["TOPIC", "#PARTITIONS", "#REPLICAS"],
+            rows,
+            empty="there are no topics; 'millstream topic create NAME' makes one",
+        )
+
+
+@topic_application.command("describe")
+def describe(
+    name: Name,
+    all_config: Annotated[bool, typer.Option("--all", help="Show properties that have their default too.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_DEFAULT,
+) -> None:
+    """Show the partitions of a topic with their offsets, and its properties."""
+    client = admin_client(bootstrap)
+    document = describe_topic_document(client, name, bootstrap, timeout)
+    if not all_config:
+        document["config"] = [entry for entry in document["config"] if entry["source"] != "default"]
+    if as_json:
+        print_json(document)
+        return
+    records = sum(partition["end_offset"] - partition["start_offset"] for partition in document["partitions"])
+    print_facts(
+        [
+            ("topic", name),
+            ("id", document["id"]),
+            ("partitions", len(document["partitions"])),
+            ("records", f"{records:,}"),
+        ]
+    )
+    typer.echo()
+    columns = ["#PARTITION", "#LEADER", "REPLICAS", "IN SYNC", "#START", "#END", "#RECORDS"]
+    print_table(columns, [_partition_row(partition) for partition in document["partitions"]])
+    if document["config"]:
+        typer.echo()
+        print_table(["PROPERTY", "VALUE", "SOURCE"], [tuple(entry.values()) for entry in document["config"]])
+
+
+@topic_application.command("alter")
+def alter(
+    name: Name,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, help="New, larger number of partitions.")
+    ] = None,
+    config: Properties = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="Give a property its default back; may be repeated."),
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_DEFAULT,
+) -> None:
+    """Change properties of a topic or add partitions."""
+    if partitions is None and not config and not unset:
+        raise WrongUsage("nothing to change; give --partitions N, --config NAME=VALUE or --unset NAME")
+    changes = dict(plain_property(text) for text in config or ())
+    client = admin_client(bootstrap)
+    if changes or unset:
+        _alter_config(client, name, changes, unset or [], bootstrap, timeout)
+    if partitions is not None:
+        _add_partitions(client, name, partitions, bootstrap, timeout)
+    if as_json:
+        print_json({"topic": name, "partitions": partitions, "set": changes, "unset": unset or []})
+    else:
+        remark(f"changed topic '{name}'")
+
+
+@topic_application.command("delete")
+def delete(
+    names: Names,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Do not complain about topics that do not exist.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_DEFAULT,
+) -> None:
+    """Delete topics and all their records, at once and for good."""
+    client = admin_client(bootstrap)
+    with explained(_topic(names[0]), bootstrap):
+        futures = client.delete_topics(names, request_timeout=timeout, operation_timeout=timeout)
+    tolerated = "UNKNOWN_TOPIC_OR_PART" if if_exists else ""
+    results = [
+        {"topic": name, "deleted": _done(future, name, tolerated, bootstrap, timeout)}
+        for name, future in futures.items()
+    ]
+    if as_json:
+        print_json(results)
+        return
+    for result in results:
+        remark(f"{'deleted' if result['deleted'] else 'there was no'} topic '{result['topic']}'")
+
+
+def plain_property(text: str) -> tuple[str, str]:
+    """``NAME=VALUE`` as a person writes it → name and Kafka's plain spelling of the value."""
+    name, separator, value = text.partition("=")
+    name = name.strip()
+    if not separator or not name:
+        raise WrongUsage(f"--config: {text!r} is not valid, expected NAME=VALUE, such as retention.ms=7d")
+    declaration = TOPIC_PROPERTIES.get(name)
+    if declaration is None:
+        return name, value
+    return name, declaration.write(declaration.read(value)) or ""
+
+
+def describe_topic_document(client: AdminClient, name: str, bootstrap: str, timeout: float) -> dict[str, Any]:
+    """A topic's identity, partitions with offsets, and properties, as ``describe --json`` prints them."""
+    from millstream.cli.confluent import ConfigResource, OffsetSpec, ResourceType, TopicCollection, TopicPartition
+
+    what = _topic(name)
+    with explained(what, bootstrap):
+        futures = client.describe_topics(TopicCollection([name]), request_timeout=timeout)
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        config_future = next(iter(client.describe_configs([resource], request_timeout=timeout).values()))
+    topic = answer(futures[name], what, bootstrap, timeout + 1)
+    led = [partition for partition in topic.partitions if partition.leader is not None]
+    keys = [TopicPartition(name, partition.id) for partition in led]
+    starts = offsets_at(client, dict.fromkeys(keys, OffsetSpec.earliest()), what, bootstrap, timeout)
+    ends = offsets_at(client, dict.fromkeys(keys, OffsetSpec.latest()), what, bootstrap, timeout)
+    config = answer(config_future, what, bootstrap, timeout + 1)
+    return {
+        "topic": name,
+        "id": str(topic.topic_id),
+        "internal": topic.is_internal,
+        "partitions": [
+            {
+                "partition": partition.id,
+                "leader": None if partition.leader is None else partition.leader.id,
+                "replicas": [node.id for node in partition.replicas],
+                "in_sync": [node.id for node in partition.isr],
+                "start_offset": starts.get((name, partition.id), 0),
+                "end_offset": ends.get((name, partition.id), 0),
+            }
+            for partition in sorted(topic.partitions, key=lambda partition: partition.id)
+        ],
+        "config": [
+            {"name": entry.name, "value": entry.value, "source": SOURCES.get(int(entry.source), "unknown")}
+            for entry in sorted(config.values(), key=lambda entry: entry.name)
+        ],
+    }
+
+
+def _partition_row(partition: dict[str, Any]) -> tuple[object, ...]:
+    start, end = partition["start_offset"], partition["end_offset"]
+    replicas, in_sync = (",".join(map(str, partition[name])) for name in ("replicas", "in_sync"))
+    return partition["partition"], partition["leader"], replicas, in_sync, start, end, end - start
+
+
+def _alter_config(
+    client: AdminClient, name: str, changes: dict[str, str], unset: Sequence[str], bootstrap: str, timeout: float
+) -> None:
+    from millstream.cli.confluent import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in changes.items()]
+    entries += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in unset]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+    with explained(_topic(name), bootstrap):
+        future = next(iter(client.incremental_alter_configs([resource], request_timeout=timeout).values()))
+    answer(future, _topic(name), bootstrap, timeout + 1)
+
+
+def _add_partitions(client: AdminClient, name: str, partitions: int, bootstrap: str, timeout: float) -> None:
+    from millstream.cli.confluent import NewPartitions
+
+    with explained(_topic(name), bootstrap):
+        futures = client.create_partitions([NewPartitions(name, partitions)], request_timeout=timeout)
+    answer(futures[name], _topic(name), bootstrap, timeout + 1)
+
+
+def _done(future: Future[Any], name: str, tolerated: str, bootstrap: str, timeout: float) -> bool:
+    """Whether the future succeeded; False for the one error code that the caller tolerates."""
+    try:
+        answer(future, _topic(name), bootstrap, timeout + 1)
+    except CommandFailed as failure:
+        if failure.code and failure.code == tolerated:
+            return False
+        raise
+    return True
+
+
+def _topic(name: str) -> str:
+    return f"topic '{name}'"
