@@ -1,0 +1,192 @@
+"""OffsetCommit: how far a group, or a consumer without one, has read.
+
+Members commit with the current generation; anything older is fenced (invariant D1). A consumer that does not use group
+membership commits with generation -1, which an empty group accepts; a group that does not exist comes to be that way.
+
+The offsets become visible, and the answer leaves, when they are durable: an offset that was once fetched is never
+forgotten. Commits of one group take effect in the order of the log, the last one wins (D2).
+"""
+
+from millstream.core.group.group import Group
+from millstream.core.group.member import Token
+from millstream.core.group.offsets import CommittedOffset
+from millstream.core.group.outputs import Commit, Key, Value
+from millstream.core.group.rebalance import renew_session
+from millstream.core.group.state import GroupState
+from millstream.core.group.turn import Turn
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.group_storage import OffsetCommitKey, OffsetCommitValue
+from millstream.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+GROUP_ID_NOT_FOUND_FROM = 9
+NO_RETENTION_TIME = -1
+
+
+def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """The answer that refuses every partition."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def check_unknown_group(commit: Commit) -> ErrorCode:
+    """May a commit bring its group into being?"""
+    if commit.request.generation_id_or_member_epoch < 0:
+        return ErrorCode.NONE
+    return ErrorCode.GROUP_ID_NOT_FOUND if commit.version >= GROUP_ID_NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
+
+
+def commit_offsets(turn: Turn, group: Group, commit: Commit) -> None:
+    """Handle an OffsetCommit; the answer comes when the offsets are durable."""
+    request = commit.request
+    error = _check(group, request)
+    if error is not ErrorCode.NONE:
+        turn.out.answer(commit.token, commit_error(request, error))
+        return
+    if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+        renew_session(turn, group.members[request.member_id])
+    limit = turn.settings.offset_metadata_max_bytes
+    offsets: list[tuple[str, int, CommittedOffset]] = []
+    records: list[tuple[Key, Value | None]] = []
+    topics: list[OffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        results: list[OffsetCommitResponsePartition] = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            if len(partition.committed_metadata or "") > limit:
+                results.append(
+                    OffsetCommitResponsePartition(partition_index=index, error_code=ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                )
+                continue
+            offset = _offset(partition, request.retention_time_ms, topic.topic_id, turn.wall_ms)
+            offsets.append((topic.name, index, offset))
+            records.append(offset_record(group.group_id, topic.name, index, offset))
+            results.append(OffsetCommitResponsePartition(partition_index=index))
+        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=results))
+    response = OffsetCommitResponse(topics=topics)
+    if records:
+        turn.write(tuple(records), PendingCommit(group, commit.token, offsets, response))
+    else:
+        turn.out.answer(commit.token, response)
+
+
+def _check(group: Group, request: OffsetCommitRequest) -> ErrorCode:
+    generation = request.generation_id_or_member_epoch
+    if generation < 0 and group.is_empty:
+        return ErrorCode.NONE
+    if generation < 0 and not request.member_id and request.group_instance_id is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        # Valid member, valid generation, but it has no assignment yet; it is on its way back from a lost one.
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _offset(
+    partition: OffsetCommitRequestPartition, retention_ms: int, topic_id: bytes, wall_ms: int
+) -> CommittedOffset:
+    return CommittedOffset(
+        partition.committed_offset,
+        max(partition.committed_leader_epoch, -1),
+        partition.committed_metadata or "",
+        wall_ms,
+        -1 if retention_ms == NO_RETENTION_TIME else wall_ms + retention_ms,
+        topic_id,
+    )
+
+
+def offset_record(
+    group_id: str, topic: str, partition: int, offset: CommittedOffset | None
+) -> tuple[Key, Value | None]:
+    """The record that keeps an offset; with None, the one that forgets it."""
+    key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+    if offset is None:
+        return key, None
+    return key, OffsetCommitValue(
+        offset=offset.offset,
+        leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        commit_timestamp=offset.commit_ms,
+        expire_timestamp=offset.expire_ms,
+        topic_id=offset.topic_id,
+    )
+
+
+def stored_offset(value: OffsetCommitValue) -> CommittedOffset:
+    """The offset that a record keeps."""
+    return CommittedOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
+    )
+
+
+class PendingCommit:
+    """Offsets on their way to the log."""
+
+    __slots__ = ("group", "offsets", "response", "token")
+
+    def __init__(
+        self,
+        group: Group,
+        token: Token,
+        offsets: list[tuple[str, int, CommittedOffset]],
+        response: OffsetCommitResponse,
+    ) -> None:
+        self.group = group
+        self.token = token
+        self.offsets = offsets
+        self.response = response
+
+    def settle(self, turn: Turn, error: ErrorCode) -> None:
+        """Durable offsets count from now on; others never will."""
+        if error is ErrorCode.NONE:
+            put = self.group.offsets.put
+            for topic, partition, offset in self.offsets:
+                put(topic, partition, offset)
+            turn.out.answer(self.token, self.response)
+        else:
+            turn.out.answer(self.token, _failed(self.response, error))
+
+
+def _failed(response: OffsetCommitResponse, error: ErrorCode) -> OffsetCommitResponse:
+    """The response with ``error`` where it said that an offset is kept."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=partition.error_code or error
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in response.topics
+        ]
+    )

@@ -1,0 +1,314 @@
+"""The groups of one partition of ``__consumer_offsets``: the door of this package.
+
+::
+
+    request ──► step ──► answers (now, or in a later step: joins and syncs are parked)
+                  │
+                  └────► writes ──► log ──► step(Persisted) ──► the answers that waited for it
+
+The caller loads what the log holds (``replay`` each record, then ``loaded``), steps every request, appends every
+write in order, steps ``Persisted`` for each in that order, and steps ``Tick`` at ``deadline_us``. Whoever stops being
+the coordinator calls ``unload`` and gets the tokens that still wait.
+
+An answer that promises something (an assignment, a commit) leaves only after its records are durable. A failed write
+is told to whom it concerns and leaves the state as if it had not been tried. Bad input is answered with the code that
+Kafka gives; nothing a client sends raises.
+"""
+
+from collections.abc import Sequence
+
+from millstream.core.group.commit import (
+    PendingCommit,
+    check_unknown_group,
+    commit_error,
+    commit_offsets,
+    offset_record,
+    stored_offset,
+)
+from millstream.core.group.deadlines import JOIN, SYNC, Deadlines
+from millstream.core.group.fetch import WaitingFetch, fetch_offsets
+from millstream.core.group.group import Group
+from millstream.core.group.heartbeat import heartbeat, heartbeat_error
+from millstream.core.group.image import group_record, restore
+from millstream.core.group.join import check_request as check_join
+from millstream.core.group.join import join_group
+from millstream.core.group.leave import leave_group, unknown_group
+from millstream.core.group.member import Token
+from millstream.core.group.outputs import (
+    Commit,
+    Expire,
+    FetchOffsets,
+    GroupSettings,
+    Heartbeat,
+    Input,
+    Join,
+    Key,
+    Leave,
+    Outputs,
+    Persisted,
+    Sync,
+    Tick,
+    TopicDeleted,
+    Value,
+)
+from millstream.core.group.rebalance import (
+    join_deadline_came,
+    join_error,
+    prepare,
+    renew_session,
+    session_ended,
+    sync_deadline_came,
+)
+from millstream.core.group.retention import PendingRemoval, expire_group
+from millstream.core.group.sync import check_request as check_sync
+from millstream.core.group.sync import sync_error, sync_group
+from millstream.core.group.turn import Forget, Pending, Turn
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.group_storage import GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from millstream.wire.messages.leave_group import LeaveGroupResponse
+
+
+class GroupCoordinator:
+    """All groups of one partition of ``__consumer_offsets``.
+
+    Lifecycle: built, ``replay`` for each record of the log, ``loaded``, then ``step`` until ``unload``.
+    Invariant: the offsets in ``groups`` are what the durable part of the log says.
+    """
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self.settings = settings
+        self.groups: dict[str, Group] = {}
+        self._deadlines = Deadlines()
+        self._writes: dict[int, Pending] = {}
+        self._receipts = [0]
+        self._waiting_fetches: list[WaitingFetch] = []
+        self._forgotten: list[Group] = []
+
+    @property
+    def deadline_us(self) -> int | None:
+        """When the next ``Tick`` is due, at the earliest; None when nothing will happen by itself."""
+        return self._deadlines.next_us
+
+    def step(self, given: Input, now_us: int, wall_ms: int) -> Outputs:
+        """Take one input. ``now_us`` is monotonic and greater than 0, ``wall_ms`` is the wall clock."""
+        turn = self._turn(now_us, wall_ms)
+        match given:
+            case Heartbeat():
+                self._heartbeat(turn, given)
+            case Commit():
+                self._commit(turn, given)
+            case Persisted():
+                self._persisted(turn, given)
+            case FetchOffsets():
+                self._fetch(turn, given)
+            case Tick():
+                self._tick(turn)
+            case Join():
+                self._join(turn, given)
+            case Sync():
+                self._sync(turn, given)
+            case Leave():
+                self._leave(turn, given)
+            case TopicDeleted():
+                self._topic_deleted(turn, given.topic)
+            case Expire():
+                self._expire(turn, given.group_ids)
+        return turn.out
+
+    def _turn(self, now_us: int, wall_ms: int) -> Turn:
+        return Turn(self.settings, self._deadlines, self._writes, self._receipts, now_us, wall_ms)
+
+    # Requests
+
+    def _join(self, turn: Turn, join: Join) -> None:
+        request = join.request
+        error = check_join(turn, join)
+        if error is not ErrorCode.NONE:
+            turn.out.answer(join.token, join_error(request.member_id, error))
+            return
+        group = self.groups.get(request.group_id)
+        if group is not None:
+            join_group(turn, group, join)
+        elif request.member_id:
+            turn.out.answer(join.token, join_error(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
+        else:
+            group = Group(request.group_id, turn.wall_ms)
+            record = group_record(group, {})
+            join_group(turn, group, join)
+            if group.members or group.pending_joins:
+                self.groups[request.group_id] = group
+                turn.write((record,), Forget(group))
+
+    def _sync(self, turn: Turn, sync: Sync) -> None:
+        error = check_sync(sync)
+        group = self.groups.get(sync.request.group_id)
+        if error is ErrorCode.NONE and group is None:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        if group is None or error is not ErrorCode.NONE:
+            turn.out.answer(sync.token, sync_error(error))
+        else:
+            sync_group(turn, group, sync)
+
+    def _heartbeat(self, turn: Turn, beat: Heartbeat) -> None:
+        group_id = beat.request.group_id
+        group = self.groups.get(group_id)
+        if group is not None and group_id:
+            heartbeat(turn, group, beat)
+        else:
+            error = ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+            turn.out.answer(beat.token, heartbeat_error(error))
+
+    def _leave(self, turn: Turn, leave: Leave) -> None:
+        group_id = leave.request.group_id
+        group = self.groups.get(group_id)
+        if not group_id:
+            turn.out.answer(leave.token, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        elif group is None:
+            turn.out.answer(leave.token, unknown_group(leave))
+        else:
+            leave_group(turn, group, leave)
+
+    def _commit(self, turn: Turn, commit: Commit) -> None:
+        group_id = commit.request.group_id
+        group = self.groups.get(group_id)
+        if group is None:
+            error = check_unknown_group(commit)
+            if error is not ErrorCode.NONE:
+                turn.out.answer(commit.token, commit_error(commit.request, error))
+                return
+            group = Group(group_id, turn.wall_ms)
+        commit_offsets(turn, group, commit)
+        if turn.out.writes:
+            self.groups[group_id] = group
+
+    def _fetch(self, turn: Turn, fetch: FetchOffsets) -> None:
+        group = self.groups.get(fetch.group.group_id)
+        if fetch.require_stable and group is not None and group.writes_in_flight:
+            commits = {
+                receipt
+                for receipt, pending in self._writes.items()
+                if pending.group is group and isinstance(pending, PendingCommit)
+            }
+            if commits:
+                self._waiting_fetches.append(WaitingFetch(fetch, commits))
+                return
+        turn.out.answer(fetch.token, fetch_offsets(group, fetch.group))
+
+    # The log
+
+    def _persisted(self, turn: Turn, fate: Persisted) -> None:
+        pending = self._writes.pop(fate.receipt)
+        group = pending.group
+        group.writes_in_flight -= 1
+        pending.settle(turn, fate.error)
+        while self._forgotten:
+            gone = self._forgotten.pop()
+            if not gone.writes_in_flight and self.groups.get(gone.group_id) is gone:
+                del self.groups[gone.group_id]
+        if fate.error is not ErrorCode.NONE and _is_nothing(group):
+            self.groups.pop(group.group_id, None)
+        if self._waiting_fetches:
+            self._answer_waiting_fetches(turn, fate.receipt)
+
+    def _answer_waiting_fetches(self, turn: Turn, receipt: int) -> None:
+        waiting: list[WaitingFetch] = []
+        for fetch in self._waiting_fetches:
+            fetch.writes.discard(receipt)
+            if fetch.writes:
+                waiting.append(fetch)
+            else:
+                turn.out.answer(fetch.token, fetch_offsets(self.groups.get(fetch.asked.group_id), fetch.asked))
+        self._waiting_fetches = waiting
+
+    def _topic_deleted(self, turn: Turn, topic: str) -> None:
+        """Forget the offsets of a topic, those still on their way to the log included."""
+        doomed: dict[str, set[int]] = {}
+        for group in self.groups.values():
+            if topic in group.offsets.topics:
+                doomed[group.group_id] = set(group.offsets.topics[topic])
+        for pending in self._writes.values():
+            if isinstance(pending, PendingCommit):
+                found = {partition for name, partition, _ in pending.offsets if name == topic}
+                if found:
+                    doomed.setdefault(pending.group.group_id, set()).update(found)
+        for group_id, partitions in doomed.items():
+            keys = [(topic, partition) for partition in sorted(partitions)]
+            records = tuple(offset_record(group_id, topic, partition, None) for _, partition in keys)
+            turn.write(records, PendingRemoval(self.groups[group_id], keys, None))
+
+    # Time
+
+    def _tick(self, turn: Turn) -> None:
+        while (deadline := self._deadlines.pop_due(turn.now_us)) is not None:
+            if self.groups.get(deadline.group.group_id) is not deadline.group:
+                continue
+            if deadline.kind == JOIN:
+                join_deadline_came(turn, deadline.group)
+            elif deadline.kind == SYNC:
+                sync_deadline_came(turn, deadline.group)
+            else:
+                session_ended(turn, deadline)
+
+    def _expire(self, turn: Turn, group_ids: Sequence[str]) -> None:
+        for group_id in group_ids:
+            group = self.groups.get(group_id)
+            if group is not None:
+                expire_group(turn, group, self._forgotten)
+
+    # Loading and unloading
+
+    def replay(self, key: Key, value: Value | None) -> None:
+        """Take one record of the log, in order; before ``loaded``."""
+        group = self.groups.get(key.group)
+        if isinstance(key, OffsetCommitKey):
+            if value is None:
+                if group is not None:
+                    group.offsets.remove(key.topic, key.partition)
+                    if _is_nothing(group):
+                        del self.groups[key.group]
+                return
+            assert isinstance(value, OffsetCommitValue)
+            if group is None:
+                group = self.groups[key.group] = Group(key.group, value.commit_timestamp)
+            group.offsets.put(key.topic, key.partition, stored_offset(value))
+        elif value is None:
+            self.groups.pop(key.group, None)
+        else:
+            assert isinstance(value, GroupMetadataValue)
+            if group is None:
+                group = self.groups[key.group] = Group(key.group, value.current_state_timestamp)
+            restore(group, value)
+
+    def loaded(self, now_us: int, wall_ms: int) -> Outputs:
+        """The log is read: from now on members have their session timeout to show up."""
+        turn = self._turn(now_us, wall_ms)
+        for group in self.groups.values():
+            for member in group.members.values():
+                renew_session(turn, member)
+            if len(group.members) > self.settings.max_size:
+                prepare(turn, group)  # the limit was lowered: let them commit, and keep those who rejoin first
+        return turn.out
+
+    def unload(self) -> list[Token]:
+        """Stop: tokens whose requests will never be answered from here. No further step is allowed."""
+        tokens: list[Token] = [fetch.token for fetch in self._waiting_fetches]
+        for group in self.groups.values():
+            for member in group.members.values():
+                tokens += [token for token in (member.join_token, member.sync_token) if token is not None]
+        tokens += [pending.token for pending in self._writes.values() if isinstance(pending, PendingCommit)]
+        self.groups.clear()
+        self._writes.clear()
+        self._waiting_fetches.clear()
+        return tokens
+
+
+def _is_nothing(group: Group) -> bool:
+    """Only the trace of a commit: nobody ever joined, and no offset is left."""
+    return (
+        group.protocol_type is None
+        and group.generation == 0
+        and not group.members
+        and not group.pending_joins
+        and not group.offsets
+        and not group.writes_in_flight
+    )

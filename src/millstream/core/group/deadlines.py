@@ -1,0 +1,85 @@
+"""Deadlines of all groups of a coordinator in one heap, cheap to move into the future.
+
+A heartbeat moves its member's deadline, thousands of times a second for large groups; a heap operation each time
+would be the heaviest part of a heartbeat. So a ``Deadline`` that moves later only notes its new time: the heap keeps
+the old entry, and when that comes up it is put back at the real time. Only a deadline that moves *earlier*, or has no
+entry, is pushed.
+
+``next_us`` may therefore be early, never late: the caller wakes up, finds nothing due and asks again, once per period.
+"""
+
+import heapq
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.core.group.group import Group
+
+OFF = 0
+
+
+class Deadline:
+    """A time at which something happens to ``group``; ``at_us`` is ``OFF`` when nothing will.
+
+    ``member_id`` is set for the session of a member (or of one that has yet to join).
+    """
+
+    __slots__ = ("at_us", "entry_us", "group", "kind", "member_id")
+
+    def __init__(self, kind: str, group: "Group", member_id: str = "") -> None:
+        self.kind = kind
+        self.group = group
+        self.member_id = member_id
+        self.at_us = OFF
+        self.entry_us = OFF
+
+
+SESSION = "session"
+JOIN = "join"
+SYNC = "sync"
+
+
+class Deadlines:
+    """The heap. Times are of the caller's monotonic clock, in µs, and greater than 0."""
+
+    __slots__ = ("_heap", "_order")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Deadline]] = []
+        self._order = 0
+
+    def set(self, deadline: Deadline, at_us: int) -> None:
+        """Let ``deadline`` come at ``at_us``, whatever it was before."""
+        deadline.at_us = at_us
+        if deadline.entry_us == OFF or at_us < deadline.entry_us:
+            self._push(deadline, at_us)
+
+    @staticmethod
+    def cancel(deadline: Deadline) -> None:
+        deadline.at_us = OFF
+
+    @property
+    def next_us(self) -> int | None:
+        """No deadline comes before this; None without any."""
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now_us: int) -> Deadline | None:
+        """Take out one deadline that has come; None when none has."""
+        heap = self._heap
+        while heap and heap[0][0] <= now_us:
+            entry_us, _, deadline = heapq.heappop(heap)
+            if deadline.entry_us != entry_us:
+                continue  # left behind when the deadline was moved forward
+            deadline.entry_us = OFF
+            if deadline.at_us == OFF:
+                continue
+            if deadline.at_us > now_us:
+                self._push(deadline, deadline.at_us)
+                continue
+            deadline.at_us = OFF
+            return deadline
+        return None
+
+    def _push(self, deadline: Deadline, at_us: int) -> None:
+        self._order += 1
+        deadline.entry_us = at_us
+        heapq.heappush(self._heap, (at_us, self._order, deadline))

@@ -1,0 +1,65 @@
+"""How groups are listed and described."""
+
+from collections.abc import Iterable
+
+from millstream.core.group.group import Group
+from millstream.core.group.member import Member
+from millstream.core.group.state import GroupState
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from millstream.wire.messages.list_groups import ListedGroup
+
+GROUP_TYPE = "classic"
+UNKNOWN_GROUP_IS_ERROR_FROM = 6
+
+
+def list_groups(groups: Iterable[Group], states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
+    """The groups in one of ``states`` and of one of ``types``, in any letter case; empty filters mean any."""
+    wanted_states = {state.lower() for state in states}
+    wanted_types = {name.lower() for name in types}
+    if wanted_types and GROUP_TYPE not in wanted_types:
+        return []
+    return [
+        ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            group_state=group.state.value,
+            group_type=GROUP_TYPE,
+        )
+        for group in groups
+        if not wanted_states or group.state.value.lower() in wanted_states
+    ]
+
+
+def describe_group(group_id: str, group: Group | None, version: int) -> DescribedGroup:
+    """A group and its members; a group that does not exist is ``Dead`` (an error as well from version 6, KIP-1043)."""
+    if group is None:
+        if version < UNKNOWN_GROUP_IS_ERROR_FROM:
+            return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=GroupState.DEAD.value,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"Group {group_id} not found.",
+        )
+    stable = group.state is GroupState.STABLE
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if stable else "",
+        members=[
+            _describe_member(member, group.protocol_name if stable else None) for member in group.members.values()
+        ],
+    )
+
+
+def _describe_member(member: Member, protocol: str | None) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=b"" if protocol is None else member.metadata(protocol),
+        member_assignment=member.assignment,
+    )

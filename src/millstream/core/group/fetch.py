@@ -1,0 +1,66 @@
+"""OffsetFetch: how far a group has read.
+
+Only durable offsets are told. A reader that asks for stable offsets (KIP-447) also waits for the commits that are on
+their way to the log, so that it cannot take over a partition below what its former owner is about to be acknowledged.
+A group that does not exist has no offsets, which is no error.
+"""
+
+from millstream.core.group.group import Group
+from millstream.core.group.member import Token
+from millstream.core.group.offsets import NO_OFFSET, CommittedOffset
+from millstream.core.group.outputs import FetchOffsets
+from millstream.wire.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from millstream.wire.schema import ZERO_UUID
+
+_NO_PARTITIONS: dict[int, CommittedOffset] = {}
+
+
+def fetch_offsets(group: Group | None, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    """What ``group`` has committed of what is asked; ``topics`` None asks for everything."""
+    topics: list[OffsetFetchResponseTopics] = []
+    if asked.topics is None:
+        for name, partitions in group.offsets.topics.items() if group is not None else ():
+            found = [_found(index, offset) for index, offset in partitions.items()]
+            topics.append(OffsetFetchResponseTopics(name=name, partitions=found))
+    else:
+        for topic in asked.topics:
+            partitions = _NO_PARTITIONS if group is None else group.offsets.topics.get(topic.name, _NO_PARTITIONS)
+            found = [
+                _found(index, _same_topic(partitions.get(index), topic.topic_id)) for index in topic.partition_indexes
+            ]
+            topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=found))
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def _same_topic(offset: CommittedOffset | None, topic_id: bytes) -> CommittedOffset | None:
+    """An offset of an earlier topic of the same name is none."""
+    if offset is None or topic_id in (ZERO_UUID, offset.topic_id) or offset.topic_id == ZERO_UUID:
+        return offset
+    return None
+
+
+def _found(index: int, offset: CommittedOffset | None) -> OffsetFetchResponsePartitions:
+    if offset is None:
+        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET)
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+class WaitingFetch:
+    """A fetch of stable offsets that waits for ``writes`` to settle."""
+
+    __slots__ = ("asked", "token", "writes")
+
+    def __init__(self, fetch: FetchOffsets, writes: set[int]) -> None:
+        self.token: Token = fetch.token
+        self.asked = fetch.group
+        self.writes = writes

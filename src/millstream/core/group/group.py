@@ -1,0 +1,236 @@
+"""One group: its members and the bookkeeping that must stay consistent whoever changes it.
+
+The verbs (``join``, ``sync``, ``rebalance`` …) decide; this class only keeps the counts that they decide by. Members
+stand in the order in which they joined, so that every choice among them (a new leader, a tie between assignors) is
+the same when the same inputs are given again.
+"""
+
+from millstream.core.group.deadlines import JOIN, SYNC, Deadline
+from millstream.core.group.member import Member, Protocols
+from millstream.core.group.offsets import GroupOffsets
+from millstream.core.group.state import MAY_FOLLOW, GroupState
+from millstream.errors import MillstreamError
+from millstream.model.error_code import ErrorCode
+from millstream.wire.codec import decode_message
+from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+
+CONSUMER_PROTOCOL = "consumer"
+
+
+class Group:
+    """A classic group, or only the committed offsets of one (``protocol_type`` None: nobody ever joined).
+
+    Invariants: ``awaiting_join`` counts the members with a ``join_token``; ``supporters`` counts the members that name
+    each assignor; ``leader_id`` names a member, or is None when there is none; ``statics`` maps instance ids to
+    members.
+    """
+
+    __slots__ = (
+        "assignment_writing",
+        "awaiting_join",
+        "generation",
+        "group_id",
+        "initial_delay_left_ms",
+        "join_deadline",
+        "leader_id",
+        "members",
+        "new_member_added",
+        "offsets",
+        "pending_joins",
+        "pending_syncs",
+        "previous_state",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "state_since_ms",
+        "statics",
+        "subscribed_topics",
+        "supporters",
+        "sync_deadline",
+        "writes_in_flight",
+    )
+
+    def __init__(self, group_id: str, wall_ms: int) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.DEAD
+        self.state_since_ms = wall_ms
+        """When the group entered its state, wall clock; -1 when an old record did not say."""
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.statics: dict[str, str] = {}
+        self.pending_joins: dict[str, Deadline] = {}
+        """Ids given out by MEMBER_ID_REQUIRED whose owners have yet to come back (KIP-394)."""
+        self.pending_syncs: set[str] = set()
+        self.awaiting_join = 0
+        self.supporters: dict[str, int] = {}
+        self.subscribed_topics: frozenset[str] | None = None
+        """Topics of the current generation; None when they are not known."""
+        self.new_member_added = False
+        self.initial_delay_left_ms = 0
+        self.join_deadline = Deadline(JOIN, self)
+        self.sync_deadline = Deadline(SYNC, self)
+        self.assignment_writing = False
+        """The leader's assignment of this generation is on its way to the log."""
+        self.writes_in_flight = 0
+        self.offsets = GroupOffsets()
+
+    # State
+
+    def move_to(self, state: GroupState, wall_ms: int) -> None:
+        assert self.state in MAY_FOLLOW[state], f"group {self.group_id}: {state} cannot follow {self.state}"
+        self.previous_state = self.state
+        self.state = state
+        self.state_since_ms = wall_ms
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
+    def can_rebalance(self) -> bool:
+        """A rebalance may begin; while one gathers its members it cannot."""
+        return self.state in MAY_FOLLOW[GroupState.PREPARING_REBALANCE]
+
+    @property
+    def all_joined(self) -> bool:
+        return len(self.members) == self.awaiting_join and not self.pending_joins
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asks for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    # Members
+
+    def add(self, member: Member, join_token: object | None) -> None:
+        """Take a member in; whoever has no id or instance in the group yet."""
+        assert member.member_id not in self.members
+        if member.instance_id is not None:
+            assert member.instance_id not in self.statics
+            self.statics[member.instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._count_protocols(member.protocols, 1)
+        member.join_token = join_token
+        if join_token is not None:
+            self.awaiting_join += 1
+        self.pending_joins.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> None:
+        """Take a member, or the promise of one, out. Its parked requests must have been answered."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count_protocols(member.protocols, -1)
+            if member.join_token is not None:
+                self.awaiting_join -= 1
+            if member.instance_id is not None and self.statics.get(member.instance_id) == member_id:
+                del self.statics[member.instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_joins.pop(member_id, None)
+        self.pending_syncs.discard(member_id)
+
+    def replace_static(self, old: Member, new: Member) -> None:
+        """Give a static member's place to its new incarnation; ``old`` has no parked request any more."""
+        assert old.join_token is None
+        assert new.instance_id is not None
+        # Its place in the order of the members stays, too.
+        self.members = {
+            (new.member_id if member is old else member_id): (new if member is old else member)
+            for member_id, member in self.members.items()
+        }
+        if self.leader_id == old.member_id:
+            self.leader_id = new.member_id
+        self.statics[new.instance_id] = new.member_id
+        if old.member_id in self.pending_syncs:
+            self.pending_syncs.remove(old.member_id)
+            self.pending_syncs.add(new.member_id)
+
+    def update(self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
+        """Take over what a join says."""
+        if protocols is not member.protocols:
+            self._count_protocols(member.protocols, -1)
+            member.protocols = protocols
+            self._count_protocols(protocols, 1)
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def park_join(self, member: Member, token: object | None) -> object | None:
+        """Let ``token`` wait for the end of the rebalance (None: nobody waits); returns the one that waited before."""
+        before = member.join_token
+        member.join_token = token
+        self.awaiting_join += (token is not None) - (before is not None)
+        return before
+
+    def _count_protocols(self, protocols: Protocols, by: int) -> None:
+        supporters = self.supporters
+        for name, _ in protocols:
+            count = supporters.get(name, 0) + by
+            if count:
+                supporters[name] = count
+            else:
+                del supporters[name]
+
+    # Who a request comes from
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """NONE when the request comes from a member; a static member must be the current one of its instance."""
+        if instance_id is not None:
+            current = self.statics.get(instance_id)
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    # Assignors
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Could a member that names these join? It must share an assignor with all that are here."""
+        if self.is_empty:
+            return bool(protocol_type) and bool(protocols)
+        size = len(self.members)
+        return self.protocol_type == protocol_type and any(
+            self.supporters.get(name, 0) == size for name, _ in protocols
+        )
+
+    def select_protocol(self) -> str:
+        """The assignor that most members prefer among those that all name; the one voted for first wins a tie."""
+        size = len(self.members)
+        candidates = {name for name, count in self.supporters.items() if count == size}
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            vote = next(name for name, _ in member.protocols if name in candidates)
+            votes[vote] = votes.get(vote, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
+    def refresh_subscribed_topics(self) -> None:
+        """Read from the members' subscriptions which topics the generation consumes."""
+        self.subscribed_topics = None
+        if self.protocol_type != CONSUMER_PROTOCOL:
+            return
+        if not self.members:
+            self.subscribed_topics = frozenset()
+        elif self.protocol_name is not None:
+            topics: set[str] = set()
+            try:
+                for member in self.members.values():
+                    metadata = member.metadata(self.protocol_name)
+                    # Behind the version, every version begins with the fields of version 0.
+                    topics.update(decode_message(ConsumerProtocolSubscription, 0, metadata, 2).topics)
+            except MillstreamError:
+                return  # what members say to each other is theirs; the group then keeps all its offsets
+            self.subscribed_topics = frozenset(topics)
+
+    def consumes(self, topic: str) -> bool:
+        """May members be reading ``topic`` now? When a consumer group's topics are not known: yes."""
+        if self.subscribed_topics is not None:
+            return topic in self.subscribed_topics
+        return self.protocol_type == CONSUMER_PROTOCOL

@@ -1,0 +1,78 @@
+"""A group as the record that keeps it, and back.
+
+Kafka's own format (``GroupMetadataKey``/``GroupMetadataValue``): a stored group is the group as of its last completed
+rebalance. Of each member only the metadata for the chosen assignor is kept. Members of a loaded group have one session
+timeout from the load on to show up.
+"""
+
+from collections.abc import Mapping
+
+from millstream.core.group.deadlines import SESSION, Deadline
+from millstream.core.group.group import Group
+from millstream.core.group.member import Member
+from millstream.core.group.outputs import Key, Value
+from millstream.core.group.state import GroupState
+from millstream.wire.messages.group_storage import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+
+
+def group_record(group: Group, assignments: Mapping[str, bytes]) -> tuple[Key, Value]:
+    """The record that keeps ``group`` with these assignments (member id → bytes; missing ones are empty)."""
+    members = [
+        MemberMetadata(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout=member.rebalance_timeout_ms,
+            session_timeout=member.session_timeout_ms,
+            subscription=member.metadata(group.protocol_name),
+            assignment=assignments.get(member.member_id, b""),
+        )
+        for member in group.members.values()
+    ]
+    return GroupMetadataKey(group=group.group_id), GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol_name,
+        leader=group.leader_id,
+        current_state_timestamp=group.state_since_ms,
+        members=members,
+    )
+
+
+def group_tombstone(group_id: str) -> tuple[Key, None]:
+    """The record that forgets a group."""
+    return GroupMetadataKey(group=group_id), None
+
+
+def restore(group: Group, stored: GroupMetadataValue) -> None:
+    """Make ``group`` what the record says; its offsets stay. Deadlines are set when the whole log has been read."""
+    group.members.clear()
+    group.statics.clear()
+    group.supporters.clear()
+    group.generation = stored.generation
+    group.protocol_name = stored.protocol
+    group.state = GroupState.STABLE if stored.members else GroupState.EMPTY
+    group.previous_state = GroupState.DEAD
+    group.state_since_ms = stored.current_state_timestamp
+    group.leader_id = stored.leader
+    for kept in stored.members:
+        group.add(
+            Member(
+                kept.member_id,
+                kept.group_instance_id,
+                kept.client_id,
+                kept.client_host,
+                kept.session_timeout if kept.rebalance_timeout == -1 else kept.rebalance_timeout,
+                kept.session_timeout,
+                stored.protocol_type,
+                ((stored.protocol or "", kept.subscription),),
+                Deadline(SESSION, group, kept.member_id),
+                kept.assignment,
+            ),
+            None,
+        )
+    if group.leader_id not in group.members:
+        group.leader_id = next(iter(group.members), None)
+    group.protocol_type = stored.protocol_type or None
+    group.refresh_subscribed_topics()

@@ -1,0 +1,262 @@
+"""JoinGroup: enter a group, or answer its call to rebalance.
+
+A dynamic member without an id is given one and told to come back with it (MEMBER_ID_REQUIRED, version 4 on, KIP-394),
+so that a client that retries does not leave a trail of members that must time out. A static member (KIP-345) without
+an id takes the place of its former self at once; whatever that one has parked here is answered FENCED_INSTANCE_ID. If
+nothing else changes, a stable group stays stable: the new member id is made durable first, then the join is answered
+with the current generation. A leader that came back so is told to skip the assignment (version 9, KIP-814); older
+ones are shown the old leader's id, so that they do not think the assignment theirs to do.
+"""
+
+from millstream.core.group.deadlines import SESSION, Deadline
+from millstream.core.group.group import Group
+from millstream.core.group.image import group_record
+from millstream.core.group.member import Member, Protocols, Token
+from millstream.core.group.outputs import Join
+from millstream.core.group.rebalance import (
+    answer_join,
+    answer_sync,
+    join_answer,
+    join_error,
+    maybe_complete_join,
+    prepare,
+    prepare_or_complete,
+    renew_session,
+)
+from millstream.core.group.state import GroupState
+from millstream.core.group.turn import Turn
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.join_group import JoinGroupRequest
+from millstream.wire.messages.sync_group import SyncGroupResponse
+
+MEMBER_ID_REQUIRED_FROM = 4
+SKIP_ASSIGNMENT_FROM = 9
+
+
+def check_request(turn: Turn, join: Join) -> ErrorCode:
+    """What is wrong with the request, whatever the group's state."""
+    request = join.request
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    settings = turn.settings
+    if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    return ErrorCode.NONE
+
+
+def join_group(turn: Turn, group: Group, join: Join) -> None:
+    """Handle a JoinGroup for an existing group; the answer may come in a later step."""
+    request = join.request
+    member_id = request.member_id
+    if not _has_room(turn, group, member_id):
+        member = group.members.get(member_id)
+        if member is not None:
+            answer_join(turn, group, member, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
+            turn.cancel(member.session)
+        group.remove(member_id)
+        turn.out.answer(join.token, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
+        return
+    protocols = _protocols(request)
+    if not group.supports(request.protocol_type, protocols):
+        turn.out.answer(join.token, join_error(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    elif not member_id:
+        _join_new(turn, group, join, protocols)
+    elif member_id in group.pending_joins:
+        if request.group_instance_id is not None:
+            # Ids are promised to dynamic members only.
+            turn.out.answer(join.token, join_error(member_id, ErrorCode.UNKNOWN_MEMBER_ID))
+        else:
+            turn.cancel(group.pending_joins[member_id])
+            _add(turn, group, join, member_id, protocols)
+    else:
+        error = group.check_member(member_id, request.group_instance_id)
+        if error is not ErrorCode.NONE:
+            turn.out.answer(join.token, join_error(member_id, error, None))
+        else:
+            _rejoin(turn, group, join, group.members[member_id], protocols)
+
+
+def _protocols(request: JoinGroupRequest) -> Protocols:
+    """What the request names; of an assignor that is named twice, the first."""
+    named: dict[str, bytes] = {}
+    for protocol in request.protocols:
+        named.setdefault(protocol.name, protocol.metadata)
+    return tuple(named.items())
+
+
+def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+    """Version 0 has none; the session timeout stands for it."""
+    return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
+
+
+def _has_room(turn: Turn, group: Group, member_id: str) -> bool:
+    """``group.max.size``, as Kafka counts: while a group gathers, by those that rejoined, else by its members."""
+    limit = turn.settings.max_size
+    member = group.members.get(member_id)
+    if group.is_empty:
+        return True
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return (member is not None and member.join_token is not None) or group.awaiting_join < limit
+    return member is not None or len(group.members) < limit
+
+
+def _join_new(turn: Turn, group: Group, join: Join, protocols: Protocols) -> None:
+    request = join.request
+    instance_id = request.group_instance_id
+    member_id = f"{join.client_id if instance_id is None else instance_id}-{join.member_suffix}"
+    if instance_id is not None:
+        former_id = group.statics.get(instance_id)
+        if former_id is None:
+            _add(turn, group, join, member_id, protocols)
+        else:
+            _replace(turn, group, join, group.members[former_id], member_id, protocols)
+    elif join.version < MEMBER_ID_REQUIRED_FROM:
+        _add(turn, group, join, member_id, protocols)
+    elif len(group.pending_joins) >= turn.settings.pending_joins_max:
+        turn.out.answer(join.token, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
+    else:
+        deadline = group.pending_joins[member_id] = Deadline(SESSION, group, member_id)
+        turn.after(deadline, request.session_timeout_ms)
+        turn.out.answer(join.token, join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED))
+
+
+def _add(turn: Turn, group: Group, join: Join, member_id: str, protocols: Protocols) -> None:
+    """Take in a new member and rebalance."""
+    request = join.request
+    member = Member(
+        member_id,
+        request.group_instance_id,
+        join.client_id,
+        join.client_host,
+        _rebalance_timeout_ms(request),
+        request.session_timeout_ms,
+        request.protocol_type,
+        protocols,
+        Deadline(SESSION, group, member_id),
+    )
+    member.is_new = True
+    if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+        group.new_member_added = True
+    group.add(member, join.token)
+    turn.after(member.session, turn.settings.new_member_join_timeout_ms)
+    prepare_or_complete(turn, group)
+
+
+def _rejoin(turn: Turn, group: Group, join: Join, member: Member, protocols: Protocols) -> None:
+    """A member that the group knows. Only what may change the assignment starts a rebalance."""
+    state = group.state
+    is_leader = member.member_id == group.leader_id
+    same = member.protocols == protocols
+    if state is GroupState.PREPARING_REBALANCE:
+        _update_and_rebalance(turn, group, join, member, protocols)
+    elif state is GroupState.COMPLETING_REBALANCE and same:
+        # It may not have received the first answer.
+        turn.out.answer(join.token, join_answer(group, member, as_leader=is_leader))
+    elif state is GroupState.STABLE and same and not is_leader:
+        turn.out.answer(join.token, join_answer(group, member, as_leader=False))
+    else:
+        # A leader of a stable group rejoins when what it assigns has changed, such as the partitions of a topic.
+        _update_and_rebalance(turn, group, join, member, protocols)
+
+
+def _update_and_rebalance(turn: Turn, group: Group, join: Join, member: Member, protocols: Protocols) -> None:
+    request = join.request
+    group.update(member, protocols, _rebalance_timeout_ms(request), request.session_timeout_ms)
+    _park(turn, group, member, join.token)
+    prepare_or_complete(turn, group)
+
+
+def _park(turn: Turn, group: Group, member: Member, token: Token) -> None:
+    before = group.park_join(member, token)
+    if before is not None:
+        # The client sent its join again; whoever still listens to the first one should send another.
+        turn.out.answer(before, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
+
+
+def _replace(turn: Turn, group: Group, join: Join, former: Member, member_id: str, protocols: Protocols) -> None:
+    """A static member came back under a new member id."""
+    former_leader = group.leader_id or ""
+    fenced = join_error(former.member_id, ErrorCode.FENCED_INSTANCE_ID, None)
+    answer_join(turn, group, former, fenced)
+    answer_sync(turn, former, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
+    turn.cancel(former.session)
+    member = _successor(group, former, member_id)
+    group.replace_static(former, member)
+    renew_session(turn, member)
+    request = join.request
+    group.update(member, protocols, _rebalance_timeout_ms(request), request.session_timeout_ms)
+    _park(turn, group, member, join.token)
+    if group.state is GroupState.STABLE:
+        if group.select_protocol() == group.protocol_name:
+            assignments = {other.member_id: other.assignment for other in group.members.values()}
+            replaced = _Replaced(group, member, former, join.token, join.version, former_leader)
+            turn.write((group_record(group, assignments),), replaced)
+        else:
+            prepare(turn, group)
+    elif group.state is GroupState.COMPLETING_REBALANCE:
+        # The leader may be assigning to the former member id at this moment.
+        prepare(turn, group)
+    else:
+        maybe_complete_join(turn, group)
+
+
+def _successor(group: Group, former: Member, member_id: str) -> Member:
+    member = Member(
+        member_id,
+        former.instance_id,
+        former.client_id,
+        former.client_host,
+        former.rebalance_timeout_ms,
+        former.session_timeout_ms,
+        former.protocol_type,
+        former.protocols,
+        Deadline(SESSION, group, member_id),
+        former.assignment,
+    )
+    member.is_new = former.is_new
+    return member
+
+
+class _Replaced:
+    """A stable group's record with the new id of a static member is on its way to the log."""
+
+    __slots__ = ("former", "former_leader", "generation", "group", "member", "token", "version")
+
+    def __init__(
+        self, group: Group, member: Member, former: Member, token: Token, version: int, former_leader: str
+    ) -> None:
+        self.group = group
+        self.member = member
+        self.former = former
+        self.token = token
+        self.version = version
+        self.former_leader = former_leader
+        self.generation = group.generation
+
+    def settle(self, turn: Turn, error: ErrorCode) -> None:
+        """Answer the join, or undo the replacement. If the group moved on meanwhile, that has answered the join, or
+        will.
+        """
+        group, member = self.group, self.member
+        if member.join_token is not self.token or group.members.get(member.member_id) is not member:
+            return
+        if group.state is not GroupState.STABLE or group.generation != self.generation:
+            return
+        if error is not ErrorCode.NONE:
+            self._undo(turn)
+            turn.out.answer(self.token, join_error("", error))
+            return
+        is_leader = member.member_id == group.leader_id
+        if self.version >= SKIP_ASSIGNMENT_FROM:
+            answer = join_answer(group, member, as_leader=is_leader, skip_assignment=is_leader)
+        else:
+            answer = join_answer(group, member, as_leader=False, leader=self.former_leader)
+        answer_join(turn, group, member, answer)
+
+    def _undo(self, turn: Turn) -> None:
+        group, member, former = self.group, self.member, self.former
+        group.park_join(member, None)
+        group.update(member, former.protocols, former.rebalance_timeout_ms, former.session_timeout_ms)
+        turn.cancel(member.session)
+        group.replace_static(member, former)
+        renew_session(turn, former)

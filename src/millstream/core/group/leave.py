@@ -1,0 +1,70 @@
+"""LeaveGroup: members go, by member id, or (by an administrator) static ones by instance id alone."""
+
+from millstream.core.group.group import Group
+from millstream.core.group.outputs import Leave
+from millstream.core.group.rebalance import drop, maybe_complete_join, prepare_or_complete
+from millstream.core.group.state import GroupState
+from millstream.core.group.turn import Turn
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+
+SEVERAL_MEMBERS_FROM = 3
+
+
+def leavers(request: LeaveGroupRequest, version: int) -> list[MemberIdentity]:
+    """Who wants to leave; one member in old versions."""
+    if version >= SEVERAL_MEMBERS_FROM:
+        return request.members
+    return [MemberIdentity(member_id=request.member_id)]
+
+
+def leave_answer(results: list[MemberResponse], version: int) -> LeaveGroupResponse:
+    """The answer with these results; old versions have room for one code only."""
+    if version >= SEVERAL_MEMBERS_FROM:
+        return LeaveGroupResponse(members=results)
+    return LeaveGroupResponse(error_code=results[0].error_code)
+
+
+def unknown_group(leave: Leave) -> LeaveGroupResponse:
+    """Nobody can leave a group that does not exist."""
+    results = [_result(who, ErrorCode.UNKNOWN_MEMBER_ID) for who in leavers(leave.request, leave.version)]
+    return leave_answer(results, leave.version)
+
+
+def leave_group(turn: Turn, group: Group, leave: Leave) -> None:
+    """Handle a LeaveGroup."""
+    results = [_result(who, _leave_one(turn, group, who)) for who in leavers(leave.request, leave.version)]
+    if any(result.error_code == ErrorCode.NONE for result in results):
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            prepare_or_complete(turn, group)
+        elif group.state is GroupState.PREPARING_REBALANCE:
+            maybe_complete_join(turn, group)
+    turn.out.answer(leave.token, leave_answer(results, leave.version))
+
+
+def _leave_one(turn: Turn, group: Group, who: MemberIdentity) -> ErrorCode:
+    member_id = who.member_id
+    if not member_id:
+        # An administrator removes a static member by its instance id.
+        current = group.statics.get(who.group_instance_id or "")
+        if current is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        drop(turn, group, group.members[current])
+        return ErrorCode.NONE
+    if member_id in group.pending_joins:
+        turn.cancel(group.pending_joins[member_id])
+        group.remove(member_id)
+        return ErrorCode.NONE
+    error = group.check_member(member_id, who.group_instance_id)
+    if error is ErrorCode.NONE:
+        drop(turn, group, group.members[member_id])
+    return error
+
+
+def _result(who: MemberIdentity, error: ErrorCode) -> MemberResponse:
+    return MemberResponse(member_id=who.member_id, group_instance_id=who.group_instance_id, error_code=error)

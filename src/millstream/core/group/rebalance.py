@@ -1,0 +1,250 @@
+"""How a group gets from one generation to the next.
+
+::
+
+    prepare ──► (gathering: members join) ──► complete_join ──► (the leader assigns) ──► sync's job
+       ▲             │ time is up                   │
+       │             └──────────────────────────────┘
+       └── any member that joins anew, changes, leaves or fails
+
+Gathering ends when every known member has rejoined, and every promised one has come; or at the rebalance timeout, when
+dynamic members that did not rejoin are dropped (static ones stay until their session ends, KIP-345). The first
+rebalance of an empty group waits ``group.initial.rebalance.delay.ms`` after the last newcomer instead, at most the
+rebalance timeout in all (KIP-134). Then the generation counts up, an assignor and a leader are chosen, all joins are
+answered, and every member must sync within the rebalance timeout or is dropped.
+"""
+
+from collections.abc import Mapping
+
+from millstream.core.group.deadlines import Deadline
+from millstream.core.group.group import Group
+from millstream.core.group.image import group_record
+from millstream.core.group.member import NO_ASSIGNMENT, Member
+from millstream.core.group.state import GroupState
+from millstream.core.group.turn import Forget, Turn
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from millstream.wire.messages.sync_group import SyncGroupResponse
+
+_NO_ASSIGNMENTS: Mapping[str, bytes] = {}
+
+
+def renew_session(turn: Turn, member: Member) -> None:
+    """The member is alive: its session ends one timeout from now."""
+    turn.after(member.session, member.session_timeout_ms)
+
+
+# Answers to parked requests
+
+
+def join_answer(
+    group: Group, member: Member, *, as_leader: bool, skip_assignment: bool = False, leader: str | None = None
+) -> JoinGroupResponse:
+    """The current generation, as ``member`` is told of it. The leader learns the members."""
+    members: list[JoinGroupResponseMember] = []
+    if as_leader:
+        members = [
+            JoinGroupResponseMember(
+                member_id=other.member_id,
+                group_instance_id=other.instance_id,
+                metadata=other.metadata(group.protocol_name),
+            )
+            for other in group.members.values()
+        ]
+    return JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=(group.leader_id or "") if leader is None else leader,
+        skip_assignment=skip_assignment,
+        member_id=member.member_id,
+        members=members,
+    )
+
+
+def join_error(member_id: str, error: ErrorCode, protocol_name: str | None = "") -> JoinGroupResponse:
+    """A refused join. Who is not a member, or fenced, is told no assignor at all (None), as by Kafka."""
+    return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=protocol_name)
+
+
+def answer_join(turn: Turn, group: Group, member: Member, response: JoinGroupResponse) -> None:
+    """Answer the member's parked join, if there is one."""
+    token = group.park_join(member, None)
+    if token is not None:
+        turn.out.answer(token, response)
+
+
+def answer_sync(turn: Turn, member: Member, response: SyncGroupResponse) -> bool:
+    """Answer the member's parked sync; False if there is none."""
+    token = member.sync_token
+    if token is None:
+        return False
+    member.sync_token = None
+    turn.out.answer(token, response)
+    return True
+
+
+def assign(turn: Turn, group: Group, assignments: Mapping[str, bytes]) -> None:
+    """Give every member its assignment of this generation; those that wait for it are told."""
+    for member in group.members.values():
+        member.assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
+        told = answer_sync(
+            turn,
+            member,
+            SyncGroupResponse(
+                protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+            ),
+        )
+        if told:
+            # The session may have ended while the sync was parked, which was then forgiven.
+            renew_session(turn, member)
+
+
+def withdraw_assignments(turn: Turn, group: Group, error: ErrorCode) -> None:
+    """The generation will have no assignment: tell those that wait for one."""
+    for member in group.members.values():
+        member.assignment = NO_ASSIGNMENT
+        if answer_sync(turn, member, SyncGroupResponse(error_code=error)):
+            renew_session(turn, member)
+
+
+# Gathering
+
+
+def prepare_or_complete(turn: Turn, group: Group) -> None:
+    """The members changed: begin a rebalance, or see whether the one under way is complete now."""
+    if group.can_rebalance:
+        prepare(turn, group)
+    else:
+        maybe_complete_join(turn, group)
+
+
+def prepare(turn: Turn, group: Group) -> None:
+    """Begin a rebalance: all members have to join again."""
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        withdraw_assignments(turn, group, ErrorCode.REBALANCE_IN_PROGRESS)
+    group.assignment_writing = False
+    group.pending_syncs.clear()
+    turn.cancel(group.sync_deadline)
+    first = group.is_empty
+    group.move_to(GroupState.PREPARING_REBALANCE, turn.wall_ms)
+    if first:
+        delay_ms = turn.settings.initial_rebalance_delay_ms
+        group.new_member_added = False
+        group.initial_delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        turn.after(group.join_deadline, delay_ms)
+    elif group.all_joined:
+        complete_join(turn, group)
+    else:
+        turn.after(group.join_deadline, group.rebalance_timeout_ms)
+
+
+def maybe_complete_join(turn: Turn, group: Group) -> None:
+    """End the gathering if everybody is here; the first rebalance of a group always waits for its delay."""
+    if (
+        group.state is GroupState.PREPARING_REBALANCE
+        and group.previous_state is not GroupState.EMPTY
+        and group.all_joined
+    ):
+        complete_join(turn, group)
+
+
+def join_deadline_came(turn: Turn, group: Group) -> None:
+    """The gathering has lasted as long as it may; the first one goes on while newcomers arrive."""
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        return
+    if group.previous_state is GroupState.EMPTY and group.new_member_added and group.initial_delay_left_ms > 0:
+        group.new_member_added = False
+        delay_ms = min(turn.settings.initial_rebalance_delay_ms, group.initial_delay_left_ms)
+        group.initial_delay_left_ms -= delay_ms
+        turn.after(group.join_deadline, delay_ms)
+    else:
+        complete_join(turn, group)
+
+
+def complete_join(turn: Turn, group: Group) -> None:
+    """End the gathering: drop who is missing, count the generation up, answer all joins."""
+    turn.cancel(group.join_deadline)
+    for member in list(group.members.values()):
+        if member.join_token is None and member.instance_id is None:
+            turn.cancel(member.session)
+            group.remove(member.member_id)
+    if group.members and not _elect_joined_leader(group):
+        # Only static members are left and none of them rejoined: wait until one does, or their sessions end.
+        turn.after(group.join_deadline, group.rebalance_timeout_ms)
+        return
+    group.generation += 1
+    group.pending_syncs.clear()
+    if group.members:
+        _begin_assignment(turn, group)
+    else:
+        group.protocol_name = None
+        group.refresh_subscribed_topics()
+        group.move_to(GroupState.EMPTY, turn.wall_ms)
+        turn.write((group_record(group, _NO_ASSIGNMENTS),), Forget(group))
+        turn.log(group, f"empty since generation {group.generation}")
+
+
+def _elect_joined_leader(group: Group) -> bool:
+    """Leave the leader in place if it has rejoined, else take the first member that has; False if none has."""
+    leader = group.members.get(group.leader_id or "")
+    if leader is None or leader.join_token is None:
+        leader = next((member for member in group.members.values() if member.join_token is not None), None)
+    if leader is None:
+        return False
+    group.leader_id = leader.member_id
+    return True
+
+
+def _begin_assignment(turn: Turn, group: Group) -> None:
+    group.protocol_name = group.select_protocol()
+    group.refresh_subscribed_topics()
+    group.move_to(GroupState.COMPLETING_REBALANCE, turn.wall_ms)
+    for member in group.members.values():
+        as_leader = member.member_id == group.leader_id
+        if member.join_token is not None:
+            answer_join(turn, group, member, join_answer(group, member, as_leader=as_leader))
+        renew_session(turn, member)
+        member.is_new = False
+        group.pending_syncs.add(member.member_id)
+    turn.after(group.sync_deadline, group.rebalance_timeout_ms)
+
+
+def sync_deadline_came(turn: Turn, group: Group) -> None:
+    """Members that were told the generation did not ask for their assignment in time: go on without them."""
+    if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_syncs:
+        return
+    for member in [member for member in group.members.values() if member.member_id in group.pending_syncs]:
+        drop(turn, group, member)
+    group.pending_syncs.clear()
+    prepare(turn, group)
+
+
+# Leaving, willingly or not
+
+
+def session_ended(turn: Turn, deadline: Deadline) -> None:
+    """A member was silent for its session timeout."""
+    group, member_id = deadline.group, deadline.member_id
+    if member_id in group.pending_joins:
+        group.remove(member_id)
+        if group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
+            complete_join(turn, group)
+        return
+    member = group.members.get(member_id)
+    if member is None or member.session is not deadline or member.satisfies_heartbeat:
+        return
+    turn.log(group, f"member {member_id} was silent for {member.session_timeout_ms} ms and is removed")
+    drop(turn, group, member)
+    if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        prepare_or_complete(turn, group)
+    elif group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
+        complete_join(turn, group)
+
+
+def drop(turn: Turn, group: Group, member: Member) -> None:
+    """Take a member out; what it waits for is answered with UNKNOWN_MEMBER_ID, on which a living client starts over."""
+    answer_join(turn, group, member, join_error("", ErrorCode.UNKNOWN_MEMBER_ID))
+    answer_sync(turn, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+    turn.cancel(member.session)
+    group.remove(member.member_id)

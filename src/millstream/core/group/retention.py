@@ -1,0 +1,82 @@
+"""Which committed offsets, and which groups, have had their time (KIP-211).
+
+- A group that has members keeps its offsets; a stable consumer group loses those of topics that nobody in it consumes
+  any more, ``offsets.retention.minutes`` after their commit.
+- An empty group loses all its offsets that long after its last member left.
+- Offsets of consumers without membership go that long after their commit; offsets that came with a retention time of
+  their own (OffsetCommit up to version 4) when that is over.
+
+An empty group without offsets goes too. Groups with a write under way are left for the next time: a tombstone must not
+overtake a commit.
+"""
+
+from millstream.core.group.commit import offset_record
+from millstream.core.group.group import CONSUMER_PROTOCOL, Group
+from millstream.core.group.image import group_tombstone
+from millstream.core.group.offsets import CommittedOffset
+from millstream.core.group.outputs import Key, Value
+from millstream.core.group.state import GroupState
+from millstream.core.group.turn import Turn
+from millstream.model.error_code import ErrorCode
+
+
+def expire_group(turn: Turn, group: Group, forgotten: list[Group]) -> None:
+    """Write tombstones for what has expired. ``forgotten`` gets the group once it is gone for good."""
+    if group.writes_in_flight:
+        return
+    expired = [
+        (topic, partition)
+        for topic, partition, offset in group.offsets
+        if _is_expired(group, topic, offset, turn.wall_ms, turn.settings.offsets_retention_ms)
+    ]
+    records: list[tuple[Key, Value | None]] = [
+        offset_record(group.group_id, topic, partition, None) for topic, partition in expired
+    ]
+    kept = sum(len(partitions) for partitions in group.offsets.topics.values()) - len(expired)
+    goes = not kept and group.is_empty and not group.pending_joins
+    if goes:
+        records.append(group_tombstone(group.group_id))
+    if records:
+        turn.write(tuple(records), PendingRemoval(group, expired, forgotten if goes else None))
+
+
+def _is_expired(group: Group, topic: str, offset: CommittedOffset, wall_ms: int, retention_ms: int) -> bool:
+    if group.protocol_type is None:
+        since_ms = offset.commit_ms
+    elif group.is_empty:
+        since_ms = offset.commit_ms if group.state_since_ms < 0 else group.state_since_ms
+    elif (
+        group.state is GroupState.STABLE
+        and group.protocol_type == CONSUMER_PROTOCOL
+        and group.subscribed_topics is not None
+    ):
+        since_ms = offset.commit_ms
+    else:
+        return False
+    if not group.is_empty and group.consumes(topic):
+        return False
+    if offset.expire_ms >= 0:
+        return wall_ms >= offset.expire_ms
+    return wall_ms - since_ms >= retention_ms
+
+
+class PendingRemoval:
+    """Tombstones on their way to the log: of offsets, and of the group itself if ``forgotten`` is given."""
+
+    __slots__ = ("forgotten", "group", "offsets")
+
+    def __init__(self, group: Group, offsets: list[tuple[str, int]], forgotten: list[Group] | None) -> None:
+        self.group = group
+        self.offsets = offsets
+        self.forgotten = forgotten
+
+    def settle(self, turn: Turn, error: ErrorCode) -> None:
+        """Everything visible now was written before the tombstones, so they end it. Commits behind them come later."""
+        _ = turn
+        if error is not ErrorCode.NONE:
+            return  # the next round tries again
+        group = self.group
+        for topic, partition in self.offsets:
+            group.offsets.remove(topic, partition)
+        if self.forgotten is not None and group.is_empty and not group.pending_joins:
+            self.forgotten.append(group)

@@ -1,0 +1,45 @@
+"""The states of a group, and from which to which it may go.
+
+::
+
+              first member joins                all joined, or time is up
+    Empty ───────────────────────► Preparing ◄──────────────────────────────┐
+      ▲                            Rebalance ──────────────► Completing      │ a member joins, leaves,
+      │        nobody is left          ▲                      Rebalance ─────┤ fails, or changes
+      └────────────────────────────────┤                          │          │
+                                       └── Stable ◄───────────────┘──────────┘
+                                              the leader's assignment is durable
+
+``Dead`` is a group that this coordinator does not have (any more).
+"""
+
+from enum import Enum
+
+
+class GroupState(Enum):
+    """The values are the words that clients are told."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+MAY_FOLLOW: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY},
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(
+        {
+            GroupState.EMPTY,
+            GroupState.PREPARING_REBALANCE,
+            GroupState.COMPLETING_REBALANCE,
+            GroupState.STABLE,
+        },
+    ),
+}
+"""State → the states that it may come from."""

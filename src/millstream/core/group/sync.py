@@ -1,0 +1,98 @@
+"""SyncGroup: the leader brings everybody's assignment, everybody fetches its own.
+
+The leader's assignment is written to the log first; when it is durable the group is stable and all parked syncs are
+answered. If it could not be written, the members are told so and gather again. A rebalance that begins meanwhile
+wins: the assignment is then in the log, but nobody was told it.
+"""
+
+from millstream.core.group.group import Group
+from millstream.core.group.image import group_record
+from millstream.core.group.outputs import Sync
+from millstream.core.group.rebalance import assign, prepare_or_complete, withdraw_assignments
+from millstream.core.group.state import GroupState
+from millstream.core.group.turn import Turn
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+PROTOCOL_NAMED_FROM = 5
+
+
+def sync_error(error: ErrorCode) -> SyncGroupResponse:
+    """A refused sync."""
+    return SyncGroupResponse(error_code=error)
+
+
+def check_request(sync: Sync) -> ErrorCode:
+    """What is wrong with the request, whatever the group's state."""
+    request = sync.request
+    if sync.version >= PROTOCOL_NAMED_FROM and (request.protocol_type is None or request.protocol_name is None):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.NONE if request.group_id else ErrorCode.INVALID_GROUP_ID
+
+
+def sync_group(turn: Turn, group: Group, sync: Sync) -> None:
+    """Handle a SyncGroup; the answer may come in a later step."""
+    request = sync.request
+    error = _check(group, request)
+    if error is not ErrorCode.NONE:
+        turn.out.answer(sync.token, sync_error(error))
+        return
+    member = group.members[request.member_id]
+    group.pending_syncs.discard(member.member_id)
+    if not group.pending_syncs:
+        turn.cancel(group.sync_deadline)
+    if group.state is GroupState.STABLE:
+        answer = SyncGroupResponse(
+            protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+        )
+        turn.out.answer(sync.token, answer)
+        return
+    before, member.sync_token = member.sync_token, sync.token
+    if before is not None:
+        turn.out.answer(before, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+    # A leader that sends its sync again while the first assignment is being written must not write another one.
+    if member.member_id == group.leader_id and not group.assignment_writing:
+        group.assignment_writing = True
+        assignments = {given.member_id: given.assignment for given in request.assignments}
+        turn.write((group_record(group, assignments),), _Assigned(group, assignments))
+
+
+def _check(group: Group, request: SyncGroupRequest) -> ErrorCode:
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if request.generation_id != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if request.protocol_type not in (None, group.protocol_type):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if request.protocol_name not in (None, group.protocol_name):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+class _Assigned:
+    """The assignment of a generation is on its way to the log."""
+
+    __slots__ = ("assignments", "generation", "group")
+
+    def __init__(self, group: Group, assignments: dict[str, bytes]) -> None:
+        self.group = group
+        self.assignments = assignments
+        self.generation = group.generation
+
+    def settle(self, turn: Turn, error: ErrorCode) -> None:
+        """The assignment is valid, or nobody gets one."""
+        group = self.group
+        if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != self.generation:
+            return
+        group.assignment_writing = False
+        if error is ErrorCode.NONE:
+            group.move_to(GroupState.STABLE, turn.wall_ms)
+            assign(turn, group, self.assignments)
+            turn.log(group, f"stable, generation {group.generation} with {len(group.members)} members")
+        else:
+            turn.log(group, f"the assignment of generation {group.generation} was not written ({error.name})")
+            withdraw_assignments(turn, group, error)
+            prepare_or_complete(turn, group)

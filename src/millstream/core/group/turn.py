@@ -1,0 +1,72 @@
+"""What one step hands to the verbs: the time, the settings, the deadlines, and where outputs go."""
+
+from typing import Protocol
+
+from millstream.core.group.deadlines import Deadline, Deadlines
+from millstream.core.group.group import Group
+from millstream.core.group.outputs import GroupSettings, Key, Outputs, Value, Write
+from millstream.model.error_code import ErrorCode
+
+
+class Pending(Protocol):
+    """What happens when the fate of a write is known."""
+
+    group: Group
+
+    def settle(self, turn: "Turn", error: ErrorCode) -> None:
+        """``error`` is NONE when the records are durable; else they are not in the log, and clients are told it."""
+        ...
+
+
+class Turn:
+    """One step. ``now_us`` is monotonic, ``wall_ms`` the wall clock."""
+
+    __slots__ = ("deadlines", "now_us", "out", "receipts", "settings", "wall_ms", "writes")
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        deadlines: Deadlines,
+        writes: dict[int, Pending],
+        receipts: list[int],
+        now_us: int,
+        wall_ms: int,
+    ) -> None:
+        self.settings = settings
+        self.deadlines = deadlines
+        self.writes = writes
+        self.receipts = receipts
+        self.now_us = now_us
+        self.wall_ms = wall_ms
+        self.out = Outputs()
+
+    def write(self, records: tuple[tuple[Key, Value | None], ...], pending: Pending) -> None:
+        """Persist ``records``; ``pending`` is settled when that is done or has failed."""
+        receipt = self.receipts[0] = self.receipts[0] + 1
+        self.writes[receipt] = pending
+        pending.group.writes_in_flight += 1
+        self.out.writes.append(Write(receipt, records))
+
+    def after(self, deadline: Deadline, delay_ms: int) -> None:
+        """Let ``deadline`` come in ``delay_ms``; at once when that is 0 or less."""
+        self.deadlines.set(deadline, self.now_us + max(delay_ms, 0) * 1000)
+
+    def log(self, group: Group, line: str) -> None:
+        """Tell the operator about a change of ``group``."""
+        self.out.log_lines.append(f"group {group.group_id}: {line}")
+
+    def cancel(self, deadline: Deadline) -> None:
+        self.deadlines.cancel(deadline)
+
+
+class Forget:
+    """A write that nobody waits for."""
+
+    __slots__ = ("group",)
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+
+    def settle(self, turn: Turn, error: ErrorCode) -> None:
+        if error is not ErrorCode.NONE:
+            turn.log(self.group, f"its state could not be written ({error.name}); the next rebalance writes it")
