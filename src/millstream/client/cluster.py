@@ -1,0 +1,274 @@
+"""A cluster as one object: finds leaders, sends each question to the broker that can answer it, tries again.
+
+A question that fails for a reason that passes (a leader moved, a broker restarts) is asked again with fresh metadata,
+after a pause that grows from 50 ms to a second, until ``timeout_s`` is over; then ``Unavailable`` says what the last
+answer was. Reasons that do not pass raise ``Rejected`` at once. Produce is the exception: a lost connection leaves it
+open whether the batch was stored, and trying again may store it twice; ``produce`` says ``OutcomeUnknown`` and leaves
+the choice to its caller.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, Self, TypeVar
+
+from millstream.client.connection import Connection
+from millstream.client.metadata import BrokerAddress, ClusterMetadata, read_metadata
+from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable, Unavailable
+from millstream.model.error_code import RETRIABLE, ErrorCode
+from millstream.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from millstream.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+MAX_TIMESTAMP: Final = -3
+"""Timestamps with a meaning of their own in ``list_offsets``."""
+
+BROKER_RESOURCE: Final = 4
+TOPIC_RESOURCE: Final = 2
+
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 1.0
+
+TopicPartition = tuple[str, int]
+_T = TypeVar("_T")
+
+
+class FoundOffset(NamedTuple):
+    """The answer for one partition; offset -1 where no record is that late."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class Cluster:
+    """Connections to the brokers of one cluster, opened when needed. Close it, or use it as a context manager."""
+
+    def __init__(self, bootstrap: str, *, client_id: str = "millstream-client", timeout_s: float = 30.0) -> None:
+        """Remember where to begin; nothing is sent yet.
+
+        Args:
+            bootstrap: ``host:port`` of one or more brokers, separated by commas.
+            client_id: what the brokers see in their logs and metrics.
+            timeout_s: how long a call may take, with all its repetitions.
+
+        Raises:
+            Rejected: ``bootstrap`` is not of that form.
+        """
+        self.client_id = client_id
+        self.timeout_s = timeout_s
+        self._seeds = [_address(part) for part in bootstrap.split(",") if part.strip()]
+        if not self._seeds:
+            raise Rejected("bootstrap servers are missing: give host:port, several separated by commas")
+        self._metadata = ClusterMetadata(None, -1, {}, {})
+        self._connections: dict[int, Connection] = {}
+        self._any: Connection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection; the next call opens what it needs."""
+        for connection in (*self._connections.values(), *([self._any] if self._any else [])):
+            connection.close()
+        self._connections.clear()
+        self._any = None
+
+    def metadata(self, topics: Sequence[str] | None = None) -> ClusterMetadata:
+        """Ask for topics by name (None: all). Topics that do not exist come with an error code; none is created."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+
+        def ask() -> ClusterMetadata:
+            connection = self._anyone()
+            # Version 10 brought topic ids (Kafka 2.8); without them a topic that was replaced is not noticed.
+            return read_metadata(connection.call(request, MetadataResponse, connection.version_of(3, lowest=10)))
+
+        found = self._insist("metadata", ask)
+        known = found.topics if topics is None else {**self._metadata.topics, **found.topics}
+        self._metadata = ClusterMetadata(found.cluster_id, found.controller_id, found.brokers, known)
+        return found
+
+    def connection(self, node_id: int) -> Connection:
+        """The shared connection to one broker, for calls without pipelining."""
+        held = self._connections.get(node_id)
+        if held is None or not held.is_open:
+            held = self._connections[node_id] = self.connect(node_id)
+        return held
+
+    def connect(self, node_id: int) -> Connection:
+        """A connection of the caller's own to one broker."""
+        if node_id not in self._metadata.brokers:
+            self.metadata([])
+        address = self._metadata.brokers.get(node_id)
+        if address is None:
+            raise Unavailable(f"broker {node_id} is not in the cluster", ErrorCode.BROKER_NOT_AVAILABLE)
+        return Connection(address.host, address.port, client_id=self.client_id, timeout_s=self.timeout_s)
+
+    def leader(self, topic: str, partition: int) -> BrokerAddress:
+        """Who leads a partition, from what is known, or asked for.
+
+        Raises:
+            Retriable: nobody at the moment.
+            Rejected: there is no such topic.
+        """
+        found = self._metadata.leader(topic, partition)
+        if found is None:
+            answer = self.metadata([topic]).topics.get(topic)
+            if answer is not None and answer.error_code:
+                raise error_of(answer.error_code, f"topic {topic}")
+            found = self._metadata.leader(topic, partition)
+        if found is None:
+            raise Retriable(f"{topic}-{partition} has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
+        return found
+
+    def forget(self, topic: str) -> None:
+        """Ask again where a topic's partitions are, before the next request for them."""
+        topics = {name: found for name, found in self._metadata.topics.items() if name != topic}
+        self._metadata = ClusterMetadata(
+            self._metadata.cluster_id, self._metadata.controller_id, self._metadata.brokers, topics
+        )
+
+    def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, FoundOffset]:
+        """First offset at or after a time in ms, per partition; or ``EARLIEST``, ``LATEST``, ``MAX_TIMESTAMP``.
+
+        With ``read_committed`` the latest offset is the last stable one.
+        """
+        left = dict(timestamps)
+        found: dict[TopicPartition, FoundOffset] = {}
+
+        def ask() -> dict[TopicPartition, FoundOffset]:
+            by_leader: dict[int, dict[TopicPartition, int]] = {}
+            for target, timestamp in left.items():
+                by_leader.setdefault(self.leader(*target).node_id, {})[target] = timestamp
+            for node_id, targets in by_leader.items():
+                for target, answer in self._ask_offsets(node_id, targets, read_committed).items():
+                    found[target] = answer
+                    del left[target]
+            return found
+
+        return self._insist("offsets", ask, lambda: [self.forget(topic) for topic, _ in left])
+
+    def produce(
+        self, topic: str, partition: int, batches: Sequence[bytes], *, acks: int = -1, timeout_s: float | None = None
+    ) -> int:
+        """Append record batches as they are; the base offset of the first.
+
+        Raises:
+            OutcomeUnknown: the connection was lost after sending; the batches may have been stored.
+            Retriable: not stored, trying again can help. Rejected: not stored, it cannot.
+        """
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        data = TopicProduceData(topic, partition_data=[PartitionProduceData(partition, list(batches))])
+        request = ProduceRequest(acks=acks, timeout_ms=int(limit_s * 1000), topic_data=[data])
+        connection = self.connection(self.leader(topic, partition).node_id)
+        version = connection.version_of(0, highest=12)
+        connection.send(request, version)
+        try:
+            answer = connection.receive(ProduceResponse, limit_s).responses[0].partition_responses[0]
+        except Unavailable as error:
+            raise OutcomeUnknown(f"produce to {topic}-{partition}: {error.message}") from error
+        if answer.error_code:
+            self.forget(topic)
+            raise error_of(answer.error_code, f"produce to {topic}-{partition}", answer.error_message)
+        return answer.base_offset
+
+    def describe_configs(
+        self, resource_type: int, name: str, keys: Sequence[str] | None = None, *, node_id: int | None = None
+    ) -> dict[str, str | None]:
+        """Properties of a topic or broker; a broker is asked for its own (give its ``node_id``)."""
+        resource = DescribeConfigsResource(resource_type, name, None if keys is None else list(keys))
+
+        def ask() -> dict[str, str | None]:
+            connection = self._anyone() if node_id is None else self.connection(node_id)
+            request = DescribeConfigsRequest(resources=[resource])
+            result = connection.call(request, DescribeConfigsResponse, connection.version_of(32)).results[0]
+            if result.error_code:
+                raise error_of(result.error_code, f"configuration of {name}", result.error_message)
+            return {config.name: config.value for config in result.configs}
+
+        return self._insist(f"configuration of {name}", ask)
+
+    def _ask_offsets(
+        self, node_id: int, targets: Mapping[TopicPartition, int], read_committed: bool
+    ) -> dict[TopicPartition, FoundOffset]:
+        by_topic: dict[str, list[ListOffsetsPartition]] = {}
+        for (topic, partition), timestamp in targets.items():
+            by_topic.setdefault(topic, []).append(ListOffsetsPartition(partition, timestamp=timestamp))
+        topics = [ListOffsetsTopic(name, partitions) for name, partitions in by_topic.items()]
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=int(read_committed), topics=topics)
+        connection = self.connection(node_id)
+        lowest = 7 if MAX_TIMESTAMP in targets.values() else 2
+        answer = connection.call(request, ListOffsetsResponse, connection.version_of(2, lowest, 7))
+        found: dict[TopicPartition, FoundOffset] = {}
+        for topic in answer.topics:
+            for item in topic.partitions:
+                if item.error_code:
+                    raise error_of(item.error_code, f"offsets of {topic.name}-{item.partition_index}")
+                found[topic.name, item.partition_index] = FoundOffset(item.offset, item.timestamp, item.leader_epoch)
+        if found.keys() != targets.keys():
+            raise Retriable(f"broker {node_id} answered for other partitions than it was asked for")
+        return found
+
+    def _anyone(self) -> Connection:
+        """A connection to some broker: the one in use, else one that is known, else a bootstrap address."""
+        if self._any is not None and self._any.is_open:
+            return self._any
+        known = [(address.host, address.port) for address in self._metadata.brokers.values()]
+        failures: list[str] = []
+        for host, port in dict.fromkeys([*self._seeds, *known]):
+            try:
+                self._any = Connection(host, port, client_id=self.client_id, timeout_s=self.timeout_s)
+            except Unavailable as error:
+                failures.append(error.message)
+            else:
+                return self._any
+        raise Unavailable("; ".join(failures), ErrorCode.NETWORK_EXCEPTION)
+
+    def _insist(self, what: str, ask: Callable[[], _T], before_again: Callable[[], object] | None = None) -> _T:
+        """Ask until there is an answer, a reason that does not pass, or no time left."""
+        deadline = time.monotonic() + self.timeout_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return ask()
+            except (Retriable, Unavailable) as error:
+                if time.monotonic() + pause_s > deadline:
+                    raise Unavailable(f"{what}: {error.message}", error.code) from error
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                if before_again is not None:
+                    before_again()
+
+
+def error_of(code: int, what: str, detail: str | None = None) -> MillstreamError:
+    """The error for a code in an answer: ``Retriable`` where trying again is worth it, else ``Rejected``."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        return Rejected(f"{what}: error {code}", ErrorCode.UNKNOWN_SERVER_ERROR)
+    kind = Retriable if known in RETRIABLE else Rejected
+    return kind(f"{what}: {known.name}{f', {detail}' if detail else ''}", known)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not port.isdigit() or not 0 < int(port) < 65536 or not host:
+        raise Rejected(f"{text.strip()!r} is not host:port")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,200 @@
+"""One TCP connection to a broker: frames out, frames in, versions agreed on.
+
+Requests may be pipelined: ``send`` returns at once, ``receive`` gives the oldest answer that is due. Brokers answer one
+connection in order, so anything else is a broken broker and ends the connection. Answers are received into one buffer
+that is used again: views into an answer (the records of a fetch) are good until the next ``receive``.
+
+Every wait has a deadline. A connection on which anything went wrong is closed and stays so; its user opens another.
+"""
+
+import socket
+import struct
+import time
+from collections import deque
+from contextlib import suppress
+from typing import Final, Self, TypeVar
+
+from millstream.errors import Rejected, Unavailable
+from millstream.model.error_code import ErrorCode
+from millstream.wire.apis import APIS, api_name
+from millstream.wire.codec import decode_response, response_header_version
+from millstream.wire.errors import ProtocolError
+from millstream.wire.frames import request_frame
+from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from millstream.wire.schema import Request, Response
+
+_R = TypeVar("_R", bound=Response)
+
+FRAME_BYTES_MAX: Final = 1 << 30
+"""No answer is larger; whatever claims to be is not from a Kafka broker."""
+
+_KEPT_BUFFER_BYTES: Final = 16 << 20
+"""A buffer above this size goes back after its answer, so that one huge batch is not held for the rest of a job."""
+
+_API_VERSIONS_KEY: Final = 18
+_SOFTWARE: Final = "millstream-client"
+
+
+class Connection:
+    """A connected socket; closed by ``close``, by an error, or as a context manager."""
+
+    def __init__(self, host: str, port: int, *, client_id: str = _SOFTWARE, timeout_s: float = 30.0) -> None:
+        """Connect and ask which versions the broker speaks.
+
+        Raises:
+            Unavailable: nobody answers there, or not in time.
+            Rejected: what answers does not speak Kafka's protocol.
+        """
+        self.address = f"{host}:{port}"
+        self.client_id = client_id
+        self.timeout_s = timeout_s
+        self._due: deque[tuple[int, int, int]] = deque()
+        self._correlation_id = 0
+        self._buffer = bytearray(64 << 10)
+        self._head = bytearray(4)
+        try:
+            self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        except OSError as error:
+            raise Unavailable(f"no broker answers at {self.address}: {error}", ErrorCode.NETWORK_EXCEPTION) from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.versions = self._negotiate()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def is_open(self) -> bool:
+        return self._socket.fileno() >= 0
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have no answer yet."""
+        return len(self._due)
+
+    def close(self) -> None:
+        """Close; answers that are due are lost. Closing twice is fine."""
+        self._due.clear()
+        with suppress(OSError):
+            self._socket.close()
+
+    def version_of(self, api_key: int, lowest: int = 0, highest: int = 32767) -> int:
+        """The newest version of an API that both sides speak, within bounds.
+
+        Raises:
+            Rejected: there is none.
+        """
+        ours = APIS[api_key].versions
+        theirs = self.versions.get(api_key)
+        low = max(ours[0], lowest, theirs[0] if theirs else 0)
+        high = min(ours[1], highest, theirs[1] if theirs else -1)
+        if theirs is None or low > high:
+            served = f"only {theirs[0]} to {theirs[1]}" if theirs else "none"
+            wanted = f"{api_name(api_key)} {max(ours[0], lowest)} to {min(ours[1], highest)}"
+            raise Rejected(
+                f"the broker at {self.address} serves no version of {wanted} ({served})", ErrorCode.UNSUPPORTED_VERSION
+            )
+        return high
+
+    def call(self, request: Request, answer: type[_R], version: int) -> _R:
+        """Send and wait for the answer, with nothing else in flight."""
+        assert not self._due, "answers are due on this connection"
+        self.send(request, version)
+        return self.receive(answer)
+
+    def send(self, request: Request, version: int) -> None:
+        """Send without waiting.
+
+        Raises:
+            Unavailable: the connection is gone.
+        """
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        frame = request_frame(request, version, self._correlation_id, self.client_id)
+        try:
+            self._socket.settimeout(self.timeout_s)
+            self._socket.sendall(frame)
+        except OSError as error:
+            raise self._lost(error) from error
+        self._due.append((request.API_KEY, version, self._correlation_id))
+
+    def receive(self, answer: type[_R], wait_s: float = 0.0) -> _R:
+        """The oldest answer that is due; ``wait_s`` is what the request itself may take, on top of the time limit.
+
+        Raises:
+            Unavailable: the connection is gone or the time is over.
+            ProtocolError: the answer makes no sense.
+        """
+        api_key, version, correlation_id = self._due[0]
+        view = self._receive_frame(time.monotonic() + self.timeout_s + wait_s)
+        if int.from_bytes(view[:4], "big", signed=True) != correlation_id:
+            self.close()
+            raise ProtocolError(f"the broker at {self.address} answered out of order")
+        self._due.popleft()
+        start = 5 if response_header_version(api_key, version) else 4
+        try:
+            response = decode_response(api_key, version, view, start, len(view))
+        except ProtocolError:
+            self.close()
+            raise
+        assert isinstance(response, answer), f"{api_name(api_key)} is answered by {type(response).__name__}"
+        return response
+
+    def _receive_frame(self, deadline: float) -> memoryview:
+        head = memoryview(self._head)
+        self._read_into(head, deadline)
+        size = int.from_bytes(head, "big")
+        if not 4 <= size <= FRAME_BYTES_MAX:
+            self.close()
+            raise ProtocolError(f"what answers at {self.address} is no Kafka broker (a frame of {size} bytes)")
+        if not len(self._buffer) >= size or len(self._buffer) > max(size, _KEPT_BUFFER_BYTES):
+            # Not resized in place: views of the last answer may still be held.
+            self._buffer = bytearray(size if size > _KEPT_BUFFER_BYTES else 1 << (size - 1).bit_length())
+        view = memoryview(self._buffer)[:size]
+        self._read_into(view, deadline)
+        return view
+
+    def _read_into(self, view: memoryview, deadline: float) -> None:
+        at, size = 0, len(view)
+        try:
+            while at < size:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError("timed out")
+                self._socket.settimeout(left)
+                count = self._socket.recv_into(view[at:])
+                if not count:
+                    raise ConnectionResetError("the broker closed the connection")
+                at += count
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: OSError) -> Unavailable:
+        self.close()
+        code = ErrorCode.REQUEST_TIMED_OUT if isinstance(error, TimeoutError) else ErrorCode.NETWORK_EXCEPTION
+        return Unavailable(f"lost the broker at {self.address}: {error}", code)
+
+    def _negotiate(self) -> dict[int, tuple[int, int]]:
+        newest = APIS[_API_VERSIONS_KEY].versions[1]
+        request = ApiVersionsRequest(client_software_name=_SOFTWARE, client_software_version="1")
+        self.send(request, newest)
+        api_key, version, correlation_id = self._due[0]
+        view = bytes(self._receive_frame(time.monotonic() + self.timeout_s))
+        # A broker that does not know the version answers error 35 in version 0, and in no other case begins so.
+        refused = struct.pack(">ih", correlation_id, ErrorCode.UNSUPPORTED_VERSION)
+        if view.startswith(refused):
+            self._due.clear()
+            answer = self.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
+        else:
+            self._due.popleft()
+            decoded = decode_response(api_key, version, view, 4, len(view))
+            assert isinstance(decoded, ApiVersionsResponse)
+            answer = decoded
+        if answer.error_code:
+            raise Rejected(f"the broker at {self.address} refused to name its versions", ErrorCode(answer.error_code))
+        return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
