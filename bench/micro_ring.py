@@ -2,9 +2,10 @@
 
     .venv/bin/python bench/micro_ring.py [calls]
 
-Two real processes, pinned to two cores, talk through the mailbox as a broker's shards do. "In flight" is how many calls the caller keeps open: with
-one, every call wakes a sleeper; with more, messages of one turn travel together. The payload is the size of a produce descriptor; where a row says so, each call
-also lends a 128 KiB fragment, which the other side looks at (one byte) and gives back: no payload byte is copied.
+Two real processes, pinned to two cores, talk through the mailbox as a broker's shards do. "In flight" is how many
+calls the caller keeps open: with one, every call wakes a sleeper; with more, messages of one turn travel together.
+The payload is the size of a produce descriptor; where a row says so, each call also lends a 128 KiB fragment, which
+the other side looks at (one byte) and gives back: no payload byte is copied.
 """
 
 from __future__ import annotations

@@ -196,20 +196,21 @@ class Kafka:
         if done.returncode != 0:
             raise PeerUnavailable(f"Kafka did not format its directory: {(done.stdout + done.stderr)[-2000:]}")
 
-    def start(self) -> None:
-        """Starts the broker and returns when it answers."""
-        collector = [
-            "-XX:+UseG1GC",
-            "-XX:MaxGCPauseMillis=20",
-            "-XX:InitiatingHeapOccupancyPercent=35",
-            f"-Xms{self._heap}",
-        ]
-        command = java_command(SERVER, [str(self._config)], self._heap, [*collector, *self._flags], level="warn")
-        began = time.monotonic()
+    def spawn(self) -> None:
+        """Starts the process and does not wait for it."""
+        collector = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"]
+        flags = [f"-Xms{self._heap}", *collector, *self._flags]
+        command = java_command(SERVER, [str(self._config)], self._heap, flags, level="warn")
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
             )
+
+    def start(self) -> None:
+        """Starts the broker and returns when it answers."""
+        began = time.monotonic()
+        self.spawn()
+        assert self._process is not None
         while not _answers(self.port):
             if self._process.poll() is not None or time.monotonic() - began > START_TIMEOUT_S:
                 self.kill()

@@ -1,0 +1,179 @@
+"""``make bench``: every load to Millstream and to a real Apache Kafka, in turn, and the table that compares them.
+
+    python -m bench.run [--quick] [--only KEY,…] [--no-peer] [--shards 1,2] [--write-docs]
+
+All subjects run side by side, idle but for the one under load; within a scenario they take turns, round after round, so
+that what else the machine does hits them alike. The peer is warmed up first. Start-up and the thousand partitions use
+brokers of their own, one at a time. Bounded: about ten minutes, with ``--quick`` under three. Exit code 0 says that
+everything was measured and verified; a missed budget is shown, and fails the run only with ``--strict``.
+"""
+
+import argparse
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from bench import report, scenarios
+from bench.scenarios import Plan, Scenario
+from bench.subjects import PEER, Subject, subject
+
+OUTPUT = Path(".cache/bench")
+DOCUMENT = Path("docs/performance.md")
+
+
+@dataclass(frozen=True)
+class Runner:
+    """What every step needs: where figures go, how progress is shown."""
+
+    plan: Plan
+    progress: Progress
+    task: TaskID
+    results: report.Results
+
+    def step(self, scenario: Scenario, broker: Subject) -> None:
+        """One round of one scenario on one subject."""
+        label = f"{scenario.key} · {broker.name}"
+
+        def say(text: str) -> None:
+            self.progress.update(self.task, description=f"{label} · {text}")
+
+        say("…")
+        figures = scenario.measure(broker, self.plan, say)
+        self.results.setdefault(scenario.key, {}).setdefault(broker.name, []).append(figures)
+        first = scenario.figures[0]
+        self.progress.console.print(
+            f"{scenario.key:18} {broker.name:22} {figures[first.name]:10,.2f} {first.title}", highlight=False
+        )
+        self.progress.advance(self.task)
+
+
+def rounds_of(scenario: Scenario, plan: Plan) -> int:
+    return min(plan.rounds, scenario.rounds or plan.rounds)
+
+
+def warm_up(runner: Runner, brokers: Sequence[Subject]) -> None:
+    """A cold virtual machine is slow for its first twenty seconds; ours needs none, and gets a moment all the same."""
+    for broker in brokers:
+        until = time.monotonic() + (runner.plan.peer_warm_up_s if broker.is_peer else 1.0)
+        while time.monotonic() < until:
+            runner.progress.update(runner.task, description=f"warming up {broker.name}")
+            short = Plan(0.0, 1.0, 1, 128 << 20, 1.0, 0.0, 0.0, 32 << 20)
+            scenarios.produce(broker, short, lambda _: None, connections=16, depth=8, records=1, partitions=16)
+            scenarios.produce(broker, short, lambda _: None, connections=4, depth=4, records=128, partitions=4)
+            scenarios.fetch(broker, short, lambda _: None, max_bytes=1 << 17, records=128)
+        broker.filled.clear()
+
+
+def side_by_side(runner: Runner, chosen: Sequence[Scenario], names: dict[str, int | None]) -> None:
+    """Loads on long-running brokers, taking turns."""
+    with contextlib.ExitStack() as stack:
+        brokers = [stack.enter_context(subject(name, shards)) for name, shards in names.items()]
+        warm_up(runner, brokers)
+        for scenario in chosen:
+            for number in range(rounds_of(scenario, runner.plan)):
+                for broker in _turned(brokers, number):
+                    runner.step(scenario, broker)
+
+
+def _turned(brokers: list[Subject], number: int) -> Iterator[Subject]:
+    """Every other round begins at the other end."""
+    return iter(brokers) if number % 2 == 0 else reversed(brokers)
+
+
+def one_at_a_time(runner: Runner, scenario: Scenario, names: dict[str, int | None], *, start: bool) -> None:
+    """Scenarios that begin with a broker's birth."""
+    for _ in range(rounds_of(scenario, runner.plan)):
+        for name, shards in names.items():
+            with subject(name, shards, start=start) as broker:
+                runner.step(scenario, broker)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.run", description="Measure every load beside a real Apache Kafka."
+    )
+    parser.add_argument("--quick", action="store_true", help="shorter runs, one round (under three minutes)")
+    parser.add_argument("--only", metavar="KEY,…", help="of " + ", ".join(s.key for s in scenarios.ALL))
+    parser.add_argument("--no-peer", action="store_true", help="without Apache Kafka")
+    parser.add_argument("--no-ours", action="store_true", help="Apache Kafka alone")
+    parser.add_argument("--shards", help="shard counts, the first has the budgets (default 1,2; quick: 1)")
+    parser.add_argument("--write-docs", action="store_true", help=f"put the table into {DOCUMENT}")
+    parser.add_argument("--strict", action="store_true", help="exit code 1 if a budget is missed")
+    given = parser.parse_args(arguments)
+    given.shards = given.shards or ("1" if given.quick else "1,2")
+    known = {s.key for s in scenarios.ALL}
+    given.only = set(given.only.split(",")) if given.only else known
+    if given.only - known:
+        parser.error(f"unknown: {', '.join(sorted(given.only - known))}; there are {', '.join(sorted(known))}")
+    return given
+
+
+def _subjects(given: argparse.Namespace) -> dict[str, int | None]:
+    names: dict[str, int | None] = {}
+    if not given.no_ours:
+        counts = [int(count) for count in given.shards.split(",")]
+        names |= {f"millstream, {count} shard{'s' if count > 1 else ''}": count for count in counts}
+    if not given.no_peer:
+        names[PEER] = None
+    return names
+
+
+def measure(given: argparse.Namespace, names: dict[str, int | None], console: Console) -> report.Results:
+    """Runs everything that was asked for."""
+    plan = scenarios.QUICK if given.quick else scenarios.FULL
+    chosen = [s for s in scenarios.ALL if s.key in given.only]
+    total = sum(rounds_of(s, plan) for s in chosen) * len(names)
+    done = TextColumn("{task.completed}/{task.total}")
+    columns = (done, BarColumn(20), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console) as progress:
+        runner = Runner(plan, progress, progress.add_task("starting brokers", total=total), {})
+        parts: list[Callable[[], None]] = []
+        loads = [s for s in scenarios.LOADS if s.key in given.only]
+        if loads:
+            parts.append(lambda: side_by_side(runner, loads, names))
+        if scenarios.START_EMPTY.key in given.only:
+            parts.append(lambda: one_at_a_time(runner, scenarios.START_EMPTY, names, start=False))
+        if scenarios.THOUSAND.key in given.only:
+            parts.append(lambda: one_at_a_time(runner, scenarios.THOUSAND, names, start=True))
+        for part in parts:
+            part()
+        return runner.results
+
+
+def _leave(number: int, frame: object) -> None:
+    """SIGTERM leaves through the exits of every block, so that no broker is left behind."""
+    _ = frame
+    sys.exit(128 + number)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry of ``make bench``; returns the exit code."""
+    signal.signal(signal.SIGTERM, _leave)
+    given = parse(arguments)
+    names = _subjects(given)
+    console = Console() if sys.stdout.isatty() else Console(width=140)
+    command = " ".join(["python -m bench.run", *(sys.argv[1:] if arguments is None else arguments)])
+    results = measure(given, names, console)
+    about = report.machine()
+    table = report.rows(scenarios.ALL, results, list(names), PEER)
+    report.show(console, table, list(names))
+    report.write_json(OUTPUT / "last.json", results, about, command)
+    section = report.markdown(table, list(names), about, command)
+    (OUTPUT / "last.md").write_text(section, encoding="utf-8")
+    console.print(f"written: {OUTPUT / 'last.json'}, {OUTPUT / 'last.md'}")
+    if given.write_docs:
+        report.write_document(DOCUMENT, section)
+        console.print(f"written: {DOCUMENT}")
+    missed = [cells for cells in table if cells[-1] == "missed"]
+    return 1 if given.strict and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

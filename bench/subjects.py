@@ -1,0 +1,137 @@
+"""The brokers that are measured, behind one face: ours with some number of shards, and the peer.
+
+A subject is started with everything at its defaults, except that the peer gets the heap its makers recommend for a
+small broker (1 GiB) and a long broker session, so that a pause of this machine does not fence it. Ours syncs every
+acknowledged byte to the disk; the peer, at its defaults, does not sync at all: that difference is meant, and is said
+in every table.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+from bench import processes, raw
+from bench.load import Produced
+from bench.peers.kafka import Kafka, free_port
+from millstream.testing.process import Broker
+
+PEER = "kafka"
+PEER_HEAP = "1g"
+FIRST_ACK_TIMEOUT_S = 120.0
+
+
+class Subject:
+    """A running broker: ``name``, ``bootstrap``, ``pid`` of its root process."""
+
+    def __init__(self, name: str, directory: str, shards: int | None) -> None:
+        self.name = name
+        self.shards = shards
+        self.filled: dict[int, Produced] = {}  # topics that fetch scenarios share, by records a batch
+        self._peer: Kafka | None = None
+        self._ours: Broker | None = None
+        self._raw: subprocess.Popen[bytes] | None = None
+        if shards is None:
+            self._peer = Kafka(Path(directory), PEER_HEAP, {}, ())
+            self._peer.format()
+            self.bootstrap = self._peer.bootstrap
+        else:
+            self.bootstrap = f"127.0.0.1:{free_port()}"
+            self._ours = Broker(data_dir=Path(directory, "data"), shards=shards, memory=None, listen=self.bootstrap)
+
+    @property
+    def is_peer(self) -> bool:
+        return self._peer is not None
+
+    @property
+    def pid(self) -> int:
+        if self._peer is not None:
+            return self._peer.pid
+        assert self._ours is not None
+        return self._raw.pid if self._raw is not None else self._ours.pid
+
+    def start(self) -> None:
+        """Starts it and waits until it serves."""
+        if self._peer is not None:
+            self._peer.start()
+        else:
+            assert self._ours is not None
+            self._ours.start()
+
+    def spawn(self) -> None:
+        """Starts it without waiting, so that the wait can be measured from outside."""
+        if self._peer is not None:
+            self._peer.spawn()
+            return
+        assert self._ours is not None
+        with self._ours.log_path.open("ab") as log:
+            self._raw = subprocess.Popen(
+                self._ours.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def end(self, *, kill: bool) -> None:
+        """Stops it as an operator would, or kills every process of it."""
+        if self._peer is not None:
+            if kill:
+                self._peer.kill()
+            else:
+                self._peer.stop()
+        elif self._raw is not None:
+            process, self._raw = self._raw, None
+            pids = processes.tree(process.pid)
+            if kill:
+                processes.kill_tree(process.pid)
+            else:
+                process.terminate()
+            process.wait(60)
+            processes.wait_gone(pids)
+        elif self._ours is not None and self._ours.running:
+            if kill:
+                self._ours.kill()
+            else:
+                self._ours.stop()
+
+    def cpu_seconds(self) -> float:
+        return processes.cpu_seconds(self.pid)
+
+    def pss_bytes(self) -> int:
+        return processes.pss_bytes(self.pid)
+
+
+@contextlib.contextmanager
+def subject(name: str, shards: int | None, *, start: bool = True) -> Generator[Subject]:
+    """A broker in a temporary directory of its own, gone afterwards. ``shards`` is None for the peer."""
+    directory = tempfile.mkdtemp(prefix=f"bench-{name.split()[0]}-")
+    try:
+        made = Subject(name, directory, shards)
+        try:
+            if start:
+                made.start()
+            yield made
+        finally:
+            made.end(kill=True)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(directory, "data.stderr"))
+
+
+def seconds_to_first_ack(bootstrap: str, topic: str, began: float, *, create: bool) -> float:
+    """Tries from ``began`` (monotonic) on until one record to ``topic`` is acknowledged, every 2 ms."""
+    record = raw.batch([b"first"])
+    while True:
+        try:
+            with raw.Caller(bootstrap, timeout_s=FIRST_ACK_TIMEOUT_S) as caller:
+                if create:
+                    caller.create_topics({topic: 1})
+                    create = False
+                caller.produce_one(topic, 0, record)
+                return time.monotonic() - began
+        except (OSError, raw.UnexpectedAnswer):
+            if time.monotonic() - began > FIRST_ACK_TIMEOUT_S:
+                raise
+            time.sleep(0.002)
