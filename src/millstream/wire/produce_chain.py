@@ -28,7 +28,7 @@ class Chain(Protocol):
 
 
 class ChainReader(Protocol):
-    """The part of ``iobuf.Reader`` that is used here; it raises ``Rejected`` at the end and for bad text."""
+    """The part of ``iobuf.Reader`` that is used here; it raises ``Rejected`` at the end of the chain."""
 
     @property
     def remaining(self) -> int: ...
@@ -36,8 +36,6 @@ class ChainReader(Protocol):
     def int16(self) -> int: ...
     def int32(self) -> int: ...
     def uvarint(self) -> int: ...
-    def string(self) -> str | None: ...
-    def compact_string(self) -> str | None: ...
     def bytes_(self, size: int, /) -> bytes: ...
     def skip(self, size: int, /) -> None: ...
     def share(self, size: int, /) -> Chain: ...
@@ -73,7 +71,7 @@ class _Walk:
 
     def request(self) -> ProduceRequest:
         reader = self.reader
-        transactional_id = reader.compact_string() if self.flexible else reader.string()
+        transactional_id = self.text()
         acks = reader.int16()
         timeout_ms = reader.int32()
         topics = [self.topic() for _ in range(self.count("topic_data", 3 if self.flexible else 6))]
@@ -88,7 +86,7 @@ class _Walk:
         if self.by_id:
             topic_id = self.reader.bytes_(16)
         else:
-            name = self.reader.compact_string() if self.flexible else self.reader.string()
+            name = self.text()
         if name is None:
             raise null_error("name")
         data = [self.partition() for _ in range(self.count("partition_data", 6 if self.flexible else 8))]
@@ -114,7 +112,24 @@ class _Walk:
 
     def size(self) -> int:
         """A length; negative for null."""
-        return self.reader.uvarint() - 1 if self.flexible else self.reader.int32()
+        reader = self.reader
+        if not self.flexible:
+            return reader.int32()
+        before = reader.remaining
+        size = reader.uvarint() - 1
+        if size < 0 and before - reader.remaining > 1:
+            raise ProtocolError("over-long null")
+        return size
+
+    def text(self) -> str | None:
+        """A nullable text."""
+        size = self.size() if self.flexible else self.reader.int16()
+        if size < 0:
+            return None
+        try:
+            return self.reader.bytes_(size).decode()
+        except UnicodeDecodeError as error:
+            raise ProtocolError("text is not UTF-8") from error
 
     def tags(self) -> None:
         if self.flexible:

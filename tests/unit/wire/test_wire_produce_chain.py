@@ -1,0 +1,142 @@
+"""Produce requests that lie in several fragments."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from millstream.iobuf import Arena, IoBuf
+from millstream.wire.codec import decode_message, encode_request
+from millstream.wire.errors import ProtocolError, UnsupportedVersion
+from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from millstream.wire.produce_chain import decode_produce_chain
+
+VERSIONS = range(ProduceRequest.VERSIONS[0], ProduceRequest.VERSIONS[1] + 1)
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    arena = Arena.create(0, 4 << 20, poison=True)
+    yield arena
+    assert arena.live_fragments == 0, arena.leaks()
+
+
+def request(rng: Random, version: int) -> ProduceRequest:
+    def topic(index: int) -> TopicProduceData:
+        named: dict[str, Any] = {"topic_id": rng.randbytes(16)} if version >= 13 else {"name": f"topic-{index}-ä"}
+        runs = [rng.choice((None, b"", rng.randbytes(rng.randint(1, 3000)))) for _ in range(rng.randint(0, 4))]
+        return TopicProduceData(**named, partition_data=[PartitionProduceData(i, run) for i, run in enumerate(runs)])
+
+    topics = [topic(i) for i in range(rng.randint(0, 3))]
+    return ProduceRequest(rng.choice((None, "", "transaction")), rng.choice((-1, 0, 1)), 30_000, topics)
+
+
+def chain_of(arena: Arena, data: bytes, rng: Random) -> IoBuf:
+    """The bytes in fragments of random sizes, each with some room before and behind."""
+    chain = IoBuf()
+    at = 0
+    while at < len(data):
+        size = min(len(data) - at, rng.choice((1, 2, 3, 7, 40, 500, 1500)))
+        lead = rng.randint(0, 9)
+        fragment = arena.allocate(lead + size)
+        fragment.view[lead : lead + size] = data[at : at + size]
+        chain.append(fragment, lead, lead + size)
+        at += size
+    return chain
+
+
+def plain(decoded: ProduceRequest) -> ProduceRequest:
+    """The same request with bytes for its chains, which are released."""
+
+    def bytes_of(records: Any) -> bytes | None:
+        if records is None:
+            return None
+        data = b"".join(records.views())
+        records.release()
+        return data
+
+    return msgspec.structs.replace(
+        decoded,
+        topic_data=[
+            msgspec.structs.replace(
+                topic,
+                partition_data=[PartitionProduceData(p.index, bytes_of(p.records)) for p in topic.partition_data],
+            )
+            for topic in decoded.topic_data
+        ],
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_reads_what_the_generated_decoder_reads(arena: Arena, version: int) -> None:
+    rng = Random(version)
+    for _ in range(25):
+        message = request(rng, version)
+        chain = chain_of(arena, b"header" + encode_request(message, version), rng)
+        decoded = decode_produce_chain(chain.reader(6), version)
+        chain.release()
+        assert plain(decoded) == message
+
+
+def test_records_are_shares_of_the_fragments_and_not_copies(arena: Arena) -> None:
+    message = ProduceRequest(topic_data=[TopicProduceData("t", partition_data=[PartitionProduceData(0, b"abc" * 400)])])
+    chain = chain_of(arena, bytes(encode_request(message, 9)), Random(2))
+    live = arena.live_fragments
+    decoded = decode_produce_chain(chain.reader(), 9)
+    assert arena.live_fragments == live
+    chain.release()
+    assert 0 < arena.live_fragments <= live
+    assert plain(decoded) == message
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_a_request_that_is_cut_is_refused_and_shares_nothing(arena: Arena, version: int) -> None:
+    rng = Random(version)
+    topics = [
+        TopicProduceData("topic" if version < 13 else "", partition_data=[PartitionProduceData(0, b"r" * 50)] * 2)
+    ]
+    whole = bytes(encode_request(ProduceRequest(topic_data=topics), version))
+    for cut in range(len(whole)):
+        chain = chain_of(arena, whole[:cut], rng)
+        with pytest.raises(ProtocolError):
+            decode_produce_chain(chain.reader(), version)
+        chain.release()
+        assert arena.live_fragments == 0
+    chain = chain_of(arena, whole + b"\0", rng)
+    with pytest.raises(ProtocolError, match="1 bytes too many"):
+        decode_produce_chain(chain.reader(), version)
+    chain.release()
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_it_refuses_exactly_what_the_generated_decoder_refuses(arena: Arena, version: int) -> None:
+    rng = Random(version + 100)
+    data = [PartitionProduceData(0, b"records"), PartitionProduceData(1, None)]
+    topics = [TopicProduceData("topic" if version < 13 else "", partition_data=data)] * 2
+    whole = bytes(encode_request(ProduceRequest("id", -1, 30_000, topics), version))
+    agreed = 0
+    for _ in range(600):
+        bent = bytearray(whole)
+        for _ in range(rng.randint(1, 2)):
+            bent[rng.randrange(len(bent))] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF))
+        try:
+            expected: ProduceRequest | None = decode_message(ProduceRequest, version, bytes(bent))
+        except ProtocolError:
+            expected = None
+        chain = chain_of(arena, bytes(bent), rng)
+        try:
+            got: ProduceRequest | None = plain(decode_produce_chain(chain.reader(), version))
+        except ProtocolError:
+            got = None
+        chain.release()
+        assert got == expected
+        agreed += expected is not None
+    assert 100 < agreed < 500
+
+
+def test_undeclared_versions_are_refused(arena: Arena) -> None:
+    for version in (2, 14):
+        with pytest.raises(UnsupportedVersion):
+            decode_produce_chain(IoBuf().reader(), version)
