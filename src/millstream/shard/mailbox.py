@@ -35,24 +35,28 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections import deque
 from functools import partial
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from millstream.errors import (
-    Corruption,
-    MillstreamError,
-    OutcomeUnknown,
-    Rejected,
-    Retriable,
-    ShuttingDown,
-    Unavailable,
-)
+from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable
 from millstream.iobuf import ForeignFragment, Fragment
 from millstream.model.error_code import ErrorCode
-from millstream.shard.fence import fence
-from millstream.shard.process import EXIT_SOFTWARE
+from millstream.shard.letters import (
+    ANSWER,
+    CALL,
+    CANCEL,
+    FAILURE,
+    HEADER_BYTES,
+    RETURNS,
+    TELL,
+    Peer,
+    Reply,
+    pack,
+    pack_tokens,
+    unpack,
+    unpack_failure,
+)
+from millstream.shard.post import Post
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,128 +64,21 @@ if TYPE_CHECKING:
     from millstream.iobuf import Arena, Piece
     from millstream.shard.mesh import Mesh
     from millstream.shard.reactor import Reactor, Timer
-    from millstream.shard.ring import Ring
 
-    Handler = Callable[[int, bytes, "Reply"], None]
+    Handler = Callable[[int, bytes, Reply], None]
     OnReply = Callable[[bytes | MillstreamError], None]
+
+__all__ = ["Mailbox", "Reply"]
 
 CREDITS: Final = 32_768
 CALL_BACKLOG_BYTES: Final = 4 << 20
-BACKLOG_BYTES_MAX: Final = 64 << 20
 RETURN_US: Final = 2_000
 RETURNS_AT_ONCE: Final = 32
-DRAIN_US: Final = 300
-"""How long one turn handles messages before sockets get their turn again."""
-RECORD_BYTES_MAX: Final = 16 * 1024
 _DEADLINE_GRAIN_US: Final = 2_000
 
-_HEADER: Final = Struct(
-    "<BBhIQQ"
-)  # kind, method or error class, error code or loans, payload bytes, call id, deadline (µs)
-_HEADER_BYTES: Final = _HEADER.size
-_pack = _HEADER.pack
-_unpack = _HEADER.unpack_from
-_CALL, _TELL, _ANSWER, _FAILURE, _CANCEL, _RETURNS = range(6)
-_CONTINUES: Final = 1  # ring tag: the message goes on in the next record
-
-_ERRORS: Final[tuple[type[MillstreamError], ...]] = (
-    MillstreamError, Rejected, Retriable, OutcomeUnknown, Unavailable, Corruption, ShuttingDown,
-)  # fmt: skip
-
-_clock_ns = time.perf_counter_ns
-
-
-class Reply:
-    """Where a handler's answer goes: exactly one of `send` and `fail`, now or later. For a `tell` it goes nowhere.
-
-    `on_cancel` may be set to a function that is called when the caller lost interest; answering after that is allowed
-    and does nothing.
-    """
-
-    __slots__ = ("_call_id", "_mailbox", "_peer", "on_cancel")
-
-    def __init__(self, mailbox: Mailbox, peer: _Peer | None, call_id: int) -> None:
-        self._mailbox = mailbox
-        self._peer = peer
-        self._call_id = call_id
-        self.on_cancel: Callable[[], None] | None = None
-
-    @property
-    def wanted(self) -> bool:
-        """Whether somebody waits for the answer."""
-        return self._peer is not None
-
-    def send(self, payload: bytes, loans: Sequence[int] = ()) -> None:
-        """Answer; `loans` are the tokens of what the payload describes."""
-        peer = self._peer
-        if peer is None:
-            for token in loans:
-                self._mailbox.take_back(token)
-            return
-        self._peer = None
-        del peer.open[self._call_id]
-        out = peer.out
-        out.append(_pack(_ANSWER, 0, len(loans), len(payload), self._call_id, 0))
-        out.append(payload)
-        if loans:
-            out.append(array("Q", loans).tobytes())
-        if not peer.dirty:
-            self._mailbox.mark(peer)
-
-    def fail(self, error: MillstreamError) -> None:
-        """Answer with an error, which arrives as the same class of the taxonomy."""
-        peer = self._peer
-        if peer is None:
-            return
-        self._peer = None
-        del peer.open[self._call_id]
-        text = error.message.encode()
-        kind = next(_ERRORS.index(known) for known in type(error).__mro__ if known in _ERRORS)
-        peer.out.append(_pack(_FAILURE, kind, int(error.code), len(text), self._call_id, 0))
-        peer.out.append(text)
-        if not peer.dirty:
-            self._mailbox.mark(peer)
-
-    def cancelled(self) -> None:
-        """The caller lost interest: give its credit back, then tell the handler."""
-        self.fail(_CANCELLED)
-        if self.on_cancel is not None:
-            self.on_cancel()
-
-
-_CANCELLED: Final = Retriable("cancelled")
 _EXPIRED: Final = Retriable("the call's deadline had passed before it was looked at", ErrorCode.REQUEST_TIMED_OUT)
 
-
-class _Peer:
-    """What one shard keeps about a sibling."""
-
-    __slots__ = (
-        "backlog",
-        "backlog_bytes",
-        "dirty",
-        "inbound",
-        "open",
-        "out",
-        "outbound",
-        "outstanding",
-        "partial",
-        "returns",
-        "shard",
-    )
-
-    def __init__(self, shard: int, outbound: Ring | None, inbound: Ring | None) -> None:
-        self.shard = shard
-        self.outbound = outbound  # None: the shard itself
-        self.inbound = inbound
-        self.out: list[bytes] = []  # headers and payloads of this turn
-        self.dirty = False
-        self.backlog: deque[tuple[bytes, int]] = deque()  # records the ring had no room for
-        self.backlog_bytes = 0
-        self.outstanding = 0  # calls not yet answered
-        self.open: dict[int, Reply] = {}  # calls from there, being handled here
-        self.partial: list[bytes] = []  # of a message longer than a record
-        self.returns: array[int] = array("Q")  # tokens to send home
+_clock_ns = time.perf_counter_ns
 
 
 class Mailbox:
@@ -191,40 +88,21 @@ class Mailbox:
         self.shard_id = shard_id
         self._reactor = reactor
         self._arenas = arenas
-        self._bells = mesh.bells
-        self._flags = mesh.flags
-        self._bell = mesh.bells[shard_id]
-        self._flag = mesh.flags[shard_id]
-        self._peers: list[_Peer] = []
-        for other in range(mesh.shard_count):
-            if other == shard_id:
-                self._peers.append(_Peer(other, None, None))
-            else:
-                self._peers.append(_Peer(other, mesh.outbound(shard_id, other), mesh.inbound(shard_id, other)))
-        self._siblings = [peer for peer in self._peers if peer.inbound is not None]
-        self._dirty: list[_Peer] = []
-        self._blocked: list[_Peer] = []
+        self._post = Post(shard_id, mesh, reactor, self._receive, self.take_back)
+        self._peers = self._post.peers
         self._handlers: list[Handler | None] = [None] * 256
-        self._pending: dict[int, tuple[OnReply, int, _Peer]] = {}
+        self._pending: dict[int, tuple[OnReply, int, Peer]] = {}
         self._next_call = 1
         self._deadline_timer: Timer | None = None
-        self._no_reply = Reply(self, None, 0)
         self._loans: dict[int, Piece] = {}
         self._next_token = 1
         self._return_timer: Timer | None = None
         self._returners = [partial(self.give_back, shard) for shard in range(mesh.shard_count)]
         stats = reactor.stats
         self._hops = stats.counter("ring_hops")
-        self._bytes = stats.counter("ring_sent_bytes")
-        self._batches = stats.counter("ring_batches")
-        self._wakes = stats.counter("ring_wakes")
-        self._full = stats.counter("ring_full")
         self._timeouts = stats.counter("mailbox_timeouts")
         self._refused = stats.counter("mailbox_refused")
         self._lent = stats.gauge("mailbox_lent_fragments")
-        if self._siblings:
-            reactor.add_reader(self._bell.fd, self._rung)
-            self._bell.ring()  # look at what came before this shard was there
 
     # -- calling
 
@@ -257,23 +135,23 @@ class Mailbox:
         if timer is None or deadline_us < timer.deadline_us:
             self._watch_deadlines(deadline_us)
         out = peer.out
-        out.append(_pack(_CALL, method, len(loans), len(payload), call_id, deadline_us))
+        out.append(pack(CALL, method, len(loans), len(payload), call_id, deadline_us))
         out.append(payload)
         if loans:
-            out.append(array("Q", loans).tobytes())
+            out.append(pack_tokens(loans))
         if not peer.dirty:
-            self.mark(peer)
+            peer.mark(peer)
         return call_id
 
     def tell(self, to: int, method: int, payload: bytes, loans: Sequence[int] = ()) -> None:
         """Say something to shard `to` that needs no answer. Never refused, arrives in order with calls."""
         peer = self._peers[to]
-        peer.out.append(_pack(_TELL, method, len(loans), len(payload), 0, 0))
+        peer.out.append(pack(TELL, method, len(loans), len(payload), 0, 0))
         peer.out.append(payload)
         if loans:
-            peer.out.append(array("Q", loans).tobytes())
+            peer.out.append(pack_tokens(loans))
         if not peer.dirty:
-            self.mark(peer)
+            peer.mark(peer)
 
     def cancel(self, call_id: int) -> None:
         """Lose interest in a call: its `on_reply` is not called. Nothing happens when it was answered already."""
@@ -281,10 +159,10 @@ class Mailbox:
         if entry is not None:
             self._drop_remote(entry[2], call_id)
 
-    def _drop_remote(self, peer: _Peer, call_id: int) -> None:
-        peer.out.append(_pack(_CANCEL, 0, 0, 0, call_id, 0))
+    def _drop_remote(self, peer: Peer, call_id: int) -> None:
+        peer.out.append(pack(CANCEL, 0, 0, 0, call_id, 0))
         if not peer.dirty:
-            self.mark(peer)
+            peer.mark(peer)
 
     @property
     def outstanding_calls(self) -> int:
@@ -315,150 +193,22 @@ class Mailbox:
             earliest_us = min(deadline_us for _, deadline_us, _ in self._pending.values())
             self._watch_deadlines(max(earliest_us, now_us + _DEADLINE_GRAIN_US + len(self._pending)))
 
-    # -- sending
-
-    def mark(self, peer: _Peer) -> None:
-        """`peer` has something to be sent: do so at the end of this turn."""
-        peer.dirty = True
-        if not self._dirty:
-            self._reactor.end_of_turn(self._flush)
-        self._dirty.append(peer)
-
-    def _flush(self) -> None:
-        """Everything said in this turn: one record and at most one bell per sibling."""
-        dirty, self._dirty = self._dirty, []
-        for peer in dirty:
-            peer.dirty = False
-            if peer.returns:
-                self._pack_returns(peer)
-            out = peer.out
-            record = b"".join(out)
-            self._hops.inc(len(out) >> 1)
-            out.clear()
-            if peer.outbound is None:
-                self._reactor.call_soon(self._receive, peer, record)
-            else:
-                self._bytes.inc(len(record))
-                self._send(peer, record)
-        fence()
-        flags = self._flags
-        for peer in dirty:
-            if peer.outbound is not None and flags[peer.shard].sleeps():
-                self._wakes.inc()
-                self._bells[peer.shard].ring()
-
-    def _send(self, peer: _Peer, record: bytes) -> None:
-        """Push a record, in pieces when it is long; what finds no room waits in the backlog."""
-        ring = peer.outbound
-        assert ring is not None, "only siblings have rings"
-        self._batches.inc()
-        if len(record) <= RECORD_BYTES_MAX and not peer.backlog:
-            if ring.push(record):
-                return
-            self._keep(peer, record, 0)
-        else:
-            last = len(record) - 1
-            for at in range(0, len(record), RECORD_BYTES_MAX):
-                end = at + RECORD_BYTES_MAX
-                self._keep(peer, record[at:end], _CONTINUES if end <= last else 0)
-        self._unblock(peer)
-
-    def _keep(self, peer: _Peer, record: bytes, tag: int) -> None:
-        peer.backlog.append((record, tag))
-        peer.backlog_bytes += len(record)
-        if peer.backlog_bytes > BACKLOG_BYTES_MAX:
-            self._reactor.stop(
-                EXIT_SOFTWARE, f"shard {peer.shard} has stopped reading what shard {self.shard_id} sends"
-            )
-
-    def _unblock(self, peer: _Peer) -> None:
-        """Push as much of the backlog as there is room for; ask to be woken for the rest."""
-        ring = peer.outbound
-        assert ring is not None, "only siblings have rings"
-        backlog = peer.backlog
-        asked = False
-        while backlog:
-            record, tag = backlog[0]
-            if ring.push(record, tag):
-                backlog.popleft()
-                peer.backlog_bytes -= len(record)
-            elif asked:
-                if peer not in self._blocked:
-                    self._full.inc()
-                    self._blocked.append(peer)
-                return
-            else:
-                asked = True
-                ring.ask_for_room()
-                fence()
-        ring.has_room_again()
-        if peer in self._blocked:
-            self._blocked.remove(peer)
-
     # -- receiving
 
-    def _rung(self) -> None:
-        """The bell: somebody sent something, or made room."""
-        self._bell.silence()
-        self._flag.set(False)
-        self._drain()
-
-    def _drain(self) -> None:
-        """Handle what is in the rings, for a while; then sleep, or go on in the next turn."""
-        limit_ns = _clock_ns() + DRAIN_US * 1000
-        for peer in list(self._blocked):
-            self._unblock_and_ring(peer)
-        for peer in self._siblings:
-            ring = peer.inbound
-            assert ring is not None, "siblings have rings"
-            while (popped := ring.pop()) is not None:
-                record, tag = popped
-                if tag or peer.partial:
-                    peer.partial.append(record)
-                    if not tag:
-                        record = b"".join(peer.partial)
-                        peer.partial.clear()
-                        self._receive(peer, record)
-                else:
-                    self._receive(peer, record)
-                if _clock_ns() > limit_ns:
-                    break
-        self._sleep_or_go_on()
-
-    def _unblock_and_ring(self, peer: _Peer) -> None:
-        self._unblock(peer)
-        fence()
-        if self._flags[peer.shard].sleeps():
-            self._bells[peer.shard].ring()
-
-    def _sleep_or_go_on(self) -> None:
-        """Steps C1–C3 of `mesh`, and the same for producers that wait for room."""
-        flag = self._flag
-        flag.set(True)
-        fence()
-        more = False
-        for peer in self._siblings:
-            ring = peer.inbound
-            assert ring is not None, "siblings have rings"
-            if ring.producer_waits:
-                self._bells[peer.shard].ring()
-            more = more or ring.has_records
-        if more:
-            flag.set(False)
-            self._reactor.call_soon(self._drain)
-
-    def _receive(self, peer: _Peer, record: bytes) -> None:
+    def _receive(self, peer: Peer, record: bytes) -> None:
         """Handle the messages of one record."""
         position = 0
         end = len(record)
         pending = self._pending
         now_us = _clock_ns() // 1000
+        messages = 0
         while position < end:
-            kind, method, code, size, call_id, deadline_us = _unpack(record, position)
-            position += _HEADER_BYTES
+            messages += 1
+            kind, method, code, size, call_id, deadline_us = unpack(record, position)
+            position += HEADER_BYTES
             payload = record[position : position + size]
             position += size
-            if kind == _ANSWER:
+            if kind == ANSWER:
                 peer.outstanding -= 1
                 loans_end = position + 8 * code
                 entry = pending.pop(call_id, None)
@@ -467,32 +217,33 @@ class Mailbox:
                 elif code:
                     self._decline(peer, record[position:loans_end])
                 position = loans_end
-            elif kind == _CALL:
+            elif kind == CALL:
                 loans_end = position + 8 * code
                 refusal = self._handle(peer, method, payload, call_id, deadline_us < now_us)
                 if refusal is not None and code:
                     self._decline(peer, record[position:loans_end])
                 position = loans_end
-            elif kind == _TELL:
+            elif kind == TELL:
                 handler = self._handlers[method]
                 assert handler is not None, f"method {method} is not served"
-                handler(peer.shard, payload, self._no_reply)
+                handler(peer.shard, payload, Reply(peer, 0))
                 position += 8 * code
-            elif kind == _RETURNS:
+            elif kind == RETURNS:
                 self._take_back_all(payload)
-            elif kind == _FAILURE:
+            elif kind == FAILURE:
                 peer.outstanding -= 1
                 entry = pending.pop(call_id, None)
                 if entry is not None:
-                    entry[0](_ERRORS[method](payload.decode(), ErrorCode(code)))
+                    entry[0](unpack_failure(method, code, payload))
             else:
                 reply = peer.open.get(call_id)
                 if reply is not None:
                     reply.cancelled()
+        self._hops.inc(messages)
 
-    def _handle(self, peer: _Peer, method: int, payload: bytes, call_id: int, expired: bool) -> MillstreamError | None:
+    def _handle(self, peer: Peer, method: int, payload: bytes, call_id: int, expired: bool) -> MillstreamError | None:
         """Give a call to its handler; the error when no handler was called."""
-        reply = peer.open[call_id] = Reply(self, peer, call_id)
+        reply = peer.open[call_id] = Reply(peer, call_id)
         handler = self._handlers[method]
         if expired or handler is None:
             refusal = _EXPIRED if expired else Rejected(f"shard {self.shard_id} does not serve method {method}")
@@ -504,7 +255,7 @@ class Mailbox:
             reply.fail(error)
         return None
 
-    def _decline(self, peer: _Peer, tokens: bytes) -> None:
+    def _decline(self, peer: Peer, tokens: bytes) -> None:
         """Nobody will look at these loans: send them home."""
         for token in array("Q", tokens):
             self.give_back(peer.shard, token)
@@ -516,7 +267,9 @@ class Mailbox:
         assert piece.__class__ is Fragment, "only the owner of a fragment lends it"
         token = self._next_token
         self._next_token = token + 1
-        self._loans[token] = piece
+        loans = self._loans
+        loans[token] = piece
+        self._lent.set(len(loans))
         return token
 
     def take_back(self, token: int) -> None:
@@ -535,7 +288,7 @@ class Mailbox:
         if peer.dirty:
             return
         if len(returns) >= RETURNS_AT_ONCE:
-            self.mark(peer)
+            peer.mark(peer)
         elif self._return_timer is None:
             self._return_timer = self._reactor.call_later(RETURN_US, self._return_all)
 
@@ -543,13 +296,7 @@ class Mailbox:
         self._return_timer = None
         for peer in self._peers:
             if peer.returns and not peer.dirty:
-                self.mark(peer)
-
-    def _pack_returns(self, peer: _Peer) -> None:
-        tokens = peer.returns.tobytes()
-        del peer.returns[:]
-        peer.out.append(_pack(_RETURNS, 0, 0, len(tokens), 0, 0))
-        peer.out.append(tokens)
+                peer.mark(peer)
 
     def _take_back_all(self, payload: bytes) -> None:
         tokens: array[int] = array("Q")

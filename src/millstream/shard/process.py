@@ -29,8 +29,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from millstream.shard.stall import dump_on_signal
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from millstream.shard.reactor import Reactor
 
 EXIT_OK: Final = 0
 EXIT_USAGE: Final = 64  # a setting is wrong
@@ -136,6 +140,7 @@ def _begin(name: str, parent: int) -> None:
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    dump_on_signal()
     rename(name)
 
 
@@ -154,6 +159,18 @@ def rename(name: str) -> None:
     room = end - begin
     if room > 1:
         ctypes.memmove(begin, title[: room - 1].ljust(room, b"\0"), room)
+
+
+def stop_with(reactor: Reactor, child: Child) -> None:
+    """Stop `reactor`, with the reason, when `child` ends: a process of the broker does not outlive another."""
+
+    def ended() -> None:
+        reactor.remove_reader(child.pidfd)
+        status = child.wait()
+        if not reactor.stopping:
+            reactor.stop(EXIT_CHILD, f"{child.name} (pid {child.pid}) {status}")
+
+    reactor.add_reader(child.pidfd, ended)
 
 
 def pin(core: int) -> None:

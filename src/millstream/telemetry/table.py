@@ -214,7 +214,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("reactor_stall_dumps", "Stacks written because a callback passed the stall limit.", per_shard=True),
     _latency("gc_pause", "One garbage collection.", GENERATION, per_shard=True),
     _counter("background_time", "Time spent on background work.", _US, BACKGROUND),
-    _counter("ring_hops", "Messages sent to sibling shards.", per_shard=True),
+    _counter("ring_hops", "Messages received from sibling shards.", per_shard=True),
     _counter("ring_sent_bytes", "Bytes sent to sibling shards: descriptors, no payload.", _BYTES, per_shard=True),
     _counter("ring_batches", "Ring records: messages of one turn travel together.", per_shard=True),
     _counter("ring_wakes", "Doorbells rung because the sibling slept.", per_shard=True),

@@ -1,0 +1,98 @@
+"""Accepted connections, from the supervisor to a shard.
+
+The supervisor accepts and sends the descriptor over a socket pair (SCM_RIGHTS) with what only it knows: the peer's
+address, the local address and the listener's name. One message is one connection; order is kept. Nothing waits: when
+a shard does not take its connections, `send` says so and the supervisor chooses another shard, or closes.
+
+`pending` counts what was sent and not yet taken, in memory shared by both ends, so that the supervisor can add it to
+a shard's open connections when it looks for the shard with the fewest.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from millstream.telemetry.log import log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MESSAGE_BYTES_MAX: Final = 1024
+_BATCH: Final = 64  # connections taken in one turn
+
+
+class Arrival(msgspec.Struct, frozen=True, array_like=True):
+    """What the supervisor says about a connection."""
+
+    peer_host: str
+    peer_port: int
+    local_host: str
+    local_port: int
+    listener: str
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Arrival).decode
+
+
+class Handover:
+    """Both ends; made by the supervisor before it forks the shard. Each side uses its half and calls `keep_*` to
+    close the other.
+    """
+
+    def __init__(self) -> None:
+        self._sender, self._receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._sender.setblocking(False)
+        self._receiver.setblocking(False)
+        self._counts = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")  # cell 0 sent, cell 8 taken
+
+    @property
+    def fd(self) -> int:
+        """The shard's end: readable when connections wait."""
+        return self._receiver.fileno()
+
+    @property
+    def pending(self) -> int:
+        """Connections sent and not yet taken."""
+        return self._counts[0] - self._counts[8]
+
+    def keep_sender(self) -> None:
+        """In the supervisor, after the fork."""
+        self._receiver.close()
+
+    def keep_receiver(self) -> None:
+        """In the shard, after the fork."""
+        self._sender.close()
+
+    def send(self, fd: int, arrival: Arrival) -> bool:
+        """Hand `fd` over and close this process's copy. False, and `fd` stays open here, when the shard has no room
+        or is gone.
+        """
+        try:
+            socket.send_fds(self._sender, [_encode(arrival)], [fd])
+        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+            return False
+        self._counts[0] += 1
+        os.close(fd)
+        return True
+
+    def take(self, each: Callable[[socket.socket, Arrival], None]) -> bool:
+        """Give up to 64 waiting connections to `each` as sockets; False when the supervisor has closed its end."""
+        for _ in range(_BATCH):
+            try:
+                message, fds, _, _ = socket.recv_fds(self._receiver, _MESSAGE_BYTES_MAX, 1)
+            except BlockingIOError:
+                return True
+            if not message:
+                return False
+            self._counts[8] += 1
+            if not fds:  # this process is out of descriptors; the kernel has closed the connection
+                log.error("a connection was lost: no free file descriptor; raise the limit (ulimit -n)")
+                continue
+            each(socket.socket(fileno=fds[0]), _decode(message))
+        return True

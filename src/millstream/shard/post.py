@@ -1,0 +1,201 @@
+"""Moves records between sibling shards: out at the end of a turn, in when the bell rings.
+
+What is said to a sibling in one turn leaves as one record with at most one doorbell. A record longer than
+`RECORD_BYTES_MAX` travels in several, all but the last tagged. What a full ring does not take waits in the peer's
+backlog, and the consumer is asked to ring back when it has made room; receiving never depends on sending, so two
+shards with full rings both go on reading and no cycle can block. The order of a pair's messages is always kept.
+
+One turn handles messages for `DRAIN_US` at most, then sockets get their turn. When the rings are empty the shard goes
+to sleep as `mesh` describes.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from millstream.shard.fence import fence
+from millstream.shard.letters import RETURNS, Peer, pack
+from millstream.shard.process import EXIT_SOFTWARE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.shard.mesh import Mesh
+    from millstream.shard.reactor import Reactor
+
+RECORD_BYTES_MAX: Final = 16 * 1024
+BACKLOG_BYTES_MAX: Final = 64 << 20
+"""A sibling that lets this much pile up has stopped for good, and the broker stops, too."""
+DRAIN_US: Final = 300
+_CONTINUES: Final = 1  # tag: the message goes on in the next record
+
+_clock_ns = time.perf_counter_ns
+
+
+class Post:
+    """See the module. `deliver(peer, record)` gets every record that arrives."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        mesh: Mesh,
+        reactor: Reactor,
+        deliver: Callable[[Peer, bytes], None],
+        take_back: Callable[[int], None],
+    ) -> None:
+        self.shard_id = shard_id
+        self._reactor = reactor
+        self._deliver = deliver
+        self._bells = mesh.bells
+        self._flags = mesh.flags
+        self._bell = mesh.bells[shard_id]
+        self._flag = mesh.flags[shard_id]
+        self._dirty: list[Peer] = []
+        self._blocked: list[Peer] = []
+        self.peers: list[Peer] = []
+        for other in range(mesh.shard_count):
+            outbound = None if other == shard_id else mesh.outbound(shard_id, other)
+            inbound = None if other == shard_id else mesh.inbound(shard_id, other)
+            self.peers.append(Peer(other, outbound, inbound, self.mark, take_back))
+        self._siblings = [peer for peer in self.peers if peer.inbound is not None]
+        stats = reactor.stats
+        self._bytes = stats.counter("ring_sent_bytes")
+        self._batches = stats.counter("ring_batches")
+        self._wakes = stats.counter("ring_wakes")
+        self._full = stats.counter("ring_full")
+        if self._siblings:
+            reactor.add_reader(self._bell.fd, self._rung)
+            self._bell.ring()  # look at what came before this shard was there
+
+    # -- sending
+
+    def mark(self, peer: Peer) -> None:
+        """`peer` has something to be sent: do so at the end of this turn."""
+        peer.dirty = True
+        if not self._dirty:
+            self._reactor.end_of_turn(self._flush)
+        self._dirty.append(peer)
+
+    def _flush(self) -> None:
+        """Everything said in this turn: one record and at most one bell per sibling."""
+        dirty, self._dirty = self._dirty, []
+        for peer in dirty:
+            peer.dirty = False
+            if peer.returns:
+                tokens = peer.returns.tobytes()
+                del peer.returns[:]
+                peer.out += (pack(RETURNS, 0, 0, len(tokens), 0, 0), tokens)
+            record = b"".join(peer.out)
+            peer.out.clear()
+            if peer.outbound is None:
+                self._reactor.call_soon(self._deliver, peer, record)
+            else:
+                self._bytes.inc(len(record))
+                self._send(peer, record)
+        fence()
+        flags = self._flags
+        for peer in dirty:
+            if peer.outbound is not None and flags[peer.shard].sleeps():
+                self._wakes.inc()
+                self._bells[peer.shard].ring()
+
+    def _send(self, peer: Peer, record: bytes) -> None:
+        """Push a record, in pieces when it is long; what finds no room waits in the backlog."""
+        ring = peer.outbound
+        assert ring is not None, "only siblings have rings"
+        self._batches.inc()
+        if len(record) <= RECORD_BYTES_MAX and not peer.backlog:
+            if ring.push(record):
+                return
+            self._keep(peer, record, 0)
+        else:
+            last = len(record) - 1
+            for at in range(0, len(record), RECORD_BYTES_MAX):
+                end = at + RECORD_BYTES_MAX
+                self._keep(peer, record[at:end], _CONTINUES if end <= last else 0)
+        self._unblock(peer)
+
+    def _keep(self, peer: Peer, record: bytes, tag: int) -> None:
+        peer.backlog.append((record, tag))
+        peer.backlog_bytes += len(record)
+        if peer.backlog_bytes > BACKLOG_BYTES_MAX:
+            self._reactor.stop(
+                EXIT_SOFTWARE, f"shard {peer.shard} has stopped reading what shard {self.shard_id} sends"
+            )
+
+    def _unblock(self, peer: Peer) -> None:
+        """Push as much of the backlog as there is room for; ask to be woken for the rest."""
+        ring = peer.outbound
+        assert ring is not None, "only siblings have rings"
+        backlog = peer.backlog
+        asked = False
+        while backlog:
+            record, tag = backlog[0]
+            if ring.push(record, tag):
+                backlog.popleft()
+                peer.backlog_bytes -= len(record)
+            elif asked:
+                if peer not in self._blocked:
+                    self._full.inc()
+                    self._blocked.append(peer)
+                return
+            else:
+                asked = True
+                ring.ask_for_room()
+                fence()
+        ring.has_room_again()
+        if peer in self._blocked:
+            self._blocked.remove(peer)
+
+    # -- receiving
+
+    def _rung(self) -> None:
+        """The bell: somebody sent something, or made room."""
+        self._bell.silence()
+        self._flag.set(False)
+        self._drain()
+
+    def _drain(self) -> None:
+        """Handle what is in the rings, for a while; then sleep, or go on in the next turn."""
+        limit_ns = _clock_ns() + DRAIN_US * 1000
+        for peer in list(self._blocked):
+            self._unblock_and_ring(peer)
+        for peer in self._siblings:
+            ring = peer.inbound
+            assert ring is not None, "siblings have rings"
+            while (popped := ring.pop()) is not None:
+                record, tag = popped
+                if tag or peer.partial:
+                    peer.partial.append(record)
+                    if not tag:
+                        record = b"".join(peer.partial)
+                        peer.partial.clear()
+                        self._deliver(peer, record)
+                else:
+                    self._deliver(peer, record)
+                if _clock_ns() > limit_ns:
+                    break
+        self._sleep_or_go_on()
+
+    def _unblock_and_ring(self, peer: Peer) -> None:
+        self._unblock(peer)
+        fence()
+        if self._flags[peer.shard].sleeps():
+            self._bells[peer.shard].ring()
+
+    def _sleep_or_go_on(self) -> None:
+        """Steps C1–C3 of `mesh`, and the same for producers that wait for room."""
+        flag = self._flag
+        flag.set(True)
+        fence()
+        more = False
+        for peer in self._siblings:
+            ring = peer.inbound
+            assert ring is not None, "siblings have rings"
+            if ring.producer_waits:
+                self._bells[peer.shard].ring()
+            more = more or ring.has_records
+        if more:
+            flag.set(False)
+            self._reactor.call_soon(self._drain)
