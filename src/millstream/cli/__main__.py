@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from millstream.cli.failure import CommandFailed
+from millstream.cli.failure import CommandFailed, ReaderLeft
 from millstream.config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _guarded(command: Callable[[], int]) -> int:
         return _complain(str(failure), failure.exit_code)
     except ConfigError as error:
         return _complain(str(error), EXIT_USAGE)
-    except BrokenPipeError:
+    except (ReaderLeft, BrokenPipeError):
         # The reader of our output has seen enough; give the interpreter's last flush somewhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK

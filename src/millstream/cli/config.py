@@ -10,7 +10,7 @@ import typer
 from millstream.cli.connect import admin_client, answer, explained
 from millstream.cli.failure import WrongUsage
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
-from millstream.cli.output import print_facts, print_json, print_paragraphs, print_table
+from millstream.cli.output import emit, print_facts, print_json, print_paragraphs, print_table
 from millstream.config.errors import ConfigError
 from millstream.config.settings import NODE_PROPERTIES, node_property
 from millstream.config.topic_properties import TOPIC_PROPERTIES, topic_property
@@ -74,7 +74,7 @@ def show_setting(
         return
     for position, fact in enumerate(found):
         if position:
-            typer.echo()
+            emit("\n")
         print_facts(fact.items())
 
 

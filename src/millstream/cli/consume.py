@@ -7,7 +7,6 @@ group, starts where the group stands, and commits what it has printed. Ends afte
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +14,7 @@ import typer
 from millstream.cli.connect import admin_client, consumer_client, explained, partition_numbers
 from millstream.cli.failure import WrongUsage, explain
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
+from millstream.cli.output import emit, emit_now
 from millstream.cli.positions import EXPECTED, Anchor, parse_position, resolve
 from millstream.cli.records import TEMPLATE_FIELDS, compile_template, record_to_json, value_line
 
@@ -93,7 +93,7 @@ class Reading:
                 messages = self.consumer.consume(limit, timeout=_WAIT_S)
             for message in messages:
                 self._take(message)
-            sys.stdout.buffer.flush()
+            emit_now()
             if exit_at_end and self._reached_end():
                 return
 
@@ -108,7 +108,7 @@ class Reading:
         error = message.error()
         if error is None:
             self._at_end.discard(_place(message))
-            sys.stdout.buffer.write(self.render(message))
+            emit(self.render(message))
             self.printed += 1
             if self.commits:
                 self.consumer.store_offsets(message)

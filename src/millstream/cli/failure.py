@@ -29,6 +29,10 @@ class WrongUsage(CommandFailed):
     exit_code = 2
 
 
+class ReaderLeft(Exception):
+    """Whoever reads our output has closed it, which ends the command and is no failure."""
+
+
 _UNREACHABLE = frozenset(
     {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_MSG_TIMED_OUT", "_TIMED_OUT_QUEUE"}
 )

@@ -13,7 +13,7 @@ import typer
 from millstream.cli.connect import admin_client, answer, explained, offsets_at, partition_numbers
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
-from millstream.cli.output import print_facts, print_json, print_table, remark
+from millstream.cli.output import emit, print_facts, print_json, print_table, remark
 from millstream.cli.positions import EXPECTED, parse_position, resolve
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def describe(
         return
     facts: list[tuple[str, object]] = [("group", name), ("state", state), ("assignor", group.partition_assignor)]
     print_facts([*facts, ("coordinator", coordinator), ("members", len(group.members)), ("lag", f"{total:,}")])
-    typer.echo()
+    emit("\n")
     columns = ["TOPIC", "#PARTITION", "#COMMITTED", "#END", "#LAG", "MEMBER", "CLIENT", "HOST"]
     rows = [(lag.topic, lag.partition, lag.committed, lag.end_offset, lag.lag, *lag[4:]) for lag in lags]
     print_table(columns, rows, empty="the group has committed nothing and has no partitions")

@@ -10,15 +10,36 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from millstream.cli.failure import ReaderLeft
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.progress import Progress
 
 
+def emit(data: str | bytes) -> None:
+    """Write to stdout; raises ReaderLeft where nobody reads it any more."""
+    try:
+        if isinstance(data, str):
+            sys.stdout.write(data)
+        else:
+            sys.stdout.buffer.write(data)
+    except BrokenPipeError:
+        raise ReaderLeft from None
+
+
+def emit_now() -> None:
+    """Hand over what was written so far."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise ReaderLeft from None
+
+
 def print_json(document: Any) -> None:
     """One indented JSON document on stdout."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    emit(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "nothing to show") -> None:
@@ -40,7 +61,7 @@ def print_paragraphs(entries: Iterable[tuple[str, str]]) -> None:
     width = min(shutil.get_terminal_size().columns, 100)
     for heading, text in entries:
         body = textwrap.fill(text, width, initial_indent="    ", subsequent_indent="    ")
-        sys.stdout.write(f"{heading}\n{body}\n")
+        emit(f"{heading}\n{body}\n")
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
@@ -48,7 +69,7 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     pairs = [(name, "-" if value is None or value == "" else str(value)) for name, value in facts]
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
-        sys.stdout.write(f"{name:<{width}}  {value}\n")
+        emit(f"{name:<{width}}  {value}\n")
 
 
 def remark(sentence: str) -> None:
@@ -98,7 +119,7 @@ def _print_for_pipe(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> No
             cell.rjust(width) if column.startswith("#") else cell.ljust(width)
             for cell, width, column in zip(line, widths, columns, strict=True)
         ]
-        sys.stdout.write("  ".join(parts).rstrip() + "\n")
+        emit("  ".join(parts).rstrip() + "\n")
 
 
 def rate(count: int, noun: str, size: int, seconds: float) -> str:

@@ -14,7 +14,7 @@ from millstream.cli.config import SOURCES
 from millstream.cli.connect import admin_client, answer, explained, offsets_at
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
-from millstream.cli.output import print_facts, print_json, print_table, remark
+from millstream.cli.output import emit, print_facts, print_json, print_table, remark
 from millstream.config.topic_properties import TOPIC_PROPERTIES
 
 if TYPE_CHECKING:
@@ -131,11 +131,11 @@ def describe(
             ("records", f"{records:,}"),
         ]
     )
-    typer.echo()
+    emit("\n")
     columns = ["#PARTITION", "#LEADER", "REPLICAS", "IN SYNC", "#START", "#END", "#RECORDS"]
     print_table(columns, [_partition_row(partition) for partition in document["partitions"]])
     if document["config"]:
-        typer.echo()
+        emit("\n")
         print_table(["PROPERTY", "VALUE", "SOURCE"], [tuple(entry.values()) for entry in document["config"]])
 
 

@@ -1,0 +1,46 @@
+"""The command line as a person meets it, with confluent-kafka faked at its edge."""
+
+import socket
+from dataclasses import dataclass
+
+import pytest
+from cli_fakes import FakeAdmin, FakeCluster, FakeConsumer, FakeProducer
+
+from millstream.cli import confluent
+from millstream.cli.__main__ import main
+
+
+@dataclass
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def millstream(capsys, monkeypatch):
+    """Runs one command in this process: ``millstream("topic", "list") -> Outcome``."""
+    monkeypatch.delenv("MILLSTREAM_TRACEBACK", raising=False)
+
+    def run(*words):
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """A broker that is a dictionary, at the address in MILLSTREAM_BOOTSTRAP, which takes real connections."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("MILLSTREAM_BOOTSTRAP", f"127.0.0.1:{listener.getsockname()[1]}")
+        fake = FakeCluster()
+        monkeypatch.setattr(confluent, "AdminClient", lambda configuration, logger: FakeAdmin(fake, configuration))
+        monkeypatch.setattr(confluent, "Producer", lambda configuration, logger: FakeProducer(fake, configuration))
+        monkeypatch.setattr(confluent, "Consumer", lambda configuration, logger: FakeConsumer(fake, configuration))
+        yield fake

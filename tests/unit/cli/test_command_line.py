@@ -1,0 +1,180 @@
+"""Endings of commands: exit codes, one sentence, no traceback; and what ``start`` hands to the broker."""
+
+import socket
+import subprocess
+import sys
+import types
+
+import pytest
+
+from millstream import __version__
+from millstream.cli import output
+
+
+def test_version_is_printed(millstream):
+    outcome = millstream("--version")
+    assert (outcome.code, outcome.out) == (0, f"millstream {__version__}\n")
+
+
+def test_help_names_every_command(millstream):
+    outcome = millstream("--help")
+    assert outcome.code == 0
+    for command in ("start", "topic", "produce", "consume", "group", "config"):
+        assert f"\n  {command} " in outcome.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("bogus",),
+        ("topic", "crate", "t"),
+        ("topic", "create"),
+        ("topic", "create", "t", "--partitions", "many"),
+        ("topic", "alter", "t"),
+        ("topic", "create", "t", "--config", "retention.ms"),
+        ("topic", "create", "t", "--config", "retention.ms=soon"),
+        ("produce", "t", "--acks", "2"),
+        ("produce", "t", "--compression", "rar"),
+        ("produce", "t", "--format", "xml"),
+        ("produce", "t", "--format", "json", "--key", "k"),
+        ("produce", "t", "--key", "k", "--key-separator", ":"),
+        ("produce", "t", "--header", "novalue"),
+        ("consume", "t", "--from", "yesterday"),
+        ("consume", "t", "--format", "{vaule}"),
+        ("consume", "t", "--json", "--format", "{value}"),
+        ("consume", "t", "--group", "g", "--partition", "0"),
+        ("consume", "t", "--group", "g", "--from", "17"),
+        ("group", "reset", "g", "--to", "end"),
+        ("group", "reset", "g", "--to", "end", "--topic", "t", "--all-topics"),
+        ("group", "reset", "g", "--to", "sometime", "--topic", "t"),
+        ("config", "list", "--running", "--topics"),
+        ("config", "show", "num.partition"),
+        ("topic", "list", "--bootstrap", "nowhere"),
+        ("start", "--bogus"),
+        ("start", "--set", "num.partition=3"),
+        ("start", "--shards", "none"),
+        ("start", "--memory", "lots"),
+        ("start", "--config", "/nonexistent/file"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_exit_code_2(millstream, words):
+    outcome = millstream(*words)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topic", "list"),
+        ("topic", "create", "t"),
+        ("produce", "t"),
+        ("consume", "t"),
+        ("consume", "t", "--group", "g"),
+        ("group", "list"),
+        ("config", "list", "--running"),
+    ],
+)
+def test_no_broker_is_said_at_once_with_the_remedy(millstream, words):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    outcome = millstream(*words, "--bootstrap", address)
+    assert outcome.code == 1
+    assert outcome.err == (
+        f"error: no broker answers at {address} (connection refused); start one with "
+        f"'millstream start --listen {address}', or name another with --bootstrap HOST:PORT\n"
+    )
+
+
+def test_a_fault_of_ours_is_a_sentence_too(millstream, monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError("surprise")
+
+    monkeypatch.setattr("millstream.cli.config.property_facts", broken)
+    outcome = millstream("config", "list")
+    assert outcome.code == 1
+    assert "unexpected ZeroDivisionError: surprise" in outcome.err
+
+
+def test_an_interrupt_ends_with_130(millstream, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("millstream.cli.config.property_facts", interrupted)
+    assert millstream("config", "list").code == 130
+
+
+def test_start_hands_the_settings_to_the_broker(millstream, monkeypatch, tmp_path):
+    received = []
+    stand_in = types.ModuleType("millstream.app.broker")
+    stand_in.run = lambda settings: received.append(settings) or 7
+    monkeypatch.setitem(sys.modules, "millstream.app.broker", stand_in)
+    file = tmp_path / "node.properties"
+    file.write_text("num.partitions=3\nshards=2\n")
+    words = ["--data", tmp_path, "--listen", "127.0.0.1:0", "--shards", 1, "--memory", "512MiB", "--config", file]
+    outcome = millstream("start", *words, "--set", "node.id=5", "--set", "broker.rack=r1")
+    assert outcome.code == 7
+    settings = received[0]
+    assert (settings.data_dir, settings.listen, settings.shards) == (str(tmp_path), ("127.0.0.1", 0), 1)
+    assert (settings.memory_bytes, settings.num_partitions) == (512 * 2**20, 3)
+    assert (settings.node_id, settings.rack) == (5, "r1")
+
+
+def test_start_help_shows_every_flag(millstream):
+    outcome = millstream("start", "--help")
+    assert outcome.code == 0
+    for flag in ("--data", "--listen", "--shards", "--memory", "--config", "--set"):
+        assert flag in outcome.out
+
+
+def test_start_does_not_pay_for_tables():
+    script = (
+        "import sys, types\n"
+        "stand_in = types.ModuleType('millstream.app.broker')\n"
+        "stand_in.run = lambda settings: 0\n"
+        "sys.modules['millstream.app.broker'] = stand_in\n"
+        "from millstream.cli.__main__ import main\n"
+        "assert main(['start']) == 0\n"
+        "print(*sys.modules)\n"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"typer", "rich", "pydantic", "confluent_kafka"} & {name.partition(".")[0] for name in loaded}
+
+
+def test_a_reader_that_leaves_is_no_error():
+    command = f"{sys.executable} -m millstream.cli config list | head -n 1; echo ${{PIPESTATUS[0]}}"
+    outcome = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert outcome.stdout.splitlines()[-1] == "0"
+    assert outcome.stderr == ""
+
+
+def test_every_declared_setting_is_listed(millstream):
+    import json
+
+    listed = json.loads(millstream("config", "list", "--json").out)
+    names = {entry["name"] for entry in listed}
+    assert {"num.partitions", "wal.bytes", "listeners"} <= names
+    assert not [name for name in names if name.startswith("internal.")]
+    assert "num.partitions" in millstream("config", "list").out
+    assert "retention.ms" in millstream("config", "list", "--topics").out
+
+
+def test_one_setting_is_shown_with_what_it_expects(millstream):
+    shown = millstream("config", "show", "memory.bytes").out
+    assert "a quarter of RAM, at most 2 GiB" in shown
+    assert "such as 512MiB" in shown
+    both = millstream("config", "show", "min.insync.replicas", "--json").out
+    assert '"scope": "topic"' in both
+    assert '"scope": "broker"' in both
+
+
+def test_tables_for_pipes_are_plain_aligned_lines(capsys):
+    output.print_table(["NAME", "#COUNT"], [("a", 5), ("long name", 12345), (None, "")])
+    assert capsys.readouterr().out == "NAME       COUNT\na              5\nlong name  12345\n-              -\n"
+
+
+def test_an_empty_table_says_so_beside_the_data(capsys):
+    output.print_table(["NAME"], [], empty="none yet")
+    assert tuple(capsys.readouterr()) == ("", "none yet\n")

@@ -1,0 +1,81 @@
+"""``millstream topic``: what is sent, what is shown, what is refused."""
+
+import json
+
+
+def test_human_sizes_are_sent_in_kafkas_spelling(millstream, cluster):
+    words = ["--config", "segment.bytes=16MiB", "--config", "retention.ms=7d", "--config", "someones.own=1k"]
+    outcome = millstream("topic", "create", "orders", "--partitions", 3, *words)
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "created topic 'orders'\n")
+    assert len(cluster.topics["orders"]) == 3
+    assert cluster.config["orders"] == {"segment.bytes": "16777216", "retention.ms": "604800000", "someones.own": "1k"}
+
+
+def test_clients_are_silent_and_never_create_topics_by_asking(millstream, cluster):
+    millstream("topic", "list")
+    assert cluster.configurations[0]["log_level"] == 0
+    assert cluster.configurations[0]["allow.auto.create.topics"] is False
+
+
+def test_an_existing_topic_is_refused_or_kept(millstream, cluster):
+    cluster.fill("orders")
+    refused = millstream("topic", "create", "orders")
+    assert refused.code == 1
+    assert "already exists; --if-not-exists" in refused.err
+    kept = millstream("topic", "create", "orders", "invoices", "--if-not-exists", "--json")
+    assert kept.code == 0
+    assert json.loads(kept.out) == [{"topic": "orders", "created": False}, {"topic": "invoices", "created": True}]
+
+
+def test_the_list_hides_internal_topics(millstream, cluster):
+    assert "there are no topics" in millstream("topic", "list").err
+    cluster.fill("orders")
+    cluster.fill("__consumer_offsets")
+    assert millstream("topic", "list").out == "TOPIC   PARTITIONS  REPLICAS\norders           1         1\n"
+    shown = json.loads(millstream("topic", "list", "--internal", "--json").out)
+    assert [entry["topic"] for entry in shown] == ["__consumer_offsets", "orders"]
+
+
+def test_describe_shows_offsets_and_what_was_configured(millstream, cluster):
+    cluster.fill("orders", b"a", b"b")
+    cluster.config["orders"] = {"retention.ms": "5"}
+    shown = millstream("topic", "describe", "orders").out
+    assert "records     2" in shown
+    assert "retention.ms  5" in shown
+    assert "retention.bytes" not in shown
+    document = json.loads(millstream("topic", "describe", "orders", "--all", "--json").out)
+    assert document["partitions"][0] == {
+        "partition": 0,
+        "leader": 1,
+        "replicas": [1],
+        "in_sync": [1],
+        "start_offset": 0,
+        "end_offset": 2,
+    }
+    assert {"name": "retention.bytes", "value": "-1", "source": "default"} in document["config"]
+
+
+def test_an_unknown_topic_is_named_with_the_remedy(millstream, cluster):
+    for command in (("describe",), ("delete",), ("alter", "--config", "retention.ms=1")):
+        outcome = millstream("topic", command[0], "nope", *command[1:])
+        assert outcome.code == 1
+        assert "there is no topic 'nope'; 'millstream topic list' shows what exists" in outcome.err
+
+
+def test_alter_sets_unsets_and_adds_partitions(millstream, cluster):
+    cluster.fill("orders")
+    cluster.config["orders"] = {"retention.ms": "5"}
+    words = ["--config", "retention.bytes=1GiB", "--unset", "retention.ms", "--partitions", 4]
+    assert millstream("topic", "alter", "orders", *words).err == "changed topic 'orders'\n"
+    assert cluster.config["orders"] == {"retention.bytes": "1073741824"}
+    assert len(cluster.topics["orders"]) == 4
+    fewer = millstream("topic", "alter", "orders", "--partitions", 2)
+    assert (fewer.code, fewer.err) == (1, "error: topic 'orders': Topic already has 4 partitions\n")
+
+
+def test_delete_takes_several_and_may_tolerate_absence(millstream, cluster):
+    cluster.fill("a")
+    cluster.fill("b")
+    assert millstream("topic", "delete", "a", "b").code == 0
+    assert cluster.topics == {}
+    assert millstream("topic", "delete", "a", "--if-exists").err == "there was no topic 'a'\n"
