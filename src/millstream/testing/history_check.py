@@ -1,0 +1,263 @@
+"""Judges a history of sends, polls and commits: what a log that keeps its word can never show.
+
+This is bookkeeping in linear time, in the manner of Jepsen's Kafka workload, not a search: unique values tie every
+record that was read to the send that wrote it. Per partition, all (offset, value) pairs that anybody saw, in answers
+to sends and in polls, are put together; that is the order of the log. Then these must not be found:
+
+==================  ====================================================================================================
+inconsistent        two values at one offset
+duplicate           one value at two offsets, though its producer was idempotent; or acknowledged where it does not
+stand phantom             a value that was never sent to that partition failed-visible      a value whose send
+certainly failed lost                an acknowledged value that no poll returned, below an offset that a poll reached
+unseen              an acknowledged value above everything that was polled (poll to the end before you judge)
+reordered           two sends of one idempotent producer to one partition that stand the other way round stale-offset
+a send that began after another's acknowledgement, and stands before it poll-back           a consumer was given an
+offset at or before the last one, its position not having been set anew poll-skip           … or beyond one that
+exists in between hole                offsets between two polled neighbours that nothing stands at (only where offsets
+must be dense) commit-lost         the broker forgot an acknowledged commit: it answered less, or less than it had
+answered before commit-phantom      it answered an offset that nobody had committed group-skipped       a group
+committed past a record that none of its members was given ==================
+====================================================================================================
+
+An INFO send may stand or not. Records that were removed by right (retention, DeleteRecords) are named by `log_starts`.
+A commit is expected to go forward only, as that of a group does whose members commit what they were given.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from millstream.testing.history import Commit, Committed, History, Outcome, Place, Poll, Reset, Send
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+class Anomaly(msgspec.Struct, frozen=True):
+    """One broken promise: which, where, and what shows it."""
+
+    kind: str
+    place: Place
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} in {self.place}: {self.detail}"
+
+
+class HistoryBroken(AssertionError):
+    """A history that no correct log can have; carries the anomalies."""
+
+    def __init__(self, anomalies: list[Anomaly]) -> None:
+        shown = "\n".join(f"  {anomaly}" for anomaly in anomalies[:30])
+        more = f"\n  … and {len(anomalies) - 30} more" if len(anomalies) > 30 else ""
+        super().__init__(f"{len(anomalies)} anomalies:\n{shown}{more}")
+        self.anomalies = anomalies
+
+
+def verify(history: History, *, dense: bool = True, log_starts: Mapping[Place, int] | None = None) -> None:
+    """Raises `HistoryBroken` if `check` finds anything."""
+    anomalies = check(history, dense=dense, log_starts=log_starts)
+    if anomalies:
+        raise HistoryBroken(anomalies)
+
+
+def check(history: History, *, dense: bool = True, log_starts: Mapping[Place, int] | None = None) -> list[Anomaly]:
+    """Every anomaly of a finished history, partition by partition.
+
+    Args:
+        history: with unique values; everything readable must have been polled by somebody at the end.
+        dense: whether offsets without a record are forbidden (they are, without transactions and compaction).
+        log_starts: first offset that still had to be readable at the end, where it is not 0.
+    """
+    partitions: dict[Place, _Partition] = defaultdict(_Partition)
+    resets: list[Reset] = []
+    for operation in history.operations:
+        match operation:
+            case Send():
+                partitions[operation.place].sends.append(operation)
+            case Poll():
+                partitions[operation.place].polls.append(operation)
+            case Reset():
+                resets.append(operation)
+            case Commit():
+                partitions[operation.place].commits.append(operation)
+            case Committed():
+                partitions[operation.place].committed.append(operation)
+    for reset in resets:
+        for place in reset.places:
+            partitions[place].resets.append(reset)
+    found: list[Anomaly] = []
+    for place, partition in sorted(partitions.items()):
+        partition.index()
+        start = (log_starts or {}).get(place, 0)
+        checks = (
+            partition.offsets(),
+            partition.origins(),
+            partition.losses(start),
+            partition.send_order(),
+            partition.poll_order(start, dense=dense),
+            partition.commit_order(),
+            partition.group_coverage(start),
+        )
+        found += [Anomaly(kind, place, detail) for results in checks for kind, detail in results]
+    return found
+
+
+class _Partition:
+    """The part of a history that concerns one partition; each check yields (kind, detail)."""
+
+    def __init__(self) -> None:
+        self.sends: list[Send] = []
+        self.polls: list[Poll] = []
+        self.resets: list[Reset] = []
+        self.commits: list[Commit] = []
+        self.committed: list[Committed] = []
+        self.at: dict[int, set[str]] = defaultdict(set)  # offset → values seen there
+        self.offsets_of: dict[str, set[int]] = defaultdict(set)  # value → offsets it was seen at
+        self.read: set[tuple[int, str]] = set()
+        self.by_value: dict[str, Send] = {}
+
+    def index(self) -> None:
+        """Puts everything that was seen into one order."""
+        for send in self.sends:
+            self.by_value[send.value] = send
+            if send.outcome is Outcome.OK and send.offset >= 0:
+                self._saw(send.offset, send.value)
+        for poll in self.polls:
+            for offset, value in poll.records:
+                self._saw(offset, value)
+                self.read.add((offset, value))
+
+    def _saw(self, offset: int, value: str) -> None:
+        self.at[offset].add(value)
+        self.offsets_of[value].add(offset)
+
+    def offsets(self) -> Iterator[tuple[str, str]]:
+        """Inconsistent offsets and duplicates."""
+        for offset, values in sorted(self.at.items()):
+            if len(values) > 1:
+                yield "inconsistent", f"offset {offset} holds {sorted(values)}"
+        for value, offsets in self.offsets_of.items():
+            send = self.by_value.get(value)
+            if len(offsets) > 1 and (send is None or send.idempotent):
+                yield "duplicate", f"{value} stands at {sorted(offsets)}"
+
+    def origins(self) -> Iterator[tuple[str, str]]:
+        """Values without a send, or with one that failed."""
+        for offset, value in sorted(self.read):
+            send = self.by_value.get(value)
+            if send is None:
+                yield "phantom", f"{value} at {offset} was never sent here"
+            elif send.outcome is Outcome.FAIL:
+                yield "failed-visible", f"{value} at {offset}, though its send by {send.process} failed"
+
+    def losses(self, start: int) -> Iterator[tuple[str, str]]:
+        """Acknowledged values that nobody was given."""
+        highest = max((offset for offset, _ in self.read), default=-1)
+        read_values = {value for _, value in self.read}
+        for send in self.sends:
+            if send.outcome is not Outcome.OK or send.value in read_values or 0 <= send.offset < start:
+                continue
+            kind = "lost" if send.offset <= highest else "unseen"
+            yield kind, f"{send.value} of {send.process}, acknowledged at {send.offset}; polled up to {highest}"
+
+    def _first_offset(self, send: Send) -> int | None:
+        offsets = self.offsets_of.get(send.value)
+        return min(offsets) if offsets else None
+
+    def send_order(self) -> Iterator[tuple[str, str]]:
+        """Order of each idempotent producer, and order in real time over all of them."""
+        last: dict[str, tuple[int, str]] = {}
+        for send in sorted(self.sends, key=lambda s: s.began_ns):
+            offset = self._first_offset(send)
+            if offset is None or not send.idempotent:
+                continue
+            before, value = last.get(send.process, (-1, ""))
+            if offset < before:
+                yield "reordered", f"{send.process} sent {value} ({before}) before {send.value} ({offset})"
+            last[send.process] = max((before, value), (offset, send.value))
+        yield from self._real_time_order()
+
+    def _real_time_order(self) -> Iterator[tuple[str, str]]:
+        done = sorted((s for s in self.sends if s.outcome is Outcome.OK and s.offset >= 0), key=lambda s: s.ended_ns)
+        position, highest, witness = 0, -1, ""
+        for send in sorted(self.sends, key=lambda s: s.began_ns):
+            while position < len(done) and done[position].ended_ns < send.began_ns:
+                if done[position].offset > highest:
+                    highest, witness = done[position].offset, done[position].value
+                position += 1
+            offsets = self.offsets_of.get(send.value)
+            if offsets and min(offsets) < highest:
+                yield (
+                    "stale-offset",
+                    f"{send.value} at {min(offsets)}, begun after {witness} was acknowledged at {highest}",
+                )
+
+    def poll_order(self, start: int, *, dense: bool) -> Iterator[tuple[str, str]]:
+        """Each consumer goes forward, one record after the other, until its position is set anew."""
+        known = sorted(self.at)
+        rank = {offset: i for i, offset in enumerate(known)}
+        events: list[Poll | Reset] = sorted([*self.polls, *self.resets], key=lambda e: e.at_ns)
+        last: dict[str, int] = {}
+        for event in events:
+            if isinstance(event, Reset):
+                last.pop(event.process, None)
+                continue
+            for offset, _ in event.records:
+                before = last.get(event.process)
+                last[event.process] = offset
+                if before is None:
+                    continue
+                if offset <= before:
+                    yield "poll-back", f"{event.process} was given {offset} after {before}"
+                elif rank[offset] != rank[before] + 1 and known[rank[offset] - 1] >= start:
+                    missing = known[rank[before] + 1]
+                    yield "poll-skip", f"{event.process} was given {offset} after {before}; {missing} exists"
+                elif dense and offset != before + 1 and offset > start:
+                    yield "hole", f"nothing between {before} and {offset}"
+
+    def commit_order(self) -> Iterator[tuple[str, str]]:
+        """What a group committed is what it finds."""
+        for group in sorted({c.group for c in self.committed}):
+            commits = [c for c in self.commits if c.group == group and c.outcome is not Outcome.FAIL]
+            answers = [c for c in self.committed if c.group == group]
+            yield from _commits_kept(commits, answers)
+
+    def group_coverage(self, start: int) -> Iterator[tuple[str, str]]:
+        """Below a group's committed offset there is nothing that its members were not given."""
+        for group in sorted({c.group for c in self.commits}):
+            end = max((c.next_offset for c in self.commits if c.group == group and c.outcome is Outcome.OK), default=0)
+            given = {offset for poll in self.polls if poll.group == group for offset, _ in poll.records}
+            missing = [offset for offset in sorted(self.at) if start <= offset < end and offset not in given]
+            if missing:
+                yield "group-skipped", f"{group} committed {end} without having been given {missing[:10]}"
+
+
+def _commits_kept(commits: list[Commit], answers: list[Committed]) -> Iterator[tuple[str, str]]:
+    """Walks commits and answers in time: an answer lies between the newest certain commit and the newest
+    possible one.
+    """
+    done = sorted((c for c in commits if c.outcome is Outcome.OK), key=lambda c: c.ended_ns)
+    begun = sorted(commits, key=lambda c: c.began_ns)
+    earlier = sorted(answers, key=lambda c: c.ended_ns)
+    certain = possible = before = -1
+    next_done = next_begun = next_earlier = 0
+    for answer in sorted(answers, key=lambda c: c.began_ns):
+        while next_done < len(done) and done[next_done].ended_ns < answer.began_ns:
+            certain = max(certain, done[next_done].next_offset)
+            next_done += 1
+        while next_begun < len(begun) and begun[next_begun].began_ns < answer.ended_ns:
+            possible = max(possible, begun[next_begun].next_offset)
+            next_begun += 1
+        while next_earlier < len(earlier) and earlier[next_earlier].ended_ns < answer.began_ns:
+            before = max(before, earlier[next_earlier].next_offset)
+            next_earlier += 1
+        if answer.next_offset < certain:
+            yield "commit-lost", f"{answer.group} had committed {certain}, the broker answered {answer.next_offset}"
+        elif answer.next_offset < before:
+            yield "commit-lost", f"{answer.group} was told {before}, then {answer.next_offset}"
+        elif answer.next_offset > possible:
+            yield "commit-phantom", f"{answer.group} was told {answer.next_offset}, nobody committed past {possible}"
