@@ -109,7 +109,7 @@ def _print_running(bootstrap: str, timeout: float, *, as_json: bool) -> None:
 
     client = admin_client(bootstrap)
     with explained("broker", bootstrap):
-        node_id = client.list_topics(timeout=timeout).orig_broker_id
+        node_id = min(client.list_topics(timeout=timeout).brokers)
         resource = ConfigResource(ResourceType.BROKER, str(node_id))
         future = next(iter(client.describe_configs([resource], request_timeout=timeout).values()))
     entries = answer(future, f"broker {node_id}", bootstrap, timeout + 1)

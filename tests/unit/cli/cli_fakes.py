@@ -113,7 +113,7 @@ class FakeAdmin:
             name: SimpleNamespace(partitions={i: SimpleNamespace(replicas=[1]) for i in range(len(partitions))})
             for name, partitions in self.cluster.topics.items()
         }
-        return SimpleNamespace(topics=topics, orig_broker_id=1)
+        return SimpleNamespace(topics=topics, brokers={1: NODE})
 
     def describe_topics(self, collection, **_):
         return {name: self._describe(name) for name in collection.topic_names}

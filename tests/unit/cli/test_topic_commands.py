@@ -79,3 +79,10 @@ def test_delete_takes_several_and_may_tolerate_absence(millstream, cluster):
     assert millstream("topic", "delete", "a", "b").code == 0
     assert cluster.topics == {}
     assert millstream("topic", "delete", "a", "--if-exists").err == "there was no topic 'a'\n"
+
+
+def test_a_running_brokers_settings_are_shown_with_their_source(millstream, cluster):
+    cluster.config["1"] = {"log.retention.hours": "5"}
+    shown = json.loads(millstream("config", "list", "--running", "--json").out)
+    assert {"name": "log.retention.hours", "value": "5", "source": "topic"} in shown
+    assert "retention.bytes" in millstream("config", "list", "--running").out

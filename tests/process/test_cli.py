@@ -1,0 +1,114 @@
+"""The command line against a real broker, as separate processes like a person starts them."""
+
+import json
+import signal
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+COMMAND = [sys.executable, "-m", "millstream.cli"]
+
+
+@pytest.fixture
+def topic():
+    return f"cli-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def millstream(broker):
+    """Runs one command to its end and returns it completed, with text output."""
+
+    def run(*words, stdin="", code=0):
+        command = [*COMMAND, *map(str, words), "--bootstrap", broker.bootstrap]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+        assert "Traceback" not in done.stderr
+        assert done.returncode == code, done.stderr
+        return done
+
+    return run
+
+
+def test_records_go_round_with_keys_headers_and_order(millstream, topic):
+    millstream("topic", "create", topic, "--partitions", 3, "--config", "retention.ms=7d")
+    lines = [f"key{number % 7}\tvalue {number}" for number in range(2000)]
+    sent = millstream("produce", topic, "-K", "\\t", "-H", "from=test", "-z", "lz4", "--json", stdin="\n".join(lines))
+    assert json.loads(sent.stdout)["records"] == 2000
+    records = [json.loads(line) for line in millstream("consume", topic, "-e", "--json").stdout.splitlines()]
+    assert sorted(f"{record['key']}\t{record['value']}" for record in records) == sorted(lines)
+    assert records[0]["headers"] == [{"name": "from", "value": "test"}]
+    for key in {record["key"] for record in records}:
+        numbers = [int(record["value"].split()[1]) for record in records if record["key"] == key]
+        assert numbers == sorted(numbers)
+    described = json.loads(millstream("topic", "describe", topic, "--json").stdout)
+    assert sum(partition["end_offset"] for partition in described["partitions"]) == 2000
+    assert {"name": "retention.ms", "value": "604800000", "source": "topic"} in described["config"]
+
+
+def test_a_topic_is_listed_altered_and_deleted(millstream, topic):
+    millstream("topic", "create", topic)
+    assert "already exists" in millstream("topic", "create", topic, code=1).stderr
+    millstream("topic", "alter", topic, "--partitions", 4, "--config", "max.message.bytes=2000")
+    listed = json.loads(millstream("topic", "list", "--json").stdout)
+    assert {"topic": topic, "partitions": 4, "replication_factor": 1} in listed
+    assert "larger than topic" in millstream("produce", topic, stdin="x" * 5000, code=1).stderr
+    refused = millstream("topic", "alter", topic, "--config", "no.such.property=1", code=1)
+    assert refused.stderr.count("\n") == 1
+    millstream("topic", "delete", topic)
+    assert f"there is no topic '{topic}'" in millstream("topic", "describe", topic, code=1).stderr
+    assert f"there is no topic '{topic}'" in millstream("consume", topic, code=1).stderr
+
+
+def test_consume_begins_at_offsets_and_times(millstream, topic):
+    millstream("topic", "create", topic)
+    stamped = [
+        json.dumps({"value": str(number), "timestamp": 1_700_000_000_000 + number * 60_000}) for number in range(10)
+    ]
+    millstream("produce", topic, "--format", "json", stdin="\n".join(stamped))
+    assert millstream("consume", topic, "--from", 7, "-e").stdout.split() == ["7", "8", "9"]
+    assert millstream("consume", topic, "--from", "2023-11-14T22:18:20+00:00", "-e").stdout.split() == [
+        "5",
+        "6",
+        "7",
+        "8",
+        "9",
+    ]
+    assert millstream("consume", topic, "--from", "end", "-e").stdout == ""
+    assert (
+        millstream("consume", topic, "--count", 2, "--format", "{partition}:{offset} {value}").stdout
+        == "0:0 0\n0:1 1\n"
+    )
+
+
+def test_a_group_resumes_and_is_reset_only_when_idle(millstream, broker, topic):
+    group = f"g-{topic}"
+    millstream("topic", "create", topic)
+    millstream("produce", topic, stdin="a\nb\nc\n")
+    assert millstream("consume", topic, "--group", group, "--count", 2).stdout.split() == ["a", "b"]
+    command = [*COMMAND, "consume", topic, "--group", group, "--bootstrap", broker.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "c\n"
+        refused = millstream("group", "reset", group, "--to", "earliest", "--all-topics", "--execute", code=1)
+        assert "is active with 1 member" in refused.stderr
+        active = json.loads(millstream("group", "describe", group, "--json").stdout)
+        assert (active["state"], active["members"]) == ("stable", 1)
+        reader.send_signal(signal.SIGINT)
+        rest, complaints = reader.communicate(timeout=30)
+        assert (reader.returncode, rest, complaints) == (0, "", "")
+    idle = json.loads(millstream("group", "describe", group, "--json").stdout)
+    assert (idle["state"], idle["lag"], idle["partitions"][0]["committed"]) == ("empty", 0, 3)
+    assert group in {entry["group"] for entry in json.loads(millstream("group", "list", "--json").stdout)}
+    planned = json.loads(millstream("group", "reset", group, "--to", 1, "--topic", topic, "--json").stdout)
+    assert planned["partitions"] == [{"topic": topic, "partition": 0, "committed": 3, "new": 1}]
+    assert millstream("consume", topic, "--group", group, "-e").stdout == ""
+    millstream("group", "reset", group, "--to", 1, "--topic", topic, "--execute")
+    assert millstream("consume", topic, "--group", group, "-e").stdout.split() == ["b", "c"]
+
+
+def test_a_running_broker_tells_its_settings(millstream):
+    settings = json.loads(millstream("config", "list", "--running", "--json").stdout)
+    assert {"num.partitions", "log.retention.hours"} <= {entry["name"] for entry in settings}

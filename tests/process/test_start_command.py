@@ -1,0 +1,48 @@
+"""``millstream start``: ready when it says so, gone when it is told, refused by name when it cannot be."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+START = [
+    sys.executable,
+    "-m",
+    "millstream.cli",
+    "start",
+    "--listen",
+    "127.0.0.1:0",
+    "--shards",
+    "1",
+    "--memory",
+    "128MiB",
+]
+
+
+def test_start_serves_from_its_ready_line_until_sigterm(tmp_path):
+    command = [*START, "--data", str(tmp_path), "--set", "num.partitions=3", "--set", "shards.pin=false"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        ready = running.stdout.readline()
+        written = json.loads((tmp_path / "broker.json").read_text())
+        assert written["bootstrap"] in ready
+        assert os.path.exists(f"/proc/{written['pid']}")
+        second = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        assert second.returncode != 0
+        assert str(tmp_path) in second.stderr
+        listed = subprocess.run(
+            [sys.executable, "-m", "millstream.cli", "topic", "list", "--json", "--bootstrap", written["bootstrap"]],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        assert json.loads(listed.stdout) == []
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=10)
+        assert running.returncode == 0
