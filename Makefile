@@ -1,0 +1,65 @@
+# Every target works by hand and is what .ci/run calls. `make help` lists them.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTHON ?= python3
+UV := $(VENV)/bin/uv
+INSTALLED := $(VENV)/.installed
+FAST := not slow and not conformance
+
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-all check format bench conformance docs lock clean
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## Install millstream and everything pinned into .venv
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "millstream needs Python 3.11 or newer; name one with make setup PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) \
+	  || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
+	@test -x $(UV) || $(PY) -m pip install --quiet --disable-pip-version-check uv
+	$(UV) pip install --quiet --python $(PY) --require-hashes -r requirements.lock
+	$(UV) pip install --quiet --python $(PY) --no-deps --editable .
+	@touch $@
+
+run: setup ## See it work: stream real flights through a broker into Spark
+	$(PY) examples/flights/run.py
+
+test: setup ## Run the tests that every change must pass (under 10 minutes)
+	@$(PY) -m pytest -m "$(FAST)"
+
+test-all: setup ## Run every test but other people's suites
+	@$(PY) -m pytest -m "not conformance"
+
+check: setup ## Check format, lint, types, layers and shape
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/pyright
+	$(VENV)/bin/lint-imports --no-logo
+	$(PY) tools/tidy.py
+
+format: setup ## Format and mend what can be mended
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+bench: setup ## Measure beside a real Apache Kafka (needs Java and Maven)
+	$(PY) -m bench
+
+conformance: setup ## Run other people's clients and tools against the broker
+	@$(PY) -m pytest -m conformance
+
+docs: setup ## Generate the reference pages and build the site into site/
+	$(PY) tools/docs.py
+	$(VENV)/bin/mkdocs build --strict
+
+lock: setup ## Refresh requirements.lock from pyproject.toml
+	$(UV) lock --quiet
+	$(UV) export --quiet --frozen --all-extras --all-groups --no-emit-project --no-header -o requirements.lock
+
+clean: ## Remove what was built, but not the environment
+	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,232 @@
+"""The code's shape as a check: what is too long, dead, undocumented or unspeakable.
+
+Run by ``make check``. Lengths are a ratchet: a file stays under 500 lines and a function under 70, what is longer is
+listed with its length in ``tools/tidy-allowed.txt``, where numbers may only go down (``--update`` lowers them and drops
+what is no longer needed, it never raises or adds). Also refused: marks of unfinished work, names of package hosts,
+modules that nothing imports, settings without documentation and metrics without one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+ALLOWED = ROOT / "tools" / "tidy-allowed.txt"
+FILE_LINES = 500
+FUNCTION_LINES = 70
+CODE_FOLDERS = ("src", "tests", "tools", "bench", "examples")
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".yml", ".yaml", ".txt", ".sh", ".cfg", ".ini", ".json", ".xml", ".html", ""}
+
+# Spelled in pieces, so that this file does not break its own rules.
+UNFINISHED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK")) + r")\b")
+HOSTS = re.compile(
+    "|".join(
+        (
+            "files.python" + "hosted",
+            "py" + r"pi\.org",
+            "repo" + r"1?\.maven",
+            "registry" + r"\.npmjs",
+            "crates" + r"\.io",
+            "proxy" + r"\.golang",
+        )
+    )
+)
+SELF = Path(__file__).resolve()
+
+# Modules that are entered by name from outside: commands, plugins, scripts and what multiprocessing or Spark look up.
+ENTRY_MODULES = {"millstream.cli.__main__", "millstream.testing.plugin"}
+
+
+class Problem(NamedTuple):
+    """One finding. ``lines`` is the length for the two kinds of it that may be allowed."""
+
+    where: str
+    what: str
+    lines: int = 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--update", action="store_true", help="lower the allowed lengths to what they are now")
+    update = parser.parse_args().update
+    allowed = read_allowed()
+    code = [path for path in tracked_files() if path.suffix == ".py"]
+    lengths = [problem for path in code for problem in too_long(path)]
+    if update:
+        write_allowed(
+            {
+                problem.where: min(problem.lines, allowed[problem.where])
+                for problem in lengths
+                if problem.where in allowed
+            }
+        )
+        allowed = read_allowed()
+    problems = [problem for problem in lengths if problem.lines > allowed.get(problem.where, 0)]
+    problems += stale_allowances(allowed, lengths)
+    problems += [problem for path in tracked_files() for problem in forbidden_text(path)]
+    problems += dead_modules(ROOT / "src", code)
+    problems += undocumented_properties() + undocumented_metrics()
+    for problem in problems:
+        print(f"{problem.where}: {problem.what}")
+    print(f"tidy: {len(problems)} problems in {len(code)} files" if problems else f"tidy: {len(code)} files in shape")
+    return 1 if problems else 0
+
+
+def tracked_files() -> list[Path]:
+    """Files of the project, without what git ignores."""
+    import subprocess
+
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    paths = [ROOT / name for name in listing.stdout.decode().split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def too_long(path: Path) -> list[Problem]:
+    """The file and its functions that pass the limits."""
+    text = path.read_text(encoding="utf-8")
+    name = str(path.relative_to(ROOT))
+    count = text.count("\n")
+    problems: list[Problem] = []
+    if count > FILE_LINES:
+        problems.append(Problem(name, f"{count} lines, at most {FILE_LINES}", count))
+    for qualified, node in functions(ast.parse(text), ""):
+        length = (node.end_lineno or node.lineno) - node.lineno + 1
+        if length > FUNCTION_LINES:
+            where = f"{name}::{qualified}"
+            problems.append(Problem(where, f"{length} lines, at most {FUNCTION_LINES}", length))
+    return problems
+
+
+def functions(node: ast.AST, prefix: str) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function below ``node`` with its dotted name."""
+    found: list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]] = []
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append((prefix + child.name, child))
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found += functions(child, f"{prefix}{child.name}.")
+    return found
+
+
+def stale_allowances(allowed: dict[str, int], lengths: list[Problem]) -> list[Problem]:
+    """Allowances that are larger than needed: the ratchet has to be turned."""
+    actual = {problem.where: problem.lines for problem in lengths}
+    return [
+        Problem(where, f"is allowed {limit} lines and has {actual.get(where, 0)}; run tools/tidy.py --update")
+        for where, limit in allowed.items()
+        if actual.get(where, 0) < limit
+    ]
+
+
+def forbidden_text(path: Path) -> list[Problem]:
+    """Marks of unfinished work in code, and names of package hosts anywhere."""
+    if path.suffix not in TEXT_SUFFIXES or path == SELF or path.name in ("LICENSE", "uv.lock"):
+        return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        return []
+    name = str(path.relative_to(ROOT))
+    problems: list[Problem] = []
+    for number, line in enumerate(lines, start=1):
+        if path.suffix == ".py" and (mark := UNFINISHED.search(line)):
+            problems.append(
+                Problem(
+                    f"{name}:{number}", f"{mark[1]} says that something is unfinished; finish it or describe the limit"
+                )
+            )
+        if host := HOSTS.search(line):
+            problems.append(Problem(f"{name}:{number}", f"{host[0]} names a package host"))
+    return problems
+
+
+def dead_modules(source: Path, code: list[Path]) -> list[Problem]:
+    """Modules under ``source`` that nothing but tests imports or names; what ships for tests is exempt."""
+    modules = {module_name(path, source): path for path in code if path.is_relative_to(source)}
+    code = [path for path in code if not path.is_relative_to(ROOT / "tests")]
+    mentioned: set[str] = set(ENTRY_MODULES)
+    for path in code:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        own = module_name(path, source) if path.is_relative_to(source) else ""
+        mentioned |= imports(tree, own, is_package=path.name == "__init__.py") - {own}
+    named = "\n".join(path.read_text(encoding="utf-8") for path in [*code, ROOT / "pyproject.toml"])
+    return [
+        Problem(str(path.relative_to(ROOT)), "is imported by nothing")
+        for name, path in sorted(modules.items())
+        if name not in mentioned
+        and not name.startswith("millstream.testing")
+        and path.name not in ("__init__.py", "__main__.py")
+        and f'"{name}' not in named
+    ]
+
+
+def module_name(path: Path, source: Path) -> str:
+    parts = path.relative_to(source).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(tree: ast.AST, own: str, *, is_package: bool) -> set[str]:
+    """Every module name that an import in ``tree`` could mean."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = own.split(".")
+                kept = parents[: len(parents) - node.level + is_package]
+                base = ".".join([*kept, base] if base else kept)
+            found.add(base)
+            found |= {f"{base}.{alias.name}" for alias in node.names}
+    return found
+
+
+def undocumented_properties() -> list[Problem]:
+    """Settings whose documentation is missing or is no sentence."""
+    sys.path.insert(0, str(ROOT / "src"))
+    from millstream.config import NODE_PROPERTIES, TOPIC_PROPERTIES
+
+    declared = [*NODE_PROPERTIES.values(), *TOPIC_PROPERTIES.values()]
+    return [
+        Problem(declaration.name, "has no documentation that ends like a sentence")
+        for declaration in declared
+        if not declaration.doc.endswith(".")
+    ]
+
+
+def undocumented_metrics() -> list[Problem]:
+    """Metrics whose documentation is missing."""
+    try:
+        from millstream.telemetry.table import METRICS
+    except ImportError:
+        return []
+    return [Problem(metric.name, "has no documentation") for metric in METRICS if not metric.doc.strip()]
+
+
+def read_allowed() -> dict[str, int]:
+    if not ALLOWED.exists():
+        return {}
+    entries = (line.split() for line in ALLOWED.read_text(encoding="utf-8").splitlines() if line and line[0] != "#")
+    return {where: int(lines) for lines, where in entries}
+
+
+def write_allowed(allowed: dict[str, int]) -> None:
+    header = "# Lengths over the limits of tools/tidy.py. They may only go down: tools/tidy.py --update\n"
+    ALLOWED.write_text(
+        header + "".join(f"{lines:>5} {where}\n" for where, lines in sorted(allowed.items())), encoding="utf-8"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
