@@ -1,0 +1,190 @@
+import os
+
+import pytest
+
+from millstream.iobuf import Arena, ArenaFull, MemoryClass
+from millstream.iobuf.sizes import ALLOC_TABLE, SLAB_BYTES
+
+
+def arena_of(slabs, **options):
+    return Arena.create(0, slabs * SLAB_BYTES, **options)
+
+
+@pytest.mark.parametrize("size", ALLOC_TABLE)
+def test_a_fragment_has_the_size_of_its_class_and_shows_its_part_of_the_arena(size):
+    arena = arena_of(2)
+    fragment = arena.allocate(size)
+    fragment.view[:] = b"x" * size
+    assert fragment.capacity == size == len(fragment.view)
+    assert bytes(arena.view[fragment.offset : fragment.offset + size]) == b"x" * size
+
+
+def test_a_released_fragment_is_handed_out_again():
+    arena = arena_of(1)
+    first = arena.allocate(1000)
+    offset = first.offset
+    first.release()
+    assert arena.allocate(1000).offset == offset
+
+
+def test_a_shared_fragment_comes_back_only_with_its_last_release():
+    arena = arena_of(1)
+    fragment = arena.allocate(SLAB_BYTES)
+    fragment.share()
+    fragment.release()
+    assert arena.live_fragments == 1
+    with pytest.raises(ArenaFull):
+        arena.allocate(SLAB_BYTES)
+    fragment.release()
+    assert arena.live_fragments == 0
+    arena.allocate(SLAB_BYTES)
+
+
+def test_releasing_once_too_often_is_an_invariant_broken():
+    arena = arena_of(1)
+    fragment = arena.allocate(10)
+    fragment.release()
+    with pytest.raises(AssertionError, match="more often"):
+        fragment.release()
+
+
+def test_a_full_arena_says_so_and_takes_nothing():
+    arena = arena_of(2)
+    held = [arena.allocate(SLAB_BYTES), arena.allocate(SLAB_BYTES)]
+    with pytest.raises(ArenaFull):
+        arena.allocate(512)
+    assert arena.in_use_bytes == 2 * SLAB_BYTES
+    held.pop().release()
+    assert arena.allocate(512).capacity == 512
+
+
+def test_a_slab_that_stands_idle_serves_another_class():
+    arena = arena_of(3)
+    small = [arena.allocate(512) for _ in range(3 * 256)]
+    for fragment in small:
+        fragment.release()
+    large = [arena.allocate(SLAB_BYTES) for _ in range(3)]
+    assert len({fragment.offset for fragment in large}) == 3
+    for fragment in large:
+        fragment.release()
+    assert len([arena.allocate(66432) for _ in range(3)]) == 3
+
+
+def test_one_live_fragment_keeps_its_slab_from_other_classes():
+    arena = arena_of(2)
+    small = [arena.allocate(512) for _ in range(2 * 256)]
+    for fragment in small[1:-1]:
+        fragment.release()
+    with pytest.raises(ArenaFull):
+        arena.allocate(SLAB_BYTES)
+    small[0].release()
+    arena.allocate(SLAB_BYTES)
+
+
+def test_a_cache_is_asked_to_make_room_before_an_allocation_fails():
+    arena = arena_of(1)
+    cached = [arena.allocate(SLAB_BYTES)]
+    asked = []
+
+    def make_room(size):
+        asked.append(size)
+        cached.pop().release()
+
+    arena.on_pressure = make_room
+    assert arena.allocate(700).capacity == 768
+    assert asked == [768]
+
+
+def test_a_class_may_not_reserve_beyond_its_limit():
+    arena = arena_of(8, shares={MemoryClass.RECEIVE: 0.5, MemoryClass.FETCH: 0.25})
+    limit = arena.limit_bytes(MemoryClass.RECEIVE)
+    assert limit == 4 * SLAB_BYTES
+    assert arena.reserve(MemoryClass.RECEIVE, limit)
+    assert not arena.reserve(MemoryClass.RECEIVE, 1)
+    assert arena.reserve(MemoryClass.FETCH, SLAB_BYTES), "another class has its own limit"
+    arena.unreserve(MemoryClass.RECEIVE, 10)
+    assert arena.reserve(MemoryClass.RECEIVE, 10)
+    assert not arena.reserve(MemoryClass.CACHE, 1), "a class without a share has none"
+
+
+def test_giving_back_more_than_was_reserved_is_an_invariant_broken():
+    arena = arena_of(4)
+    arena.reserve(MemoryClass.FETCH, 10)
+    with pytest.raises(AssertionError, match="FETCH"):
+        arena.unreserve(MemoryClass.FETCH, 11)
+
+
+def test_shares_beyond_the_whole_are_refused():
+    with pytest.raises(ValueError):
+        arena_of(4, shares={MemoryClass.RECEIVE: 0.6, MemoryClass.CACHE: 0.6})
+
+
+def test_a_poisoning_arena_overwrites_what_is_released():
+    arena = arena_of(1, poison=True)
+    fragment = arena.allocate(512)
+    kept = fragment.view
+    kept[:5] = b"hello"
+    fragment.release()
+    assert bytes(kept) == b"\xdb" * 512
+
+
+def test_a_poisoning_arena_finds_a_write_after_release():
+    arena = arena_of(1, poison=True)
+    fragment = arena.allocate(512)
+    kept = fragment.view
+    fragment.release()
+    kept[3] = 0
+    with pytest.raises(AssertionError, match="after its release"):
+        arena.allocate(512)
+
+
+def test_a_poisoning_arena_says_who_leaked():
+    arena = arena_of(2, poison=True)
+    arena.allocate(512)
+    arena.allocate(600).release()
+    (leak,) = arena.leaks()
+    assert "test_a_poisoning_arena_says_who_leaked" in leak
+
+
+def test_the_environment_switches_poisoning_on(monkeypatch):
+    monkeypatch.setenv("MILLSTREAM_POISON", "1")
+    arena = arena_of(1)
+    view = arena.allocate(512).view
+    assert bytes(view) == b"\xdb" * 512
+
+
+def test_untouched_memory_costs_nothing():
+    arena = arena_of(2048)  # 256 MiB
+    fragments = [arena.allocate(512) for _ in range(10)]
+    for fragment in fragments:
+        fragment.view[:] = bytes(512)
+    blocks = os.fstat(arena.fd).st_blocks * 512
+    assert blocks < 256 * 1024
+
+
+def test_a_forked_process_sees_bytes_and_accounting():
+    arena = arena_of(4)
+    fragment = arena.allocate(1000)
+    fragment.view[:3] = b"abc"
+    arena.reserve(MemoryClass.CACHE, 77)
+    readable, writable = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        usage = arena.usage()
+        seen = bytes(arena.view[fragment.offset : fragment.offset + 3])
+        text = f"{seen.decode()} {usage.live_fragments} {usage.in_use_bytes} {usage.reserved_bytes[MemoryClass.CACHE]}"
+        os.write(writable, text.encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert os.read(readable, 100) == b"abc 1 1152 77"
+    os.close(readable)
+    os.close(writable)
+
+
+def test_usage_counts_live_fragments_by_size():
+    arena = arena_of(4)
+    held = [arena.allocate(512), arena.allocate(512), arena.allocate(100_000)]
+    assert arena.live_by_size() == {512: 2, 131072: 1}
+    held[0].release()
+    usage = arena.usage()
+    assert (usage.live_fragments, usage.in_use_bytes) == (2, 512 + 131072)

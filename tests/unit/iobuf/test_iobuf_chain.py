@@ -1,0 +1,169 @@
+import struct
+
+import pytest
+
+from millstream.errors import Rejected
+from millstream.iobuf import Arena, EndOfBuffer, ForeignFragment, IoBuf, TieredPool
+
+
+@pytest.fixture
+def arena():
+    arena = Arena.create(0, 1 << 20, poison=True)
+    yield arena
+    assert arena.live_fragments == 0, arena.leaks()
+
+
+def chain(arena, *pieces):
+    """A chain with one fragment per piece, each piece somewhere inside its fragment."""
+    buf = IoBuf()
+    for at, piece in enumerate(pieces):
+        fragment = arena.allocate(len(piece) + at)
+        fragment.view[at : at + len(piece)] = piece
+        buf.append(fragment, at, at + len(piece))
+    return buf
+
+
+def test_a_chain_reads_as_one_run_of_bytes(arena):
+    buf = chain(arena, b"hello ", b"wor", b"ld")
+    assert len(buf) == 11
+    assert bytes(buf) == b"hello world"
+    assert [bytes(view) for view in buf.views()] == [b"hello ", b"wor", b"ld"]
+    buf.release()
+    assert len(buf) == 0
+
+
+def test_sharing_copies_nothing_and_outlives_the_original(arena):
+    buf = chain(arena, b"hello ", b"world")
+    shared = buf.share(4, 4)
+    assert [(piece.offset, end - start) for piece, start, end in shared.parts] == [
+        (piece.offset, n) for (piece, _, _), n in zip(buf.parts, (2, 2), strict=True)
+    ]
+    buf.release()
+    assert bytes(shared) == b"o wo"
+    shared.release()
+
+
+def test_an_empty_part_is_given_back_at_once(arena):
+    buf = IoBuf()
+    buf.append(arena.allocate(10), 5, 5)
+    assert buf.views() == []
+    assert arena.live_fragments == 0
+
+
+def test_trimming_releases_what_was_passed(arena):
+    buf = chain(arena, b"abc", b"defg", b"h")
+    buf.trim_front(4)
+    assert bytes(buf) == b"efgh"
+    assert arena.live_fragments == 2
+    buf.trim_front(4)
+    assert arena.live_fragments == 0
+    with pytest.raises(EndOfBuffer):
+        buf.trim_front(1)
+
+
+def test_appending_a_chain_moves_its_references(arena):
+    first, second = chain(arena, b"ab"), chain(arena, b"cd", b"e")
+    first.append_buf(second)
+    assert bytes(first) == b"abcde"
+    assert len(second) == 0
+    second.release()
+    assert bytes(first) == b"abcde"
+    first.release()
+
+
+@pytest.mark.parametrize(("position", "size"), [(0, 6), (5, 1), (-1, 1), (0, -1)])
+def test_ranges_outside_the_chain_are_refused(arena, position, size):
+    buf = chain(arena, b"abc", b"de")
+    with pytest.raises(EndOfBuffer):
+        buf.share(position, size)
+    with pytest.raises(EndOfBuffer):
+        buf.copy(position, size)
+    buf.release()
+
+
+def test_a_reader_takes_values_across_fragment_borders(arena):
+    data = (
+        struct.pack(">hiqI", -2, -70000, 1 << 40, 0xFFFFFFFF)
+        + b"\xac\x02"
+        + b"\x00\x03abc"
+        + b"\x04xyz"
+        + b"\xff\xff\x00"
+    )
+    buf = chain(arena, *(data[at : at + 1] for at in range(len(data))))
+    reader = buf.reader()
+    assert (reader.int16(), reader.int32(), reader.int64(), reader.uint32()) == (-2, -70000, 1 << 40, 0xFFFFFFFF)
+    assert reader.uvarint() == 300
+    assert reader.string() == "abc"
+    assert reader.compact_string() == "xyz"
+    assert reader.string() is None
+    assert reader.compact_string() is None
+    assert reader.remaining == 0
+    with pytest.raises(EndOfBuffer):
+        reader.uint8()
+    buf.release()
+
+
+def test_a_reader_shares_byte_fields_without_copying(arena):
+    buf = chain(arena, b"\x00\x00\x00\x05he", b"llo\x03wo", b"!")
+    reader = buf.reader()
+    first = reader.data()
+    second = reader.compact_data()
+    buf.release()
+    assert (bytes(first), bytes(second)) == (b"hello", b"wo")
+    first.release()
+    second.release()
+
+
+def test_a_length_beyond_the_end_is_refused_before_anything_is_taken(arena):
+    buf = chain(arena, b"\x7f\xff\xff\xffabc")
+    with pytest.raises(EndOfBuffer):
+        buf.reader().data()
+    with pytest.raises(EndOfBuffer):
+        buf.reader().string()
+    buf.release()
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x80\x01"])
+def test_a_varint_of_more_than_32_bits_is_refused(arena, data):
+    buf = chain(arena, data)
+    with pytest.raises(Rejected):
+        buf.reader().uvarint()
+    buf.release()
+
+
+def test_bad_utf8_is_refused(arena):
+    buf = chain(arena, b"\x00\x02\xff\xfe")
+    with pytest.raises(Rejected):
+        buf.reader().string()
+    buf.release()
+
+
+def test_a_foreign_fragment_goes_home_with_its_last_release(arena):
+    own = arena.allocate(100)
+    own.view[:5] = b"hello"
+    home = []
+    foreign = ForeignFragment(0, own.offset + 1, 4, 77, arena.view, home.append)
+    buf = IoBuf()
+    buf.append(foreign, 0, 4)
+    shared = buf.share(1, 2)
+    buf.release()
+    assert (bytes(shared), home) == (b"ll", [])
+    shared.release()
+    assert home == [77]
+    with pytest.raises(AssertionError):
+        foreign.release()
+    own.release()
+
+
+def test_a_pool_hands_out_the_smallest_free_buffer_even_of_a_higher_tier(arena):
+    pool = TieredPool(arena, first_size=512, size_multiple=4.0, tier_count=2, buffers_per_tier=1)
+    small = pool.get(100)
+    borrowed = pool.get(100)
+    fresh = pool.get(100)
+    assert [f.capacity for f in (small, borrowed, fresh)] == [512, 2592, 512]
+    for fragment in (small, borrowed, fresh):
+        pool.put(fragment)
+    assert arena.live_fragments == 2, "the pool keeps one per tier"
+    with pytest.raises(ValueError):
+        pool.get(4000)
+    pool.close()
