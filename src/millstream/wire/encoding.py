@@ -47,10 +47,11 @@ def pack_int32s(numbers: Sequence[int]) -> bytes:
 
 def pieces_of(records: Any) -> tuple[int, Sequence[Piece]]:
     """Bytes in a records field, and the buffers that hold them: see ``schema.Records`` for the shapes."""
-    if isinstance(records, memoryview | bytes | bytearray):
+    kind = type(records)
+    if kind is memoryview or kind is bytes or kind is bytearray:
         return len(records), (records,)
-    pieces = records if isinstance(records, list | tuple) else records.views()
-    return sum(map(len, pieces)), pieces
+    pieces = records if kind is list or kind is tuple else records.views()
+    return len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces)), pieces
 
 
 _HELPERS = {"JOIN_BELOW": JOIN_BELOW, "pack_int32s": pack_int32s, "pieces_of": pieces_of, "uvarint": uvarint}

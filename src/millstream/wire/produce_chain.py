@@ -1,14 +1,16 @@
 """Decodes a Produce request that was received into a chain of fragments, without joining them.
 
-Large requests arrive in several fragments. Everything but the records is a few dozen bytes, which the chain's cursor
-copies out; each run of records becomes a share of the chain, so that no payload byte moves. The result is the same
-``ProduceRequest`` that ``decode_request`` gives, with chains where that has views. Requests in one piece of memory do
-not come this way: the generated decoder is faster.
+Large requests arrive in several fragments. Everything but the records is a few dozen bytes: they are read from a small
+window that is copied out of the chain, and each run of records becomes a share of the chain, so that no payload byte
+moves. The result is the same ``ProduceRequest`` that ``decode_request`` gives, with chains where that has views.
+Requests in one piece of memory do not come this way: the generated decoder is faster.
 
-Ownership: the caller owns every chain in the result and releases each. When the bytes turn out to be garbage, the
-shares taken so far are released here, and ``ProtocolError`` is raised.
+Ownership: the caller owns every chain in the result and releases each; the chain that was read stays the caller's as
+it was. When the bytes turn out to be garbage, the shares taken so far are released here, and ``ProtocolError`` is
+raised.
 """
 
+import struct
 from typing import Protocol
 
 from millstream.errors import Rejected
@@ -16,28 +18,34 @@ from millstream.wire.decoding import check_count, null_error
 from millstream.wire.errors import ProtocolError, UnsupportedVersion
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millstream.wire.schema import ZERO_UUID
+from millstream.wire.varint import read_uvarint
 
 _TOPIC_ID_FROM = 13
 
+_WINDOW_BYTES = 256
+_ROOM_BYTES = 32
+"""More than any fields take that are read without a look at the window's end: an id or an int32, and two lengths."""
+
+_unpack_int16 = struct.Struct(">h").unpack_from
+_unpack_int32 = struct.Struct(">i").unpack_from
+_unpack_acks_and_timeout = struct.Struct(">hi").unpack_from
+
 
 class Chain(Protocol):
-    """The part of ``iobuf.IoBuf`` that a records field needs."""
+    """The part of ``iobuf.IoBuf`` that is used here; reading beyond its end raises ``Rejected``."""
 
+    def __len__(self) -> int: ...
     def views(self) -> list[memoryview]: ...
+    def copy(self, position: int, size: int, /) -> bytes: ...
+    def share(self, position: int, size: int, /) -> "Chain": ...
     def release(self) -> None: ...
 
 
 class ChainReader(Protocol):
-    """The part of ``iobuf.Reader`` that is used here; it raises ``Rejected`` at the end of the chain."""
+    """The part of ``iobuf.Reader`` that is used here."""
 
     @property
     def remaining(self) -> int: ...
-    def uint8(self) -> int: ...
-    def int16(self) -> int: ...
-    def int32(self) -> int: ...
-    def uvarint(self) -> int: ...
-    def bytes_(self, size: int, /) -> bytes: ...
-    def skip(self, size: int, /) -> None: ...
     def share(self, size: int, /) -> Chain: ...
 
 
@@ -48,94 +56,137 @@ def decode_produce_chain(reader: ChainReader, version: int) -> ProduceRequest:
         UnsupportedVersion: the version is not declared.
         ProtocolError: the bytes are not a Produce request; nothing stays shared.
     """
+    body = reader.share(reader.remaining)
+    try:
+        return decode_produce_at(body, 0, version)
+    finally:
+        body.release()
+
+
+def decode_produce_at(chain: Chain, pos: int, version: int) -> ProduceRequest:
+    """Decode the body from byte ``pos`` of the chain to its end; errors as in ``decode_produce_chain``."""
     low, high = ProduceRequest.VERSIONS
     if not low <= version <= high:
         raise UnsupportedVersion(f"ProduceRequest v{version} is not declared, {low} to {high} are")
-    walk = _Walk(reader, version)
+    taken: list[Chain] = []
     try:
-        return walk.request()
-    except Rejected as error:
-        for chain in walk.taken:
-            chain.release()
-        raise ProtocolError(f"ProduceRequest v{version}: {error.message}") from error
+        return _Walk(chain, pos, version, taken).request()
+    except (Rejected, IndexError, struct.error, UnicodeDecodeError) as error:
+        for records in taken:
+            records.release()
+        reason = error.message if isinstance(error, Rejected) else "ends early, or text is not UTF-8"
+        raise ProtocolError(f"ProduceRequest v{version}: {reason}") from error
 
 
 class _Walk:
-    __slots__ = ("by_id", "flexible", "reader", "taken")
+    """A position in the chain, and the window of bytes around it."""
 
-    def __init__(self, reader: ChainReader, version: int) -> None:
-        self.reader = reader
+    __slots__ = ("at", "base", "by_id", "chain", "end", "flexible", "taken", "window")
+
+    def __init__(self, chain: Chain, pos: int, version: int, taken: list[Chain]) -> None:
+        self.chain = chain
+        self.end = len(chain)
         self.flexible = version >= ProduceRequest.FLEXIBLE
         self.by_id = version >= _TOPIC_ID_FROM
-        self.taken: list[Chain] = []
+        self.taken = taken
+        self.window = b""
+        self.base = pos  # of the window, in the chain
+        self.at = 0  # in the window
+        self.room(_ROOM_BYTES)
+
+    def room(self, size: int) -> None:
+        """Have the next ``size`` bytes in the window, or as many as are left."""
+        if self.at + size > len(self.window) and self.base + len(self.window) < self.end:
+            self.base += self.at
+            self.at = 0
+            self.window = self.chain.copy(self.base, min(max(size, _WINDOW_BYTES), self.end - self.base))
 
     def request(self) -> ProduceRequest:
-        reader = self.reader
         transactional_id = self.text()
-        acks = reader.int16()
-        timeout_ms = reader.int32()
+        acks, timeout_ms = _unpack_acks_and_timeout(self.window, self.at)
+        self.at += 6
         topics = [self.topic() for _ in range(self.count("topic_data", 3 if self.flexible else 6))]
         self.tags()
-        if reader.remaining:
-            raise ProtocolError(f"{reader.remaining} bytes too many")
+        left = self.end - self.base - self.at
+        if left:
+            raise ProtocolError(f"{left} bytes too many")
         return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
     def topic(self) -> TopicProduceData:
+        self.room(_ROOM_BYTES)
         name: str | None = ""
         topic_id = ZERO_UUID
         if self.by_id:
-            topic_id = self.reader.bytes_(16)
+            topic_id = self.window[self.at : self.at + 16]
+            self.at += 16
         else:
             name = self.text()
-        if name is None:
-            raise null_error("name")
+            if name is None:
+                raise null_error("name")
         data = [self.partition() for _ in range(self.count("partition_data", 6 if self.flexible else 8))]
         self.tags()
         return TopicProduceData(name, topic_id, data)
 
     def partition(self) -> PartitionProduceData:
-        index = self.reader.int32()
-        size = self.size()
+        self.room(_ROOM_BYTES)
+        (index,) = _unpack_int32(self.window, self.at)
+        self.at += 4
+        size = self.length()
         records: Chain | None = None
         if size >= 0:
-            records = self.reader.share(size)
+            start = self.base + self.at
+            records = self.chain.share(start, size)
             self.taken.append(records)
+            if self.at + size <= len(self.window):
+                self.at += size
+            else:
+                self.base, self.at, self.window = start + size, 0, b""
         self.tags()
         return PartitionProduceData(index, records)
 
-    def count(self, name: str, least: int) -> int:
-        count = self.size()
-        if count < 0:
-            raise null_error(name)
-        check_count(count, least, self.reader.remaining)
-        return count
-
-    def size(self) -> int:
-        """A length; negative for null."""
-        reader = self.reader
-        if not self.flexible:
-            return reader.int32()
-        before = reader.remaining
-        size = reader.uvarint() - 1
-        if size < 0 and before - reader.remaining > 1:
-            raise ProtocolError("over-long null")
-        return size
-
     def text(self) -> str | None:
-        """A nullable text."""
-        size = self.size() if self.flexible else self.reader.int16()
+        """A nullable text, with room behind it for the fields that follow."""
+        if self.flexible:
+            size = self.length()
+        else:
+            (size,) = _unpack_int16(self.window, self.at)
+            self.at += 2
         if size < 0:
             return None
-        try:
-            return self.reader.bytes_(size).decode()
-        except UnicodeDecodeError as error:
-            raise ProtocolError("text is not UTF-8") from error
+        self.room(size + _ROOM_BYTES)
+        stop = self.at + size
+        text = self.window[self.at : stop].decode()
+        self.at = stop
+        return text
+
+    def count(self, name: str, least: int) -> int:
+        count = self.length()
+        if count < 0:
+            raise null_error(name)
+        check_count(count, least, self.end - self.base - self.at)
+        return count
+
+    def length(self) -> int:
+        """A length; negative for null."""
+        if not self.flexible:
+            (size,) = _unpack_int32(self.window, self.at)
+            self.at += 4
+            return size
+        before = self.at
+        value, self.at = read_uvarint(self.window, before)
+        if not value and self.at > before + 1:
+            raise ProtocolError("over-long null")
+        return value - 1
 
     def tags(self) -> None:
-        if self.flexible:
-            reader = self.reader
-            count = reader.uvarint()
-            check_count(count, 2, reader.remaining)
-            for _ in range(count):
-                reader.uvarint()
-                reader.skip(reader.uvarint())
+        if not self.flexible:
+            return
+        self.room(_ROOM_BYTES)
+        count, self.at = read_uvarint(self.window, self.at)
+        check_count(count, 2, self.end - self.base - self.at)
+        for _ in range(count):
+            self.room(_ROOM_BYTES)
+            _, self.at = read_uvarint(self.window, self.at)
+            size, self.at = read_uvarint(self.window, self.at)
+            check_count(size, 1, self.end - self.base - self.at)
+            self.base, self.at, self.window = self.base + self.at + size, 0, b""

@@ -11,7 +11,7 @@ from millstream.iobuf import Arena, IoBuf
 from millstream.wire.codec import decode_message, encode_request
 from millstream.wire.errors import ProtocolError, UnsupportedVersion
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from millstream.wire.produce_chain import decode_produce_chain
+from millstream.wire.produce_chain import decode_produce_at, decode_produce_chain
 
 VERSIONS = range(ProduceRequest.VERSIONS[0], ProduceRequest.VERSIONS[1] + 1)
 
@@ -75,9 +75,10 @@ def test_it_reads_what_the_generated_decoder_reads(arena: Arena, version: int) -
     for _ in range(25):
         message = request(rng, version)
         chain = chain_of(arena, b"header" + encode_request(message, version), rng)
-        decoded = decode_produce_chain(chain.reader(6), version)
+        by_reader = decode_produce_chain(chain.reader(6), version)
+        in_place = decode_produce_at(chain, 6, version)
         chain.release()
-        assert plain(decoded) == message
+        assert plain(by_reader) == plain(in_place) == message
 
 
 def test_records_are_shares_of_the_fragments_and_not_copies(arena: Arena) -> None:
@@ -134,6 +135,23 @@ def test_it_refuses_exactly_what_the_generated_decoder_refuses(arena: Arena, ver
         assert got == expected
         agreed += expected is not None
     assert 100 < agreed < 500
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_texts_and_tags_longer_than_its_window_are_read(arena: Arena, version: int) -> None:
+    message = ProduceRequest(
+        "t" * 1000,
+        topic_data=[
+            TopicProduceData("n" * 700, partition_data=[PartitionProduceData(i, b"r" * i) for i in range(0, 600, 60)])
+        ],
+    )
+    whole = bytes(encode_request(message, version))
+    if version == 9:
+        whole = whole[:-1] + b"\x02\x07\x90\x03" + b"?" * 400 + b"\x08\x00"
+    chain = chain_of(arena, whole, Random(4))
+    decoded = decode_produce_at(chain, 0, version)
+    chain.release()
+    assert plain(decoded) == message
 
 
 def test_undeclared_versions_are_refused(arena: Arena) -> None:
