@@ -17,6 +17,7 @@ Kafka gives; nothing a client sends raises.
 
 from collections.abc import Sequence
 
+from millstream.core.group.census import Census
 from millstream.core.group.commit import (
     PendingCommit,
     check_unknown_group,
@@ -75,8 +76,9 @@ class GroupCoordinator:
     Invariant: the offsets in ``groups`` are what the durable part of the log says.
     """
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: GroupSettings, census: Census | None = None) -> None:
         self.settings = settings
+        self.census = Census() if census is None else census
         self.groups: dict[str, Group] = {}
         self._deadlines = Deadlines()
         self._writes: dict[int, Pending] = {}
@@ -116,7 +118,7 @@ class GroupCoordinator:
         return turn.out
 
     def _turn(self, now_us: int, wall_ms: int) -> Turn:
-        return Turn(self.settings, self._deadlines, self._writes, self._receipts, now_us, wall_ms)
+        return Turn(self.settings, self.census, self._deadlines, self._writes, self._receipts, now_us, wall_ms)
 
     # Requests
 
@@ -136,7 +138,7 @@ class GroupCoordinator:
             record = group_record(group, {})
             join_group(turn, group, join)
             if group.members or group.pending_joins:
-                self.groups[request.group_id] = group
+                self._enter(group)
                 turn.write((record,), Forget(group))
 
     def _sync(self, turn: Turn, sync: Sync) -> None:
@@ -178,8 +180,8 @@ class GroupCoordinator:
                 return
             group = Group(group_id, turn.wall_ms)
         commit_offsets(turn, group, commit)
-        if turn.out.writes:
-            self.groups[group_id] = group
+        if group.census is None and turn.out.writes:
+            self._enter(group)
 
     def _fetch(self, turn: Turn, fetch: FetchOffsets) -> None:
         group = self.groups.get(fetch.group.group_id)
@@ -194,6 +196,16 @@ class GroupCoordinator:
                 return
         turn.out.answer(fetch.token, fetch_offsets(group, fetch.group))
 
+    def _enter(self, group: Group) -> Group:
+        self.groups[group.group_id] = group
+        group.enter(self.census)
+        return group
+
+    def _vanish(self, group_id: str) -> None:
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            group.vanish()
+
     # The log
 
     def _persisted(self, turn: Turn, fate: Persisted) -> None:
@@ -203,10 +215,10 @@ class GroupCoordinator:
         pending.settle(turn, fate.error)
         while self._forgotten:
             gone = self._forgotten.pop()
-            if not gone.writes_in_flight and self.groups.get(gone.group_id) is gone:
-                del self.groups[gone.group_id]
+            if not gone.writes_in_flight:
+                self._vanish(gone.group_id)
         if fate.error is not ErrorCode.NONE and _is_nothing(group):
-            self.groups.pop(group.group_id, None)
+            self._vanish(group.group_id)
         if self._waiting_fetches:
             self._answer_waiting_fetches(turn, fate.receipt)
 
@@ -265,19 +277,22 @@ class GroupCoordinator:
                 if group is not None:
                     group.offsets.remove(key.topic, key.partition)
                     if _is_nothing(group):
-                        del self.groups[key.group]
+                        self._vanish(key.group)
                 return
             assert isinstance(value, OffsetCommitValue)
             if group is None:
-                group = self.groups[key.group] = Group(key.group, value.commit_timestamp)
+                group = self._enter(Group(key.group, value.commit_timestamp))
             group.offsets.put(key.topic, key.partition, stored_offset(value))
         elif value is None:
-            self.groups.pop(key.group, None)
+            self._vanish(key.group)
         else:
             assert isinstance(value, GroupMetadataValue)
             if group is None:
-                group = self.groups[key.group] = Group(key.group, value.current_state_timestamp)
+                group = Group(key.group, value.current_state_timestamp)
+            else:
+                group.vanish()
             restore(group, value)
+            self._enter(group)
 
     def loaded(self, now_us: int, wall_ms: int) -> Outputs:
         """The log is read: from now on members have their session timeout to show up."""
@@ -295,6 +310,7 @@ class GroupCoordinator:
         for group in self.groups.values():
             for member in group.members.values():
                 tokens += [token for token in (member.join_token, member.sync_token) if token is not None]
+            group.vanish()
         tokens += [pending.token for pending in self._writes.values() if isinstance(pending, PendingCommit)]
         self.groups.clear()
         self._writes.clear()

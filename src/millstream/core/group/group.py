@@ -5,6 +5,7 @@ stand in the order in which they joined, so that every choice among them (a new 
 the same when the same inputs are given again.
 """
 
+from millstream.core.group.census import Census
 from millstream.core.group.deadlines import JOIN, SYNC, Deadline
 from millstream.core.group.member import Member, Protocols
 from millstream.core.group.offsets import GroupOffsets
@@ -28,6 +29,7 @@ class Group:
     __slots__ = (
         "assignment_writing",
         "awaiting_join",
+        "census",
         "generation",
         "group_id",
         "initial_delay_left_ms",
@@ -52,6 +54,8 @@ class Group:
 
     def __init__(self, group_id: str, wall_ms: int) -> None:
         self.group_id = group_id
+        self.census: Census | None = None
+        """Where the group is counted, from ``enter`` to ``vanish``."""
         self.state = GroupState.EMPTY
         self.previous_state = GroupState.DEAD
         self.state_since_ms = wall_ms
@@ -78,10 +82,26 @@ class Group:
         self.writes_in_flight = 0
         self.offsets = GroupOffsets()
 
+    def enter(self, census: Census) -> None:
+        """The group exists from now on."""
+        self.census = census
+        census.states[self.state] += 1
+        census.members += len(self.members)
+
+    def vanish(self) -> None:
+        """The group does not exist any more."""
+        if self.census is not None:
+            self.census.states[self.state] -= 1
+            self.census.members -= len(self.members)
+            self.census = None
+
     # State
 
     def move_to(self, state: GroupState, wall_ms: int) -> None:
         assert self.state in MAY_FOLLOW[state], f"group {self.group_id}: {state} cannot follow {self.state}"
+        if self.census is not None:
+            self.census.states[self.state] -= 1
+            self.census.states[state] += 1
         self.previous_state = self.state
         self.state = state
         self.state_since_ms = wall_ms
@@ -117,6 +137,8 @@ class Group:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
+        if self.census is not None:
+            self.census.members += 1
         self._count_protocols(member.protocols, 1)
         member.join_token = join_token
         if join_token is not None:
@@ -127,6 +149,8 @@ class Group:
         """Take a member, or the promise of one, out. Its parked requests must have been answered."""
         member = self.members.pop(member_id, None)
         if member is not None:
+            if self.census is not None:
+                self.census.members -= 1
             self._count_protocols(member.protocols, -1)
             if member.join_token is not None:
                 self.awaiting_join -= 1

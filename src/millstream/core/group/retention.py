@@ -10,14 +10,18 @@ An empty group without offsets goes too. Groups with a write under way are left 
 overtake a commit.
 """
 
+from typing import Final
+
 from millstream.core.group.commit import offset_record
 from millstream.core.group.group import CONSUMER_PROTOCOL, Group
 from millstream.core.group.image import group_tombstone
 from millstream.core.group.offsets import CommittedOffset
-from millstream.core.group.outputs import Key, Value
 from millstream.core.group.state import GroupState
 from millstream.core.group.turn import Turn
 from millstream.model.error_code import ErrorCode
+
+WRITE_RECORDS_MAX: Final = 1_000
+"""Tombstones in one write, so that no batch gets huge."""
 
 
 def expire_group(turn: Turn, group: Group, forgotten: list[Group]) -> None:
@@ -29,15 +33,15 @@ def expire_group(turn: Turn, group: Group, forgotten: list[Group]) -> None:
         for topic, partition, offset in group.offsets
         if _is_expired(group, topic, offset, turn.wall_ms, turn.settings.offsets_retention_ms)
     ]
-    records: list[tuple[Key, Value | None]] = [
-        offset_record(group.group_id, topic, partition, None) for topic, partition in expired
-    ]
     kept = sum(len(partitions) for partitions in group.offsets.topics.values()) - len(expired)
     goes = not kept and group.is_empty and not group.pending_joins
+    for start in range(0, len(expired), WRITE_RECORDS_MAX):
+        removed = expired[start : start + WRITE_RECORDS_MAX]
+        records = tuple(offset_record(group.group_id, topic, partition, None) for topic, partition in removed)
+        turn.write(records, PendingRemoval(group, removed, None))
+        turn.census.expired_offsets += len(removed)
     if goes:
-        records.append(group_tombstone(group.group_id))
-    if records:
-        turn.write(tuple(records), PendingRemoval(group, expired, forgotten if goes else None))
+        turn.write((group_tombstone(group.group_id),), PendingRemoval(group, [], forgotten))
 
 
 def _is_expired(group: Group, topic: str, offset: CommittedOffset, wall_ms: int, retention_ms: int) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from millstream.core.group.census import Census
 from millstream.core.group.deadlines import Deadline, Deadlines
 from millstream.core.group.group import Group
 from millstream.core.group.outputs import GroupSettings, Key, Outputs, Value, Write
@@ -21,11 +22,12 @@ class Pending(Protocol):
 class Turn:
     """One step. ``now_us`` is monotonic, ``wall_ms`` the wall clock."""
 
-    __slots__ = ("deadlines", "now_us", "out", "receipts", "settings", "wall_ms", "writes")
+    __slots__ = ("census", "deadlines", "now_us", "out", "receipts", "settings", "wall_ms", "writes")
 
     def __init__(
         self,
         settings: GroupSettings,
+        census: Census,
         deadlines: Deadlines,
         writes: dict[int, Pending],
         receipts: list[int],
@@ -33,6 +35,7 @@ class Turn:
         wall_ms: int,
     ) -> None:
         self.settings = settings
+        self.census = census
         self.deadlines = deadlines
         self.writes = writes
         self.receipts = receipts

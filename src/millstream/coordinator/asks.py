@@ -1,0 +1,118 @@
+"""What shards ask each other about groups, as bytes.
+
+Only one broker's processes speak this, all of the same build, so the messages are the request structs themselves in
+MessagePack: cheaper than Kafka's encoding, and topic names that were resolved on one shard travel along.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.describe_groups import DescribedGroup
+from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from millstream.wire.messages.list_groups import ListedGroup
+from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from millstream.wire.schema import Message
+
+OFFSET_COMMIT: Final = 8
+OFFSET_FETCH: Final = 9
+JOIN_GROUP: Final = 11
+HEARTBEAT: Final = 12
+LEAVE_GROUP: Final = 13
+SYNC_GROUP: Final = 14
+
+# Methods of the mailbox.
+ASK: Final = 60
+LIST: Final = 61
+DESCRIBE: Final = 62
+
+_TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
+    OFFSET_COMMIT: (OffsetCommitRequest, OffsetCommitResponse),
+    OFFSET_FETCH: (OffsetFetchRequestGroup, OffsetFetchResponseGroup),
+    JOIN_GROUP: (JoinGroupRequest, JoinGroupResponse),
+    HEARTBEAT: (HeartbeatRequest, HeartbeatResponse),
+    LEAVE_GROUP: (LeaveGroupRequest, LeaveGroupResponse),
+    SYNC_GROUP: (SyncGroupRequest, SyncGroupResponse),
+}
+_decoders: Final[dict[int, tuple[msgspec.msgpack.Decoder[Any], msgspec.msgpack.Decoder[Any]]]] = {
+    api: (msgspec.msgpack.Decoder(request), msgspec.msgpack.Decoder(response))
+    for api, (request, response) in _TYPES.items()
+}
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True):
+    """A request for one group. ``require_stable`` is an OffsetFetch's."""
+
+    api: int
+    partition: int
+    version: int
+    client_id: str
+    client_host: str
+    require_stable: bool
+    body: bytes
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True):
+    """Its answer: a body, or the code that refuses it."""
+
+    error: int
+    body: bytes
+
+
+class ListAsk(msgspec.Struct, frozen=True, array_like=True):
+    """Which groups does this shard have?"""
+
+    states: list[str]
+    types: list[str]
+
+
+class Listed(msgspec.Struct, frozen=True, array_like=True):
+    """The groups of a shard; ``error`` when some are still being loaded."""
+
+    error: int
+    groups: list[ListedGroup]
+
+
+class DescribeAsk(msgspec.Struct, frozen=True, array_like=True):
+    """Describe these groups: (partition, group id) each."""
+
+    version: int
+    groups: list[tuple[int, str]]
+
+
+class Described(msgspec.Struct, frozen=True, array_like=True):
+    """The descriptions, in the order of the groups."""
+
+    groups: list[DescribedGroup]
+
+
+encode: Final = msgspec.msgpack.Encoder().encode
+decode_ask: Final = msgspec.msgpack.Decoder(Ask).decode
+decode_told: Final = msgspec.msgpack.Decoder(Told).decode
+decode_list_ask: Final = msgspec.msgpack.Decoder(ListAsk).decode
+decode_listed: Final = msgspec.msgpack.Decoder(Listed).decode
+decode_describe_ask: Final = msgspec.msgpack.Decoder(DescribeAsk).decode
+decode_described: Final = msgspec.msgpack.Decoder(Described).decode
+
+
+def decode_request(api: int, body: bytes) -> Message:
+    """The request in an ``Ask``."""
+    return _decoders[api][0].decode(body)
+
+
+def encode_told(answer: Message | ErrorCode) -> bytes:
+    """The ``Told`` of an answer."""
+    if isinstance(answer, ErrorCode):
+        return encode(Told(int(answer), b""))
+    return encode(Told(0, encode(answer)))
+
+
+def decode_answer(api: int, data: bytes) -> Message | ErrorCode:
+    """What ``encode_told`` encoded."""
+    told = decode_told(data)
+    return ErrorCode(told.error) if told.error else _decoders[api][1].decode(told.body)

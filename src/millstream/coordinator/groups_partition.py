@@ -1,0 +1,297 @@
+"""The groups of one partition of ``__consumer_offsets``, run on the partition's home shard.
+
+::
+
+    open ──► loading: read the log, replay each record ──► active ──► closed (deleted, or the shard stops)
+                  │                                          │
+                  └── a record does not decode ──► failed ◄──┘ never: a failed write is told to whom it concerns
+
+While it loads, requests are told COORDINATOR_LOAD_IN_PROGRESS and come back. A log with a record that does not decode
+stops this partition with one line that names the offset; its groups are refused (NOT_COORDINATOR) and all others go on.
+
+All records of one loop turn leave as one batch at the end of the turn, so they share a place in the group commit;
+what waits for them is answered when the batch is durable. A batch that could not be appended fails exactly the
+requests that wrote it. A crash loses nothing that was answered: the state is a function of the log.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Protocol
+
+from millstream.coordinator.records import decode_record, encode_record
+from millstream.core.group.census import Census
+from millstream.core.group.coordinator import GroupCoordinator
+from millstream.core.group.outputs import Expire, GroupSettings, Input, Outputs, Persisted, Tick, TopicDeleted, Write
+from millstream.errors import Corruption, MillstreamError, Retriable
+from millstream.model.error_code import ErrorCode
+from millstream.telemetry.log import log
+from millstream.wire.errors import BatchError
+from millstream.wire.records import build_batch, iter_batches, iter_records, parse_header
+from millstream.wire.schema import Message
+
+if TYPE_CHECKING:
+    from millstream.shard.reactor import Reactor, Timer
+
+Done = Callable[[Message | ErrorCode], None]
+"""Takes the answer of a request, or the code with which it is refused as a whole."""
+
+_READ_BYTES: Final = 256 << 10
+_BATCH_BYTES: Final = 256 << 10
+"""Records of one turn are cut into batches of about this size; those of one request stay together."""
+_LOAD_SHARE: Final = 0.5
+_LOAD_SLICE_RECORDS: Final = 16
+_RETRY_US: Final = 100_000
+_EXPIRY_SLICE_GROUPS: Final = 16
+
+
+class OffsetsPartition(Protocol):
+    """What is needed of ``partition.Partition``."""
+
+    name: str
+    index: int
+    high_watermark: int
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    def append_internal(self, batch: bytes, done: Callable[[int | MillstreamError], None]) -> None: ...
+
+    def read_internal(
+        self, offset: int, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]
+    ) -> None: ...
+
+
+class State(Enum):
+    """What a partition's groups can be asked."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class GroupsPartition:
+    """The groups of one partition.
+
+    Lifecycle: built when the partition opens, ``close``d when it closes.
+    Shard: the partition's home.
+    """
+
+    def __init__(
+        self, partition: OffsetsPartition, reactor: "Reactor", settings: GroupSettings, census: Census
+    ) -> None:
+        self.partition = partition
+        self.state = State.LOADING
+        self.core = GroupCoordinator(settings, census)
+        self._reactor = reactor
+        self._log = log.at(f"__consumer_offsets/{partition.index}")
+        self._timer: Timer | None = None
+        self._writes: list[Write] = []
+        self._deleted_topics: list[str] = []  # deleted while loading
+        self._begun_us = reactor.now_us()
+        self._records = 0
+        self._read(partition.log_start_offset)
+
+    @property
+    def refusal(self) -> ErrorCode:
+        """What requests are told when the state is not ACTIVE."""
+        if self.state is State.LOADING:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NOT_COORDINATOR
+
+    # Loading
+
+    def _read(self, offset: int) -> None:
+        partition = self.partition
+        if offset >= partition.high_watermark:
+            self._loaded()
+            return
+
+        def read(result: list[bytes] | MillstreamError) -> None:
+            if self.state is not State.LOADING:
+                return
+            if isinstance(result, Retriable):
+                self._reactor.call_later(_RETRY_US, lambda: self._read(offset))
+            elif isinstance(result, MillstreamError):
+                self._fail(offset, result)
+            else:
+                self._replay(offset, result)
+
+        partition.read_internal(offset, _READ_BYTES, read)
+
+    def _replay(self, offset: int, chunks: Sequence[bytes]) -> None:
+        """Replay what was read at ``offset``, in slices; then read on."""
+        next_offset = offset
+
+        def replay() -> Generator[None, None, None]:
+            nonlocal next_offset
+            for chunk in chunks:
+                for batch in iter_batches(chunk):
+                    header = parse_header(batch)
+                    if not header.is_control:
+                        yield from self._replay_batch(batch, offset)
+                    next_offset = header.base_offset + header.last_offset_delta + 1
+                    yield
+
+        def guarded() -> Generator[None, None, None]:
+            try:
+                yield from replay()
+            except (Corruption, BatchError) as error:
+                self._fail(next_offset, error)
+
+        def done() -> None:
+            if self.state is not State.LOADING:
+                return
+            if next_offset == offset:
+                self._fail(offset, Corruption("there is no whole batch where one must be"))
+            else:
+                self._read(next_offset)
+
+        self._reactor.background("loading", guarded(), _LOAD_SHARE, done)
+
+    def _replay_batch(self, batch: memoryview, from_offset: int) -> Generator[None, None, None]:
+        for record in iter_records(batch):
+            if self.state is not State.LOADING:
+                return
+            if record.offset < from_offset:
+                continue
+            decoded = decode_record(record)
+            if decoded is not None:
+                self.core.replay(*decoded)
+            self._records += 1
+            if self._records % _LOAD_SLICE_RECORDS == 0:
+                yield
+
+    def _loaded(self) -> None:
+        self.state = State.ACTIVE
+        if self._records:
+            took_ms = (self._reactor.now_us() - self._begun_us) // 1000
+            self._log.info("%d groups loaded from %d records in %d ms", len(self.core.groups), self._records, took_ms)
+        self._carry_out(self.core.loaded(self._reactor.now_us(), self._reactor.wall_ms()))
+        deleted, self._deleted_topics = self._deleted_topics, []
+        for topic in deleted:
+            self.step(TopicDeleted(topic))
+
+    def _fail(self, offset: int, error: MillstreamError) -> None:
+        self.state = State.FAILED
+        self.core.unload()
+        self._log.error(
+            "the groups of this partition are not served: reading its log from offset %d: %s", offset, error.message
+        )
+
+    # Running
+
+    def step(self, given: Input) -> None:
+        """Take an input; only while ACTIVE."""
+        reactor = self._reactor
+        self._carry_out(self.core.step(given, reactor.now_us(), reactor.wall_ms()))
+
+    def _carry_out(self, out: Outputs) -> None:
+        if out.writes:
+            if not self._writes:
+                self._reactor.end_of_turn(self._flush)
+            self._writes += out.writes
+        for line in out.log_lines:
+            self._log.info("%s", line)
+        for token, response in out.answers:
+            _tell(token, response)
+        self._arm()
+
+    def _arm(self) -> None:
+        """One timer for all groups. It may fire early (``core.group.deadlines``), and is then set anew."""
+        deadline_us = self.core.deadline_us
+        if deadline_us is None:
+            return
+        if self._timer is not None:
+            if self._timer.deadline_us <= deadline_us:
+                return
+            self._timer.cancel()
+        self._timer = self._reactor.call_at(deadline_us, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self.state is State.ACTIVE:
+            self.step(Tick())
+
+    def topic_deleted(self, topic: str) -> None:
+        """Forget the offsets of a topic that was deleted."""
+        if self.state is State.ACTIVE:
+            self.step(TopicDeleted(topic))
+        elif self.state is State.LOADING:
+            self._deleted_topics.append(topic)
+
+    def expire(self) -> Generator[None, None, None]:
+        """Look for what has expired, in slices."""
+        group_ids = list(self.core.groups)
+        for start in range(0, len(group_ids), _EXPIRY_SLICE_GROUPS):
+            if self.state is not State.ACTIVE:
+                return
+            self.step(Expire(tuple(group_ids[start : start + _EXPIRY_SLICE_GROUPS])))
+            yield
+
+    def close(self) -> None:
+        """Refuse what waits: another broker, or nobody, coordinates these groups now."""
+        if self.state is State.CLOSED:
+            return
+        self.state = State.CLOSED
+        if self._timer is not None:
+            self._timer.cancel()
+        self._writes.clear()
+        for token in self.core.unload():
+            _tell(token, ErrorCode.NOT_COORDINATOR)
+
+    # Writing
+
+    def _flush(self) -> None:
+        """Append what this turn wrote."""
+        writes, self._writes = self._writes, []
+        timestamp = self._reactor.wall_ms()
+        batch: list[tuple[bytes, bytes | None, tuple[()], int]] = []
+        receipts: list[int] = []
+        size = 0
+        for write in writes:
+            for key, value in write.records:
+                encoded_key, encoded_value = encode_record(key, value)
+                batch.append((encoded_key, encoded_value, (), timestamp))
+                size += len(encoded_key) + len(encoded_value or b"")
+            receipts.append(write.receipt)
+            if size >= _BATCH_BYTES:
+                self._append(batch, receipts)
+                batch, receipts, size = [], [], 0
+        if receipts:
+            self._append(batch, receipts)
+
+    def _append(self, records: list[tuple[bytes, bytes | None, tuple[()], int]], receipts: list[int]) -> None:
+        def appended(result: int | MillstreamError) -> None:
+            if self.state is not State.ACTIVE:
+                return  # those who wait were refused when it closed
+            error = client_code(result) if isinstance(result, MillstreamError) else ErrorCode.NONE
+            if error is not ErrorCode.NONE:
+                self._log.warning("%d writes failed: %s", len(receipts), result)
+            for receipt in receipts:
+                self.step(Persisted(receipt, error))
+
+        self.partition.append_internal(build_batch(records), appended)
+
+
+def _tell(token: object, answer: Message | ErrorCode) -> None:
+    """The tokens that this shell hands to the core are ``Done`` functions."""
+    assert callable(token)
+    token(answer)
+
+
+def client_code(error: MillstreamError) -> ErrorCode:
+    """What a client of the coordinator is told when a write failed, by Kafka's table."""
+    match error.code:
+        case (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            | ErrorCode.NOT_ENOUGH_REPLICAS
+            | ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            | ErrorCode.REQUEST_TIMED_OUT
+            | ErrorCode.COORDINATOR_NOT_AVAILABLE
+        ):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR:
+            return ErrorCode.NOT_COORDINATOR
+        case _:
+            return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,22 @@
+"""Which partition of ``__consumer_offsets`` keeps a group: Kafka's hash, so that anybody may compute it."""
+
+from functools import lru_cache
+from typing import Final
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+def java_string_hash(text: str) -> int:
+    """``String.hashCode`` of Java: over UTF-16 units, as a signed 32-bit number."""
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(data), 2):
+        value = (31 * value + (data[at] << 8 | data[at + 1])) & 0xFFFF_FFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+@lru_cache(maxsize=4096)
+def partition_of(group_id: str, partitions: int) -> int:
+    """The partition that keeps ``group_id``. The most negative hash counts as 0, as in Kafka."""
+    value = java_string_hash(group_id)
+    return 0 if value == -(1 << 31) else abs(value) % partitions

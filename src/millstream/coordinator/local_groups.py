@@ -1,0 +1,202 @@
+"""The groups of all partitions of ``__consumer_offsets`` whose home is this shard."""
+
+import os
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Final
+
+from millstream.coordinator.asks import (
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    OFFSET_COMMIT,
+    SYNC_GROUP,
+    Ask,
+)
+from millstream.coordinator.groups_partition import Done, GroupsPartition, OffsetsPartition, State
+from millstream.core.group.census import Census
+from millstream.core.group.describe import describe_group, list_groups
+from millstream.core.group.outputs import Commit, FetchOffsets, GroupSettings, Heartbeat, Input, Join, Leave, Sync
+from millstream.core.group.state import GroupState
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.describe_groups import DescribedGroup
+from millstream.wire.messages.heartbeat import HeartbeatRequest
+from millstream.wire.messages.join_group import JoinGroupRequest
+from millstream.wire.messages.leave_group import LeaveGroupRequest
+from millstream.wire.messages.list_groups import ListedGroup
+from millstream.wire.messages.offset_commit import OffsetCommitRequest
+from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup
+from millstream.wire.messages.sync_group import SyncGroupRequest
+from millstream.wire.schema import Message
+
+if TYPE_CHECKING:
+    from millstream.shard.context import Shard
+
+_EXPIRY_SHARE: Final = 0.1
+_COUNT_US: Final = 1_000_000
+
+
+class LocalGroups:
+    """All groups of one shard.
+
+    Lifecycle: one per shard; ``opened`` and ``closed`` follow the partitions, ``stop`` refuses everything that waits.
+    """
+
+    def __init__(self, shard: "Shard", settings: GroupSettings, expiry_interval_ms: int) -> None:
+        self._shard = shard
+        self._settings = settings
+        self._expiry_interval_us = expiry_interval_ms * 1000
+        self._census = Census()
+        self._meters = _Meters(shard, self._census)
+        self.partitions: dict[int, GroupsPartition] = {}
+        shard.reactor.call_later(self._expiry_interval_us, self._expire)
+
+    def opened(self, partition: OffsetsPartition) -> None:
+        """A partition of ``__consumer_offsets`` opened on this shard: load its groups."""
+        reactor = self._shard.reactor
+        self.partitions[partition.index] = GroupsPartition(partition, reactor, self._settings, self._census)
+
+    def closed(self, partition: OffsetsPartition) -> None:
+        """It is about to close."""
+        groups = self.partitions.pop(partition.index, None)
+        if groups is not None:
+            groups.close()
+
+    def stop(self) -> None:
+        """The broker stops: refuse what waits, so that clients look for the next coordinator."""
+        for groups in self.partitions.values():
+            groups.close()
+        self.partitions.clear()
+
+    # Requests
+
+    def ask(
+        self,
+        partition: int,
+        api: int,
+        version: int,
+        client_id: str,
+        client_host: str,
+        request: Message,
+        require_stable: bool,
+        done: Done,
+    ) -> None:
+        """Take a request for a group of ``partition``; ``done`` gets the answer or the code that refuses it."""
+        groups = self.partitions.get(partition)
+        if groups is None:
+            done(ErrorCode.NOT_COORDINATOR)
+        elif groups.state is not State.ACTIVE:
+            done(groups.refusal)
+        else:
+            groups.step(_input(api, version, client_id, client_host, request, require_stable, done))
+            self._meters.refresh()
+
+    def ask_for(self, ask: Ask, request: Message, done: Done) -> None:
+        """The same, for a request that came from another shard."""
+        self.ask(ask.partition, ask.api, ask.version, ask.client_id, ask.client_host, request, ask.require_stable, done)
+
+    def list(self, states: list[str], types: list[str]) -> tuple[ErrorCode, list[ListedGroup]]:
+        """The groups of this shard that pass the filters; an error while some are being loaded."""
+        error = ErrorCode.NONE
+        listed: list[ListedGroup] = []
+        for groups in self.partitions.values():
+            if groups.state is State.LOADING:
+                error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            elif groups.state is State.ACTIVE:
+                listed += list_groups(groups.core.groups.values(), states, types)
+        return error, listed
+
+    def describe(self, partition: int, group_id: str, version: int) -> DescribedGroup:
+        """One group of a partition."""
+        groups = self.partitions.get(partition)
+        if groups is None:
+            return DescribedGroup(group_id=group_id, error_code=ErrorCode.NOT_COORDINATOR)
+        if groups.state is not State.ACTIVE:
+            return DescribedGroup(group_id=group_id, error_code=groups.refusal)
+        return describe_group(group_id, groups.core.groups.get(group_id), version)
+
+    # Housekeeping
+
+    def topic_deleted(self, topic: str) -> None:
+        """Forget the offsets that groups of this shard committed for a topic that is gone."""
+        for groups in list(self.partitions.values()):
+            groups.topic_deleted(topic)
+
+    def _expire(self) -> None:
+        def walk() -> Generator[None, None, None]:
+            for groups in list(self.partitions.values()):
+                yield from groups.expire()
+
+        def done() -> None:
+            self._meters.refresh()
+            self._shard.reactor.call_later(self._expiry_interval_us, self._expire)
+
+        self._shard.reactor.background("expiry", walk(), _EXPIRY_SHARE, done)
+
+
+def _input(
+    api: int,
+    version: int,
+    client_id: str,
+    client_host: str,
+    request: Message,
+    require_stable: bool,
+    done: Callable[[Message | ErrorCode], None],
+) -> Input:
+    """The core's input for a request."""
+    if api == HEARTBEAT:
+        assert isinstance(request, HeartbeatRequest)
+        return Heartbeat(done, request)
+    if api == OFFSET_COMMIT:
+        assert isinstance(request, OffsetCommitRequest)
+        return Commit(done, request, version)
+    if api == JOIN_GROUP:
+        assert isinstance(request, JoinGroupRequest)
+        return Join(done, request, version, client_id, client_host, _member_suffix())
+    if api == SYNC_GROUP:
+        assert isinstance(request, SyncGroupRequest)
+        return Sync(done, request, version)
+    if api == LEAVE_GROUP:
+        assert isinstance(request, LeaveGroupRequest)
+        return Leave(done, request, version)
+    assert isinstance(request, OffsetFetchRequestGroup)
+    return FetchOffsets(done, request, require_stable)
+
+
+def _member_suffix() -> str:
+    """A random UUID, in the usual spelling."""
+    digits = os.urandom(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+class _Meters:
+    """Copies the census into the shard's metrics, at most once a second and only after something happened."""
+
+    def __init__(self, shard: "Shard", census: Census) -> None:
+        stats = shard.stats
+        self._reactor = shard.reactor
+        self._census = census
+        self._states = {state: stats.gauge("group_count", state=state.value) for state in GroupState}
+        self._members = stats.gauge("group_members")
+        self._counters = {
+            name: stats.counter(metric)
+            for name, metric in (
+                ("rebalances", "group_rebalances"),
+                ("expired_members", "group_expired_members"),
+                ("committed_offsets", "group_offset_commits"),
+                ("expired_offsets", "group_expired_offsets"),
+            )
+        }
+        self._waiting = False
+
+    def refresh(self) -> None:
+        if not self._waiting:
+            self._waiting = True
+            self._reactor.call_later(_COUNT_US, self._copy)
+
+    def _copy(self) -> None:
+        self._waiting = False
+        for state, gauge in self._states.items():
+            gauge.set(self._census.states[state])
+        self._members.set(self._census.members)
+        for name, counter in self._counters.items():
+            counter.inc(getattr(self._census, name) - counter.value)

@@ -1,0 +1,57 @@
+"""Records of ``__consumer_offsets``: what is written, in which version, and what is read.
+
+Written exactly as Apache Kafka 4.3 does, so that its tools read our logs and we read its: offsets in version 4 (with
+the topic id as a tagged field), or version 1 when the commit came with a retention time of its own; groups in version
+3; a null value forgets. Read are all versions that Kafka ever wrote. Keys of other features are skipped.
+
+A record that does not decode raises ``Corruption``: to skip it would be to forget somebody's offsets.
+"""
+
+from typing import Final
+
+from millstream.core.group.outputs import Key, Value
+from millstream.errors import Corruption
+from millstream.wire.errors import ProtocolError
+from millstream.wire.messages.group_storage import GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from millstream.wire.records import Record
+from millstream.wire.stored import decode_offsets_key, decode_versioned, encode_key, encode_versioned
+
+_GROUP_VERSION: Final = 3
+_OFFSET_VERSION: Final = 4
+_EXPIRING_OFFSET_VERSION: Final = 1
+
+
+def encode_record(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
+    """Key and value of the record that keeps ``value``, or (None) forgets what was kept."""
+    if value is None:
+        return encode_key(key), None
+    if isinstance(value, GroupMetadataValue):
+        version = _GROUP_VERSION
+    elif value.expire_timestamp != -1:
+        version = _EXPIRING_OFFSET_VERSION
+    else:
+        version = _OFFSET_VERSION
+    return encode_key(key), encode_versioned(value, version)
+
+
+def decode_record(record: Record) -> tuple[Key, Value | None] | None:
+    """What a record says; None for a record of another feature.
+
+    Raises:
+        Corruption: it says nothing that this broker understands.
+    """
+    try:
+        if record.key is None:
+            raise ProtocolError("it has no key")
+        key = decode_offsets_key(record.key)
+        if key is None:
+            return None
+        if record.value is None:
+            return key, None
+        value = decode_versioned(
+            OffsetCommitValue if isinstance(key, OffsetCommitKey) else GroupMetadataValue, record.value
+        )
+        assert isinstance(value, OffsetCommitValue | GroupMetadataValue)
+        return key, value
+    except ProtocolError as error:
+        raise Corruption(f"the record at offset {record.offset} does not decode: {error.message}") from None

@@ -1,0 +1,298 @@
+"""GroupRouter: what a handler asks about groups, whichever shard keeps them.
+
+::
+
+    handler ─► router ─► the partition that keeps the group ─► here: LocalGroups
+                                                            └► elsewhere: one call through the mailbox, and its answer
+                                                            back
+
+The partition is Kafka's hash of the group id. ``__consumer_offsets`` itself is created when somebody first looks for a
+coordinator. As long as it does not exist, or its partition is not served, requests are refused with NOT_COORDINATOR, on
+which clients look for the coordinator again.
+
+A parked JoinGroup or SyncGroup occupies one call until the rebalance ends, which the core bounds. If the other shard
+does not take the call (overload), the client is told COORDINATOR_NOT_AVAILABLE and tries again.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from millstream.cluster.metadata import MetadataListener, TopicMeta
+from millstream.coordinator.asks import (
+    ASK,
+    DESCRIBE,
+    JOIN_GROUP,
+    LIST,
+    SYNC_GROUP,
+    Ask,
+    DescribeAsk,
+    Described,
+    ListAsk,
+    Listed,
+    decode_answer,
+    decode_ask,
+    decode_describe_ask,
+    decode_described,
+    decode_list_ask,
+    decode_listed,
+    decode_request,
+    encode,
+    encode_told,
+)
+from millstream.coordinator.groups_partition import Done, OffsetsPartition
+from millstream.coordinator.hashing import OFFSETS_TOPIC, partition_of
+from millstream.coordinator.local_groups import LocalGroups
+from millstream.core.group.outputs import GroupSettings
+from millstream.errors import MillstreamError
+from millstream.model.error_code import ErrorCode
+from millstream.telemetry.log import log
+from millstream.wire.messages.describe_groups import DescribedGroup
+from millstream.wire.messages.list_groups import ListedGroup
+from millstream.wire.schema import Message
+
+if TYPE_CHECKING:
+    from millstream.cluster.client import ControllerClient
+    from millstream.cluster.metadata import MetadataCache
+    from millstream.config.settings import Settings
+    from millstream.partition.partition import Partition
+    from millstream.shard.context import Shard
+    from millstream.shard.mailbox import Reply
+
+_TIMEOUT_US: Final = 30_000_000
+_PARKED_TIMEOUT_US: Final = 24 * 3600 * 1_000_000
+"""Joins and syncs are bounded by the group's own deadlines; this only bounds what a defect could cost."""
+
+
+class Table(Protocol):
+    """What is needed of ``partition.PartitionTable``."""
+
+    def on_open(self, callback: "Callable[[Partition], None]") -> None: ...
+
+    def on_close(self, callback: "Callable[[Partition], None]") -> None: ...
+
+
+class _Deletions(MetadataListener):
+    """Tells the groups of this shard of topics that are gone."""
+
+    def __init__(self, local: LocalGroups) -> None:
+        self._local = local
+
+    def topic_deleted(self, topic: TopicMeta) -> None:
+        if topic.name != OFFSETS_TOPIC:
+            self._local.topic_deleted(topic.name)
+
+
+class GroupRouter:
+    """See the module.
+
+    Lifecycle: one per shard, built before the mailbox runs and before partitions open; ``stop`` when the broker drains.
+    """
+
+    def __init__(
+        self,
+        shard: "Shard",
+        settings: "Settings",
+        metadata: "MetadataCache",
+        controller: "ControllerClient",
+        table: Table,
+    ) -> None:
+        self._shard = shard
+        self._metadata = metadata
+        self._controller = controller
+        self.local = LocalGroups(shard, group_settings(settings), settings.offsets_retention_check_interval_ms)
+        mailbox = shard.mailbox
+        mailbox.serve(ASK, self._serve_ask)
+        mailbox.serve(LIST, self._serve_list)
+        mailbox.serve(DESCRIBE, self._serve_describe)
+        table.on_open(self._opened)
+        table.on_close(self._closed)
+        metadata.subscribe(_Deletions(self.local))
+
+    def stop(self) -> None:
+        """Refuse every request that waits on this shard."""
+        self.local.stop()
+
+    def _opened(self, partition: OffsetsPartition) -> None:
+        if partition.name == OFFSETS_TOPIC:
+            self.local.opened(partition)
+
+    def _closed(self, partition: OffsetsPartition) -> None:
+        if partition.name == OFFSETS_TOPIC:
+            self.local.closed(partition)
+
+    # Finding
+
+    def ensure(self, done: Callable[[ErrorCode], None]) -> None:
+        """``done(NONE)`` when there is a coordinator to send requests to; creates ``__consumer_offsets`` if need be."""
+
+        def ensured(topic: TopicMeta | MillstreamError) -> None:
+            if isinstance(topic, MillstreamError):
+                log.warning("%s could not be created: %s", OFFSETS_TOPIC, topic.message)
+                done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            else:
+                done(ErrorCode.NONE)
+
+        self._controller.ensure_topic(OFFSETS_TOPIC, ensured)
+
+    def _place(self, group_id: str) -> tuple[int, int | None]:
+        """(partition, home shard or None) of a group."""
+        topic = self._metadata.topic(OFFSETS_TOPIC)
+        if topic is None:
+            return 0, None
+        partition = partition_of(group_id, len(topic.partitions))
+        return partition, topic.partitions[partition].home_shard
+
+    # Requests for one group
+
+    def ask(
+        self,
+        group_id: str,
+        api: int,
+        version: int,
+        client_id: str | None,
+        host: str,
+        request: Message,
+        done: Done,
+        *,
+        require_stable: bool = False,
+    ) -> None:
+        """Give ``request`` to the coordinator of its group; ``done`` gets the answer or the code that refuses it."""
+        partition, home = self._place(group_id)
+        if home is None:
+            done(ErrorCode.NOT_COORDINATOR)
+            return
+        name, client_host = client_id or "", f"/{host}"
+        if home == self._shard.id:
+            self.local.ask(partition, api, version, name, client_host, request, require_stable, done)
+            return
+
+        def told(answer: bytes | MillstreamError) -> None:
+            if isinstance(answer, MillstreamError):
+                done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            else:
+                done(decode_answer(api, answer))
+
+        ask = Ask(api, partition, version, name, client_host, require_stable, encode(request))
+        timeout_us = _PARKED_TIMEOUT_US if api in (JOIN_GROUP, SYNC_GROUP) else _TIMEOUT_US
+        self._shard.mailbox.call(home, ASK, encode(ask), told, timeout_us)
+
+    def _serve_ask(self, sender: int, payload: bytes, reply: "Reply") -> None:
+        _ = sender
+        ask = decode_ask(payload)
+        self.local.ask_for(ask, decode_request(ask.api, ask.body), lambda answer: reply.send(encode_told(answer)))
+
+    # All groups
+
+    def list_groups(
+        self, states: list[str], types: list[str], done: Callable[[ErrorCode, list[ListedGroup]], None]
+    ) -> None:
+        """The groups of this broker that pass the filters; an error when a shard did not answer or still loads."""
+        gather = _Gather(self._shard.count, done)
+        for shard in range(self._shard.count):
+            if shard == self._shard.id:
+                gather.take(*self.local.list(states, types))
+            else:
+                self._shard.mailbox.call(shard, LIST, encode(ListAsk(states, types)), gather.take_bytes, _TIMEOUT_US)
+
+    def _serve_list(self, sender: int, payload: bytes, reply: "Reply") -> None:
+        _ = sender
+        ask = decode_list_ask(payload)
+        error, groups = self.local.list(ask.states, ask.types)
+        reply.send(encode(Listed(int(error), groups)))
+
+    def describe_groups(self, group_ids: list[str], version: int, done: Callable[[list[DescribedGroup]], None]) -> None:
+        """Each group as its coordinator sees it, in the order asked."""
+        results: list[DescribedGroup] = [DescribedGroup(group_id=group_id) for group_id in group_ids]
+        elsewhere: dict[int, list[tuple[int, int, str]]] = {}
+        for slot, group_id in enumerate(group_ids):
+            partition, home = self._place(group_id)
+            if home is None:
+                results[slot] = DescribedGroup(group_id=group_id, error_code=ErrorCode.NOT_COORDINATOR)
+            elif home == self._shard.id:
+                results[slot] = self.local.describe(partition, group_id, version)
+            else:
+                elsewhere.setdefault(home, []).append((slot, partition, group_id))
+        describing = _Describing(results, len(elsewhere), done)
+        for shard, wanted in elsewhere.items():
+            ask = DescribeAsk(version, [(partition, group_id) for _, partition, group_id in wanted])
+            slots = [slot for slot, _, _ in wanted]
+            self._shard.mailbox.call(shard, DESCRIBE, encode(ask), describing.of(slots), _TIMEOUT_US)
+
+    def _serve_describe(self, sender: int, payload: bytes, reply: "Reply") -> None:
+        _ = sender
+        ask = decode_describe_ask(payload)
+        described = [self.local.describe(partition, group_id, ask.version) for partition, group_id in ask.groups]
+        reply.send(encode(Described(described)))
+
+
+class _Gather:
+    """Collects the lists of all shards."""
+
+    __slots__ = ("_done", "_error", "_groups", "_missing")
+
+    def __init__(self, shards: int, done: Callable[[ErrorCode, list[ListedGroup]], None]) -> None:
+        self._missing = shards
+        self._error = ErrorCode.NONE
+        self._groups: list[ListedGroup] = []
+        self._done = done
+
+    def take_bytes(self, answer: bytes | MillstreamError) -> None:
+        if isinstance(answer, MillstreamError):
+            self.take(ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
+        else:
+            listed = decode_listed(answer)
+            self.take(ErrorCode(listed.error), listed.groups)
+
+    def take(self, error: ErrorCode, groups: list[ListedGroup]) -> None:
+        if error is not ErrorCode.NONE:
+            self._error = error
+        self._groups += groups
+        self._missing -= 1
+        if not self._missing:
+            self._done(self._error, [] if self._error is not ErrorCode.NONE else self._groups)
+
+
+class _Describing:
+    """Collects descriptions that come from other shards."""
+
+    __slots__ = ("_done", "_missing", "_results")
+
+    def __init__(
+        self, results: list[DescribedGroup], missing: int, done: Callable[[list[DescribedGroup]], None]
+    ) -> None:
+        self._results = results
+        self._missing = missing
+        self._done = done
+        if not missing:
+            done(results)
+
+    def of(self, slots: list[int]) -> Callable[[bytes | MillstreamError], None]:
+        """Takes the answer of the shard that was asked for ``slots``."""
+
+        def take(answer: bytes | MillstreamError) -> None:
+            results = self._results
+            if isinstance(answer, MillstreamError):
+                for slot in slots:
+                    results[slot] = DescribedGroup(
+                        group_id=results[slot].group_id, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE
+                    )
+            else:
+                for slot, group in zip(slots, decode_described(answer).groups, strict=True):
+                    results[slot] = group
+            self._missing -= 1
+            if not self._missing:
+                self._done(results)
+
+        return take
+
+
+def group_settings(settings: "Settings") -> GroupSettings:
+    """What group decisions need of the node's settings."""
+    return GroupSettings(
+        min_session_timeout_ms=settings.group_min_session_timeout_ms,
+        max_session_timeout_ms=settings.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+        max_size=settings.group_max_size,
+        offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
+        offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
+    )

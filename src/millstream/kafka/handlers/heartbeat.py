@@ -1,0 +1,28 @@
+"""Heartbeat: a member of a group is alive (``core.group.heartbeat``)."""
+
+from collections.abc import Callable
+
+from millstream.coordinator.asks import HEARTBEAT
+from millstream.kafka.context import Node, RequestContext
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from millstream.wire.schema import Message
+
+API_KEY = HEARTBEAT
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: HeartbeatRequest, respond: Callable[[HeartbeatResponse], None]
+) -> None:
+    """Answer when the coordinator does."""
+
+    def done(answer: Message | ErrorCode) -> None:
+        if isinstance(answer, ErrorCode):
+            # While groups are loaded nobody's session runs out, so there is nothing to be told (as in Kafka).
+            loading = answer is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            respond(HeartbeatResponse(error_code=ErrorCode.NONE if loading else answer))
+        else:
+            assert isinstance(answer, HeartbeatResponse)
+            respond(answer)
+
+    node.coordinator.ask(request.group_id, HEARTBEAT, ctx.api_version, ctx.client_id, ctx.host, request, done)

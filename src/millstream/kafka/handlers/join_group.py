@@ -1,0 +1,32 @@
+"""JoinGroup: enter a group or its rebalance. The answer waits until the group has gathered (``core.group.join``)."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from millstream.coordinator.asks import JOIN_GROUP
+from millstream.kafka.context import Node, RequestContext
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from millstream.wire.schema import Message
+
+API_KEY = JOIN_GROUP
+_NULL_PROTOCOL_FROM = 7
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: JoinGroupRequest, respond: Callable[[JoinGroupResponse], None]
+) -> None:
+    """Answer when the coordinator does."""
+    version = ctx.api_version
+
+    def done(answer: Message | ErrorCode) -> None:
+        if isinstance(answer, ErrorCode):
+            respond(JoinGroupResponse(error_code=answer))
+            return
+        assert isinstance(answer, JoinGroupResponse)
+        if answer.protocol_name is None and version < _NULL_PROTOCOL_FROM:
+            answer = msgspec.structs.replace(answer, protocol_name="")
+        respond(answer)
+
+    node.coordinator.ask(request.group_id, JOIN_GROUP, version, ctx.client_id, ctx.host, request, done)

@@ -1,0 +1,26 @@
+"""LeaveGroup: members go (``core.group.leave``)."""
+
+from collections.abc import Callable
+
+from millstream.coordinator.asks import LEAVE_GROUP
+from millstream.kafka.context import Node, RequestContext
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from millstream.wire.schema import Message
+
+API_KEY = LEAVE_GROUP
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: LeaveGroupRequest, respond: Callable[[LeaveGroupResponse], None]
+) -> None:
+    """Answer when the coordinator does."""
+
+    def done(answer: Message | ErrorCode) -> None:
+        if isinstance(answer, ErrorCode):
+            respond(LeaveGroupResponse(error_code=answer))
+        else:
+            assert isinstance(answer, LeaveGroupResponse)
+            respond(answer)
+
+    node.coordinator.ask(request.group_id, LEAVE_GROUP, ctx.api_version, ctx.client_id, ctx.host, request, done)

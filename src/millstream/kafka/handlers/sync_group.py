@@ -1,0 +1,26 @@
+"""SyncGroup: fetch an assignment; the leader brings everybody's (``core.group.sync``)."""
+
+from collections.abc import Callable
+
+from millstream.coordinator.asks import SYNC_GROUP
+from millstream.kafka.context import Node, RequestContext
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from millstream.wire.schema import Message
+
+API_KEY = SYNC_GROUP
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: SyncGroupRequest, respond: Callable[[SyncGroupResponse], None]
+) -> None:
+    """Answer when the coordinator does."""
+
+    def done(answer: Message | ErrorCode) -> None:
+        if isinstance(answer, ErrorCode):
+            respond(SyncGroupResponse(error_code=answer))
+        else:
+            assert isinstance(answer, SyncGroupResponse)
+            respond(answer)
+
+    node.coordinator.ask(request.group_id, SYNC_GROUP, ctx.api_version, ctx.client_id, ctx.host, request, done)
