@@ -1,20 +1,8 @@
-"""Record batches of format 2 (KIP-98): their header, their checksum, their records.
+"""The records inside a batch: read them, and build batches of them.
 
-::
-
-    base offset 8 | length 4 | leader epoch 4 | magic 1 | CRC 4 || attributes 2 | last offset delta 4
-    | base timestamp 8 | max timestamp 8 | producer id 8 | producer epoch 2 | base sequence 4 | record count 4
-    | records, perhaps compressed
-
-The CRC-32C covers everything behind itself. ``base_offset`` and ``leader_epoch`` stand before it and are the only bytes
-that a broker changes. ``length`` counts what follows it.
-
-A broker reads headers and checksums, never records: for it there are ``unpack_header`` (a plain tuple), ``checksum``
-and ``check_batch``. Tools, coordinators and clients use ``iter_batches``, ``iter_records`` and ``build_batch``.
-
-Everything that reads checks bounds and raises ``BatchError`` for bytes that are not what they claim, with the code that
-a producer is told; decompression is bounded (``wire.compression``). Batches may be given in several views, in which
-case nothing is joined but the header.
+For tools, coordinators and clients; a broker passes batches on unread (``wire.batch``, whose names are passed on here).
+Keys, values and headers are copies. Decompression is bounded (``wire.compression``), and every length is checked
+against the bytes that are there: garbage raises ``BatchError``.
 """
 
 import struct
@@ -25,95 +13,71 @@ import msgspec
 from crc32c import crc32c
 
 from millstream.model.error_code import ErrorCode
-from millstream.wire.compression import DECOMPRESSED_MAX, Codec, compress, decompress
+from millstream.wire.batch import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_START,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC,
+    OVERHEAD_BYTES,
+    RECORD_BYTES_MIN,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    batch_crc_ok,
+    check_batch,
+    checksum,
+    iter_batches,
+    parse_header,
+    unpack_header,
+)
+from millstream.wire.compression import DECOMPRESSED_MAX, compress, decompress
 from millstream.wire.errors import BatchError, ProtocolError
 from millstream.wire.varint import read_varlong, varlong
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+__all__ = [
+    "ABORT",
+    "BatchHeader",
+    "Buffer",
+    "CODEC_MASK",
+    "COMMIT",
+    "CONTROL",
+    "CRC_START",
+    "DELETE_HORIZON",
+    "HEADER",
+    "HEADER_BYTES",
+    "Headers",
+    "LOG_APPEND_TIME",
+    "MAGIC",
+    "NewRecord",
+    "OVERHEAD_BYTES",
+    "RECORD_BYTES_MIN",
+    "Record",
+    "TRANSACTIONAL",
+    "batch_crc_ok",
+    "build_batch",
+    "check_batch",
+    "checksum",
+    "control_record",
+    "iter_batches",
+    "iter_records",
+    "parse_header",
+    "unpack_header",
+]
+
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 NewRecord: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
 """Key, value, headers, timestamp in ms."""
 
-HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-unpack_header = HEADER.unpack_from
-"""Header fields as a plain tuple, in the order of ``BatchHeader``; ``struct.error`` if 61 bytes are not there."""
-
-HEADER_BYTES: Final = HEADER.size
-OVERHEAD_BYTES: Final = 12
-"""Base offset and length: what the length does not count."""
-CRC_START: Final = 21
-"""First byte that the CRC covers: the attributes."""
-MAGIC: Final = 2
-
-CODEC_MASK: Final = 0x07
-LOG_APPEND_TIME: Final = 0x08
-TRANSACTIONAL: Final = 0x10
-CONTROL: Final = 0x20
-DELETE_HORIZON: Final = 0x40
-
-RECORD_BYTES_MIN: Final = 7
-"""Length, attributes, two deltas, two lengths and a count take a byte each at least."""
-
 ABORT: Final = 0
 COMMIT: Final = 1
 
-_CRC_FIELD: Final = slice(17, 21)
 _pack_crc_into = struct.Struct(">I").pack_into
 _pack_control_key = struct.Struct(">hh").pack
 _pack_control_value = struct.Struct(">hi").pack
-
-
-class BatchHeader(msgspec.Struct, frozen=True, gc=False):
-    """The 61 bytes in front of the records."""
-
-    base_offset: int
-    length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole batch."""
-        return self.length + OVERHEAD_BYTES
-
-    @property
-    def last_offset(self) -> int:
-        """Inclusive."""
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def next_offset(self) -> int:
-        """Exclusive."""
-        return self.base_offset + self.last_offset_delta + 1
-
-    @property
-    def codec(self) -> int:
-        """A number of ``Codec``, if it is a known one."""
-        return self.attributes & CODEC_MASK
-
-    @property
-    def is_control(self) -> bool:
-        """Whether the records are markers of the broker's own."""
-        return bool(self.attributes & CONTROL)
-
-    @property
-    def is_transactional(self) -> bool:
-        """Whether the batch is part of a transaction."""
-        return bool(self.attributes & TRANSACTIONAL)
-
-    @property
-    def is_log_append_time(self) -> bool:
-        """Whether ``max_timestamp`` is the broker's and stands for every record."""
-        return bool(self.attributes & LOG_APPEND_TIME)
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -124,115 +88,6 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-def parse_header(view: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at ``pos``; checks only that it is a header of format 2.
-
-    Raises:
-        BatchError: fewer than 61 bytes, another magic, or a length that is too small for a batch.
-    """
-    if len(view) - pos < HEADER_BYTES:
-        raise BatchError("too few bytes for a batch header")
-    header = BatchHeader(*unpack_header(view, pos))
-    if header.magic != MAGIC:
-        raise BatchError(f"batch of magic {header.magic}", ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
-    if header.length < HEADER_BYTES - OVERHEAD_BYTES:
-        raise BatchError(f"batch length {header.length}")
-    return header
-
-
-def checksum(views: Sequence[Buffer], start: int = CRC_START) -> int:
-    """CRC-32C over the run of ``views`` from byte ``start`` on."""
-    value = 0
-    for view in views:
-        size = len(view)
-        if start >= size:
-            start -= size
-            continue
-        value = crc32c(memoryview(view)[start:] if start else view, value)
-        start = 0
-    return value
-
-
-def batch_crc_ok(view: Buffer) -> bool:
-    """Whether the one whole batch in ``view`` matches its checksum."""
-    return crc32c(memoryview(view)[CRC_START:]) == int.from_bytes(view[_CRC_FIELD], "big")
-
-
-def check_batch(views: Sequence[Buffer]) -> BatchHeader:
-    """Check one batch that a producer sent, whole, in as many views as it came in; its header.
-
-    The records are not looked at. The order is: size and format, checksum, then what the header claims, so that a claim
-    is only judged when it is what the producer wrote.
-
-    Raises:
-        BatchError: CORRUPT_MESSAGE for sizes that do not match and a wrong checksum, INVALID_RECORD for more than one
-            batch, an old format, counts that contradict each other, an unknown codec, a batch that clients may not
-            send.
-    """
-    size = sum(map(len, views))
-    head = views[0] if views else b""
-    if len(head) < HEADER_BYTES:
-        head = b"".join(views)[:HEADER_BYTES] if size < 2 * HEADER_BYTES else _front(views)
-    if len(head) < HEADER_BYTES:
-        if len(head) > 16 and head[16] < MAGIC:
-            raise BatchError("records of an old format", ErrorCode.INVALID_RECORD)
-        raise BatchError("too few bytes for a batch header")
-    header = BatchHeader(*unpack_header(head))
-    if header.magic != MAGIC:
-        raise BatchError(f"batch of magic {header.magic}", ErrorCode.INVALID_RECORD)
-    if header.size != size:
-        if HEADER_BYTES <= header.size < size:
-            raise BatchError("more than one batch", ErrorCode.INVALID_RECORD)
-        raise BatchError(f"batch of {size} bytes says that it has {header.size}")
-    if checksum(views) != header.crc:
-        raise BatchError("checksum does not match")
-    reason = _contradiction(header, size)
-    if reason is not None:
-        raise BatchError(reason, ErrorCode.INVALID_RECORD)
-    return header
-
-
-def _front(views: Sequence[Buffer]) -> bytes:
-    front = bytearray()
-    for view in views:
-        front += view[:HEADER_BYTES]
-        if len(front) >= HEADER_BYTES:
-            break
-    return bytes(front[:HEADER_BYTES])
-
-
-def _contradiction(header: BatchHeader, size: int) -> str | None:
-    """What is wrong with a header whose checksum matches."""
-    count = header.record_count
-    if count < 1 or header.last_offset_delta != count - 1:
-        return f"{count} records with a last offset delta of {header.last_offset_delta}"
-    if header.codec > Codec.ZSTD:
-        return f"codec {header.codec} is unknown"
-    if header.codec == Codec.NONE and count * RECORD_BYTES_MIN > size - HEADER_BYTES:
-        return f"{count} records in {size} bytes"
-    if header.is_control:
-        return "clients do not write control batches"
-    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        return f"producer {header.producer_id} without a sequence or epoch"
-    return None
-
-
-def iter_batches(view: Buffer) -> Iterator[memoryview]:
-    """The whole batches in ``view``; one that is cut off at the end is left out, as a fetch may end anywhere.
-
-    Raises:
-        BatchError: something between the batches is not a batch header. Checksums are not looked at.
-    """
-    view = memoryview(view)
-    pos, end = 0, len(view)
-    while end - pos >= HEADER_BYTES:
-        size = parse_header(view, pos).size
-        if pos + size > end:
-            return
-        yield view[pos : pos + size]
-        pos += size
 
 
 def iter_records(batch: Buffer, limit: int = DECOMPRESSED_MAX) -> Iterator[Record]:
