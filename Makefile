@@ -9,6 +9,7 @@ CODE := $(wildcard src tests tools bench examples)
 FAST := not slow and not conformance
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-all check format bench conformance docs lock clean
@@ -44,6 +45,7 @@ check: setup ## Check format, lint, types, layers and shape
 	$(VENV)/bin/pyright
 	$(VENV)/bin/lint-imports --no-logo
 	$(PY) tools/tidy.py
+	$(PY) tools/docs.py --check
 
 format: setup ## Format and mend what can be mended
 	$(VENV)/bin/ruff format $(CODE)
@@ -57,7 +59,7 @@ conformance: setup ## Run other people's clients and tools against the broker
 
 docs: setup ## Generate the reference pages and build the site into site/
 	$(PY) tools/docs.py
-	$(VENV)/bin/mkdocs build --strict
+	$(VENV)/bin/mkdocs build --quiet --strict
 
 lock: setup ## Refresh requirements.lock from pyproject.toml
 	$(UV) lock --quiet

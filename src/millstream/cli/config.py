@@ -80,12 +80,11 @@ def show_setting(
 
 def property_facts(declaration: Property[Any], scope: str) -> dict[str, Any]:
     """One declaration as plain values, in the order in which a person wants to read them."""
-    default = declaration.default_doc or declaration.write(declaration.default)
     live = declaration.live or scope == "topic"
     facts: dict[str, Any] = {
         "name": declaration.name,
         "scope": scope,
-        "default": default,
+        "default": declaration.shown_default(),
         "expected": declaration.form.expected(),
         "change": "live" if live else "restart",
         "doc": declaration.doc,

@@ -68,6 +68,10 @@ class Form(Generic[T]):
         """Kafka's spelling of ``value``; None where Kafka would show null."""
         return str(value)
 
+    def shown(self, value: T) -> str:
+        """``value`` for a person: as written, with its size or time in larger units beside it."""
+        return self.write(value) or ""
+
     def expected(self) -> str:
         """What a person should have written, to follow "expected"."""
         raise NotImplementedError
@@ -118,6 +122,13 @@ class Integer(Form[int]):
 
     def accepts(self, value: object) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
+
+    def shown(self, value: int) -> str:
+        if self.unit == "bytes" and value >= 1024:
+            return f"{value} ({human_size(value)})"
+        if self.unit == "ms" and value >= 1000:
+            return f"{value} ({human_duration_ms(value)})"
+        return str(value)
 
     def expected(self) -> str:
         noun = {"bytes": "a size", "": "a whole number"}.get(self.unit, f"a time in {self.unit}")
@@ -327,6 +338,16 @@ def human_size(value: int) -> str:
         if abs(amount) < 1024 or unit == "TiB":
             return f"{amount:.0f} {unit}" if amount == int(amount) else f"{amount:.1f} {unit}"
     raise AssertionError("the last unit always returns")
+
+
+def human_duration_ms(value: int) -> str:
+    """The shortest exact way to say ``value`` milliseconds; the largest of all means no limit."""
+    if value == INT64_MAX:
+        return "no limit"
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if value % size == 0 and value >= size:
+            return f"{value // size}{unit}"
+    return f"{value}ms"
 
 
 def _parse_time(text: str, plain_unit: str) -> int:

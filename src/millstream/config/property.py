@@ -106,6 +106,10 @@ class Property(Generic[T]):
         """``value`` in Kafka's spelling."""
         return self.form.write(value)
 
+    def shown_default(self) -> str:
+        """The default for a person: what it is computed from, or the value with its unit."""
+        return self.default_doc or self.form.shown(self.default)
+
     def __repr__(self) -> str:
         return f"Property({self.name!r})"
 

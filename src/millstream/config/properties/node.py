@@ -70,7 +70,6 @@ class NodeProperties:
         Integer(1, unit="ms"),
         100,
         doc="A shard that does not come back to its loop for this long has its stack written to the log.",
-        live=True,
     )
     shutdown_timeout_ms = Property(
         "shutdown.timeout.ms",
@@ -84,7 +83,6 @@ class NodeProperties:
         Choice("debug", "info", "warning", "error"),
         "info",
         doc="The least important line that is written to stderr.",
-        live=True,
     )
     internal_arena_poison = Property(
         "internal.arena.poison",

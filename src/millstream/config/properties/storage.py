@@ -49,7 +49,6 @@ class StorageProperties:
         256 * _MIB,
         doc="Free space on the data directory's disk below which producers get a retriable error; reads, deletes and "
         "the broker's own records go on.",
-        live=True,
     )
     log_retention_check_interval_ms = Property(
         "log.retention.check.interval.ms",
