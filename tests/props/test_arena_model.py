@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from millstream.iobuf import Arena, ArenaFull
 from millstream.iobuf.sizes import SLAB_BYTES, next_allocation_size
 
-SLABS = 6
+SLABS = 3
 
 
 class ArenaAgainstModel(RuleBasedStateMachine):
@@ -20,6 +20,9 @@ class ArenaAgainstModel(RuleBasedStateMachine):
         self.stamp = 0
 
     @rule(size=st.one_of(st.integers(0, 3000), st.integers(0, 131072)))
+    def allocate_one(self, size):
+        self.allocate(size)
+
     def allocate(self, size):
         try:
             fragment = self.arena.allocate(size)
@@ -50,6 +53,18 @@ class ArenaAgainstModel(RuleBasedStateMachine):
             if entry[2] == 0:
                 self.held.remove(entry)
 
+    @rule(size=st.sampled_from((512, 768, 29525, 66432, 131072)), count=st.integers(1, 8))
+    def allocate_several(self, size, count):
+        for _ in range(count):
+            self.allocate(size)
+
+    @rule()
+    def release_all(self):
+        for fragment, _, references in self.held:
+            for _ in range(references):
+                fragment.release()
+        self.held.clear()
+
     def free_slabs(self):
         return SLABS - len({fragment.offset // SLAB_BYTES for fragment, _, _ in self.held})
 
@@ -73,4 +88,4 @@ class ArenaAgainstModel(RuleBasedStateMachine):
 
 
 TestArenaAgainstModel = ArenaAgainstModel.TestCase
-TestArenaAgainstModel.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestArenaAgainstModel.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)

@@ -1,5 +1,6 @@
 """The ring against a deque: order, contents, wrap-around, full and empty."""
 
+import random
 from collections import deque
 
 import pytest
@@ -20,14 +21,13 @@ def room_taken(record):
     return 8 + (len(record) + 7) // 8 * 8
 
 
-steps = st.lists(st.one_of(st.binary(max_size=120), st.just("pop"), st.just("pop all")), max_size=120)
-
-
-@settings(max_examples=500, deadline=None)
-@given(steps, st.integers(0, 2**31 - 1))
-def test_a_ring_behaves_like_a_bounded_deque(todo, tag):
+def play(todo, tag, begin_at=0):
     producer, consumer = both_ends()
+    for _ in range(begin_at):  # 8 bytes each: where in the ring the play begins
+        assert producer.push(b"")
+        assert consumer.pop() == (b"", 0)
     model = deque()
+    refused = 0
     for step in todo:
         used = sum(room_taken(record) for record, _ in model)
         if step == "pop":
@@ -41,11 +41,30 @@ def test_a_ring_behaves_like_a_bounded_deque(todo, tag):
         else:
             fits = used + room_taken(step) <= CAPACITY
             assert producer.push(step, tag) == fits
+            refused += not fits
             if fits:
                 model.append((step, tag))
     while model:
         assert consumer.pop() == model.popleft()
     assert consumer.pop() is None
+    return refused
+
+
+steps = st.lists(st.one_of(st.binary(max_size=120), st.just("pop"), st.just("pop all")), max_size=60)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps, st.integers(0, 2**31 - 1), st.integers(0, 2 * CAPACITY // 8))
+def test_a_ring_behaves_like_a_bounded_deque(todo, tag, begin_at):
+    play(todo, tag, begin_at)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_records_wrap_around_thousands_of_times(seed):
+    chooser = random.Random(seed)
+    records = [chooser.randbytes(chooser.randrange(100)) for _ in range(1500)]
+    todo = [step for record in records for step in (record, *(["pop"] * chooser.randrange(3)))]
+    assert play(todo, seed) > 10, "the ring was never full"
 
 
 def test_a_record_that_never_fits_is_an_error():

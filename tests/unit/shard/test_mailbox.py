@@ -1,0 +1,511 @@
+import os
+import random
+import struct
+import time
+
+import pytest
+from shard_pair import Side, pair
+
+from millstream.errors import (
+    Corruption,
+    MillstreamError,
+    OutcomeUnknown,
+    Rejected,
+    Retriable,
+    ShuttingDown,
+    Unavailable,
+)
+from millstream.iobuf import Arena, ArenaFull
+from millstream.model.error_code import ErrorCode
+from millstream.shard import mailbox as mailbox_module
+from millstream.shard.letters import _HEADER as HEADER
+from millstream.shard.letters import TELL
+from millstream.shard.mesh import Mesh
+
+ECHO, SILENT, SEEN, FAIL, LOOK, GIVE, SLOW, NOTE = range(1, 9)
+
+
+def echo(side):
+    side.mailbox.serve(ECHO, lambda _, payload, reply: reply.send(payload))
+
+
+def test_a_call_is_answered_by_the_other_process():
+    got = []
+
+    def here(side):
+        def answered(answer):
+            got.append(answer)
+            side.finish()
+
+        side.call(ECHO, b"hello", answered)
+
+    pair(echo, here)
+    assert got == [b"hello"]
+
+
+def test_messages_far_longer_than_the_ring_arrive_whole_and_in_order():
+    sizes = [10, 300_000, 0, 16 * 1024 - 32, 16 * 1024, 1_000_000, 5]
+    got = []
+
+    def here(side):
+        def answered(answer):
+            got.append(answer)
+            if len(got) == len(sizes):
+                side.finish()
+
+        for index, size in enumerate(sizes):
+            side.call(ECHO, bytes([index]) * size, answered)
+
+    pair(echo, here, ring_capacity_bytes=32 * 1024)
+    assert got == [bytes([index]) * size for index, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize(
+    ("raised", "arrives"),
+    [
+        (Rejected("no", ErrorCode.INVALID_TOPIC_EXCEPTION), Rejected),
+        (Retriable("later"), Retriable),
+        (OutcomeUnknown("perhaps"), OutcomeUnknown),
+        (Corruption("bad"), Corruption),
+        (ShuttingDown("bye"), ShuttingDown),
+        (ArenaFull("full"), Unavailable),
+        (MillstreamError("other"), MillstreamError),
+    ],
+)
+@pytest.mark.parametrize("way", ["raised", "replied"])
+def test_an_error_arrives_as_its_class_with_code_and_message(raised, arrives, way):
+    got = []
+
+    def there(side):
+        def handler(_, payload, reply):
+            if way == "raised":
+                raise raised
+            reply.fail(raised)
+
+        side.mailbox.serve(FAIL, handler)
+
+    def here(side):
+        def answered(answer):
+            got.append(answer)
+            side.finish()
+
+        side.call(FAIL, b"", answered)
+
+    pair(there, here)
+    (error,) = got
+    assert type(error) is arrives
+    assert (error.code, error.message) == (raised.code, raised.message)
+
+
+def test_a_method_that_nobody_serves_is_rejected():
+    got = []
+
+    def here(side):
+        def answered(answer):
+            got.append(answer)
+            side.finish()
+
+        side.call(200, b"", answered)
+
+    pair(lambda side: None, here)
+    assert isinstance(got[0], Rejected)
+
+
+def never_answers(side):
+    """SILENT keeps its reply; SEEN tells how many came and how many were cancelled."""
+    kept, cancelled = [], []
+
+    def silent(_, payload, reply):
+        kept.append(reply)
+        reply.on_cancel = lambda: cancelled.append(payload)
+
+    def late(_, payload, reply):
+        for old in kept:
+            old.send(b"late")
+        reply.send(f"{len(kept)} {len(cancelled)}".encode())
+
+    side.mailbox.serve(SILENT, silent)
+    side.mailbox.serve(SEEN, late)
+
+
+def test_a_call_that_is_not_answered_in_time_has_an_unknown_outcome_and_is_dropped_there():
+    got = []
+
+    def here(side):
+        begun_us = side.reactor.now_us()
+
+        def timed_out(answer):
+            got.append((answer, side.reactor.now_us() - begun_us))
+            side.call(SEEN, b"", seen)
+
+        def seen(answer):
+            got.append(answer)
+            side.finish()
+
+        side.call(SILENT, b"x", timed_out, timeout_us=20_000)
+
+    side = pair(never_answers, here)
+    (error, took_us), counts = got
+    assert isinstance(error, OutcomeUnknown)
+    assert 20_000 <= took_us < 5_000_000
+    assert counts == b"1 1", "the other side was told, and its late answer went nowhere"
+    assert side.stats.counter("mailbox_timeouts").value == 1
+
+
+def test_deadlines_fire_in_order_whatever_order_the_calls_had():
+    ended = []
+
+    def here(side):
+        def end(name):
+            def ended_now(answer):
+                assert isinstance(answer, OutcomeUnknown)
+                ended.append(name)
+                if len(ended) == 3:
+                    side.finish()
+
+            return ended_now
+
+        for name in (60, 20, 40):
+            side.call(SILENT, b"", end(name), timeout_us=name * 1000)
+
+    pair(never_answers, here)
+    assert ended == [20, 40, 60]
+
+
+def test_a_cancelled_call_is_never_answered_and_the_other_side_hears_of_it():
+    got = []
+
+    def here(side):
+        call_id = side.call(SILENT, b"x", lambda answer: got.append(("never", answer)))
+
+        def cancel():
+            side.mailbox.cancel(call_id)
+            side.mailbox.cancel(call_id)
+            side.call(SEEN, b"", seen)
+
+        def seen(answer):
+            got.append(answer)
+            side.finish()
+
+        side.call_later(5000, cancel)
+
+    pair(never_answers, here)
+    assert got == [b"1 1"]
+
+
+def test_a_call_that_is_looked_at_after_its_deadline_is_not_started():
+    got = []
+
+    def there(side):
+        started = []
+
+        def slow(_, payload, reply):
+            if payload != b"count":
+                started.append(payload)
+            end = time.perf_counter() + 0.05
+            while time.perf_counter() < end and payload == b"busy":
+                pass
+            reply.send(str(len(started)).encode())
+
+        side.mailbox.serve(SLOW, slow)
+
+    def here(side):
+        def count(_):
+            side.call(SLOW, b"count", done)
+
+        def done(answer):
+            got.append(answer)
+            side.finish()
+
+        def behind():
+            loan = side.lend(b"data")
+            side.call(SLOW, b"expires", count, timeout_us=10_000, loans=(loan[2],))
+
+        side.call(SLOW, b"busy", lambda _: None)
+        side.call_later(3000, behind)
+
+    pair(there, here)
+    assert got == [b"1"], "only the busy one was started, and the other's loan came home"
+
+
+def test_above_the_credits_a_call_is_refused_at_once_and_its_loans_stay_here(monkeypatch):
+    monkeypatch.setattr(mailbox_module, "CREDITS", 4)
+    refused, answered = [], []
+
+    def here(side):
+        def take(answer):
+            (refused if isinstance(answer, Retriable) else answered).append(answer)
+            if len(refused) + len(answered) == 7:
+                side.call(ECHO, b"again", lambda answer: (answered.append(answer), side.finish()))
+
+        for number in range(7):
+            loan = side.lend(b"x")
+            call_id = side.call(LOOK, struct.pack("<QIQ", *loan), take, loans=(loan[2],))
+            assert (call_id == 0) == (number >= 4)
+
+    def there(side):
+        echo(side)
+        looks(side)
+
+    side = pair(there, here)
+    assert len(refused) == 3
+    assert answered == [b"x"] * 4 + [b"again"], "credits come back with the answers"
+    assert side.stats.counter("mailbox_refused").value == 3
+
+
+def looks(side):
+    """LOOK answers with the bytes behind a descriptor and gives them back."""
+
+    def look(_, payload, reply):
+        borrowed = side.borrow(struct.unpack("<QIQ", payload))
+        data = bytes(borrowed.view)
+        borrowed.release()
+        reply.send(data)
+
+    side.mailbox.serve(LOOK, look)
+
+
+def test_lent_bytes_are_read_in_place_and_all_come_home():
+    got = []
+    chooser = random.Random(7)
+    sent = [chooser.randbytes(chooser.choice((1, 600, 5000, 100_000))) for _ in range(60)]
+
+    def here(side):
+        def take(index):
+            def answered(answer):
+                got.append((index, answer))
+                if len(got) == len(sent):
+                    side.finish()
+
+            return answered
+
+        for index, data in enumerate(sent):
+            loan = side.lend(data)
+            side.call(LOOK, struct.pack("<QIQ", *loan), take(index), loans=(loan[2],))
+
+    pair(looks, here, ring_capacity_bytes=1 << 20)
+    assert got == list(enumerate(sent))
+
+
+def gives(side, delay_us):
+    """GIVE lends a fragment in its answer, after a delay."""
+
+    def give(_, payload, reply):
+        def answer():
+            loan = side.lend(payload)
+            reply.send(struct.pack("<QIQ", *loan), (loan[2],))
+
+        side.call_later(delay_us, answer)
+
+    side.mailbox.serve(GIVE, give)
+
+
+def test_an_answer_may_lend():
+    got = []
+
+    def here(side):
+        def answered(answer):
+            borrowed = side.borrow(struct.unpack("<QIQ", answer))
+            second = borrowed.share()
+            borrowed.release()
+            got.append(bytes(second.view))
+            second.release()
+            side.finish()
+
+        side.call(GIVE, b"given", answered)
+
+    pair(lambda side: gives(side, 0), here)
+    assert got == [b"given"]
+
+
+@pytest.mark.parametrize("how", ["timeout", "cancel"])
+def test_what_a_late_answer_lends_goes_home_by_itself(how):
+    ended = []
+
+    def here(side):
+        call_id = side.call(GIVE, b"late", ended.append, timeout_us=5_000 if how == "timeout" else 10_000_000)
+        if how == "cancel":
+            side.call_later(5_000, lambda: side.mailbox.cancel(call_id))
+        side.call_later(60_000, side.finish)
+
+    pair(lambda side: gives(side, 30_000), here)
+    assert [type(end) for end in ended] == ([OutcomeUnknown] if how == "timeout" else [])
+
+
+def test_what_an_answer_lends_that_was_under_way_when_its_call_was_cancelled_goes_home():
+    def here(side):
+        call_id = side.call(GIVE, b"under way", lambda _: pytest.fail("answered after the cancel"))
+
+        def stand_still_then_cancel():
+            end = time.perf_counter() + 0.05
+            while time.perf_counter() < end:
+                pass  # the answer is in the ring by now, and this shard has not looked
+            side.mailbox.cancel(call_id)
+            side.finish()
+
+        side.call_later(1000, stand_still_then_cancel)
+
+    pair(lambda side: gives(side, 10_000), here)
+
+
+def test_both_ways_at_once_with_rings_far_too_small_nothing_blocks():
+    """Each side opens thousands of calls whose answers need the rings that the calls have filled."""
+    count = 3000
+    payload = bytes(200)
+
+    def flood(side, finished):
+        open_calls = [count]
+
+        def answered(answer):
+            assert answer == payload
+            open_calls[0] -= 1
+            if not open_calls[0]:
+                finished()
+
+        def begin():
+            for _ in range(count):
+                side.call(ECHO, payload, answered)
+
+        side.call_later(2000, begin)
+
+    def there(side):
+        echo(side)
+        done = []
+        flood(side, lambda: done.append(True))
+        side.mailbox.serve(NOTE, lambda _, __, reply: reply.send(b"done" if done else b""))
+
+    def here(side):
+        echo(side)
+
+        def ask(answer=b""):
+            if answer == b"done":
+                side.finish()
+            else:
+                side.call_later(1000, lambda: side.call(NOTE, b"", ask))
+
+        flood(side, ask)
+
+    side = pair(there, here, ring_capacity_bytes=1024 * 32)
+    assert side.stats.counter("ring_full").value > 0, "the rings were never full: this tested nothing"
+
+
+def test_tells_arrive_in_order_with_calls():
+    got = []
+
+    def there(side):
+        notes = []
+
+        def note(sender, payload, reply):
+            assert sender == 0
+            assert not reply.wanted
+            reply.send(b"goes nowhere")
+            notes.append(payload)
+
+        side.mailbox.serve(NOTE, note)
+        side.mailbox.serve(SEEN, lambda _, __, reply: reply.send(b",".join(notes)))
+
+    def here(side):
+        for number in range(5):
+            side.mailbox.tell(1, NOTE, str(number).encode())
+
+        def answered(answer):
+            got.append(answer)
+            side.finish()
+
+        side.call(SEEN, b"", answered)
+
+    pair(there, here)
+    assert got == [b"0,1,2,3,4"]
+
+
+def test_a_shard_may_call_and_lend_to_itself():
+    arenas = [Arena.create(0, 1 << 20, poison=True)]
+    side = Side(0, Mesh(1), arenas)
+    side.other = 0
+    looks(side)
+    got = []
+
+    def answered(answer):
+        got.append(answer)
+        side.call_later(5000, side.reactor.stop)
+
+    loan = side.lend(b"mine")
+    side.call(LOOK, struct.pack("<QIQ", *loan), answered, loans=(loan[2],))
+    assert side.run() == 0
+    assert got == [b"mine"]
+
+
+def test_an_exception_in_a_handler_stops_the_shard(capfd):
+    side = Side(0, Mesh(1), [Arena.create(0, 1 << 20)])
+
+    def broken(_, payload, reply):
+        raise ZeroDivisionError
+
+    side.mailbox.serve(FAIL, broken)
+    side.mailbox.call(0, FAIL, b"", lambda _: None, 1_000_000)
+    assert side.reactor.run() == 70
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_a_message_that_comes_while_a_shard_goes_to_sleep_is_found():
+    """The producer looked at the flag just before it was set, so it rang no bell: step C3 must find the record."""
+    mesh = Mesh(2)
+    producer = mesh.outbound(1, 0)
+    said = []
+
+    class LateFlag:
+        def __init__(self):
+            self.asleep = True
+
+        def sleeps(self):
+            return self.asleep
+
+        def set(self, asleep):
+            if asleep and not said:
+                said.append(True)
+                assert producer.push(HEADER.pack(TELL, NOTE, 0, 4, 0, 0) + b"note")
+            self.asleep = asleep
+
+    mesh.flags[0] = LateFlag()
+    side = Side(0, mesh, [Arena.create(0, 1 << 20)] * 2)
+    heard = []
+
+    def note(sender, payload, reply):
+        heard.append(payload)
+        side.reactor.stop(0)
+
+    side.mailbox.serve(NOTE, note)
+    side.call_later(3_000_000, lambda: side.reactor.stop(1, "the message lay there"))
+    assert side.run() == 0
+    assert heard == [b"note"]
+
+
+def test_no_wake_up_is_lost_between_sleepers():
+    """Ping-pong with one to three balls, both sides asleep between strokes: a lost wake-up would be a call that times
+    out."""
+    budget_us = int(os.environ.get("MILLSTREAM_PINGPONG_MS", "2500")) * 1000
+    chooser = random.Random(3)
+    strokes = [0]
+
+    def here(side):
+        end_us = side.reactor.now_us() + budget_us
+        balls = [3]
+
+        def stroke(answer):
+            assert isinstance(answer, bytes), f"after {strokes[0]} strokes: {answer}"
+            strokes[0] += 1
+            if side.reactor.now_us() > end_us:
+                balls[0] -= 1
+                if not balls[0]:
+                    side.finish()
+                return
+            for _ in range(chooser.randrange(40)):  # let the other side be at another place of its way to sleep
+                pass
+            side.call(ECHO, b"ball", stroke, timeout_us=8_000_000)
+
+        for _ in range(balls[0]):
+            side.call(ECHO, b"ball", stroke)
+
+    pair(echo, here)
+    assert strokes[0] > 1000
+    print(f"{strokes[0]} strokes")
