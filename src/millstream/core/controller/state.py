@@ -96,6 +96,15 @@ class ControllerState:
         _APPLY[type(command)](self, command)
         self.revision += 1
 
+    def copy(self) -> "ControllerState":
+        """A state of its own with the same content; the topics, which never change, are shared."""
+        other = ControllerState()
+        for name in ControllerState.__slots__:
+            value = getattr(self, name)
+            setattr(other, name, dict(value) if isinstance(value, dict) else value)
+        other.colliding = {key: set(names) for key, names in self.colliding.items()}
+        return other
+
     def groups(self) -> dict[int, tuple[TopicState, int]]:
         """Every Raft group with the topic and the partition index that it replicates. Built for recovery, not kept."""
         return {

@@ -1,0 +1,165 @@
+"""The way to the controller, from any shard.
+
+A request hops to the controller's shard and comes back when it is carried out everywhere, or with an error:
+
+- ``OutcomeUnknown`` when ``timeout_ms`` passed first: it may be done, or may still be. Never reported as failure.
+- ``Retriable`` when nothing was done: overload, or the time was over before anybody looked.
+- ``ShuttingDown``.
+
+``ensure_topic`` is creation on first use. Whoever asks for the same name meanwhile waits for the same creation, names
+asked for in one turn travel as one request, and a race with somebody else's creation ends well for both.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from millstream.cluster.messages import CONTROLLER_SHARD, SUBMIT
+from millstream.cluster.metadata import MetadataCache, TopicMeta
+from millstream.core.controller.requests import (
+    AddPartitions,
+    AllocateProducerIds,
+    AlterConfigs,
+    AlterNode,
+    AlterTopic,
+    AnyRequest,
+    CreatePartitions,
+    CreateTopic,
+    CreateTopics,
+    DeleteTopics,
+    Result,
+    Results,
+    TopicReference,
+    decode_results,
+    encode_request,
+)
+from millstream.core.controller.rules import PARTITIONS_MAX
+from millstream.core.controller.topic_names import GROUP_METADATA
+from millstream.errors import MillstreamError, Rejected, Retriable
+from millstream.model.error_code import ErrorCode
+from millstream.shard.context import Shard
+
+Done = Callable[[Results | MillstreamError], None]
+TopicDone = Callable[[TopicMeta | MillstreamError], None]
+
+INTERNAL_TIMEOUT_MS: Final = 30_000
+"""For requests that no client put a time on; the request timeout of Kafka's clients."""
+
+CREATIONS_MAX: Final = 10_000
+"""Names that may wait for their creation on one shard."""
+
+
+class ControllerClient:
+    """See the module.
+
+    Shard: one each.
+    """
+
+    def __init__(self, shard: Shard, cache: MetadataCache) -> None:
+        self._mailbox = shard.mailbox
+        self._reactor = shard.reactor
+        self._cache = cache
+        self._waiting: dict[str, list[TopicDone]] = {}
+        self._wanted: list[str] = []
+
+    def submit(self, request: AnyRequest, done: Done, timeout_ms: int = INTERNAL_TIMEOUT_MS) -> None:
+        """Have ``request`` carried out; ``done`` gets one result for each of its parts, in a later turn."""
+
+        def answered(answer: bytes | MillstreamError) -> None:
+            done(answer if isinstance(answer, MillstreamError) else decode_results(answer))
+
+        self._mailbox.call(CONTROLLER_SHARD, SUBMIT, encode_request(request), answered, max(timeout_ms, 0) * 1000)
+
+    def create_topics(
+        self, topics: Iterable[CreateTopic], done: Done, *, timeout_ms: int, validate_only: bool = False
+    ) -> None:
+        self.submit(CreateTopics(tuple(topics), validate_only), done, timeout_ms)
+
+    def delete_topics(self, topics: Iterable[TopicReference], done: Done, *, timeout_ms: int) -> None:
+        self.submit(DeleteTopics(tuple(topics)), done, timeout_ms)
+
+    def create_partitions(
+        self, topics: Iterable[AddPartitions], done: Done, *, timeout_ms: int, validate_only: bool = False
+    ) -> None:
+        self.submit(CreatePartitions(tuple(topics), validate_only), done, timeout_ms)
+
+    def alter_configs(
+        self, resources: Iterable[AlterTopic | AlterNode], done: Done, *, validate_only: bool = False
+    ) -> None:
+        self.submit(AlterConfigs(tuple(resources), validate_only), done)
+
+    def allocate_producer_ids(self, count: int, done: Callable[[int | MillstreamError], None]) -> None:
+        """``done`` gets the first of ``count`` ids that are the caller's to hand out."""
+
+        def answered(results: Results | MillstreamError) -> None:
+            if isinstance(results, MillstreamError):
+                done(results)
+            elif results[0].error:
+                done(Rejected(results[0].message or "", results[0].error))
+            else:
+                done(results[0].first_producer_id)
+
+        self.submit(AllocateProducerIds(count), answered)
+
+    # Creation on first use
+
+    def ensure_topic(self, name: str, done: TopicDone) -> None:
+        """Give ``done`` the topic ``name``, which is created with the node's defaults if it does not exist.
+
+        A topic of the broker's own gets the partitions and properties that it needs.
+        """
+        topic = self._cache.topic(name)
+        if topic is not None:
+            done(topic)
+            return
+        waiting = self._waiting.get(name)
+        if waiting is not None:
+            waiting.append(done)
+            return
+        if len(self._waiting) >= CREATIONS_MAX:
+            done(Retriable(f"{CREATIONS_MAX} topics are being created", ErrorCode.LEADER_NOT_AVAILABLE))
+            return
+        self._waiting[name] = [done]
+        if not self._wanted:
+            self._reactor.end_of_turn(self._create_wanted)
+        self._wanted.append(name)
+
+    def _create_wanted(self) -> None:
+        """Ask for the topics of this turn, in requests that are not refused for their size."""
+        wanted, self._wanted = self._wanted, []
+        settings = self._cache.settings
+        most = max(settings.num_partitions, settings.offsets_topic_num_partitions)
+        at_once = max(PARTITIONS_MAX // most, 1)
+        for start in range(0, len(wanted), at_once):
+            names = wanted[start : start + at_once]
+
+            def created(results: Results | MillstreamError, names: list[str] = names) -> None:
+                if isinstance(results, MillstreamError):
+                    for name in names:
+                        self._settle(name, results)
+                else:
+                    for result in results:
+                        self._created(result)
+
+            self.submit(CreateTopics(tuple(self._spec(name) for name in names)), created)
+
+    def _spec(self, name: str) -> CreateTopic:
+        if name != GROUP_METADATA:
+            return CreateTopic(name)
+        # What Kafka gives this topic: compacted, and in segments that load fast.
+        configs = (("cleanup.policy", "compact"), ("compression.type", "producer"), ("segment.bytes", "104857600"))
+        return CreateTopic(name, self._cache.settings.offsets_topic_num_partitions, configs=configs)
+
+    def _created(self, result: Result) -> None:
+        name = result.name
+        assert name is not None
+        topic = self._cache.topic(name)
+        if topic is not None:
+            self._settle(name, topic)
+        elif result.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            self._settle(name, Retriable(f"topic {name} is gone again", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        else:
+            self._settle(name, Rejected(result.message or "", result.error))
+
+    def _settle(self, name: str, outcome: TopicMeta | MillstreamError) -> None:
+        for done in self._waiting.pop(name):
+            done(outcome)

@@ -1,0 +1,285 @@
+"""The controller: the one place that changes the cluster. It runs on shard 0, on top of Raft group 0.
+
+::
+
+    request ──decide──► commands ──replicate──► group 0's log ──commit──► every shard's follower ──applied──► answer
+                           │                        (WAL sync)               (partitions are open)
+                           └─► leader's state: runs ahead of the commit, so that requests need not wait for each other
+
+What it promises: a request that was answered as done is durable and visible on every shard. Requests are decided in the
+order in which they arrive, each against everything decided before it, and answered no earlier than what they were
+judged by is durable: nobody is told that a topic exists which a crash could still take away.
+
+**Start of a broker**, in this order:
+
+1. Recovery (child of the supervisor) puts group 0's log in order first: ``<data>/controller/log``. Then
+   ``load_state(disk, data_dir)`` tells it where the other groups' logs are: ``state.groups()``.
+2. The supervisor calls ``load_cluster(disk, settings)`` before it forks: state and placement, the same for every shard.
+3. Each shard makes its ``MetadataCache``, ``Follower``, ``ControllerClient`` and ``ProducerIds``, subscribes its
+   listeners and opens the partitions of ``cache.topics()`` whose ``home_shard`` it is. ``follower.report_leader`` tells
+   of leader epochs other than the metadata's.
+4. Shard 0 also opens group 0's log with ``controller_log_config`` and makes the ``Controller`` on it.
+5. When all shards have got that far, ``controller.start(done)``: on an empty directory it creates the cluster
+   (``cluster_created``). ``done`` is called when every shard has applied that; then the broker may serve.
+
+**Stop**: ``controller.stop(done)`` refuses new requests, waits for those under way, saves a snapshot; then the storage
+stops.
+
+**Crash** at any point: the log's durable prefix decides. A request that was not answered may have been carried out.
+
+**Overload**: at most ``PENDING_MAX`` requests wait; more are refused with a retriable error, nothing done. No memory
+for the log: the same. A caller that waits no longer (``timeout_ms``) is told by its mailbox that the outcome is
+unknown.
+"""
+
+import base64
+import uuid
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from millstream.cluster.announce import announce
+from millstream.cluster.follower import Follower
+from millstream.cluster.messages import APPLIED, APPLY, SUBMIT, Commit, decode_revision, encode
+from millstream.cluster.metadata import MetadataCache, live_settings
+from millstream.cluster.placement import Placement
+from millstream.cluster.snapshots import Snapshots
+from millstream.config.settings import Settings
+from millstream.config.topic_properties import TopicConfig, topic_config
+from millstream.core.controller.commands import (
+    AnyCommand,
+    NodeConfigsChanged,
+    PartitionsAdded,
+    TopicCreated,
+    TopicDeleted,
+    encode_command,
+)
+from millstream.core.controller.decide import Rules, decide
+from millstream.core.controller.requests import AnyRequest, CreateCluster, Results, decode_request, encode_results
+from millstream.errors import Corruption, MillstreamError, Retriable, ShuttingDown, Unavailable
+from millstream.iobuf import ArenaFull
+from millstream.model.error_code import ErrorCode
+from millstream.raft.group import RaftGroup
+from millstream.shard.context import Shard
+from millstream.shard.mailbox import Reply
+from millstream.wire.records import build_batch
+
+PENDING_MAX: Final = 1_000
+"""Requests under way. Each holds its results and waits for one sync; clients send a handful."""
+
+Done = Callable[[Results | MillstreamError], None]
+
+
+class _Pending:
+    """A request that was decided and waits for ``end``: the revision that every shard must reach."""
+
+    __slots__ = ("done", "end", "results")
+
+    def __init__(self, end: int, results: Results, done: Done) -> None:
+        self.end = end
+        self.results = results
+        self.done = done
+
+
+class Controller:
+    """See the module.
+
+    Lifecycle: made with the shard, ``start`` once all shards run, ``stop`` before the storage stops.
+    Shard: 0.
+    Invariants: ``_state`` is the committed state plus ``_uncommitted``; ``_pending`` is sorted by ``end``.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        group: RaftGroup,
+        cache: MetadataCache,
+        follower: Follower,
+        placement: Placement,
+        snapshots: Snapshots,
+    ) -> None:
+        """``cache`` and ``follower`` are shard 0's; ``placement`` is the loaded one, from now on kept here.
+
+        Raises:
+            Corruption: the log does not end where the loaded state does.
+        """
+        if group.log.next_offset != cache.revision:
+            raise Corruption(f"the controller's log ends at {group.log.next_offset}, its state at {cache.revision}")
+        self._shard = shard
+        self._group = group
+        self._cache = cache
+        self._follower = follower
+        self._placement = placement
+        self._snapshots = snapshots
+        self._state = cache.state.copy()
+        self._rules = self._rules_now()
+        self._applied = [cache.revision] * shard.count
+        self._uncommitted: deque[Commit] = deque()
+        self._pending: deque[_Pending] = deque()
+        self._commit_seen = False
+        self._stopping = False
+        self._stopped: Callable[[], None] = _nothing
+        group.on_commit = self._on_commit
+        follower.on_applied = lambda revision: self._on_applied(shard.id, revision)
+        shard.mailbox.serve(SUBMIT, self._serve_submit)
+        shard.mailbox.serve(APPLIED, self._serve_applied)
+
+    # Life
+
+    def start(self, done: Callable[[MillstreamError | None], None]) -> None:
+        """Create the cluster if there is none; ``done`` is called when every shard knows it."""
+        self.submit(
+            CreateCluster(new_cluster_id()),
+            lambda result: done(result if isinstance(result, MillstreamError) else None),
+        )
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Refuse new requests; call ``done`` when those under way are answered and a snapshot is saved."""
+        assert not self._stopping
+        self._stopping = True
+        self._stopped = done
+        if not self._pending:
+            self._snapshots.stop(done)
+
+    # A request
+
+    def submit(self, request: AnyRequest, done: Done) -> None:
+        """Decide ``request`` and carry it out; ``done`` gets the results when every shard has applied them."""
+        if self._stopping:
+            done(ShuttingDown("the broker is stopping", ErrorCode.NOT_CONTROLLER))
+            return
+        if len(self._pending) >= PENDING_MAX:
+            done(Retriable(f"the controller has {PENDING_MAX} requests under way", ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+            return
+        decision = decide(self._state, request, self._rules)
+        if decision.commands:
+            try:
+                self._replicate(decision.commands)
+            except ArenaFull:
+                done(Unavailable("no memory for the controller's log; nothing was changed"))
+                return
+            except MillstreamError as error:
+                done(error)
+                return
+        if self._settled_revision() >= self._state.revision:
+            done(decision.results)
+        else:
+            self._pending.append(_Pending(self._state.revision, decision.results, done))
+
+    def _replicate(self, commands: tuple[AnyCommand, ...]) -> None:
+        """Append ``commands`` to the log as one batch, and let the leader's state run ahead."""
+        now_ms = self._shard.reactor.wall_ms()
+        batch = build_batch((None, encode_command(command), (), now_ms) for command in commands)
+        base = self._group.replicate([memoryview(batch)], len(batch), len(commands), now_ms)
+        assert base == self._state.revision, (
+            f"commands at offset {base} of the log follow revision {self._state.revision}"
+        )
+        homes: list[int] = []
+        for command in commands:
+            self._place(command, homes)
+            self._state.apply(command)
+            if isinstance(command, NodeConfigsChanged):
+                self._rules = self._rules_now()
+        self._uncommitted.append(Commit(base, commands, tuple(homes)))
+
+    def _place(self, command: AnyCommand, homes: list[int]) -> None:
+        """Choose the home shards of new partitions; forget those of a topic that goes."""
+        if isinstance(command, TopicCreated):
+            homes += self._placement.place(part.raft_group for part in command.partitions)
+        elif isinstance(command, PartitionsAdded):
+            siblings = [part.raft_group for part in self._state.topics_by_id[command.topic_id].partitions]
+            homes += self._placement.place((part.raft_group for part in command.partitions), siblings)
+        elif isinstance(command, TopicDeleted):
+            topic = self._state.topics_by_id[command.topic_id]
+            self._placement.forget(part.raft_group for part in topic.partitions)
+
+    def _rules_now(self) -> Rules:
+        start = self._cache.start_settings
+        return Rules(start.node_id, (start.node_id,), live_settings(self._state, start), start, new_topic_id)
+
+    # Commit, apply, answer
+
+    def _on_commit(self, high_watermark: int) -> None:
+        """Group 0's log is durable further. Shards are told in a callback of their own, not inside the storage's."""
+        _ = high_watermark
+        if not self._commit_seen:
+            self._commit_seen = True
+            self._shard.reactor.call_soon(self._tell_commits)
+
+    def _tell_commits(self) -> None:
+        self._commit_seen = False
+        high_watermark = self._group.high_watermark
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[0].end <= high_watermark:
+            commit = uncommitted.popleft()
+            announce(commit.commands, self._cache)
+            payload = encode(commit)
+            for shard in range(self._shard.count):
+                if shard != self._shard.id:
+                    self._shard.mailbox.tell(shard, APPLY, payload)
+            self._follower.follow(commit)
+            self._snapshots.state_changed()
+
+    def _on_applied(self, shard: int, revision: int) -> None:
+        """A shard has come as far as ``revision``: answer who waited for the last one to get there."""
+        self._applied[shard] = revision
+        settled = self._settled_revision()
+        pending = self._pending
+        while pending and pending[0].end <= settled:
+            each = pending.popleft()
+            each.done(each.results)
+            if self._stopping and not pending:
+                self._snapshots.stop(self._stopped)
+
+    def _settled_revision(self) -> int:
+        return min(self._applied)
+
+    def _serve_applied(self, sender: int, payload: bytes, reply: Reply) -> None:
+        _ = reply
+        self._on_applied(sender, decode_revision(payload))
+
+    def _serve_submit(self, sender: int, payload: bytes, reply: Reply) -> None:
+        _ = sender
+
+        def answer(results: Results | MillstreamError) -> None:
+            if isinstance(results, MillstreamError):
+                reply.fail(results)
+            else:
+                reply.send(encode_results(results))
+
+        self.submit(decode_request(payload), answer)
+
+
+def controller_log_config(settings: Settings) -> TopicConfig:
+    """How group 0's log is kept: everything until a snapshot allows to trim it, in segments small enough to trim."""
+    return topic_config(
+        {
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "segment.bytes": "1048576",
+            "segment.ms": str(2**63 - 1),
+            "write.caching": "false",
+        },
+        settings,
+    )
+
+
+def new_topic_id() -> bytes:
+    """A random id, none of those that Kafka reserves or whose text would look like a command-line option."""
+    while True:
+        made = uuid.uuid4().bytes
+        if int.from_bytes(made, "big") > 1 and not _text(made).startswith("-"):
+            return made
+
+
+def new_cluster_id() -> str:
+    """A random id as Kafka writes one: a UUID in URL-safe base 64, 22 characters."""
+    return _text(new_topic_id())
+
+
+def _text(made: bytes) -> str:
+    return base64.urlsafe_b64encode(made).rstrip(b"=").decode()
+
+
+def _nothing() -> None:
+    """Stopped already."""

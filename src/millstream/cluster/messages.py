@@ -1,0 +1,52 @@
+"""What shards say to each other about the cluster: mailbox methods 40 to 59 and their payloads.
+
+=====  ================  =========================================================================
+  40   ``SUBMIT``        any shard asks the controller's; answered when every shard has applied
+  41   ``APPLY``         the controller's shard tells committed commands, in log order
+  42   ``APPLIED``       a shard tells the controller's how far it has come
+  43   ``LEADERS``       a partition's home shard tells the others its leader epoch
+=====  ================  =========================================================================
+"""
+
+from typing import Final
+
+import msgspec
+
+from millstream.core.controller.commands import AnyCommand
+
+SUBMIT: Final = 40
+APPLY: Final = 41
+APPLIED: Final = 42
+LEADERS: Final = 43
+
+CONTROLLER_SHARD: Final = 0
+
+
+class Commit(msgspec.Struct, frozen=True, array_like=True):
+    """Commands that are committed together.
+
+    ``base`` is the revision that they follow (the offset of the first). ``homes`` are the home shards of the partitions
+    that they create, in the order in which they create them.
+    """
+
+    base: int
+    commands: tuple[AnyCommand, ...]
+    homes: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        """The revision after them."""
+        return self.base + len(self.commands)
+
+
+class LeaderEpochs(msgspec.Struct, frozen=True, array_like=True):
+    """Partitions of one topic and the epochs of their leaders: (index, epoch)."""
+
+    topic_id: bytes
+    epochs: list[tuple[int, int]]
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_commit = msgspec.msgpack.Decoder(Commit).decode
+decode_revision = msgspec.msgpack.Decoder(int).decode
+decode_leaders = msgspec.msgpack.Decoder(list[LeaderEpochs]).decode

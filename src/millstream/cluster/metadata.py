@@ -1,0 +1,285 @@
+"""The metadata cache: what a shard knows of the cluster, without asking anybody.
+
+::
+
+    controller's shard ──commands──► follower ──► MetadataCache.apply ──► state ──► TopicMeta … ──► listeners
+                                                                                  ▲
+                                                  handlers, partitions, coordinators read here
+
+Each shard has one and applies the same commands in the same order, so all of them are equal but for how far they have
+come; ``revision`` says how far. Look-ups are dictionary reads. A ``TopicMeta`` is never changed: a topic that changes
+becomes a new one, and what was derived from the old one (its resolved configuration, its encoded answers) goes with it.
+
+Listeners open and close partitions, follow configurations. They are called after the cache has changed, in order; a
+listener whose work takes long returns a generator, and the follower advances it in slices. A listener that raises stops
+the shard: the partitions it was to open would be missing. Bad commands cannot come (``core.controller.state``), a crash
+needs nothing.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from millstream.config.errors import ConfigError
+from millstream.config.settings import Settings
+from millstream.config.topic_properties import TopicConfig, topic_config
+from millstream.core.controller.commands import (
+    AnyCommand,
+    ClusterCreated,
+    NodeConfigsChanged,
+    PartitionsAdded,
+    PartitionState,
+    ProducerIdsAllocated,
+    TopicConfigsChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+from millstream.core.controller.configs import effective_settings
+from millstream.core.controller.state import ControllerState, TopicState
+from millstream.core.controller.topic_names import INTERNAL_TOPICS
+from millstream.telemetry.log import log as operator_log
+
+HTTP_ENDPOINT: Final = "millstream.http.endpoint"
+"""Name under which a broker's HTTP address is shown among its configurations."""
+
+Steps = Generator[None, None, None] | None
+"""What a listener returns: nothing, or the rest of its work in steps of well under 500 µs."""
+
+
+class PartitionMeta(msgspec.Struct, frozen=True, gc=False):
+    """One partition. ``home_shard`` is where it lives on this node."""
+
+    index: int
+    raft_group: int
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    home_shard: int
+
+
+class TopicMeta:
+    """One topic as of one revision. Not changed once made.
+
+    ``encoded`` belongs to whoever answers clients: pieces of answers by a key of theirs, good as long as this object is
+    the topic's current one.
+    """
+
+    __slots__ = ("_config", "_settings", "configs", "encoded", "internal", "name", "partitions", "topic_id")
+
+    def __init__(self, topic: TopicState, partitions: tuple[PartitionMeta, ...], settings: Settings) -> None:
+        self.name = topic.name
+        self.topic_id = topic.topic_id
+        self.configs = topic.configs
+        """What the topic says for itself, by Kafka name."""
+        self.partitions = partitions
+        self.internal = topic.name in INTERNAL_TOPICS
+        self.encoded: dict[int, bytes] = {}
+        self._settings = settings
+        self._config: TopicConfig | None = None
+
+    @property
+    def config(self) -> TopicConfig:
+        """The resolved configuration; made on first use."""
+        if self._config is None:
+            self._config = _resolved(self.name, self.configs, self._settings)
+        return self._config
+
+
+class MetadataListener:
+    """What to do when the metadata changes; derive from it and override what matters. See ``Steps``."""
+
+    def topic_created(self, topic: TopicMeta) -> Steps:
+        """A topic exists, with all its partitions."""
+
+    def topic_deleted(self, topic: TopicMeta) -> Steps:
+        """This topic is gone."""
+
+    def partitions_added(self, topic: TopicMeta, first_index: int) -> Steps:
+        """The topic has new partitions, from ``first_index`` on."""
+
+    def configs_changed(self, topic: TopicMeta) -> Steps:
+        """``topic.config`` may differ: the topic's own properties changed, or the node's defaults did."""
+
+    def settings_changed(self, settings: Settings) -> Steps:
+        """Live settings of this node changed."""
+
+
+class MetadataCache:
+    """See the module.
+
+    Lifecycle: made from the loaded cluster before the shard's parts that use it; lives as long as the shard.
+    Shard: one each; ``apply`` is called by the shard's ``Follower`` only.
+    Invariant: holds the topics of ``state``, with a home for every partition.
+    """
+
+    def __init__(self, state: ControllerState, homes: dict[int, int], start_settings: Settings) -> None:
+        """``homes`` are the home shards by Raft group; ``start_settings`` the node's, without live changes."""
+        self.state = state.copy()
+        self.start_settings = start_settings
+        self.settings = live_settings(self.state, start_settings)
+        """The node's settings with live changes."""
+        self.http_endpoint = ""
+        """``http://host:port`` of this broker, once the supervisor has bound it; shown by DescribeConfigs."""
+        self._topics: dict[str, TopicMeta] = {}
+        self._by_id: dict[bytes, TopicMeta] = {}
+        self._names: tuple[str, ...] | None = None
+        self._listeners: list[MetadataListener] = []
+        for topic in self.state.topics.values():
+            partitions = _partitions(topic.partitions, 0, [homes[part.raft_group] for part in topic.partitions])
+            self._put(TopicMeta(topic, partitions, self.settings))
+
+    # Looking up
+
+    @property
+    def cluster_id(self) -> str:
+        return self.state.cluster_id
+
+    @property
+    def revision(self) -> int:
+        """How many commands this shard has applied."""
+        return self.state.revision
+
+    @property
+    def node_id(self) -> int:
+        return self.start_settings.node_id
+
+    def topic(self, name: str) -> TopicMeta | None:
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicMeta | None:
+        return self._by_id.get(topic_id)
+
+    def partition(self, name: str, index: int) -> PartitionMeta | None:
+        """One partition, None when the topic or the index does not exist."""
+        topic = self._topics.get(name)
+        return topic.partitions[index] if topic is not None and 0 <= index < len(topic.partitions) else None
+
+    def topic_config(self, name: str) -> TopicConfig:
+        """The resolved configuration of an existing topic; KeyError for another."""
+        return self._topics[name].config
+
+    def topics(self) -> Iterable[TopicMeta]:
+        """Every topic, by name."""
+        return map(self._topics.__getitem__, self.names())
+
+    def names(self) -> tuple[str, ...]:
+        """Every topic's name, sorted."""
+        if self._names is None:
+            self._names = tuple(sorted(self._topics))
+        return self._names
+
+    # Following
+
+    def subscribe(self, listener: MetadataListener) -> None:
+        """Tell ``listener`` of every change from now on. What exists already is for it to look up."""
+        self._listeners.append(listener)
+
+    def apply(self, command: AnyCommand, homes: Iterator[int]) -> Generator[None, None, None]:
+        """Make ``command`` true and tell the listeners, in steps; ``homes`` gives those of new partitions, in order.
+
+        Raises:
+            Corruption: the command contradicts the state.
+        """
+        before = self.state
+        gone = self._by_id.get(command.topic_id) if isinstance(command, TopicDeleted) else None
+        before.apply(command)
+        match command:
+            case TopicCreated():
+                state = self.state.topics_by_id[command.topic_id]
+                topic = TopicMeta(state, _partitions(command.partitions, 0, homes), self.settings)
+                self._put(topic)
+                for listener in self._listeners:
+                    yield from listener.topic_created(topic) or ()
+            case PartitionsAdded():
+                topic = self._changed(command.topic_id, _partitions(command.partitions, command.first_index, homes))
+                for listener in self._listeners:
+                    yield from listener.partitions_added(topic, command.first_index) or ()
+            case TopicConfigsChanged():
+                topic = self._changed(command.topic_id)
+                for listener in self._listeners:
+                    yield from listener.configs_changed(topic) or ()
+            case TopicDeleted():
+                assert gone is not None
+                del self._topics[gone.name]
+                del self._by_id[gone.topic_id]
+                self._names = None
+                for listener in self._listeners:
+                    yield from listener.topic_deleted(gone) or ()
+            case NodeConfigsChanged():
+                yield from self._settings_changed()
+            case ClusterCreated() | ProducerIdsAllocated():
+                pass
+
+    def set_leader_epochs(self, topic_id: bytes, epochs: Iterable[tuple[int, int]]) -> None:
+        """Partitions (index, epoch) of a topic have leaders of these epochs; what is gone is ignored."""
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            return
+        partitions = list(topic.partitions)
+        for index, epoch in epochs:
+            if index < len(partitions):
+                partitions[index] = msgspec.structs.replace(partitions[index], leader_epoch=epoch)
+        self._put(TopicMeta(self.state.topics_by_id[topic_id], tuple(partitions), self.settings))
+
+    def _put(self, topic: TopicMeta) -> None:
+        if topic.name not in self._topics:
+            self._names = None
+        self._topics[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+
+    def _changed(self, topic_id: bytes, added: tuple[PartitionMeta, ...] = ()) -> TopicMeta:
+        """A topic's new value, after the state has it."""
+        partitions = self._by_id[topic_id].partitions + added
+        topic = TopicMeta(self.state.topics_by_id[topic_id], partitions, self.settings)
+        self._put(topic)
+        return topic
+
+    def _settings_changed(self) -> Generator[None, None, None]:
+        """The node's live settings changed, and the defaults of every topic with them."""
+        self.settings = live_settings(self.state, self.start_settings)
+        for listener in self._listeners:
+            yield from listener.settings_changed(self.settings) or ()
+        for name in self.names():
+            topic = self._topics.get(name)
+            if topic is None:
+                continue
+            topic = self._changed(topic.topic_id)
+            for listener in self._listeners:
+                yield from listener.configs_changed(topic) or ()
+            yield
+
+
+def _partitions(
+    partitions: Sequence[PartitionState], first_index: int, homes: Iterable[int]
+) -> tuple[PartitionMeta, ...]:
+    taken = iter(homes)
+    return tuple(
+        PartitionMeta(index, part.raft_group, part.replicas, part.leader, part.leader_epoch, next(taken))
+        for index, part in enumerate(partitions, first_index)
+    )
+
+
+def live_settings(state: ControllerState, start_settings: Settings) -> Settings:
+    """A node's settings with the live changes of ``state``; what this release does not take is left out with a line."""
+    try:
+        return effective_settings(state, start_settings, start_settings.node_id)
+    except ConfigError as error:
+        operator_log.warning("stored broker configurations are ignored: %s", error.message)
+        return start_settings
+
+
+def _resolved(name: str, configs: dict[str, str], settings: Settings) -> TopicConfig:
+    """A topic's configuration. What another release stored and this one does not take is left out, with a line."""
+    try:
+        return topic_config(configs, settings)
+    except ConfigError:
+        good: dict[str, str] = {}
+        for key, value in configs.items():
+            try:
+                topic_config({**good, key: value}, settings)
+            except ConfigError as error:
+                operator_log.warning("topic %s: a stored property is ignored: %s", name, error.message)
+            else:
+                good[key] = value
+        return topic_config(good, settings)

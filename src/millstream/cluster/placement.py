@@ -1,0 +1,106 @@
+"""Which shard is home to a partition.
+
+Placement is this node's own business: logs belong to no shard on disk, so a partition may live on another core after
+every start. A new partition goes to the shard with the fewest of its topic, then with the fewest at all; a topic's
+partitions are thereby spread, and so are many topics with one partition each.
+
+What was decided is remembered in ``<data>/placement.json``, only so that partitions stay where they were: the file is
+derived and disposable. Missing, torn, or written for another number of shards: everything is placed anew. A partition
+that it does not know is placed by the rule. All shards must agree, therefore one process (the supervisor) loads the
+placement before any shard runs, and later only the controller's shard places; the others are told.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from millstream.core.controller.state import ControllerState
+from millstream.storage.disk import Disk, read_file, write_all
+
+FILE: Final = "placement.json"
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    shards: int
+    homes: list[tuple[int, int]]
+    """Raft group and home shard."""
+
+
+class Placement:
+    """The home shard of every Raft group, and how full each shard is.
+
+    Invariant: ``counts[s]`` is the number of groups whose home is ``s``.
+    """
+
+    __slots__ = ("counts", "homes", "shards")
+
+    def __init__(self, shards: int, homes: dict[int, int] | None = None) -> None:
+        self.shards = shards
+        self.homes: dict[int, int] = dict(homes or {})
+        self.counts = [0] * shards
+        for home in self.homes.values():
+            self.counts[home] += 1
+
+    def place(self, groups: Iterable[int], siblings: Sequence[int] = ()) -> tuple[int, ...]:
+        """Homes for new groups of one topic, whose other groups are ``siblings``."""
+        of_topic = [0] * self.shards
+        for sibling in siblings:
+            of_topic[self.homes[sibling]] += 1
+        placed: list[int] = []
+        for group in groups:
+            assert group not in self.homes, f"Raft group {group} has a home already"
+            home = min(range(self.shards), key=lambda shard: (of_topic[shard], self.counts[shard]))
+            of_topic[home] += 1
+            self.counts[home] += 1
+            self.homes[group] = home
+            placed.append(home)
+        return tuple(placed)
+
+    def forget(self, groups: Iterable[int]) -> None:
+        """These groups are gone."""
+        for group in groups:
+            self.counts[self.homes.pop(group)] -= 1
+
+
+def load_placement(disk: Disk, data_dir: str, shards: int, state: ControllerState) -> Placement:
+    """A home for every group of ``state``: the remembered one where there is one that fits, a new one otherwise."""
+    remembered = _read(disk, os.path.join(data_dir, FILE), shards)
+    known = {
+        partition.raft_group: remembered[partition.raft_group]
+        for topic in state.topics.values()
+        for partition in topic.partitions
+        if partition.raft_group in remembered
+    }
+    placement = Placement(shards, known)
+    for _, topic in sorted(state.topics.items()):
+        groups = [partition.raft_group for partition in topic.partitions]
+        new = [group for group in groups if group not in known]
+        if new:
+            placement.place(new, [group for group in groups if group in known])
+    return placement
+
+
+def _read(disk: Disk, path: str, shards: int) -> dict[int, int]:
+    try:
+        stored = msgspec.json.decode(read_file(disk, path), type=_Stored)
+    except (OSError, msgspec.DecodeError):
+        return {}
+    homes = dict(stored.homes)
+    if stored.shards != shards or not all(0 <= home < shards for home in homes.values()):
+        return {}
+    return homes
+
+
+def save_placement(disk: Disk, data_dir: str, placement: Placement) -> None:
+    """Remember the placement; not synced, because losing it costs nothing. Raises OSError."""
+    path = os.path.join(data_dir, FILE)
+    data = msgspec.json.encode(_Stored(placement.shards, sorted(placement.homes.items())))
+    file = disk.open(path + ".tmp", create=True)
+    try:
+        file.truncate(0)
+        write_all(file, [data], 0)
+    finally:
+        file.close()
+    disk.rename(path + ".tmp", path)

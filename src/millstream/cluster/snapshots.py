@@ -1,0 +1,104 @@
+"""When the controller's state is saved: a while after it changed, and at a clean stop.
+
+The first command after a snapshot starts a timer; when it fires, the committed state is saved and the log is trimmed up
+to the snapshot before. So a busy cluster writes one snapshot a minute, an idle one none, and a start replays at most
+what two of them span. The placement of partitions on shards is remembered at the same times.
+
+A save that fails costs nothing but a longer log: it is logged and tried again with the next change. A crash in the
+middle leaves the other snapshot and the log.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from millstream.cluster.metadata import MetadataCache
+from millstream.cluster.placement import Placement, save_placement
+from millstream.cluster.state_files import SnapshotStore
+from millstream.shard.reactor import Reactor, Timer
+from millstream.storage.disk import Disk
+from millstream.telemetry.log import log as operator_log
+
+INTERVAL_US: Final = 60_000_000
+"""Redpanda's figure: long enough that a burst of changes costs one snapshot, short enough that a start is fast."""
+
+
+class TrimmableLog(Protocol):
+    """Group 0's log, as far as it matters here."""
+
+    def trim_prefix(self, offset: int) -> None: ...
+
+
+class Snapshots:
+    """See the module.
+
+    Lifecycle: one per broker, made before the controller.
+    Shard: the controller's.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        cache: MetadataCache,
+        store: SnapshotStore,
+        log: TrimmableLog,
+        disk: Disk,
+        data_dir: str,
+        placement: Placement,
+        interval_us: int = INTERVAL_US,
+    ) -> None:
+        self._reactor = reactor
+        self._cache = cache
+        self._store = store
+        self._log = log
+        self._disk = disk
+        self._data_dir = data_dir
+        self._placement = placement
+        self._interval_us = interval_us
+        self._timer: Timer | None = None
+        self._stopping: Callable[[], None] | None = None
+
+    def state_changed(self) -> None:
+        """Something was committed; a snapshot is due within the interval."""
+        if self._timer is None and self._stopping is None:
+            self._timer = self._reactor.call_later(self._interval_us, self._save)
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Save now unless there is nothing new, and never again; ``done`` is called in any case."""
+        self._stopping = done
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._store.saving:
+            self._save()
+
+    def _save(self) -> None:
+        self._timer = None
+        if self._store.saving:
+            self.state_changed()
+            return
+        try:
+            save_placement(self._disk, self._data_dir, self._placement)
+        except OSError as error:
+            operator_log.warning("the placement of partitions is not remembered: %s", error)
+        if self._store.revision == self._cache.revision:
+            self._stopped()
+        else:
+            self._store.save(self._cache.state, self._saved)
+
+    def _saved(self, error: OSError | None) -> None:
+        if error is not None:
+            operator_log.warning("the controller's snapshot was not saved, its log is kept: %s", error)
+        else:
+            self._log.trim_prefix(self._store.trim_before)
+        if self._stopping is not None and error is None and self._store.revision != self._cache.revision:
+            self._save()
+        else:
+            self._stopped()
+
+    def _stopped(self) -> None:
+        if self._stopping is not None:
+            done, self._stopping = self._stopping, _nothing
+            done()
+
+
+def _nothing() -> None:
+    """Told already."""

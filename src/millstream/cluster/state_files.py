@@ -1,0 +1,218 @@
+"""The controller's state on disk: snapshots beside the log that they shorten.
+
+::
+
+    <data>/controller/snapshot.a      two slots; the older one is replaced, so that the newer is never touched
+    <data>/controller/snapshot.b
+    <data>/controller/log/…           group 0's segments, like any partition's
+
+    snapshot = magic 4 | CRC-32C 4 | bytes of the state 8 | the state (``core.controller.state``)
+
+The state is the newest snapshot that is whole, and what the log says after it. The log is trimmed only up to the
+*older* snapshot, so a snapshot that rots costs a line in the log and not the cluster. A slot is replaced with temporary
+file, sync, rename and sync of the directory: a crash at any step leaves a state that was durable before.
+
+``load_state`` reads what recovery has put in order (a torn tail is cut, the write-ahead log is replayed into segments).
+It needs no shard and changes nothing, so recovery itself, the supervisor and tools may call it; where another process
+appends to the log meanwhile, it sees a prefix. Bytes that are not what they claim are ``Corruption``, with file and
+position: a broker must not start with half a cluster.
+"""
+
+import os
+import struct
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Final
+
+from crc32c import crc32c
+
+from millstream.core.controller.commands import decode_command
+from millstream.core.controller.state import ControllerState, decode_state, encode_state
+from millstream.errors import Corruption, MillstreamError
+from millstream.format.names import SEGMENT_SUFFIX, parse_offset
+from millstream.format.segment import WalkEnd, parse_batch
+from millstream.storage.disk import Disk, make_directories, read_file, replace_file
+from millstream.telemetry.log import log as operator_log
+from millstream.wire.records import batch_crc_ok, iter_records
+
+CONTROLLER_DIRECTORY: Final = "controller"
+LOG_DIRECTORY: Final = os.path.join(CONTROLLER_DIRECTORY, "log")
+SLOTS: Final = ("snapshot.a", "snapshot.b")
+
+_MAGIC: Final = b"MSC1"
+_HEAD: Final = struct.Struct("<4sIQ")
+
+Replace = Callable[[str, bytes, Callable[[OSError | None], None]], None]
+"""``replace(path, data, done)``: put ``data`` durably in the file's place, then call ``done``, now or later."""
+
+
+def controller_log_directory(data_dir: str) -> str:
+    """Where group 0's segments are."""
+    return os.path.join(data_dir, LOG_DIRECTORY)
+
+
+def load_state(disk: Disk, data_dir: str) -> tuple[ControllerState, int]:
+    """The state of the controller, and the offset of the first record that is not in it.
+
+    Raises:
+        Corruption: a record, or both snapshots, are not what was written.
+        OSError: the files cannot be read.
+    """
+    snapshots = read_snapshots(disk, data_dir)
+    state = next((found for _, found in snapshots if isinstance(found, ControllerState)), None)
+    problems = [f"{slot}: {found.message}" for slot, found in snapshots if isinstance(found, MillstreamError)]
+    for problem in problems:
+        operator_log.error("controller snapshot %s; the other one and the log are used", problem)
+    if state is None:
+        state = ControllerState()
+    _replay(disk, controller_log_directory(data_dir), state)
+    return state, state.revision
+
+
+def read_snapshots(disk: Disk, data_dir: str) -> list[tuple[str, ControllerState | Corruption]]:
+    """What each slot holds, the newest first, broken ones last; a slot that was never written is left out."""
+    found: list[tuple[str, ControllerState | Corruption]] = []
+    for slot in SLOTS:
+        try:
+            data = read_file(disk, os.path.join(data_dir, CONTROLLER_DIRECTORY, slot))
+        except FileNotFoundError:
+            continue
+        try:
+            found.append((slot, _unpack(data)))
+        except Corruption as error:
+            found.append((slot, error))
+    found.sort(key=lambda each: each[1].revision if isinstance(each[1], ControllerState) else -1, reverse=True)
+    return found
+
+
+def _unpack(data: bytearray) -> ControllerState:
+    if len(data) < _HEAD.size:
+        raise Corruption(f"has {len(data)} bytes, too few for a snapshot")
+    magic, crc, size = _HEAD.unpack_from(data)
+    payload = memoryview(data)[_HEAD.size :]
+    if magic != _MAGIC or size != len(payload) or crc32c(payload) != crc:
+        raise Corruption("does not match its checksum")
+    return decode_state(payload)
+
+
+def pack_snapshot(state: ControllerState) -> bytes:
+    """The bytes of a snapshot file."""
+    payload = encode_state(state)
+    return _HEAD.pack(_MAGIC, crc32c(payload), len(payload)) + payload
+
+
+class SnapshotStore:
+    """Writes snapshots, alternating between the slots.
+
+    ``trim_before`` is where the log may begin after the last save: the revision of the older snapshot.
+
+    Lifecycle: one per broker, with the controller; one save at a time.
+    Shard: the controller's. Replacing a file syncs it; ``replace`` may hand that to a helper process.
+    """
+
+    def __init__(self, disk: Disk, data_dir: str, replace: Replace | None = None) -> None:
+        self._disk = disk
+        self._directory = os.path.join(data_dir, CONTROLLER_DIRECTORY)
+        self._replace = replace or self._replace_now
+        self._slots: list[str] = list(SLOTS)  # the next to be replaced first
+        self.revision = -1
+        """Revision of the newest snapshot; -1 without one."""
+        self.trim_before = 0
+        self.saving = False
+        good = [(slot, found) for slot, found in read_snapshots(disk, data_dir) if isinstance(found, ControllerState)]
+        if good:
+            newest, state = good[0]
+            self.revision = state.revision
+            self._slots.remove(newest)
+            self._slots.append(newest)
+        if len(good) > 1:
+            self.trim_before = good[1][1].revision
+        self._sync_new_directories()
+
+    def save(self, state: ControllerState, done: Callable[[OSError | None], None]) -> None:
+        """Replace the older snapshot by one of ``state``; ``done`` is told when it is durable, or why it is not."""
+        assert not self.saving
+        self.saving = True
+        revision = state.revision
+
+        def replaced(error: OSError | None) -> None:
+            self.saving = False
+            if error is None:
+                self.trim_before = max(self.revision, 0)
+                self.revision = revision
+                self._slots.reverse()
+            done(error)
+
+        self._replace(os.path.join(self._directory, self._slots[0]), pack_snapshot(state), replaced)
+
+    def _replace_now(self, path: str, data: bytes, done: Callable[[OSError | None], None]) -> None:
+        try:
+            replace_file(self._disk, path, data)
+        except OSError as error:
+            done(error)
+            return
+        done(None)
+
+    def _sync_new_directories(self) -> None:
+        for directory in make_directories(self._disk, self._directory):
+            self._disk.sync_directory(directory or ".")
+
+
+def _replay(disk: Disk, directory: str, state: ControllerState) -> None:
+    """Apply the records of the log from ``state.revision`` on."""
+    try:
+        names = disk.list(directory)
+    except FileNotFoundError:
+        names = []
+    bases = sorted(base for base in (parse_offset(name, SEGMENT_SUFFIX) for name in names) if base is not None)
+    needed = [base for base, end in pairwise(bases) if end > state.revision] + bases[-1:]
+    if needed and needed[0] > state.revision:
+        raise Corruption(
+            f"{directory} begins at offset {needed[0]}, but the newest readable snapshot ends at {state.revision}"
+        )
+    for number, base in enumerate(needed):
+        path = os.path.join(directory, f"{base:020d}{SEGMENT_SUFFIX}")
+        _replay_segment(path, memoryview(read_file(disk, path)), state, last=number == len(needed) - 1)
+
+
+def _replay_segment(path: str, view: memoryview, state: ControllerState, *, last: bool) -> None:
+    position = 0
+    while position < len(view):
+        try:
+            batch = parse_batch(view, position, position, len(view))
+        except WalkEnd as end:
+            if last and _is_unfinished(view, position):
+                return
+            raise Corruption(f"{path}, byte {position}: {end}") from None
+        data = view[position : position + batch.size]
+        if not batch_crc_ok(data):
+            raise Corruption(f"{path}, byte {position}: a batch does not match its checksum")
+        _replay_batch(path, position, batch.base_offset, batch.last_offset, data, state)
+        position += batch.size
+
+
+def _replay_batch(
+    path: str, position: int, base_offset: int, last_offset: int, data: memoryview, state: ControllerState
+) -> None:
+    if last_offset < state.revision:
+        return
+    if base_offset > state.revision:
+        raise Corruption(f"{path}, byte {position}: offset {base_offset} where {state.revision} was expected")
+    try:
+        for record in iter_records(data):
+            if record.offset >= state.revision:
+                state.apply(decode_command(record.value or b""))
+    except MillstreamError as error:
+        raise Corruption(f"{path}, byte {position}: {error.message}") from error
+
+
+def _is_unfinished(view: memoryview, position: int) -> bool:
+    """Whether what is left may be the beginning of a batch that is being written right now (or zeros before it)."""
+    left = view[position:]
+    if len(left) < _BATCH_LEAST_BYTES:
+        return True
+    size = int.from_bytes(left[8:12], "big") + 12
+    return not any(left[:_BATCH_LEAST_BYTES]) or (left[16] == 2 and size > len(left))
+
+
+_BATCH_LEAST_BYTES: Final = 61

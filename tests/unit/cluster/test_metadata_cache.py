@@ -1,0 +1,138 @@
+"""The metadata cache: look-ups, events, configurations, leader epochs."""
+
+import pytest
+from cluster_world import World
+
+from millstream.cluster.messages import Commit
+from millstream.cluster.metadata import MetadataCache
+from millstream.config.settings import Settings
+from millstream.core.controller.commands import ClusterCreated, NodeConfigsChanged, PartitionState, TopicCreated
+from millstream.core.controller.requests import (
+    AddPartitions,
+    CreatePartitions,
+    CreateTopic,
+    CreateTopics,
+    DeleteTopics,
+    TopicReference,
+)
+from millstream.core.controller.state import ControllerState
+
+SETTINGS = Settings(data_dir="/unused", shards=1, node_id=1)
+ID = b"i" * 16
+
+
+def cache_of(*commands):
+    state = ControllerState()
+    state.apply(ClusterCreated("x", 1))
+    for command in commands:
+        state.apply(command)
+    groups = range(1, state.next_raft_group)
+    return MetadataCache(state, dict.fromkeys(groups, 0), SETTINGS)
+
+
+def created(name, topic_id=ID, group=1, **configs):
+    return TopicCreated(name, topic_id, (PartitionState(group, (1,), 1),), configs)
+
+
+def apply(cache, command, *homes):
+    for _ in cache.apply(command, iter(homes)):
+        pass
+
+
+def test_topics_are_found_by_name_and_id_and_listed_in_order():
+    cache = cache_of(created("b"), created("a", b"j" * 16, 2), created("__consumer_offsets", b"k" * 16, 3))
+    assert cache.names() == ("__consumer_offsets", "a", "b")
+    assert cache.topic_by_id(ID) is cache.topic("b")
+    assert [topic.internal for topic in cache.topics()] == [True, False, False]
+    assert cache.partition("b", 0).raft_group == 1
+    assert (cache.partition("b", 1), cache.partition("b", -1), cache.partition("nope", 0)) == (None, None, None)
+    assert cache.topic("nope") is None
+    with pytest.raises(KeyError):
+        cache.topic_config("nope")
+
+
+def test_the_list_of_names_follows_creations_and_deletions():
+    world = World(1).start()
+    world.submit(CreateTopics((CreateTopic("b"), CreateTopic("a"))))
+    world.run()
+    cache = world.nodes[0].cache
+    assert cache.names() == ("a", "b")
+    world.submit(DeleteTopics((TopicReference("b"),)))
+    world.run()
+    assert cache.names() == ("a",)
+
+
+def test_a_cache_does_not_change_the_state_it_was_made_from():
+    state = ControllerState()
+    state.apply(ClusterCreated("x", 1))
+    cache = MetadataCache(state, {}, SETTINGS)
+    apply(cache, created("a.b"), 0)
+    assert (state.revision, state.topics, state.colliding) == (1, {}, {})
+    assert (cache.revision, cache.cluster_id) == (2, "x")
+
+
+def test_a_configuration_is_resolved_once_and_again_after_a_change():
+    cache = cache_of(created("t"))
+    first = cache.topic_config("t")
+    assert cache.topic_config("t") is first
+    apply(cache, NodeConfigsChanged(1, {"log.retention.ms": "7"}))
+    assert (first.retention_ms, cache.topic_config("t").retention_ms) == (604_800_000, 7)
+    apply(cache, NodeConfigsChanged(2, {"log.retention.ms": "8"}))
+    assert cache.topic_config("t").retention_ms == 7
+
+
+def test_properties_that_this_release_does_not_take_are_left_out_and_the_rest_counts(capfd):
+    cache = cache_of(
+        TopicCreated("t", ID, (PartitionState(1, (1,), 1),), {"retention.ms": "7", "of.the.future": "1"}),
+        NodeConfigsChanged(1, {"of.the.future": "1"}),
+    )
+    assert cache.topic_config("t").retention_ms == 7
+    assert cache.settings is SETTINGS
+    lines = capfd.readouterr().err
+    assert lines.count("of.the.future") == 2
+
+
+def test_leader_epochs_reach_every_shard_with_the_others_of_the_turn():
+    world = World(3).start()
+    world.create("t", 4)
+    world.run()
+    before = world.nodes[0].cache.topic("t")
+    before.encoded[1] = b"old"
+    follower = world.nodes[1].follower
+    follower.report_leader(before.topic_id, 1, 5)
+    follower.report_leader(before.topic_id, 3, 6)
+    follower.report_leader(b"gone" * 4, 0, 7)
+    follower.report_leader(before.topic_id, 9, 7)
+    world.run()
+    assert world.caches_agree()
+    after = world.nodes[0].cache.topic("t")
+    assert [part.leader_epoch for part in after.partitions] == [0, 5, 0, 6]
+    assert after.encoded == {}
+
+
+def test_leader_epochs_survive_other_changes_of_the_topic():
+    world = World(2).start()
+    world.create("t", 1)
+    world.run()
+    world.nodes[1].follower.report_leader(world.nodes[0].cache.topic("t").topic_id, 0, 5)
+    world.run()
+
+    world.submit(CreatePartitions((AddPartitions("t", 2),)))
+    world.run()
+    assert [part.leader_epoch for part in world.nodes[1].cache.topic("t").partitions] == [5, 0]
+
+
+def test_a_shard_that_knows_a_commit_already_only_says_so():
+    world = World(2).start()
+    world.create("t", 2)
+    world.run()
+
+    late = Commit(world.nodes[1].cache.revision - 1, tuple(world.log.history[-1:]), (0, 1))
+    applied = []
+    world.nodes[1].follower.on_applied = applied.append
+    world.nodes[1].follower.follow(late)
+    world.run()
+    assert applied == [late.end]
+    with pytest.raises(AssertionError, match="after revision"):
+        world.nodes[1].follower.follow(Commit(99, late.commands, (0, 1)))
+        world.run()
