@@ -52,7 +52,7 @@ format: setup ## Format and mend what can be mended
 	$(VENV)/bin/ruff check --fix $(CODE)
 
 bench: setup ## Measure beside a real Apache Kafka (needs Java and Maven)
-	$(PY) -m bench
+	$(PY) -m bench.run
 
 conformance: setup ## Run other people's clients and tools against the broker
 	@$(PY) -m pytest -m conformance

@@ -158,7 +158,7 @@ def dead_modules(source: Path, code: list[Path]) -> list[Problem]:
     for path in code:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         own = module_name(path, source) if path.is_relative_to(source) else ""
-        mentioned |= imports(tree, own, is_package=path.name == "__init__.py") - {own}
+        mentioned |= (imports(tree, own, is_package=path.name == "__init__.py") | named_by_table(tree)) - {own}
     named = "\n".join(path.read_text(encoding="utf-8") for path in [*code, ROOT / "pyproject.toml"])
     return [
         Problem(str(path.relative_to(ROOT)), "is imported by nothing")
@@ -190,6 +190,18 @@ def imports(tree: ast.AST, own: str, *, is_package: bool) -> set[str]:
             found.add(base)
             found |= {f"{base}.{alias.name}" for alias in node.names}
     return found
+
+
+def named_by_table(tree: ast.AST) -> set[str]:
+    """Modules that a file imports by name: the literal start of an f-string such as f"package.{word}" with its words."""
+    strings = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    starts = {
+        node.values[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.Constant)
+    }
+    packages = [start for start in starts if isinstance(start, str) and re.fullmatch(r"(\w+\.)+", start)]
+    return {package + word for package in packages for word in strings if word.isidentifier()}
 
 
 def undocumented_properties() -> list[Problem]:

@@ -56,6 +56,8 @@ def test_a_module_that_only_tests_import_is_dead(tidy, monkeypatch):
     dead = put(tidy, "src/p/dead.py", "from p import dead\n")
     named = put(tidy, "src/p/named.py", "")
     start = put(tidy, "src/p/__init__.py", "from . import used\nlater = 'x'\nname = \"p.named\"\n")
+    tabled = put(tidy, "src/p/tabled.py", "")
+    table = put(tidy, "tools/table.py", "for file in ('tabled',):\n    __import__(f'p.{file}')\n")
     test = put(tidy, "tests/test_dead.py", "import p.dead\n")
-    found = tidy.dead_modules(tidy.ROOT / "src", [used, dead, named, start, test])
+    found = tidy.dead_modules(tidy.ROOT / "src", [used, dead, named, tabled, table, start, test])
     assert [problem.where for problem in found] == ["src/p/dead.py"]
