@@ -193,7 +193,7 @@ def imports(tree: ast.AST, own: str, *, is_package: bool) -> set[str]:
 
 
 def named_by_table(tree: ast.AST) -> set[str]:
-    """Modules that a file imports by name: the literal start of an f-string such as f"package.{word}" with its words."""
+    """Modules that a file imports by name: the literal start of an f-string (f"package.{word}") with its words."""
     strings = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     starts = {
         node.values[0].value
