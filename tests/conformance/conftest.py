@@ -1,0 +1,37 @@
+"""Which broker the client matrix runs against: ours, or with ``--peer kafka`` a real Apache Kafka.
+
+A test that fails on both is a broken test; one that fails on ours alone is our failure.
+"""
+
+import contextlib
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+PEER_SETTINGS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
+
+
+def pytest_addoption(parser):
+    parser.addoption("--peer", choices=["kafka"], help="run the client matrix against this broker instead of ours")
+
+
+@pytest.fixture
+def start_broker(request):
+    """``start_broker(topics={…}, settings={…})`` → a running broker with ``bootstrap``, ``kill()`` and
+    ``restart()``.
+    """
+    if request.config.getoption("--peer", default=None) == "kafka":
+        from bench.peers.kafka import kafka
+
+        with contextlib.ExitStack() as stack:
+            yield lambda topics, settings=None: stack.enter_context(
+                kafka(topics=topics, properties={**PEER_SETTINGS, **(settings or {})})
+            )
+    else:
+        factory = request.getfixturevalue("broker_factory")
+        yield lambda topics, settings=None: factory(
+            topics=topics, settings={"group.initial.rebalance.delay.ms": 0, **(settings or {})}
+        )
