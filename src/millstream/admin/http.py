@@ -7,6 +7,7 @@ seconds is dropped, and at most ``CONNECTIONS_MAX`` are served at once.
 """
 
 import json
+import socket
 import threading
 import urllib.parse
 from collections.abc import Callable
@@ -79,6 +80,7 @@ class HttpServer:
                 """Scrapes are not news."""
 
         class Server(ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
             daemon_threads = True
             request_queue_size = 16
 
@@ -86,7 +88,8 @@ class HttpServer:
                 """A client that went away in the middle is not news either."""
 
         self._server = Server((host, port), Handler)
-        self.host, self.port = self._server.server_address[:2]
+        bound_host, bound_port = self._server.server_address[:2]
+        self.url = f"http://[{bound_host}]:{bound_port}" if ":" in host else f"http://{bound_host}:{bound_port}"
         self._thread: threading.Thread | None = None
 
     @property

@@ -135,20 +135,25 @@ class RequestContext(Exchange):
 
     def respond(self, message: Response) -> None:
         """Answer with ``message``."""
-        out = encode_message(message, self.api_version, bytearray(self._head()))
-        size = len(out)
-        _PREFIX.pack_into(out, 0, size - 4, self.correlation_id)
-        self.api.answered(self.received_us)
-        self.complete((out,), size)
+        self.respond_frame(self.encode(message))
 
     def respond_encoded(self, body: bytes | bytearray | memoryview) -> None:
         """Answer with a body that is encoded for this request's version; it is copied."""
         out = bytearray(self._head())
         out += body
-        size = len(out)
-        _PREFIX.pack_into(out, 0, size - 4, self.correlation_id)
+        _PREFIX.pack_into(out, 0, len(out) - 4, self.correlation_id)
+        self.respond_frame(out)
+
+    def encode(self, message: Response) -> bytearray:
+        """The whole frame of an answer: length, header, body."""
+        out = encode_message(message, self.api_version, bytearray(self._head()))
+        _PREFIX.pack_into(out, 0, len(out) - 4, self.correlation_id)
+        return out
+
+    def respond_frame(self, frame: bytes | bytearray) -> None:
+        """Answer with a frame that is complete."""
         self.api.answered(self.received_us)
-        self.complete((out,), size)
+        self.complete((frame,), len(frame))
 
     def respond_vectored(self, message: Response, holder: Holder | None) -> None:
         """Answer with a message whose record batches are sent from where they are; ``holder`` is released then."""

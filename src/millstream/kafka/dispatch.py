@@ -20,10 +20,11 @@ from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
 from millstream.net.connection import Connection
 from millstream.telemetry.log import log
-from millstream.wire.codec import API_VERSIONS, api_name, decode_request, response_header_version
+from millstream.wire.codec import API_VERSIONS, api_name, request_decoder, response_header_version
 from millstream.wire.codec import flexible_from as codec_flexible_from
+from millstream.wire.codec import warm_up as codec_warm_up
 from millstream.wire.errors import ProtocolError
-from millstream.wire.produce_chain import decode_produce_chain
+from millstream.wire.produce_chain import decode_produce_at
 
 _HEADER: Final = struct.Struct(">hhih")
 _unpack: Final = _HEADER.unpack_from
@@ -71,11 +72,29 @@ def advertised_versions() -> dict[int, tuple[int, int]]:
     return versions
 
 
+def warm_up() -> None:
+    """Import every handler and compile the newest codec of every API: once, before the shards are forked."""
+    for file in SERVED.values():
+        importlib.import_module(f"millstream.kafka.handlers.{file}")
+    codec_warm_up((key, API_VERSIONS[key][1]) for key in SERVED)
+
+
 class Api:
     """One served API on one shard, with what the hot path needs bound."""
 
-    __slots__ = ("flexible_from", "handle", "histogram", "key", "max_version", "min_version", "name", "now_us",
-                 "tagged_header_from")  # fmt: skip
+    __slots__ = (
+        "decoders",
+        "flexible_from",
+        "handle",
+        "histogram",
+        "key",
+        "max_version",
+        "min_version",
+        "name",
+        "now_us",
+        "tagged_header_from",
+        "templates",
+    )
 
     def __init__(self, node: Node, key: int, handle: Handle) -> None:
         self.key = key
@@ -88,6 +107,9 @@ class Api:
         self.handle = handle
         self.histogram = node.shard.stats.histogram("kafka_request_latency", api=self.name)
         self.now_us = node.shard.reactor.now_us
+        self.templates: dict[tuple[object, ...], tuple[bytes, int]] = {}
+        """Encoded answers with the place of what varies; the handler's to fill."""
+        self.decoders = {v: request_decoder(key, v) for v in (self.max_version,)}
 
     def answered(self, received_us: int) -> None:
         self.histogram.observe(self.now_us() - received_us)
@@ -120,7 +142,9 @@ class Dispatcher:
         else:
             connection.intake.refuse(connection, f"sent a request of {len(chain)} bytes that is not a Produce")
 
-    def _dispatch(self, connection: Connection, frame: memoryview, chain: IoBuf | None) -> None:
+    def _dispatch(  # noqa: C901 - the hot path reads best as one line
+        self, connection: Connection, frame: memoryview, chain: IoBuf | None
+    ) -> None:
         try:
             end = len(frame)
             if end < HEADER_BYTES:
@@ -129,15 +153,9 @@ class Dispatcher:
             api = self.apis.get(api_key)
             if api is None:
                 raise ProtocolError(f"API {api_key} is not served")
-            position = HEADER_BYTES
-            if id_size > 0:
-                position += id_size
-                raw = frame[HEADER_BYTES:position]
-                if raw != connection.client_id_bytes:
-                    connection.client_id = str(raw, "utf-8")
-                    connection.client_id_bytes = bytes(raw)
-            elif id_size == -1:
-                connection.client_id, connection.client_id_bytes = None, b""
+            position = HEADER_BYTES + max(id_size, 0)
+            if id_size >= 0 and frame[HEADER_BYTES:position] != connection.client_id_bytes or id_size < -1:
+                _new_client_id(connection, frame[HEADER_BYTES:position], id_size)
             if version >= api.flexible_from:
                 if position >= end:
                     raise ProtocolError("the request header is cut short")
@@ -150,11 +168,12 @@ class Dispatcher:
                 self._unserved_version(context, version)
                 return
             if chain is None:
-                request = decode_request(api_key, version, frame, position, end)
+                decode = api.decoders.get(version)
+                if decode is None:
+                    decode = api.decoders[version] = request_decoder(api_key, version)
+                request = decode(frame, position, end)
             else:
-                reader = chain.reader()
-                reader.skip(position)
-                request = decode_produce_chain(reader, version)
+                request = decode_produce_at(chain, position, version)
         except (ProtocolError, UnicodeDecodeError) as error:
             connection.intake.refuse(connection, f"sent what is no request: {error}")
             return
@@ -182,6 +201,14 @@ class Dispatcher:
             produce_legacy.answer(context)
         else:
             raise ProtocolError(f"{context.api.name} version {version} is not served")
+
+
+def _new_client_id(connection: Connection, raw: memoryview, size: int) -> None:
+    """Remember the client id of a connection; it is the same in nearly every request."""
+    if len(raw) != size:
+        raise ProtocolError("the client id is cut short")
+    connection.client_id_bytes = memoryview(bytes(raw))
+    connection.client_id = str(raw, "utf-8")
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:

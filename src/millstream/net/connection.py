@@ -19,10 +19,10 @@ vanishes releases all that it held; requests under way finish and their answers 
 needs nothing here. Overload: see above; nothing is allocated that was not reserved.
 """
 
-import socket
 from collections import deque
 from collections.abc import Sequence
 from errno import EAGAIN, EWOULDBLOCK
+from socket import socket as Socket
 from typing import TYPE_CHECKING, Final
 
 from millstream.iobuf import IoBuf
@@ -110,7 +110,7 @@ class Connection:
         "writing",
     )
 
-    def __init__(self, intake: "Intake", sock: socket.socket, peer: tuple[str, int], local: tuple[str, int]) -> None:
+    def __init__(self, intake: "Intake", sock: Socket, peer: tuple[str, int], local: tuple[str, int]) -> None:
         self.intake = intake
         self.socket = sock
         self.fd = sock.fileno()
@@ -128,7 +128,7 @@ class Connection:
         self.frame_missing = 0
         self.stash = b""
         self.client_id: str | None = None
-        self.client_id_bytes = b""
+        self.client_id_bytes = memoryview(b"")
         self.decoders: dict[int, object] = {}
         self.reading = True
         intake.reactor.add_reader(self.fd, self.on_readable)
@@ -226,9 +226,14 @@ class Connection:
         if self.intake.stash_bytes > STASH_BYTES_MAX:
             self.intake.refuse(self, "sent faster than memory allows")
 
+    def stop_reading(self) -> None:
+        """Read no more, for good: the shard drains. Answers still go out."""
+        if self.reading:
+            self._pause(memoryview(b""))
+
     def resume(self) -> None:
         """Go on after a pause: first with what was received already, then with the socket."""
-        if self.closed or self.reading:
+        if self.closed or self.reading or self.intake.draining:
             return
         self.reading = True
         self.intake.reactor.add_reader(self.fd, self.on_readable)

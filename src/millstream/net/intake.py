@@ -59,6 +59,7 @@ class Intake:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: set[Connection] = set()
         self.stash_bytes = 0  # kept by paused connections
+        self.draining = False  # the shard stops: what is paused stays so
         self.bytes_in = stats.counter("net_received_bytes")
         self.bytes_out = stats.counter("net_sent_bytes")
         self._gauge = stats.gauge("net_connections")

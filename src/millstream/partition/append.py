@@ -134,6 +134,8 @@ def append(  # noqa: C901 - a list of checks reads best as one
         base = partition.group.replicate(views, size, count, max_timestamp)
     except ArenaFull:
         return _BUSY
+    except MillstreamError as error:
+        return _refused(error.code)
     if producer_id >= 0:
         partition.producers.record(producer_id, producer_epoch, base_sequence, count, base, max_timestamp, now_ms)
     return (_NONE, base, base + count, append_time)

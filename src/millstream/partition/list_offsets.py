@@ -50,7 +50,7 @@ def list_offset(
         done((0, -1, end, partition.leader_epoch))
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.start_offset
-        done((0, -1, start, log.epoch_at(start)))
+        done((0, -1, start, _epoch_at(partition, start)))
     elif timestamp == MAX_TIMESTAMP or timestamp >= 0:
 
         def found(result: tuple[int, int, int] | MillstreamError | None) -> None:
@@ -68,3 +68,13 @@ def list_offset(
             log.offset_for_timestamp(timestamp, end, found)
     else:
         done(_NOTHING)
+
+
+def _epoch_at(partition: Partition, offset: int) -> int:
+    """The epoch in which ``offset`` was (or will be) written."""
+    found = -1
+    for epoch, start in partition.log.leader_epochs:
+        if start > offset:
+            break
+        found = epoch
+    return found if found >= 0 else partition.leader_epoch

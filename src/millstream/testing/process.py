@@ -1,8 +1,8 @@
 """A broker as a child process: start, stop, kill -9, start again on the same data.
 
-It runs ``python -m millstream start`` in a session of its own, so that ``kill`` reaches every process of the broker,
-and reads the ready line from its standard output; nothing is guessed by waiting. What the broker logs is kept in
-``log_path``. A broker that does not come up raises ``BrokerFailed`` with the last lines of its log. Without
+It runs ``python -m millstream.cli start`` in a session of its own, so that ``kill`` reaches every process of the
+broker, and reads the ready line from its standard output; nothing is guessed by waiting. What the broker logs is kept
+in ``log_path``. A broker that does not come up raises ``BrokerFailed`` with the last lines of its log. Without
 ``data_dir`` it lives in a temporary directory that goes with it.
 """
 
@@ -66,7 +66,16 @@ class Broker:
 
     def command(self) -> list[str]:
         """The command line that starts it."""
-        command = [sys.executable, "-m", "millstream", "start", "--data", str(self.data_dir), "--listen", self._listen]
+        command = [
+            sys.executable,
+            "-m",
+            "millstream.cli",
+            "start",
+            "--data",
+            str(self.data_dir),
+            "--listen",
+            self._listen,
+        ]
         if self._shards is not None:
             command += ["--shards", str(self._shards)]
         if self._memory is not None:

@@ -91,7 +91,7 @@ class NodeProperties:
         doc="Overwrite freed memory fragments, so that a test sees who still reads them.",
         hidden=True,
     )
-    shard_hook = Property(
+    internal_shard_hook = Property(
         "internal.shard.hook",
         Text("module:callable"),
         "",

@@ -244,8 +244,7 @@ class FetchCall:
             if not context.include(asked, error, high_watermark, start, size):
                 continue
             if topic is None or topic.topic != asked.topic or topic.topic_id != asked.topic_id:
-                topic = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id)
-                topic.partitions = []
+                topic = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[])
                 responses.append(topic)
             topic.partitions.append(
                 PartitionData(

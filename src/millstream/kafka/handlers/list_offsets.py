@@ -28,6 +28,7 @@ from millstream.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
+_PENDING: Final[Found] = (int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1, -1)
 _LOWEST_TIMESTAMP_BY_VERSION: Final = ((11, -6), (9, -5), (8, -4), (7, -3))
 
 
@@ -35,43 +36,58 @@ def handle(
     node: Node, ctx: RequestContext, request: ListOffsetsRequest, respond: Callable[[ListOffsetsResponse], None]
 ) -> None:
     """Look every partition up where it lives; answer when the last one has."""
-    answers = ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[ListOffsetsPartitionResponse(partition_index=p.partition_index) for p in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
-    remaining = 1 + sum(len(topic.partitions) for topic in request.topics)
+    wanted = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
+    found: list[Found] = [_PENDING] * len(wanted)
+    remaining = 1 + len(wanted)
 
     def settled() -> None:
         nonlocal remaining
         remaining -= 1
         if not remaining:
-            respond(answers)
+            respond(_answer(request, found))
 
     lowest = next((low for version, low in _LOWEST_TIMESTAMP_BY_VERSION if ctx.api_version >= version), -2)
     seen: set[tuple[str, int]] = set()
-    for topic, out in zip(request.topics, answers.topics, strict=True):
-        for asked, answer in zip(topic.partitions, out.partitions, strict=True):
+    for slot, (name, asked) in enumerate(wanted):
 
-            def done(found: Found, answer: ListOffsetsPartitionResponse = answer) -> None:
-                answer.error_code, answer.timestamp, answer.offset, answer.leader_epoch = found
-                settled()
+        def done(result: Found, slot: int = slot) -> None:
+            found[slot] = result
+            settled()
 
-            key = (topic.name, asked.partition_index)
-            entry = node.partitions.find(*key)
-            if key in seen or asked.timestamp < lowest:
-                done((int(ErrorCode.INVALID_REQUEST if key in seen else ErrorCode.UNSUPPORTED_VERSION), -1, -1, -1))
-            elif isinstance(entry, Partition):
-                list_offset(entry, asked.timestamp, asked.current_leader_epoch, request.isolation_level, done)
-            elif isinstance(entry, Remote):
-                node.home.list_offset(entry, asked.timestamp, asked.current_leader_epoch, request.isolation_level, done)
-            elif entry is None:
-                done((int(node.partitions.missing(topic.name)), -1, -1, -1))
-            else:
-                done((int(ErrorCode.KAFKA_STORAGE_ERROR), -1, -1, -1))
-            seen.add(key)
+        key = (name, asked.partition_index)
+        entry = node.partitions.find(*key)
+        if key in seen:
+            done((int(ErrorCode.INVALID_REQUEST), -1, -1, -1))
+        elif asked.timestamp < lowest:
+            done((int(ErrorCode.UNSUPPORTED_VERSION), -1, -1, -1))
+        elif isinstance(entry, Partition):
+            list_offset(entry, asked.timestamp, asked.current_leader_epoch, request.isolation_level, done)
+        elif isinstance(entry, Remote):
+            node.home.list_offset(entry, asked.timestamp, asked.current_leader_epoch, request.isolation_level, done)
+        elif entry is None:
+            done((int(node.partitions.missing(name)), -1, -1, -1))
+        else:
+            done((int(ErrorCode.KAFKA_STORAGE_ERROR), -1, -1, -1))
+        seen.add(key)
     settled()
+
+
+def _answer(request: ListOffsetsRequest, found: list[Found]) -> ListOffsetsResponse:
+    """What was found, in the shape of the request."""
+    results = iter(found)
+    topics: list[ListOffsetsTopicResponse] = []
+    for topic in request.topics:
+        partitions: list[ListOffsetsPartitionResponse] = []
+        for asked in topic.partitions:
+            error, timestamp, offset, epoch = next(results)
+            partitions.append(
+                ListOffsetsPartitionResponse(
+                    partition_index=asked.partition_index,
+                    error_code=error,
+                    timestamp=timestamp,
+                    offset=offset,
+                    leader_epoch=epoch,
+                )
+            )
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(topics=topics)

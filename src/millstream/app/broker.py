@@ -1,0 +1,337 @@
+"""The supervisor: start everything in the right order, hand out connections, and stop everything.
+
+::
+
+    lock the directory ► bind the ports ► recover the log (a child) ► map memory ► fork the shards ► they are ready
+        ► write broker.json, print one line ► accept and hand over, answer HTTP, watch ► SIGTERM ► drain ► exit 0
+
+No record passes through here; what runs here may be slow without anybody noticing. What it promises:
+
+- One ready line on standard output and ``broker.json`` in the data directory, only when the broker serves.
+- A second broker on the same directory or port is refused by name, before anything is changed.
+- A process of the broker that dies takes the broker down: the reason on stderr, a non-zero exit code, no process left.
+- SIGTERM or SIGINT: no new connections, requests under way are answered, segments are checkpointed, exit code 0. What
+  does not finish in ``shutdown.timeout.ms`` is cut off; nothing that was acknowledged is lost by that.
+- SIGKILL of the supervisor takes every child with it (parent-death signal).
+"""
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any, Final
+
+from millstream import __version__
+from millstream.admin.http import HttpServer, Routes
+from millstream.app import shard_main
+from millstream.app.asking import Asking
+from millstream.app.lock import lock_data_dir
+from millstream.app.recovery import recover_in_child
+from millstream.app.shared import Shared
+from millstream.cluster.load import load_cluster
+from millstream.config.settings import Settings
+from millstream.errors import MillstreamError, Unavailable
+from millstream.kafka import dispatch
+from millstream.shard.control import ControlEnd
+from millstream.shard.handover import Arrival
+from millstream.shard.process import EXIT_CHILD, EXIT_OK, EXIT_UNAVAILABLE, Child, rename, spawn
+from millstream.shard.reactor import Reactor
+from millstream.shard.stall import StallWatch
+from millstream.storage.disk import load_disk
+from millstream.telemetry.log import Level, log
+from millstream.telemetry.render import render
+
+WATCH_US: Final = 100_000
+"""How often the supervisor looks whether a shard is stalled."""
+
+BACKLOG: Final = 1024
+ACCEPTS_A_TURN: Final = 64
+READY_TIMEOUT_US: Final = 120_000_000
+REAP_TIMEOUT_S: Final = 2.0
+
+
+_LEVELS: Final = {"debug": Level.DEBUG, "info": Level.INFO, "warning": Level.WARN, "error": Level.ERROR}
+
+
+def run(settings: Settings) -> int:
+    """Run a broker until it is told to stop; returns the exit code."""
+    log.who("supervisor")
+    log.set_level(_LEVELS[settings.logging_level])
+    try:
+        return Supervisor(settings).run()
+    except MillstreamError as error:
+        sys.stderr.write(f"millstream: {error.message}\n")
+        return EXIT_UNAVAILABLE
+    except OSError as error:
+        sys.stderr.write(f"millstream: cannot start on {settings.data_dir}: {error}\n")
+        return EXIT_UNAVAILABLE
+
+
+class Supervisor:
+    """The parent process of a broker.
+
+    Lifecycle: ``run`` once. Before the forks it has no loop and no thread.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.begun = time.monotonic()
+        self.children: list[Child] = []
+        self.ready = 0
+        self.stopping = False
+        self.cluster_id = ""
+        self.about_path = os.path.join(settings.data_dir, "broker.json")
+
+    def run(self) -> int:
+        settings = self.settings
+        lock = lock_data_dir(settings.data_dir)
+        if os.path.exists(self.about_path):
+            os.unlink(self.about_path)
+        self.listener = bind(*settings.listen)
+        http_host, http_port = settings.http_listen or (settings.listen[0], 0)
+        try:
+            self.http = HttpServer(http_host, http_port, Routes(self._metrics, self._status, self._segments))
+        except OSError as error:
+            raise port_taken(http_host, http_port, error, "http.listen") from error
+        disk = load_disk(settings.internal_disk_factory)
+        recovered = recover_in_child(settings, disk)
+        host, port = self.listener.getsockname()[:2]
+        self.shared = Shared(settings, disk, (host, port), self.http.url, recovered, load_cluster(disk, settings))
+        self._fork()
+        try:
+            self._supervise()
+        finally:
+            for child in self.children:
+                child.kill()
+            for child in self.children:
+                child.wait(REAP_TIMEOUT_S)
+            os.close(lock)
+        return self.reactor.exit_code
+
+    # Starting
+
+    def _fork(self) -> None:
+        """Fork the shards, from a process that has everything imported and nothing running."""
+        shared = self.shared
+        dispatch.warm_up()
+        descriptors = (self.listener.fileno(), self.http.fd)
+        gc.collect()
+        gc.freeze()
+        for shard in range(self.settings.shards):
+
+            def main(shard: int = shard) -> int:
+                for fd in descriptors:
+                    os.close(fd)
+                return shard_main.main(shared, shard)
+
+            self.children.append(spawn(f"shard {shard}", main))
+
+    def _supervise(self) -> None:
+        """Watch over the shards from here on, until the broker stops."""
+        shared = self.shared
+        self.reactor = Reactor(-1, shared.stats)
+        log.who("supervisor", shared.stats)
+        rename("supervisor")
+        self._catch_signals()
+        self.watch = StallWatch(self.settings.stall_limit_ms)
+        self.controls: list[ControlEnd] = []
+        for shard, child in enumerate(self.children):
+            control = shared.control[shard].supervisor_end(self.reactor)
+            control.serve("ready", self._shard_ready)
+            self.controls.append(control)
+            shared.handover[shard].keep_sender()
+            self.reactor.add_reader(child.pidfd, lambda child=child: self._child_ended(child))
+        self.asking = Asking(self.reactor, self.controls)
+        self.ready_timer = self.reactor.call_later(READY_TIMEOUT_US, self._not_ready)
+        self.reactor.run()
+
+    def _catch_signals(self) -> None:
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, _noted)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+        def on_signal() -> None:
+            numbers = os.read(wake_read, 64)
+            log.info("%s received", signal.Signals(numbers[0]).name)
+            self.stop()
+
+        self.reactor.add_reader(wake_read, on_signal)
+
+    def _shard_ready(self, arguments: Any, answer: Any) -> None:
+        """A shard has opened its partitions; with the last of them the broker serves."""
+        _ = arguments
+        answer(None)
+        self.ready += 1
+        if self.ready == len(self.children) and not self.stopping:
+            self.controls[0].ask("begin", None, self._begun, READY_TIMEOUT_US)
+
+    def _begun(self, answer: Any) -> None:
+        """The cluster exists on every shard; its id is the answer."""
+        self.ready_timer.cancel()
+        if isinstance(answer, MillstreamError):
+            self.reactor.stop(EXIT_UNAVAILABLE, f"the controller did not start: {answer.message}")
+        elif not self.stopping:
+            self.cluster_id = str(answer)
+            self._serve()
+
+    def _not_ready(self) -> None:
+        self.reactor.stop(EXIT_UNAVAILABLE, "the shards did not come up in time")
+
+    def _serve(self) -> None:
+        for roles in self.shared.shard_stats:
+            self.watch.add(roles["shard"])
+        self.listener.setblocking(False)
+        self.reactor.add_reader(self.listener.fileno(), self._accept)
+        self.http.start()
+        self._watch_stalls()
+        host, port = self.settings.advertised_listeners or (self.shared.host, self.shared.port)
+        about = {
+            "bootstrap": f"{literal(host)}:{port}",
+            "http": self.http.url,
+            "metrics": f"{self.http.url}/metrics",
+            "pid": os.getpid(),
+            "node_id": self.settings.node_id,
+            "cluster_id": self.cluster_id,
+            "version": __version__,
+        }
+        temporary = f"{self.about_path}.new"
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(about, file)
+        os.rename(temporary, self.about_path)
+        took_ms = (time.monotonic() - self.begun) * 1000
+        log.info("ready after %d ms: %d shards, data in %s", took_ms, len(self.children), self.settings.data_dir)
+        sys.stdout.write(f"millstream {__version__} ready: bootstrap {about['bootstrap']}, http {self.http.url}\n")
+        sys.stdout.flush()
+
+    def _watch_stalls(self) -> None:
+        self.watch.poll()
+        self.reactor.call_later(WATCH_US, self._watch_stalls)
+
+    # Serving
+
+    def _accept(self) -> None:
+        """Hand each new connection to the shard that has the fewest."""
+        for _ in range(ACCEPTS_A_TURN):
+            try:
+                sock, peer = self.listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                log.warning("a connection could not be accepted: %s", error)
+                return
+            local = sock.getsockname()
+            arrival = Arrival(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]), "PLAINTEXT")
+            if self._open_connections() >= self.settings.connections_max or not self._hand_over(sock, arrival):
+                self.shared.stats.counter("net_refused_connections").inc()
+                sock.close()
+
+    def _load(self, shard: int) -> int:
+        connections = self.shared.shard_stats[shard]["shard"].gauge("net_connections").value
+        return connections + self.shared.handover[shard].pending
+
+    def _open_connections(self) -> int:
+        return sum(self._load(shard) for shard in range(len(self.children)))
+
+    def _hand_over(self, sock: socket.socket, arrival: Arrival) -> bool:
+        for shard in sorted(range(len(self.children)), key=self._load):
+            if self.shared.handover[shard].send(sock.fileno(), arrival):
+                sock.detach()
+                return True
+        return False
+
+    def _metrics(self) -> bytes:
+        return render(self.shared.slabs, self.shared.arenas)
+
+    def _status(self) -> dict[str, Any]:
+        answers = self.asking.ask_all("status", None)
+        return {
+            "version": __version__,
+            "node_id": self.settings.node_id,
+            "cluster_id": self.cluster_id,
+            "shards": answers,
+        }
+
+    def _segments(self, topic: str) -> dict[str, Any]:
+        answers = self.asking.ask_all("segments", topic)
+        about = dict(answers[0]["about"])
+        partitions = [entry for answer in answers for entry in answer["partitions"]]
+        about["node_id"] = self.settings.node_id
+        about["data_dir"] = os.path.abspath(self.settings.data_dir)
+        about["partitions"] = sorted(partitions, key=lambda entry: entry["partition"])
+        return about
+
+    # Stopping
+
+    def stop(self) -> None:
+        """Drain and end; asked twice it ends at once."""
+        if self.stopping:
+            self.reactor.stop(EXIT_OK, "told to stop twice")
+            return
+        self.stopping = True
+        if os.path.exists(self.about_path):
+            os.unlink(self.about_path)
+        if self.ready < len(self.children):
+            self.reactor.stop(EXIT_OK, "stopped before it was ready")
+            return
+        self.reactor.remove_reader(self.listener.fileno())
+        self.listener.close()
+        self.reactor.call_later(self.settings.shutdown_timeout_ms * 1000, self._stop_late)
+        waiting = len(self.controls)
+
+        def stopped(answer: Any) -> None:
+            nonlocal waiting
+            if isinstance(answer, MillstreamError):
+                log.error("a shard did not stop cleanly: %s", answer.message)
+            waiting -= 1
+            if not waiting:
+                self.reactor.stop(EXIT_OK, "stopped cleanly")
+
+        for control in self.controls:
+            control.ask("stop", None, stopped, self.settings.shutdown_timeout_ms * 1000)
+
+    def _stop_late(self) -> None:
+        self.reactor.stop(EXIT_OK, "the last checkpoint took too long; the next start replays the write-ahead log")
+
+    def _child_ended(self, child: Child) -> None:
+        """A shard is gone: the broker goes with it, unless it was told to."""
+        self.reactor.remove_reader(child.pidfd)
+        status = child.poll()
+        if not self.stopping:
+            code = status.code if status is not None and status.code and not status.signal else EXIT_CHILD
+            self.reactor.stop(code, f"{child.name} {status}")
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket, so that a second broker on the port fails; nothing is accepted yet."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        address = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0]
+        listener = socket.socket(address[0], socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address[4])
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise port_taken(host, port, error, "--listen") from error
+    return listener
+
+
+def port_taken(host: str, port: int, error: OSError, setting: str) -> Unavailable:
+    """What is said when an address cannot be had."""
+    return Unavailable(
+        f"cannot listen on {literal(host)}:{port}: {error.strerror or error}; "
+        f"choose another address with {setting}, or port 0"
+    )
+
+
+def literal(host: str) -> str:
+    """The host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
+
+
+def _noted(signum: int, frame: object) -> None:
+    """The wake-up descriptor carries the number; nothing is done where the signal struck."""

@@ -1,0 +1,62 @@
+"""Partitions follow the metadata: opened when a topic appears, configured and deleted as the commands say.
+
+The metadata layer knows topics, the partition layer logs; this is where they meet, on every shard. A partition that
+leads in another epoch than the metadata hold (after a crash) is reported, so that all shards show the same to
+clients.
+"""
+
+from millstream.cluster.follower import Follower
+from millstream.cluster.metadata import MetadataCache, MetadataListener, Steps, TopicMeta
+from millstream.partition.lifecycle import Lifecycle
+from millstream.partition.partition import Partition
+from millstream.partition.table import PartitionTable
+
+
+class Partitions(MetadataListener):
+    """Keeps one shard's partitions in step with its metadata cache.
+
+    Lifecycle: made with the shard; ``open_all`` before the reactor runs.
+    """
+
+    def __init__(
+        self, metadata: MetadataCache, follower: Follower, table: PartitionTable, lifecycle: Lifecycle
+    ) -> None:
+        self._metadata = metadata
+        self._follower = follower
+        self._table = table
+        self._lifecycle = lifecycle
+        metadata.subscribe(self)
+
+    def open_all(self) -> None:
+        """Open what exists when the broker starts."""
+        for topic in self._metadata.topics():
+            for index in range(len(topic.partitions)):
+                self._open(topic, index, fresh=False)
+
+    def topic_created(self, topic: TopicMeta) -> Steps:
+        return self._open_from(topic, 0)
+
+    def partitions_added(self, topic: TopicMeta, first_index: int) -> Steps:
+        return self._open_from(topic, first_index)
+
+    def topic_deleted(self, topic: TopicMeta) -> Steps:
+        self._lifecycle.delete(topic.name, topic.topic_id)
+        return None
+
+    def configs_changed(self, topic: TopicMeta) -> Steps:
+        self._lifecycle.configure(topic.name, topic.config)
+        return None
+
+    def _open_from(self, topic: TopicMeta, first_index: int) -> Steps:
+        for index in range(first_index, len(topic.partitions)):
+            self._open(topic, index, fresh=True)
+            yield
+
+    def _open(self, topic: TopicMeta, index: int, *, fresh: bool) -> None:
+        part = topic.partitions[index]
+        self._lifecycle.open(
+            topic.name, topic.topic_id, index, part.raft_group, part.home_shard, topic.config, fresh=fresh
+        )
+        opened = self._table.find(topic.name, index)
+        if isinstance(opened, Partition) and opened.leader_epoch != part.leader_epoch:
+            self._follower.report_leader(topic.topic_id, index, opened.leader_epoch)

@@ -1,0 +1,226 @@
+"""One shard process: build its parts in order, serve, drain, stop.
+
+The order is fixed by what stands on what: helper processes are forked first (before there is a loop and before this
+process is pinned, or they would share its core), then reactor and mailbox, metadata, storage and logs, partitions,
+coordinators, the Kafka edge, and last the intake of connections. Everything is open when the shard says that it is
+ready; the supervisor hands out connections when all shards have.
+
+A crash anywhere in here ends the process, and with it the broker; what it owes to clients is in the write-ahead log.
+"""
+
+import importlib
+import secrets
+from collections.abc import Callable
+from typing import Any, Final
+
+from millstream.app.drain import Drain
+from millstream.app.partitions import Partitions
+from millstream.app.shared import Shared
+from millstream.cluster.client import ControllerClient
+from millstream.cluster.controller import Controller, controller_log_config
+from millstream.cluster.follower import Follower
+from millstream.cluster.metadata import MetadataCache
+from millstream.cluster.producer_ids import ProducerIds
+from millstream.cluster.snapshots import Snapshots
+from millstream.cluster.state_files import SnapshotStore, controller_log_directory
+from millstream.config.settings import Settings
+from millstream.coordinator.router import GroupRouter
+from millstream.core.fetch_session import FetchSessions, SessionPartition
+from millstream.errors import MillstreamError, Rejected
+from millstream.kafka.context import Node
+from millstream.kafka.dispatch import Dispatcher
+from millstream.model.error_code import ErrorCode
+from millstream.model.ids import CONTROLLER_GROUP
+from millstream.net.intake import Intake
+from millstream.partition.home import Home
+from millstream.partition.lifecycle import Lifecycle, last_term
+from millstream.partition.manifest import describe_partitions
+from millstream.partition.table import PartitionTable
+from millstream.partition.timeouts import AckTimeouts
+from millstream.partition.watch import Watch
+from millstream.raft.group import RaftGroup
+from millstream.shard.context import Shard
+from millstream.shard.handover import Arrival
+from millstream.shard.mailbox import Mailbox
+from millstream.shard.process import EXIT_CHILD, EXIT_OK, pin
+from millstream.shard.reactor import Reactor
+from millstream.shard.stall import dump_on_signal
+from millstream.storage.shard_storage import ShardStorage, start_helpers
+from millstream.telemetry.log import log
+
+READY_TIMEOUT_US: Final = 60_000_000
+CONTROLLER_SHARD: Final = 0
+
+
+def main(shared: Shared, shard_id: int) -> int:
+    """The shard's process from fork to end; returns its exit code."""
+    settings = shared.settings
+    stats = shared.shard_stats[shard_id]
+    log.who(f"shard {shard_id}", stats["shard"])
+    dump_on_signal()
+    helpers = start_helpers(shared, shard_id)
+    if settings.shard_pinning:
+        pin_to_own_core(shard_id)
+    reactor = Reactor(shard_id, stats["shard"])
+    mailbox = Mailbox(shard_id, shared.mesh, reactor, shared.arenas)
+    shard = Shard(shard_id, settings.shards, reactor, shared.arenas, mailbox, stats["shard"])
+    storage = ShardStorage(shard, settings, shared.disk, helpers)
+    ShardProcess(shared, shard, storage).open()
+    return reactor.run()
+
+
+class ShardProcess:
+    """The parts of one shard and how they hang together.
+
+    Lifecycle: ``open`` before the reactor runs; then the control channel says when to begin and to stop.
+    """
+
+    def __init__(self, shared: Shared, shard: Shard, storage: ShardStorage) -> None:
+        settings = shared.settings
+        cluster = shared.cluster
+        self.shared = shared
+        self.shard = shard
+        self.storage = storage
+        self.metadata = MetadataCache(cluster.state, cluster.placement.homes, settings)
+        self.metadata.http_endpoint = shared.http_url
+        self.follower = Follower(shard, self.metadata)
+        self.client = ControllerClient(shard, self.metadata)
+        self.table = PartitionTable()
+        clean = shared.recovered.clean
+        self.lifecycle = Lifecycle(shard, settings, storage, self.table, clean=clean)
+        self.partitions = Partitions(self.metadata, self.follower, self.table, self.lifecycle)
+        self.controller = self._open_controller(clean=clean) if shard.id == CONTROLLER_SHARD else None
+        self.node = self._node(settings)
+        dispatcher = Dispatcher(self.node)
+        self.intake = Intake(
+            shard.reactor,
+            shard.arena,
+            shard.stats,
+            settings.socket_request_max_bytes,
+            settings.connections_max_idle_ms,
+            dispatcher.on_frame,
+            dispatcher.on_chain,
+        )
+        self.drain = Drain(shard.reactor, self.intake)
+
+    def _open_controller(self, *, clean: bool) -> Controller:
+        """Raft group 0, which lives on this shard."""
+        shared, shard = self.shared, self.shard
+        settings = shared.settings
+        directory = controller_log_directory(settings.data_dir)
+        opened = self.storage.open_log(
+            CONTROLLER_GROUP, directory, "controller", controller_log_config(settings), clean=clean
+        )
+        group = RaftGroup(opened, last_term(opened, clean=clean))
+        store = SnapshotStore(shared.disk, settings.data_dir)
+        snapshots = Snapshots(
+            shard.reactor, self.metadata, store, opened, shared.disk, settings.data_dir, shared.cluster.placement
+        )
+        return Controller(shard, group, self.metadata, self.follower, shared.cluster.placement, snapshots)
+
+    def _node(self, settings: Settings) -> Node:
+        """What the handlers see."""
+        shard = self.shard
+        node = Node()
+        node.shard = shard
+        node.settings = settings
+        node.metadata = self.metadata
+        node.controller = self.client
+        node.partitions = self.table
+        node.storage = self.storage
+        node.home = Home(shard, self.table, self.storage)
+        node.ack_timeouts = AckTimeouts(shard.reactor, self.table)
+        node.producer_ids = ProducerIds(self.client)
+        node.coordinator = GroupRouter(shard, settings, self.metadata, self.client, self.table)
+
+        def forget(asked: SessionPartition) -> None:
+            if isinstance(asked.watch, Watch):
+                asked.watch.disarm(node.home)
+
+        node.fetch_sessions = FetchSessions(
+            shard.id, shard.count, settings.fetch_session_slots, secrets.randbelow, on_forget=forget
+        )
+        return node
+
+    def open(self) -> None:
+        """Open every partition of this shard, then tell the supervisor."""
+        shared, shard = self.shared, self.shard
+        self.partitions.open_all()
+        control = shared.control[shard.id].shard_end(shard.reactor)
+        control.on_gone = lambda: shard.reactor.stop(EXIT_CHILD, "the supervisor is gone")
+        control.serve("begin", self._begin)
+        control.serve("status", self._status)
+        control.serve("segments", self._segments)
+        control.serve("stop", self._stop)
+        handover = shared.handover[shard.id]
+        handover.keep_receiver()
+        shard.reactor.add_reader(handover.fd, self._take_connections)
+        hook = shared.settings.internal_shard_hook
+        if hook:
+            module, _, name = hook.partition(":")
+            getattr(importlib.import_module(module), name)(self.node)
+        shard.reactor.settle()
+        control.ask("ready", shard.id, _nothing, READY_TIMEOUT_US)
+
+    def _take_connections(self) -> None:
+        self.shared.handover[self.shard.id].take(self._connected)
+
+    def _connected(self, sock: Any, arrival: Arrival) -> None:
+        peer = (arrival.peer_host, arrival.peer_port)
+        self.intake.open(sock, peer, (arrival.local_host, arrival.local_port))
+
+    # What the supervisor asks
+
+    def _begin(self, arguments: Any, answer: Callable[[Any], None]) -> None:
+        """All shards are open; the controller's shard makes sure that there is a cluster."""
+        _ = arguments
+        assert self.controller is not None
+        self.controller.start(lambda error: answer(error or self.metadata.cluster_id))
+
+    def _status(self, arguments: Any, answer: Callable[[Any], None]) -> None:
+        _ = arguments
+        answer(
+            {
+                "shard": self.shard.id,
+                "cluster_id": self.metadata.cluster_id,
+                "partitions": len(self.table.by_group),
+                "connections": len(self.intake.connections),
+                "accepts_writes": self.storage.accepts_writes,
+            }
+        )
+
+    def _segments(self, topic: str, answer: Callable[[Any], None]) -> None:
+        meta = self.metadata.topic(topic)
+        if meta is None:
+            raise Rejected(f"there is no topic {topic}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        about = {"topic": topic, "topic_id": meta.topic_id.hex(), "cluster_id": self.metadata.cluster_id}
+        answer({"about": about, "partitions": describe_partitions(self.table, topic)})
+
+    def _stop(self, arguments: Any, answer: Callable[[Any], None]) -> None:
+        """Answer what is under way, then make everything durable."""
+        _ = arguments
+        self.node.coordinator.stop()
+
+        def drained() -> None:
+            if self.controller is not None:
+                self.controller.stop(stop_storage)
+            else:
+                stop_storage()
+
+        def stop_storage() -> None:
+            self.storage.stop(lambda error=None: answer(error if isinstance(error, MillstreamError) else EXIT_OK))
+
+        self.drain.start(drained)
+
+
+def pin_to_own_core(shard_id: int) -> None:
+    """Bind this shard to the core of its number, among those that the broker may use."""
+    import os
+
+    cores = sorted(os.sched_getaffinity(0))
+    pin(cores[shard_id % len(cores)])
+
+
+def _nothing(answer: Any) -> None:
+    """The supervisor knows now."""
+    _ = answer

@@ -1,0 +1,41 @@
+"""Which files hold which offsets: what a reader needs to read a topic's history without this broker.
+
+Only what can be trusted as it lies on disk is named: sealed segments, written completely, below the high watermark.
+The rest, the tail, is the broker's to serve. A file may go (retention, deletion) after it was named; its reader then
+asks the broker.
+"""
+
+import os
+from typing import Any
+
+from millstream.partition.partition import Partition
+from millstream.partition.table import PartitionTable
+
+
+def describe_partitions(table: PartitionTable, topic: str) -> list[dict[str, Any]]:
+    """One entry for each partition of ``topic`` that lives on this shard."""
+    return [describe(entry) for entry in table.by_name.get(topic, ()) if isinstance(entry, Partition)]
+
+
+def describe(partition: Partition) -> dict[str, Any]:
+    """A partition's offsets and its readable segment files. Ends are exclusive, times in ms since 1970."""
+    high_watermark = partition.high_watermark
+    return {
+        "partition": partition.index,
+        "leader_epoch": partition.leader_epoch,
+        "log_start_offset": partition.log_start_offset,
+        "high_watermark": high_watermark,
+        "last_stable_offset": partition.last_stable_offset,
+        "segments": [
+            {
+                "base_offset": segment.base_offset,
+                "end_offset": segment.end_offset,
+                "bytes": segment.bytes,
+                "min_timestamp": segment.min_timestamp,
+                "max_timestamp": segment.max_timestamp,
+                "path": os.path.abspath(segment.path),
+            }
+            for segment in partition.log.segments()
+            if segment.sealed and segment.flushed_bytes == segment.bytes and segment.end_offset <= high_watermark
+        ],
+    }
