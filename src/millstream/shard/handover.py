@@ -69,6 +69,11 @@ class Handover:
         """In the shard, after the fork."""
         self._sender.close()
 
+    def close(self) -> None:
+        """Let go of whatever end is left; what was not taken is closed by the kernel."""
+        self._sender.close()
+        self._receiver.close()
+
     def send(self, fd: int, arrival: Arrival) -> bool:
         """Hand `fd` over and close this process's copy. False, and `fd` stays open here, when the shard has no room
         or is gone.

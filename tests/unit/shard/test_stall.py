@@ -1,0 +1,97 @@
+import os
+import time
+
+import pytest
+
+from millstream.shard.process import spawn
+from millstream.shard.reactor import Reactor
+from millstream.shard.stall import QUIET_MS, StallWatch
+from millstream.telemetry.metrics import ENTERED_CELL, StatsSlab
+
+MS = 1_000_000
+
+
+def a_callback_that_does_not_return(writable):
+    os.write(writable, b"in")
+    end = time.perf_counter() + 20
+    while time.perf_counter() < end:
+        pass
+
+
+@pytest.mark.parametrize("where", ["python code", "a system call"])
+def test_a_stalled_shard_writes_its_own_stack(capfd, where):
+    slab = StatsSlab(1, "shard")
+    readable, writable = os.pipe()
+    stalled = a_callback_that_does_not_return
+
+    def sleeps(writable):
+        os.write(writable, b"in")
+        time.sleep(20)
+
+    def main():
+        reactor = Reactor(1, slab)
+        reactor.call_soon(stalled if where == "python code" else sleeps, writable)
+        return reactor.run()
+
+    child = spawn("shard 1", main)
+    os.read(readable, 2)
+    watch = StallWatch(limit_ms=20)
+    watch.add(slab)
+    while not watch.poll():
+        assert child.wait(0.005) is None
+    err = ""
+    while "most recent call first" not in err or "reactor.py" not in err:
+        assert child.wait(0.01) is None, "the dump must not end the process"
+        err += capfd.readouterr().err
+    assert (stalled.__name__ if where == "python code" else "sleeps") in err
+    assert "shard 1 has been in one callback for" in err
+    assert slab.counter("reactor_stall_dumps").value == 1
+    child.kill()
+    child.wait()
+    os.close(readable)
+    os.close(writable)
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    signalled = []
+    monkeypatch.setattr("millstream.shard.stall.os.kill", lambda pid, signum: signalled.append(pid))
+    clock = [1_000_000 * MS]
+    watch = StallWatch(limit_ms=100, now_ns=lambda: clock[0])
+    slab = StatsSlab(0, "shard")
+    slab.cells[0] = 4711
+    watch.add(slab)
+    return watch, slab, clock, signalled
+
+
+def test_a_callback_within_the_limit_is_left_alone(watched):
+    watch, slab, clock, signalled = watched
+    slab.cells[ENTERED_CELL] = clock[0] - 99 * MS
+    assert watch.poll() == 0
+    slab.cells[ENTERED_CELL] = 0
+    clock[0] += 10_000 * MS
+    assert watch.poll() == 0, "a shard that waits is not stalled"
+    assert signalled == []
+
+
+def test_one_stall_is_dumped_once_and_the_next_only_after_a_while(watched):
+    watch, slab, clock, signalled = watched
+    slab.cells[ENTERED_CELL] = clock[0] - 101 * MS
+    assert [watch.poll() for _ in range(3)] == [1, 0, 0]
+    clock[0] += 500 * MS
+    slab.cells[ENTERED_CELL] = clock[0] - 200 * MS
+    assert watch.poll() == 0, "within the quiet time"
+    clock[0] += QUIET_MS * MS
+    assert watch.poll() == 1
+    assert signalled == [4711, 4711]
+    assert slab.counter("reactor_stall_dumps").value == 2
+
+
+def test_a_poll_costs_next_to_nothing(watched):
+    watch = watched[0]
+    for shard in range(63):
+        watch.add(StatsSlab(shard, "shard"))
+    begun = time.process_time()
+    for _ in range(200):
+        watch.poll()
+    assert (time.process_time() - begun) / 200 < 0.001
