@@ -1,142 +1,26 @@
-"""Loads: produce as fast as answers come, produce on a schedule, fetch round and round; each measures the *broker*.
+"""Produce as fast as answers come, or on a schedule; either measures the *broker*.
 
 One process, one epoll, requests built beforehand. A closed loop keeps ``depth`` requests in flight on each of its
 connections; the open loop sends on a fixed schedule, whatever the answers do, and counts latency from the moment a
-request *should* have been sent, so that a broker that stalls cannot hide the requests it delayed. The cost is the
-broker's: user + system time of its whole process tree, between the end of the warm-up and the moment when it has
-nothing left to do (segments written behind an acknowledgement belong to it).
-
-Nothing is believed: every answer must carry error 0 and its partition, base offsets together must be dense, and
-:func:`read_back` fetches everything again: CRC-32C of every batch, its offsets without a hole, its content one of the
-batches that were sent, as many as were acknowledged. Anything else raises :class:`~bench.raw.UnexpectedAnswer`.
+request *should* have been sent, so that a broker that stalls cannot hide the requests it delayed.
+Every answer must carry error 0 and its partition; what comes back is for :func:`bench.verify.read_back` to judge.
 """
 
-import ctypes
-import gc
 import math
-import os
-import resource
 import select
-import socket
 import struct
 import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Self
 
-import crc32c
-
-from bench import processes, raw
+from bench import raw
+from bench.meter import DRAIN_S, RECEIVE_BYTES, Connection, Meter, Outcome, Ticker, quiet_gc
 from bench.raw import UnexpectedAnswer
-
-DRAIN_S = 60.0
-_RECEIVE_BYTES = 1 << 18
+from bench.verify import Produced
 
 
-@dataclass
-class Outcome:
-    """What one load did, after its warm-up. Bytes are those of record batches; ``latencies_us`` is sorted."""
-
-    requests: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
-    broker_cpu_s: float = 0.0
-    client_cpu_s: float = 0.0
-    late_sends: int = 0
-    latencies_us: "array[float]" = field(default_factory=lambda: array("d"))
-
-    @property
-    def cpu_us(self) -> float:
-        """Broker CPU a request."""
-        return 1e6 * self.broker_cpu_s / max(1, self.requests)
-
-    @property
-    def gb_per_cpu_s(self) -> float:
-        return self.bytes / 1e9 / max(1e-9, self.broker_cpu_s)
-
-    def percentile_us(self, percent: float) -> float:
-        """Latency that ``percent`` of the requests did not exceed."""
-        if not self.latencies_us:
-            return 0.0
-        return self.latencies_us[min(len(self.latencies_us) - 1, math.ceil(len(self.latencies_us) * percent / 100) - 1)]
-
-
-class Meter:
-    """Broker and client CPU between two moments."""
-
-    def __init__(self, broker_pid: int) -> None:
-        self._pid = broker_pid
-        self._broker = self._client = self._clock = 0.0
-
-    def begin(self) -> None:
-        self._broker, self._client, self._clock = processes.cpu_seconds(self._pid), _own_cpu(), time.perf_counter()
-
-    def end(self, outcome: Outcome) -> None:
-        """Closes the wall clock and the client's share now, the broker's when it has come to rest (at most 3 s)."""
-        outcome.seconds = time.perf_counter() - self._clock
-        outcome.client_cpu_s = _own_cpu() - self._client
-        last = processes.cpu_seconds(self._pid)
-        for _ in range(15):
-            time.sleep(0.2)
-            now = processes.cpu_seconds(self._pid)
-            if now - last < 0.015:
-                break
-            last = now
-        outcome.broker_cpu_s = processes.cpu_seconds(self._pid) - self._broker
-
-
-def _own_cpu() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
-class _Connection:
-    """Non-blocking socket with a queue of unsent bytes."""
-
-    def __init__(self, bootstrap: str, epoll: select.epoll) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.setblocking(False)
-        self._epoll = epoll
-        self._unsent: deque[memoryview | bytes | bytearray] = deque()
-        epoll.register(self.socket.fileno(), select.EPOLLIN)
-
-    def send(self, frames: Sequence[memoryview | bytes | bytearray]) -> None:
-        """Sends, or queues what the kernel does not take."""
-        if self._unsent:
-            self._unsent.extend(frames)
-            return
-        sent = 0
-        try:
-            sent = self.socket.sendmsg(frames)
-        except BlockingIOError:
-            pass
-        for part in frames:
-            if sent >= len(part):
-                sent -= len(part)
-            else:
-                self._unsent.append(memoryview(part)[sent:])
-                sent = 0
-        if self._unsent:
-            self._epoll.modify(self.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
-
-    def flush(self) -> None:
-        """The socket takes bytes again."""
-        waiting, self._unsent = list(self._unsent), deque()
-        self.send(waiting[:512])  # sendmsg takes at most 1024 parts
-        self._unsent.extend(waiting[512:])
-        if not self._unsent:
-            self._epoll.modify(self.socket.fileno(), select.EPOLLIN)
-
-    def close(self) -> None:
-        self._epoll.unregister(self.socket.fileno())
-        self.socket.close()
-
-
-class _Producer(_Connection):
+class _Producer(Connection):
     """Sends prepared requests in turn and checks each answer."""
 
     def __init__(self, bootstrap: str, epoll: select.epoll, topic: str, frames: list[tuple[int, bytes]]) -> None:
@@ -146,7 +30,7 @@ class _Producer(_Connection):
         self._next = 0
         self._in_flight: deque[tuple[float, int]] = deque()  # when it was (or should have been) sent, partition
         self._left = b""
-        self.scratch = bytearray(_RECEIVE_BYTES)
+        self.scratch = bytearray(RECEIVE_BYTES)
 
     def produce(self, moments: Sequence[float]) -> None:
         """Sends as many requests as there are moments; each counts from its moment."""
@@ -185,16 +69,6 @@ class _Producer(_Connection):
     @property
     def waiting(self) -> int:
         return len(self._in_flight)
-
-
-@dataclass
-class Produced:
-    """What a produce load left behind, for :func:`read_back`: base offsets by partition, batches that were sent."""
-
-    topic: str
-    acknowledged: "dict[int, array[int]]"
-    records_a_batch: int
-    checksums: frozenset[int]
 
 
 def _spread(topic: str, content: list[bytes], partitions: Sequence[int]) -> list[tuple[int, bytes]]:
@@ -246,7 +120,7 @@ def produce_closed(
     acknowledged: dict[int, array[int]] = {i: array("q") for i in range(partitions)}
     total = 0
     size = len(content[0])
-    with select.epoll() as epoll, _quiet_gc():
+    with select.epoll() as epoll, quiet_gc():
         producers = _open(bootstrap, epoll, topic, content, connections, partitions)
         by_fd = {p.socket.fileno(): p for p in producers}
         begin = time.perf_counter()
@@ -311,7 +185,7 @@ def produce_open(
     spacing = 1.0 / rate
     planned, warm = int(rate * (warm_s + measured_s)), int(rate * warm_s)
     sent = answered = 0
-    with select.epoll() as epoll, _Ticker(spacing) as ticker, _quiet_gc():
+    with select.epoll() as epoll, Ticker(spacing) as ticker, quiet_gc():
         producers = _open(bootstrap, epoll, topic, content, connections, partitions)
         by_fd = {p.socket.fileno(): p for p in producers}
         epoll.register(ticker.fd, select.EPOLLIN)
@@ -352,216 +226,3 @@ def produce_open(
         for producer in producers:
             producer.close()
     return _finish(outcome, len(content[0])), Produced(topic, acknowledged, 1, _checksums(content))
-
-
-class _Ticker:
-    """Timer descriptor that becomes readable every ``interval_s``; epoll's own timeout knows only milliseconds."""
-
-    def __init__(self, interval_s: float) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        self.fd = libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK)
-        nanoseconds = max(50_000, int(interval_s * 1e9))
-        setting = (ctypes.c_long * 4)(0, nanoseconds, 0, nanoseconds)
-        if self.fd < 0 or libc.timerfd_settime(self.fd, 0, setting, None) != 0:
-            raise OSError(ctypes.get_errno(), "timerfd")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.fd)
-
-    def read(self) -> None:
-        try:
-            os.read(self.fd, 8)
-        except BlockingIOError:
-            pass
-
-
-class _quiet_gc:  # noqa: N801 - reads as a statement
-    """No collection pause of this process inside a measurement."""
-
-    def __enter__(self) -> None:
-        gc.collect()
-        gc.disable()
-
-    def __exit__(self, *_: object) -> None:
-        gc.enable()
-
-
-class _Consumer(_Connection):
-    """Fetches one partition round and round, one request in flight, into one buffer."""
-
-    def __init__(
-        self,
-        bootstrap: str,
-        epoll: select.epoll,
-        topic: str,
-        partition: int,
-        max_bytes: int,
-        end: int,
-        shape: tuple[int, int],
-    ) -> None:
-        super().__init__(bootstrap, epoll)
-        self._topic = topic
-        self._request, self._place = raw.fetch(topic, partition, max_bytes)
-        self._end = end
-        self._records, self._batch_bytes = shape
-        self._offset = 0
-        self._buffer = memoryview(bytearray(max_bytes + 2 * self._batch_bytes + 4096))
-        self._have = 0
-        self._asked = 0.0
-
-    def ask(self) -> None:
-        """Sends the next request."""
-        struct.pack_into(">q", self._request, self._place, self._offset)
-        self._asked = time.perf_counter()
-        self.send([bytes(self._request)])
-
-    def receive(self) -> tuple[int, float] | None:
-        """Bytes of records and seconds of a finished answer, None while it is still coming."""
-        try:
-            count = self.socket.recv_into(self._buffer[self._have :])
-        except BlockingIOError:
-            return None
-        if count == 0:
-            raise UnexpectedAnswer("the broker closed a fetching connection")
-        self._have += count
-        if self._have < 4 or self._have < 4 + struct.unpack_from(">i", self._buffer)[0]:
-            return None
-        self._have = 0
-        return self._take(), time.perf_counter() - self._asked
-
-    def _take(self) -> int:
-        """Checks the first and the last batch of an answer and moves on; all between them is checked by read_back."""
-        frame = self._buffer[4:]
-        answer = raw.FetchAnswer(frame, self._topic)
-        count = (answer.records_end - answer.records_start) // self._batch_bytes
-        if count == 0:
-            raise UnexpectedAnswer(f"fetch of {self._topic} at {self._offset} of {self._end}: no whole batch")
-        for i in (0, count - 1):
-            start = answer.records_start + i * self._batch_bytes
-            base, length = struct.unpack_from(">qi", frame, start)
-            if base != self._offset + i * self._records or length != self._batch_bytes - 12:
-                raise UnexpectedAnswer(f"fetch of {self._topic} at {self._offset}: batch {i} at {base}, {length} bytes")
-        self._offset += count * self._records
-        if self._offset >= self._end:
-            self._offset = 0
-        return count * self._batch_bytes
-
-
-def fetch_round(
-    bootstrap: str,
-    broker_pid: int,
-    produced: Produced,
-    *,
-    max_bytes: int,
-    batch_bytes: int,
-    warm_s: float,
-    measured_s: float,
-    progress: Callable[[str], None] = lambda _: None,
-) -> Outcome:
-    """One connection a partition, one request in flight on each, from the start to the end again and again."""
-    outcome, meter = Outcome(), Meter(broker_pid)
-    shape = produced.records_a_batch, batch_bytes
-    moved = 0
-    with select.epoll() as epoll, _quiet_gc():
-        consumers = [
-            _Consumer(bootstrap, epoll, produced.topic, partition, max_bytes, len(bases) * shape[0], shape)
-            for partition, bases in produced.acknowledged.items()
-        ]
-        by_fd = {c.socket.fileno(): c for c in consumers}
-        begin = time.perf_counter()
-        waiting = len(consumers)
-        for consumer in consumers:
-            consumer.ask()
-        measuring = False
-        next_word = begin + 0.5
-        while waiting:
-            now = time.perf_counter()
-            if not measuring and now >= begin + warm_s:
-                measuring, moved, outcome.requests = True, 0, 0
-                meter.begin()
-            if now >= next_word:
-                next_word += 0.5
-                progress(f"{moved / 1e6:,.0f} MB")
-            if now > begin + warm_s + measured_s + DRAIN_S:
-                raise UnexpectedAnswer(f"{waiting} fetches without an answer")
-            for fd, event in epoll.poll(1.0):
-                consumer = by_fd[fd]
-                if event & select.EPOLLOUT:
-                    consumer.flush()
-                done = consumer.receive()
-                if done is None:
-                    continue
-                moved += done[0]
-                outcome.requests += 1
-                if measuring:
-                    outcome.latencies_us.append(1e6 * done[1])
-                if now < begin + warm_s + measured_s:
-                    consumer.ask()
-                else:
-                    waiting -= 1
-        meter.end(outcome)
-        for consumer in consumers:
-            consumer.close()
-    outcome.bytes = moved
-    outcome.latencies_us = array("d", sorted(outcome.latencies_us))
-    return outcome
-
-
-def check_dense(produced: Produced) -> int:
-    """Base offsets of each partition, sorted, are 0, r, 2r, … for r records a batch; returns the number of records."""
-    records = 0
-    for partition, bases in produced.acknowledged.items():
-        step = produced.records_a_batch
-        expected = range(0, len(bases) * step, step)
-        if any(got != wanted for got, wanted in zip(sorted(bases), expected, strict=True)):
-            raise UnexpectedAnswer(f"{produced.topic}/{partition}: acknowledged offsets have holes or doubles")
-        records += len(bases) * step
-    return records
-
-
-def read_back(bootstrap: str, produced: Produced, max_bytes: int = 4 << 20) -> int:
-    """Fetches everything from the start: every batch whole, unharmed, known, in its place. Returns the records read."""
-    check_dense(produced)
-    total = 0
-    with raw.Caller(bootstrap) as caller:
-        for partition, bases in produced.acknowledged.items():
-            end = len(bases) * produced.records_a_batch
-            request, place = raw.fetch(produced.topic, partition, max_bytes)
-            offset = 0
-            while offset < end:
-                struct.pack_into(">q", request, place, offset)
-                frame = memoryview(caller.call(request))
-                answer = raw.FetchAnswer(frame, produced.topic)
-                offset = _check_batches(frame[answer.records_start : answer.records_end], offset, produced, partition)
-            if offset != end:
-                raise UnexpectedAnswer(f"{produced.topic}/{partition}: {offset} records read, {end} acknowledged")
-            total += offset
-    return total
-
-
-def _check_batches(data: memoryview, offset: int, produced: Produced, partition: int) -> int:
-    """Offset behind the last whole batch of ``data``."""
-    position, began = 0, offset
-    header = raw.BATCH_HEADER
-    while position + header.size <= len(data):
-        base, length, _, magic, crc, _, last_delta, *_, count = header.unpack_from(data, position)
-        if position + 12 + length > len(data):
-            break
-        problem = (
-            base != offset
-            or magic != 2
-            or count != produced.records_a_batch
-            or last_delta != count - 1
-            or crc not in produced.checksums
-            or crc32c.crc32c(data[position + 21 : position + 12 + length]) != crc
-        )
-        if problem:
-            raise UnexpectedAnswer(f"{produced.topic}/{partition}: bad batch at {base}, expected {offset}")
-        offset += count
-        position += 12 + length
-    if offset == began:
-        raise UnexpectedAnswer(f"{produced.topic}/{partition}: nothing to read at {offset}")
-    return offset

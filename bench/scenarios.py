@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import load, raw
+from bench import fetch_load, load, meter, raw, verify
 from bench.subjects import Subject, seconds_to_first_ack
 
 Figures = dict[str, float]
@@ -78,7 +78,7 @@ def _drop(subject: Subject, topic: str) -> None:
         caller.delete_topics([topic])
 
 
-def _produce_figures(outcome: load.Outcome) -> Figures:
+def _produce_figures(outcome: meter.Outcome) -> Figures:
     return {
         "cpu_us": outcome.cpu_us,
         "gb_per_cpu_s": outcome.gb_per_cpu_s,
@@ -121,7 +121,7 @@ def produce(
         progress=say,
     )
     say("reading everything back")
-    load.read_back(subject.bootstrap, produced)
+    verify.read_back(subject.bootstrap, produced)
     _drop(subject, topic)
     return _produce_figures(outcome)
 
@@ -142,12 +142,12 @@ def rfc(subject: Subject, plan: Plan, say: Callable[[str], None]) -> Figures:
         progress=say,
     )
     say("reading everything back")
-    load.read_back(subject.bootstrap, produced)
+    verify.read_back(subject.bootstrap, produced)
     _drop(subject, topic)
     return _produce_figures(outcome)
 
 
-def _filled(subject: Subject, plan: Plan, say: Callable[[str], None], records: int) -> load.Produced:
+def _filled(subject: Subject, plan: Plan, say: Callable[[str], None], records: int) -> verify.Produced:
     """Four partitions with ``fetch_bytes`` in them, read back once; the fetch scenarios of a subject share them."""
     if records not in subject.filled:
         outcome, produced = load.produce_closed(
@@ -165,7 +165,7 @@ def _filled(subject: Subject, plan: Plan, say: Callable[[str], None], records: i
             progress=lambda text: say(f"filling: {text}"),
         )
         _ = outcome
-        load.read_back(subject.bootstrap, produced)
+        verify.read_back(subject.bootstrap, produced)
         subject.filled[records] = produced
     return subject.filled[records]
 
@@ -173,7 +173,7 @@ def _filled(subject: Subject, plan: Plan, say: Callable[[str], None], records: i
 def fetch(subject: Subject, plan: Plan, say: Callable[[str], None], *, max_bytes: int, records: int) -> Figures:
     """Four partitions, fetched round and round, a connection each."""
     produced = _filled(subject, plan, say, records)
-    outcome = load.fetch_round(
+    outcome = fetch_load.fetch_round(
         subject.bootstrap,
         subject.pid,
         produced,

@@ -16,8 +16,8 @@ from collections.abc import Generator
 from pathlib import Path
 
 from bench import processes, raw
-from bench.load import Produced
 from bench.peers.kafka import Kafka, free_port
+from bench.verify import Produced
 from millstream.testing.process import Broker
 
 PEER = "kafka"
