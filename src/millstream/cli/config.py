@@ -49,10 +49,10 @@ def list_settings(
         print_json(facts)
         return
     if sys.stdout.isatty():
-        print_paragraphs((f"{fact['name']} = {fact['default'] or ''}".rstrip(), str(fact["doc"])) for fact in facts)
+        print_paragraphs((f"{fact['name']} = {fact['default']}".rstrip(), _in_words(fact)) for fact in facts)
         return
-    columns = ["NAME", "DEFAULT", "CHANGE", "MEANING"]
-    print_table(columns, [(fact["name"], fact["default"], fact["change"], fact["doc"]) for fact in facts])
+    columns = ("name", "default", "expected", "change", "doc")
+    print_table([column.upper() for column in columns], [[fact[column] for column in columns] for fact in facts])
 
 
 @config_application.command("show")
@@ -96,6 +96,11 @@ def property_facts(declaration: Property[Any], scope: str) -> dict[str, Any]:
     if declaration.aliases:
         facts["aliases"] = ", ".join(declaration.aliases)
     return facts
+
+
+def _in_words(fact: dict[str, Any]) -> str:
+    when = "may change while the broker runs" if fact["change"] == "live" else "takes effect at the next start"
+    return f"{fact['doc']} Expects {fact['expected']}; {when}."
 
 
 def _visible(declarations: Iterable[Property[Any]]) -> list[Property[Any]]:

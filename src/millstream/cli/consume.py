@@ -14,7 +14,7 @@ import typer
 from millstream.cli.connect import admin_client, consumer_client, explained, partition_numbers
 from millstream.cli.failure import WrongUsage, explain
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
-from millstream.cli.output import emit, emit_now
+from millstream.cli.output import count_progress, emit, emit_now
 from millstream.cli.positions import EXPECTED, Anchor, parse_position, resolve
 from millstream.cli.records import TEMPLATE_FIELDS, compile_template, record_to_json, value_line
 
@@ -87,15 +87,17 @@ class Reading:
 
     def run(self, count: int | None, *, exit_at_end: bool) -> None:
         """Print records until ``count`` are out, the end is reached (if asked for), or Ctrl-C."""
-        while count is None or self.printed < count:
-            limit = _BATCH if count is None else min(_BATCH, count - self.printed)
-            with explained(self.what, self.bootstrap):
-                messages = self.consumer.consume(limit, timeout=_WAIT_S)
-            for message in messages:
-                self._take(message)
-            emit_now()
-            if exit_at_end and self._reached_end():
-                return
+        with count_progress("reading", count) as bar:
+            while count is None or self.printed < count:
+                limit = _BATCH if count is None else min(_BATCH, count - self.printed)
+                with explained(self.what, self.bootstrap):
+                    messages = self.consumer.consume(limit, timeout=_WAIT_S)
+                for message in messages:
+                    self._take(message)
+                emit_now()
+                bar.update(bar.task_ids[0], completed=self.printed)
+                if exit_at_end and self._reached_end():
+                    return
 
     def close(self) -> None:
         """Leave the group, with what was printed committed."""

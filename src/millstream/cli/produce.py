@@ -206,6 +206,8 @@ def _line_reader(separator: bytes, fixed_key: bytes | None) -> Callable[[bytes, 
 @contextmanager
 def _opened(path: str) -> Generator[BinaryIO]:
     if path == "-":
+        if sys.stdin.isatty():
+            remark("one record a line, Ctrl-D ends")
         yield sys.stdin.buffer
         return
     try:

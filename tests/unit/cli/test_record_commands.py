@@ -17,7 +17,7 @@ from millstream.cli.records import compile_template, record_from_json, record_to
 @pytest.fixture
 def stdin(monkeypatch):
     def give(data):
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data), isatty=lambda: False))
 
     return give
 
