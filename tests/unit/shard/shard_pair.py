@@ -13,7 +13,7 @@ from millstream.shard.reactor import Reactor
 from millstream.telemetry.metrics import StatsSlab
 
 LOANS_OUT, STOP = 250, 251
-TIMEOUT_US = 20_000_000
+TIMEOUT_US = 40_000_000
 
 
 class Side:

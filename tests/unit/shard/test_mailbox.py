@@ -1,3 +1,4 @@
+import mmap
 import os
 import random
 import struct
@@ -21,6 +22,7 @@ from millstream.shard import mailbox as mailbox_module
 from millstream.shard.letters import _HEADER as HEADER
 from millstream.shard.letters import TELL
 from millstream.shard.mesh import Mesh
+from millstream.shard.process import spawn
 
 ECHO, SILENT, SEEN, FAIL, LOOK, GIVE, SLOW, NOTE = range(1, 9)
 
@@ -480,10 +482,54 @@ def test_a_message_that_comes_while_a_shard_goes_to_sleep_is_found():
     assert heard == [b"note"]
 
 
+RACE_MS = int(os.environ.get("MILLSTREAM_RACE_MS", "2000"))
+"""How long each of the two races below runs; 25000 makes millions of messages of each."""
+
+
+def test_no_lone_message_is_lost_on_a_shard_that_goes_to_sleep():
+    """One message at a time, at every moment of the other side's way to sleep, and nothing else that could wake it."""
+    mesh = Mesh(2)
+    heard = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")
+
+    def consumer():
+        side = Side(1, mesh, [Arena.create(0, 1 << 20)] * 2)
+
+        def note(sender, payload, reply):
+            heard[0] += 1
+
+        side.mailbox.serve(NOTE, note)
+        return side.reactor.run()
+
+    child = spawn("shard 1", consumer)
+    side = Side(0, mesh, [Arena.create(0, 1 << 20)] * 2)
+    side.reactor.end_of_turn = lambda callback: None  # this process sends by hand and never runs its reactor
+    chooser = random.Random(5)
+    sent = 0
+    end = time.perf_counter() + RACE_MS / 1000
+    try:
+        while time.perf_counter() < end:
+            side.mailbox.tell(1, NOTE, b"")
+            side.mailbox._post._flush()
+            sent += 1
+            waited = 0
+            while heard[0] != sent:
+                waited += 1
+                if waited % 10_000 == 0:
+                    os.sched_yield()
+                    assert waited < 30_000_000, f"message {sent} lies in the ring and nobody looks"
+            for _ in range(chooser.randrange(200)):
+                pass
+    finally:
+        child.kill()
+        child.wait()
+    wakes = side.stats.counter("ring_wakes").value
+    assert 0 < wakes <= sent
+    print(f"{sent} messages, {wakes} bells")
+
+
 def test_no_wake_up_is_lost_between_sleepers():
-    """Ping-pong with one to three balls, both sides asleep between strokes: a lost wake-up would be a call that times
-    out."""
-    budget_us = int(os.environ.get("MILLSTREAM_PINGPONG_MS", "2500")) * 1000
+    """Ping-pong, both sides asleep between strokes: a lost wake-up would be a call that times out."""
+    budget_us = RACE_MS * 1000
     chooser = random.Random(3)
     strokes = [0]
 
