@@ -3,7 +3,7 @@
 A *record* in a ring is a run of messages; a message is a header, a payload, and the tokens of the loans that the
 payload describes::
 
-    kind u8 │ method or error class u8 │ loans or error code i16 │ payload bytes u32 │ call id u64 │ deadline µs u64
+    kind u8 │ method or error class u8 │ loans or error code i32 │ payload bytes u32 │ call id u64 │ deadline µs u64
     payload │ tokens u64 …
 
 `Reply` is the answering end of a call: one is made for every call that arrives.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from millstream.shard.ring import Ring
 
-_HEADER: Final = Struct("<BBhIQQ")
+_HEADER: Final = Struct("<BBxxiIQQ")
 HEADER_BYTES: Final = _HEADER.size
 pack = _HEADER.pack
 unpack = _HEADER.unpack_from
