@@ -121,6 +121,8 @@ class MetadataCache:
         """The node's settings with live changes."""
         self.http_endpoint = ""
         """``http://host:port`` of this broker, once the supervisor has bound it; shown by DescribeConfigs."""
+        self.encoded: dict[int, bytes] = {}
+        """Pieces of answers about all topics, by a key of whoever answers; emptied when any topic changes."""
         self._topics: dict[str, TopicMeta] = {}
         self._by_id: dict[bytes, TopicMeta] = {}
         self._names: tuple[str, ...] | None = None
@@ -204,6 +206,7 @@ class MetadataCache:
                 del self._topics[gone.name]
                 del self._by_id[gone.topic_id]
                 self._names = None
+                self.encoded.clear()
                 for listener in self._listeners:
                     yield from listener.topic_deleted(gone) or ()
             case NodeConfigsChanged():
@@ -225,6 +228,7 @@ class MetadataCache:
     def _put(self, topic: TopicMeta) -> None:
         if topic.name not in self._topics:
             self._names = None
+        self.encoded.clear()
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
 

@@ -1,0 +1,43 @@
+"""What several answers say of the broker alike: where it is reached, and what a client may do.
+
+Without authentication everybody may do everything; a client that asks is told so in Kafka's bit fields (KIP-430).
+"""
+
+from typing import Final
+
+from millstream.cluster.metadata import HTTP_ENDPOINT
+from millstream.kafka.context import Node, RequestContext
+
+TOPIC_OPERATIONS: Final = 0b1101_1111_1000
+"""Read, write, create, delete, alter, describe, describe configs, alter configs."""
+
+CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
+"""Create, alter, describe, cluster action, describe configs, alter configs, idempotent write."""
+
+_EVERY_INTERFACE: Final = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not bound to
+
+_HTTP_DOC: Final = "Where this broker serves /metrics and the list of segments that readers may open from disk."
+
+
+def advertised(node: Node, ctx: RequestContext) -> tuple[str, int]:
+    """Host and port that clients are told: the setting's, or those by which this client came."""
+    endpoint = node.metadata.start_settings.advertised_listeners
+    return endpoint or (ctx.local_host, ctx.local_port)
+
+
+def rack(node: Node) -> str | None:
+    """Where the broker stands, null if nobody said."""
+    return node.metadata.start_settings.rack or None
+
+
+def facts(node: Node, ctx: RequestContext) -> dict[str, tuple[str, str]]:
+    """Read-only configurations that are no settings: name → (value, documentation)."""
+    url = node.metadata.http_endpoint
+    if not url:
+        return {}
+    scheme, _, rest = url.partition("://")
+    host, _, port = rest.rpartition(":")
+    if host in _EVERY_INTERFACE:
+        host = advertised(node, ctx)[0]
+        host = f"[{host}]" if ":" in host else host
+    return {HTTP_ENDPOINT: (f"{scheme}://{host}:{port}", _HTTP_DOC)}

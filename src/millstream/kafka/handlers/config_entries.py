@@ -1,0 +1,53 @@
+"""The entries that describe a configuration, with every value credited to whom it comes from.
+
+``config.describe`` knows values, defaults and what was given at start. Live changes are the controller's: made for this
+broker, for every broker, or for both, which Kafka's answers tell apart.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from millstream.config.describe import (
+    SOURCE_DYNAMIC_BROKER,
+    SOURCE_STATIC_BROKER,
+    ConfigEntry,
+    ConfigSynonym,
+    describe_topic,
+)
+from millstream.config.settings import NODE_PROPERTIES
+from millstream.core.controller.commands import CLUSTER_DEFAULT
+from millstream.kafka.context import Node
+
+SOURCE_DYNAMIC_DEFAULT: Final = 3
+"""Kafka's number for a live change that was made for every broker."""
+
+
+def topic_entries(node: Node, configs: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every property of a topic that says ``configs`` for itself."""
+    return [attributed(node, entry) for entry in describe_topic(configs, node.metadata.settings)]
+
+
+def of_every_broker(node: Node) -> Mapping[str, str]:
+    """What is set for every broker alike."""
+    return node.metadata.state.node_configs.get(CLUSTER_DEFAULT, {})
+
+
+def attributed(node: Node, entry: ConfigEntry) -> ConfigEntry:
+    """``entry`` with a live change credited to whom it was made for: this broker, every broker, or both."""
+    own = node.metadata.state.node_configs.get(node.metadata.node_id, {})
+    synonyms: list[ConfigSynonym] = []
+    for synonym in entry.synonyms:
+        name = synonym.name
+        if synonym.source != SOURCE_DYNAMIC_BROKER:
+            synonyms.append(synonym)
+            continue
+        if name in own:
+            synonyms.append(ConfigSynonym(name, own[name], SOURCE_DYNAMIC_BROKER))
+        if name in of_every_broker(node):
+            synonyms.append(ConfigSynonym(name, of_every_broker(node)[name], SOURCE_DYNAMIC_DEFAULT))
+        start = node.metadata.start_settings
+        if name in start.given:
+            at_start = NODE_PROPERTIES[name].write(start.value(name))
+            synonyms.append(ConfigSynonym(name, at_start, SOURCE_STATIC_BROKER))
+    source = synonyms[0].source if synonyms else entry.source
+    return entry._replace(synonyms=tuple(synonyms), source=source)

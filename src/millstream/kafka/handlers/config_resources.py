@@ -1,0 +1,50 @@
+"""Config resources: what DescribeConfigs and IncrementalAlterConfigs speak about, in Kafka's numbers and words.
+
+A resource is a type and a name: a topic; a broker by its id, or every broker by the empty name; a broker's loggers.
+Client metrics and consumer groups are resources that this version does not have.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+from millstream.core.controller.commands import CLUSTER_DEFAULT
+from millstream.errors import Rejected
+from millstream.model.error_code import ErrorCode
+
+
+class ResourceType(IntEnum):
+    """Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+SUPPORTED_LATER: Final = frozenset({ResourceType.CLIENT_METRICS, ResourceType.GROUP})
+
+
+def resource_type(number: int) -> ResourceType | None:
+    """The type with this number, None if Kafka has none."""
+    try:
+        return ResourceType(number)
+    except ValueError:
+        return None
+
+
+def not_served(kind: ResourceType) -> Rejected:
+    """The answer about a resource that Kafka has and this version does not."""
+    return Rejected(f"Configurations of {kind.name} are not served by this version.", ErrorCode.INVALID_REQUEST)
+
+
+def broker_named(name: str, node_id: int, not_a_number: str, unexpected: str) -> int:
+    """The broker that ``name`` means: this one, or ``CLUSTER_DEFAULT`` for the empty name; Rejected for another."""
+    if not name:
+        return CLUSTER_DEFAULT
+    digits = name.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
+        raise Rejected(f"{not_a_number}: {name}", ErrorCode.INVALID_REQUEST)
+    if int(name) != node_id:
+        raise Rejected(unexpected.format(node_id, name), ErrorCode.INVALID_REQUEST)
+    return node_id

@@ -1,0 +1,58 @@
+"""CreatePartitions: more partitions for existing topics, each topic answered for itself.
+
+The answer comes when every shard has opened the new partitions. If ``timeout_ms`` passes first, each topic is answered
+REQUEST_TIMED_OUT, and may have grown all the same.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.core.controller.requests import AddPartitions, Result, Results
+from millstream.errors import MillstreamError
+from millstream.kafka.context import Node, RequestContext
+from millstream.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+API_KEY: Final = 37
+
+
+def handle(
+    node: Node,
+    ctx: RequestContext,
+    request: CreatePartitionsRequest,
+    respond: Callable[[CreatePartitionsResponse], None],
+) -> None:
+    """Have the controller add what is missing."""
+    _ = ctx
+
+    def done(results: Results | MillstreamError) -> None:
+        if isinstance(results, MillstreamError):
+            failure = results
+            names = dict.fromkeys(topic.name for topic in request.topics)
+            results = tuple(Result(failure.code, failure.message, name) for name in names)
+        respond(
+            CreatePartitionsResponse(
+                results=[
+                    CreatePartitionsTopicResult(
+                        name=result.name or "", error_code=result.error, error_message=result.message
+                    )
+                    for result in results
+                ]
+            )
+        )
+
+    node.controller.create_partitions(
+        (_wanted(topic) for topic in request.topics),
+        done,
+        timeout_ms=request.timeout_ms,
+        validate_only=request.validate_only,
+    )
+
+
+def _wanted(topic: CreatePartitionsTopic) -> AddPartitions:
+    assignments = None if topic.assignments is None else tuple(tuple(each.broker_ids) for each in topic.assignments)
+    return AddPartitions(topic.name, topic.count, assignments)

@@ -1,0 +1,49 @@
+"""DeleteTopics: topics by name, from version 6 also by id, each answered for itself.
+
+The answer comes when no shard serves the topic any more; its files go in the background. If ``timeout_ms`` passes
+first, each topic is answered REQUEST_TIMED_OUT, and may be gone all the same.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.core.controller.requests import Result, Results, TopicReference
+from millstream.errors import MillstreamError
+from millstream.kafka.context import Node, RequestContext
+from millstream.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+
+API_KEY: Final = 20
+_REFERENCES_FROM: Final = 6
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: DeleteTopicsRequest, respond: Callable[[DeleteTopicsResponse], None]
+) -> None:
+    """Have the controller delete what exists."""
+    if ctx.api_version >= _REFERENCES_FROM:
+        references = tuple(TopicReference(topic.name, topic.topic_id) for topic in request.topics)
+    else:
+        references = tuple(TopicReference(name) for name in request.topic_names)
+
+    def done(results: Results | MillstreamError) -> None:
+        if isinstance(results, MillstreamError):
+            failure = results
+            results = tuple(
+                Result(failure.code, failure.message, reference.name, reference.topic_id)
+                for reference in dict.fromkeys(references)
+            )
+        respond(
+            DeleteTopicsResponse(
+                responses=[
+                    DeletableTopicResult(
+                        name=result.name,
+                        topic_id=result.topic_id,
+                        error_code=result.error,
+                        error_message=result.message,
+                    )
+                    for result in results
+                ]
+            )
+        )
+
+    node.controller.delete_topics(references, done, timeout_ms=request.timeout_ms)

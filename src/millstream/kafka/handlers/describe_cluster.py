@@ -1,0 +1,56 @@
+"""DescribeCluster: the cluster's id, its controller and its brokers.
+
+From version 1 a client says whether it means brokers or controllers; here it has reached a broker, and is told so if it
+meant the other. No broker is ever fenced on a single node, so asking for the fenced ones too changes nothing.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.cluster_view import CLUSTER_OPERATIONS, advertised, rack
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from millstream.wire.messages.operations import OPERATIONS_NOT_ASKED
+
+API_KEY: Final = 60
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: DescribeClusterRequest, respond: Callable[[DescribeClusterResponse], None]
+) -> None:
+    """Answer from the metadata cache."""
+    if request.endpoint_type == _CONTROLLERS:
+        respond(
+            DescribeClusterResponse(
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                error_message="The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
+                "CONTROLLER",
+            )
+        )
+        return
+    if request.endpoint_type != _BROKERS:
+        respond(
+            DescribeClusterResponse(
+                error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                error_message=f"Unsupported endpoint type {request.endpoint_type}",
+            )
+        )
+        return
+    host, port = advertised(node, ctx)
+    node_id = node.metadata.node_id
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+    respond(
+        DescribeClusterResponse(
+            cluster_id=node.metadata.cluster_id,
+            controller_id=node_id,
+            brokers=[DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack(node))],
+            cluster_authorized_operations=operations,
+        )
+    )

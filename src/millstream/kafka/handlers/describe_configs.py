@@ -1,0 +1,133 @@
+"""DescribeConfigs: every property of topics and brokers, its value, where that comes from, what else could have set it.
+
+Beside its settings a broker shows read-only facts, among them ``millstream.http.endpoint``, by which readers find its
+HTTP port. The broker resource with an empty name shows what is set for every broker alike. A broker has one logger,
+``root``, whose level is the setting ``logging.level``.
+
+Each resource is answered for itself, except that a resource type which does not exist refuses the whole request, as in
+Kafka.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from millstream.config.describe import ConfigEntry, describe_node
+from millstream.core.controller.commands import CLUSTER_DEFAULT
+from millstream.core.controller.topic_names import illegal_topic_name
+from millstream.errors import Rejected
+from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.cluster_view import facts
+from millstream.kafka.handlers.config_entries import SOURCE_DYNAMIC_DEFAULT, attributed, of_every_broker, topic_entries
+from millstream.kafka.handlers.config_resources import ResourceType, broker_named, not_served, resource_type
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+API_KEY: Final = 32
+_SOURCE_LOGGER: Final = 6
+_NOT_A_NUMBER: Final = "Broker id must be an integer, but it is"
+_LOGGER_LEVELS: Final = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: DescribeConfigsRequest, respond: Callable[[DescribeConfigsResponse], None]
+) -> None:
+    """Answer from the metadata cache and the declarations."""
+    wrong = [resource for resource in request.resources if resource_type(resource.resource_type) is None]
+    if wrong:
+        number, name = wrong[0].resource_type, wrong[0].resource_name
+        error = Rejected(f"Unexpected resource type {number} for resource {name}", ErrorCode.INVALID_REQUEST)
+        respond(DescribeConfigsResponse(results=[_refused(resource, error) for resource in request.resources]))
+        return
+    results: list[DescribeConfigsResult] = []
+    for resource in request.resources:
+        try:
+            entries = _entries(node, ctx, resource)
+        except Rejected as error:
+            results.append(_refused(resource, error))
+            continue
+        wanted = set(resource.configuration_keys or ())
+        results.append(
+            DescribeConfigsResult(
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=[_shown(entry, request) for entry in entries if not wanted or entry.name in wanted],
+            )
+        )
+    respond(DescribeConfigsResponse(results=results))
+
+
+def _refused(resource: DescribeConfigsResource, error: Rejected) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def _entries(node: Node, ctx: RequestContext, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
+    """What there is to say about one resource; Rejected if it cannot be."""
+    kind = ResourceType(resource.resource_type)
+    name = resource.resource_name
+    match kind:
+        case ResourceType.TOPIC:
+            return _topic_entries(node, name)
+        case ResourceType.BROKER:
+            return _broker_entries(node, ctx, name)
+        case ResourceType.BROKER_LOGGER:
+            if not name:
+                raise Rejected("Broker id must not be empty", ErrorCode.INVALID_REQUEST)
+            broker_named(
+                name, node.metadata.node_id, _NOT_A_NUMBER, "Unexpected broker id, expected {} but received {}"
+            )
+            level = _LOGGER_LEVELS[node.metadata.settings.logging_level]
+            return (ConfigEntry("root", level, True, _SOURCE_LOGGER, False, 0, "", ()),)
+        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+            raise not_served(kind)
+
+
+def _topic_entries(node: Node, name: str) -> Iterable[ConfigEntry]:
+    illegal = illegal_topic_name(name)
+    if illegal is not None:
+        raise Rejected(illegal, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    topic = node.metadata.topic(name)
+    if topic is None:
+        raise Rejected("", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic_entries(node, topic.configs)
+
+
+def _broker_entries(node: Node, ctx: RequestContext, name: str) -> Iterable[ConfigEntry]:
+    metadata = node.metadata
+    unexpected = "Unexpected broker id, expected {} or empty string, but received {}"
+    broker = broker_named(name, metadata.node_id, _NOT_A_NUMBER, unexpected)
+    entries = [attributed(node, entry) for entry in describe_node(metadata.settings, facts(node, ctx))]
+    if broker != CLUSTER_DEFAULT:
+        return entries
+    return [_as_default(entry) for entry in entries if entry.name in of_every_broker(node)]
+
+
+def _as_default(entry: ConfigEntry) -> ConfigEntry:
+    """A broker's entry as the resource of every broker shows it."""
+    synonyms = tuple(synonym for synonym in entry.synonyms if synonym.source == SOURCE_DYNAMIC_DEFAULT)
+    return entry._replace(value=synonyms[0].value, source=SOURCE_DYNAMIC_DEFAULT, synonyms=synonyms)
+
+
+def _shown(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source) for s in synonyms],
+        config_type=entry.kafka_type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )

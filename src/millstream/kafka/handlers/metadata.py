@@ -1,0 +1,224 @@
+"""Metadata: which brokers, topics and partitions there are, and who leads them.
+
+========  ===================================================================
+version   what a client may ask
+========  ===================================================================
+  0       an empty list of topics means all of them
+  1-      null means all, an empty list none
+  4-      not to create topics that do not exist
+  8-      its authorised operations (on the cluster: until 10)
+ 12-      topics by id; if one has an id, names are not looked at
+========  ===================================================================
+
+A topic that does not exist is created on the way, if client and broker allow it, and the answer waits for that: the
+client needs no second attempt. If it cannot be created the client is told why; if it is not known yet,
+LEADER_NOT_AVAILABLE, on which every client asks again.
+
+Encoding a partition costs microseconds, and clients ask often and for much: the bytes of a topic are made once for each
+version and kept with the topic's metadata, which is a new object whenever the topic changes. An answer is those pieces
+in a row. Bad input (an id where the version has none, neither name nor id) is INVALID_REQUEST for the whole answer, as
+in Kafka.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from millstream.cluster.metadata import TopicMeta
+from millstream.core.controller.topic_names import INTERNAL_TOPICS, illegal_topic_name
+from millstream.errors import MillstreamError, Rejected
+from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.cluster_view import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, advertised, rack
+from millstream.model.error_code import ErrorCode
+from millstream.wire.codec import encode_response
+from millstream.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from millstream.wire.messages.operations import OPERATIONS_NOT_ASKED
+from millstream.wire.schema import ZERO_UUID
+from millstream.wire.varint import uvarint
+
+API_KEY: Final = 3
+_IDS_FROM: Final = 12
+_FLEXIBLE_FROM: Final = MetadataResponse.FLEXIBLE
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: MetadataRequest, respond: Callable[[MetadataResponse], None]
+) -> None:
+    """Answer from the metadata cache, after creating what is missing."""
+    version = ctx.api_version
+    asked = request.topics
+    if asked is None or (not asked and version == 0):
+        ctx.respond_encoded(
+            _answer(node, ctx, request, _all_topics(node, request, version), len(node.metadata.names()))
+        )
+        return
+    problem = _malformed(asked, version)
+    if problem:
+        respond(_refusal(asked))
+        return
+    ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
+    names = {} if ids else dict.fromkeys(topic.name for topic in asked if topic.name is not None)
+    if ids:
+        pieces = [_by_id(node, request, topic_id, version) for topic_id in ids]
+        ctx.respond_encoded(_answer(node, ctx, request, b"".join(pieces), len(pieces)))
+        return
+    _Names(node, ctx, request, list(names)).answer_when_created()
+
+
+def _malformed(asked: Iterable[MetadataRequestTopic], version: int) -> bool:
+    if version < _IDS_FROM:
+        return any(topic.name is None or topic.topic_id != ZERO_UUID for topic in asked)
+    return any(topic.name is None and topic.topic_id == ZERO_UUID for topic in asked)
+
+
+def _refusal(asked: Iterable[MetadataRequestTopic]) -> MetadataResponse:
+    code = ErrorCode.INVALID_REQUEST
+    topics = [MetadataResponseTopic(error_code=code, name=t.name or "", topic_id=t.topic_id) for t in asked]
+    return MetadataResponse(topics=topics, error_code=code)
+
+
+class _Names:
+    """An answer about named topics that waits for those that are being created."""
+
+    __slots__ = ("ctx", "failures", "missing", "names", "node", "request")
+
+    def __init__(self, node: Node, ctx: RequestContext, request: MetadataRequest, names: list[str]) -> None:
+        self.node = node
+        self.ctx = ctx
+        self.request = request
+        self.names = names
+        self.failures: dict[str, ErrorCode] = {}
+        self.missing = 1
+
+    def answer_when_created(self) -> None:
+        metadata = self.node.metadata
+        create = self.request.allow_auto_topic_creation and metadata.settings.auto_create_topics_enable
+        for name in self.names:
+            if metadata.topic(name) is not None:
+                continue
+            if illegal_topic_name(name) is not None:
+                self.failures[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+            elif create:
+                self.missing += 1
+                self.node.controller.ensure_topic(name, lambda outcome, name=name: self.created(name, outcome))
+            else:
+                self.failures[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        self.one_less()
+
+    def created(self, name: str, outcome: TopicMeta | MillstreamError) -> None:
+        if isinstance(outcome, Rejected):
+            self.failures[name] = outcome.code
+        elif isinstance(outcome, MillstreamError):
+            self.failures[name] = ErrorCode.LEADER_NOT_AVAILABLE
+        self.one_less()
+
+    def one_less(self) -> None:
+        self.missing -= 1
+        if self.missing:
+            return
+        pieces = [self.piece(name) for name in self.names]
+        self.ctx.respond_encoded(_answer(self.node, self.ctx, self.request, b"".join(pieces), len(pieces)))
+
+    def piece(self, name: str) -> bytes:
+        topic = self.node.metadata.topic(name)
+        version = self.ctx.api_version
+        if topic is not None:
+            return _piece(topic, version, operations=self.request.include_topic_authorized_operations)
+        code = self.failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _encode_topic(
+            MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS), version
+        )
+
+
+def _by_id(node: Node, request: MetadataRequest, topic_id: bytes, version: int) -> bytes:
+    topic = node.metadata.topic_by_id(topic_id)
+    if topic is not None:
+        return _piece(topic, version, operations=request.include_topic_authorized_operations)
+    return _encode_topic(
+        MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id), version
+    )
+
+
+# Bytes
+
+
+def _answer(node: Node, ctx: RequestContext, request: MetadataRequest, topics: bytes, count: int) -> bytes:
+    """The encoded answer around ``count`` encoded topics."""
+    version = ctx.api_version
+    host, port = advertised(node, ctx)
+    node_id = node.metadata.node_id
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+    frame = encode_response(
+        MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack(node))],
+            cluster_id=node.metadata.cluster_id,
+            controller_id=node_id,
+            cluster_authorized_operations=operations,
+        ),
+        version,
+    )
+    number, tail = _around(version)
+    end = len(frame) - tail
+    length = uvarint(count + 1) if version >= _FLEXIBLE_FROM else count.to_bytes(4, "big")
+    return b"".join((frame[: end - number], length, topics, frame[end:]))
+
+
+def _around(version: int) -> tuple[int, int]:
+    """Bytes of the number of topics when there are less than 127, and of what stands behind the topics."""
+    operations = 4 if 8 <= version <= 10 else 0
+    error = 2 if version >= 13 else 0
+    flexible = version >= _FLEXIBLE_FROM
+    return 1 if flexible else 4, operations + error + (1 if flexible else 0)
+
+
+def _all_topics(node: Node, request: MetadataRequest, version: int) -> bytes:
+    """Every topic's bytes in a row; kept until any topic changes."""
+    operations = request.include_topic_authorized_operations
+    kept = node.metadata.encoded
+    key = version << 1 | operations
+    found = kept.get(key)
+    if found is None:
+        pieces = (_piece(topic, version, operations=operations) for topic in node.metadata.topics())
+        found = kept[key] = b"".join(pieces)
+    return found
+
+
+def _piece(topic: TopicMeta, version: int, *, operations: bool) -> bytes:
+    """A topic's bytes in an answer of this version; kept with the topic."""
+    key = version << 1 | operations
+    found = topic.encoded.get(key)
+    if found is None:
+        found = topic.encoded[key] = _encode_topic(
+            MetadataResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                is_internal=topic.internal,
+                partitions=[
+                    MetadataResponsePartition(
+                        partition_index=part.index,
+                        leader_id=part.leader,
+                        leader_epoch=part.leader_epoch,
+                        replica_nodes=list(part.replicas),
+                        isr_nodes=list(part.replicas),
+                    )
+                    for part in topic.partitions
+                ],
+                topic_authorized_operations=TOPIC_OPERATIONS if operations else OPERATIONS_NOT_ASKED,
+            ),
+            version,
+        )
+    return found
+
+
+def _encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
+    """One topic's bytes: an answer with this topic alone, without what is around it."""
+    number, tail = _around(version)
+    front = len(encode_response(MetadataResponse(), version)) - tail - number
+    frame = encode_response(MetadataResponse(topics=[topic]), version)
+    return bytes(frame[front + number : len(frame) - tail])
