@@ -27,7 +27,6 @@ STRONG = platform.machine() in {"x86_64", "AMD64"}
 """Whether plain stores and plain loads stay in order."""
 
 _GLOBAL_EXPEDITED = 2
-_REGISTER_GLOBAL_EXPEDITED = 4
 _SYSCALL_NUMBERS = {"x86_64": 324, "AMD64": 324}
 _ELSEWHERE = 283  # membarrier in the generic table (arm64, riscv64)
 

@@ -150,10 +150,15 @@ class Reactor:
         finally:
             collector.stop_measuring()
             self._cells[ENTERED_CELL] = 0
+            self.close()
+        return self.exit_code
+
+    def close(self) -> None:
+        """Let go of the loop and its descriptors; `run` does so at its end."""
+        if not self._loop.is_closed():
             self._loop.remove_reader(self._timer_fd.fd)
             self._timer_fd.close()
             self._loop.close()
-        return self.exit_code
 
     def settle(self) -> None:
         """Exempt all objects that exist now from garbage collection: called once what lives long has been loaded."""

@@ -522,6 +522,7 @@ def test_no_lone_message_is_lost_on_a_shard_that_goes_to_sleep():
     finally:
         child.kill()
         child.wait()
+        side.reactor.close()
     wakes = side.stats.counter("ring_wakes").value
     assert 0 < wakes <= sent
     print(f"{sent} messages, {wakes} bells")

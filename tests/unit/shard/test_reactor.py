@@ -14,7 +14,8 @@ from millstream.telemetry.metrics import ENTERED_CELL, StatsSlab
 def reactor():
     reactor = Reactor(0, StatsSlab(0, "shard"))
     reactor.call_later(20_000_000, lambda: reactor.stop(99, "the test took too long"))
-    return reactor
+    yield reactor
+    reactor.close()
 
 
 def readable_pair():
