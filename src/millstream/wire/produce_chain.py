@@ -107,9 +107,6 @@ class _Walk:
         self.at += 6
         topics = [self.topic() for _ in range(self.count("topic_data", 3 if self.flexible else 6))]
         self.tags()
-        left = self.end - self.base - self.at
-        if left:
-            raise ProtocolError(f"{left} bytes too many")
         return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
     def topic(self) -> TopicProduceData:

@@ -284,3 +284,10 @@ class TestSchema:
         assert decode_message(MetadataRequest, 4, encode_request(by_name, 4)) == by_name
         by_id = MetadataRequest([MetadataRequestTopic(b"i" * 16, None)])
         assert decode_message(MetadataRequest, 12, encode_request(by_id, 12)) == by_id
+
+
+def test_librdkafkas_metadata_request_for_all_topics_decodes() -> None:
+    """librdkafka 2.16 writes the null array of topics as four bytes, so three are left over; Kafka does not mind."""
+    body = bytes.fromhex("00 00 00 00 01 00 00")
+    request = decode_request(3, 13, body, 0, len(body))
+    assert request.topics is None  # type: ignore[attr-defined]
