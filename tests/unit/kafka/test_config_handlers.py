@@ -1,0 +1,272 @@
+"""DescribeConfigs and IncrementalAlterConfigs in all their versions."""
+
+import pytest
+from control_bench import ControlBench, versions
+
+from millstream.errors import Unavailable
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from millstream.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from millstream.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def describe(bench, *resources, version=4, **options):
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+            for kind, name, keys in resources
+        ],
+        **options,
+    )
+    return bench.ask(request, version).results
+
+
+def alter(bench, *resources, version=1, **options):
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[AlterableConfig(name=k, config_operation=o, value=v) for k, o, v in changes],
+            )
+            for kind, name, changes in resources
+        ],
+        **options,
+    )
+    return [
+        (ErrorCode(r.error_code).name, r.error_message, r.resource_type, r.resource_name)
+        for r in bench.ask(request, version).responses
+    ]
+
+
+def one(results, name):
+    (result,) = results
+    return next(config for config in result.configs if config.name == name)
+
+
+@pytest.mark.parametrize("version", versions(DescribeConfigsRequest))
+def test_a_topic_shows_every_property_with_source_and_type(version):
+    bench = ControlBench(log_segment_bytes=2 << 20)
+    bench.create("t", retention_ms="5")
+    (result,) = describe(bench, (TOPIC, "t", None), version=version)
+    assert (result.error_code, result.resource_type, result.resource_name) == (0, TOPIC, "t")
+    by_name = {config.name: config for config in result.configs}
+    shown = {name: (c.value, c.config_source, c.read_only, c.is_sensitive) for name, c in by_name.items()}
+    assert shown["retention.ms"] == ("5", 1, False, False)
+    assert shown["segment.bytes"] == (str(2 << 20), 4, False, False)
+    assert shown["cleanup.policy"] == ("delete", 5, False, False)
+    assert by_name["retention.ms"].config_type == (5 if version >= 3 else 0)
+    assert by_name["retention.ms"].synonyms == []
+    assert "internal.segment.bytes" not in by_name
+
+
+def test_keys_choose_and_an_empty_list_of_keys_means_all():
+    bench = ControlBench()
+    bench.create("t")
+    results = describe(bench, (TOPIC, "t", ["segment.bytes", "nope"]), (TOPIC, "t", []))
+    assert [config.name for config in results[0].configs] == ["segment.bytes"]
+    assert len(results[1].configs) > 10
+
+
+def test_synonyms_and_documentation_are_told_to_who_asks():
+    bench = ControlBench()
+    bench.create("t", retention_ms="5")
+    config = one(describe(bench, (TOPIC, "t", ["retention.ms"]), include_synonyms=True), "retention.ms")
+    first = config.synonyms[0]
+    assert (first.name, first.value, first.source) == ("retention.ms", "5", 1)
+    assert ("log.retention.hours", "168", 5) in [(s.name, s.value, s.source) for s in config.synonyms]
+    assert config.documentation is None
+    config = one(describe(bench, (TOPIC, "t", ["retention.ms"]), include_documentation=True), "retention.ms")
+    assert "deleted" in config.documentation
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code", "words"),
+    [
+        (TOPIC, "nope", "UNKNOWN_TOPIC_OR_PARTITION", ""),
+        (TOPIC, "", "INVALID_TOPIC_EXCEPTION", "Topic name is invalid: the empty string is not allowed"),
+        (BROKER, "2", "INVALID_REQUEST", "Unexpected broker id, expected 1 or empty string, but received 2"),
+        (BROKER, "x", "INVALID_REQUEST", "Broker id must be an integer, but it is: x"),
+        (LOGGER, "", "INVALID_REQUEST", "Broker id must not be empty"),
+        (LOGGER, "2", "INVALID_REQUEST", "Unexpected broker id, expected 1 but received 2"),
+        (LOGGER, "x", "INVALID_REQUEST", "Broker id must be an integer, but it is: x"),
+        (METRICS, "m", "INVALID_REQUEST", "Configurations of CLIENT_METRICS are not served by this version."),
+        (GROUP, "g", "INVALID_REQUEST", "Configurations of GROUP are not served by this version."),
+        (64, "x", "INVALID_REQUEST", "Unexpected resource type 64 for resource x"),
+    ],
+)
+def test_what_cannot_be_described_says_why(kind, name, code, words):
+    (result,) = describe(ControlBench(), (kind, name, None))
+    assert (ErrorCode(result.error_code).name, result.error_message) == (code, words)
+    assert (result.resource_type, result.resource_name, result.configs) == (kind, name, [])
+
+
+def test_a_good_resource_is_described_beside_a_bad_one_but_not_beside_one_that_cannot_exist():
+    bench = ControlBench()
+    bench.create("t")
+    results = describe(bench, (TOPIC, "nope", None), (TOPIC, "t", None))
+    assert [result.error_code for result in results] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
+    results = describe(bench, (TOPIC, "t", None), (0, "x", None))
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_a_broker_shows_its_settings_and_where_they_come_from():
+    bench = ControlBench(num_partitions=4)
+    names = ["num.partitions", "log.retention.ms", "log.retention.hours", "node.id"]
+    (result,) = describe(bench, (BROKER, "1", names), include_synonyms=True)
+    shown = {c.name: (c.value, c.config_source, c.read_only) for c in result.configs}
+    assert shown == {
+        "num.partitions": ("4", 4, True),
+        "log.retention.ms": (None, 5, False),
+        "log.retention.hours": ("168", 5, True),
+        "node.id": ("1", 4, True),
+    }
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("http://0.0.0.0:8080", "http://10.0.0.7:8080"),
+        ("http://[::]:8080", "http://10.0.0.7:8080"),
+    ],
+)
+def test_a_broker_shows_where_its_http_port_is(url, expected):
+    bench = ControlBench()
+    assert not describe(bench, (BROKER, "1", ["millstream.http.endpoint"]))[0].configs
+    bench.node().metadata.http_endpoint = url
+    config = one(describe(bench, (BROKER, "1", ["millstream.http.endpoint"])), "millstream.http.endpoint")
+    assert (config.value, config.read_only, config.config_source) == (expected, True, 4)
+
+
+def test_the_root_logger_is_the_level_of_the_broker():
+    bench = ControlBench(logging_level="warning")
+    config = one(describe(bench, (LOGGER, "1", None)), "root")
+    assert (config.value, config.config_source, config.synonyms) == ("WARN", 6, [])
+
+
+# Altering
+
+
+@pytest.mark.parametrize("version", versions(IncrementalAlterConfigsRequest))
+def test_a_topic_is_changed_on_every_shard_and_shows_it(version):
+    bench = ControlBench()
+    bench.create("t")
+    changes = [("retention.ms", SET, "7"), ("cleanup.policy", APPEND, "compact"), ("segment.ms", DELETE, None)]
+    assert alter(bench, (TOPIC, "t", changes), version=version) == [("NONE", None, TOPIC, "t")]
+    for node in bench.world.nodes:
+        assert node.cache.topic_config("t").retention_ms == 7
+        assert node.cache.topic_config("t").cleanup_policy == ("delete", "compact")
+    assert one(describe(bench, (TOPIC, "t", None)), "retention.ms").value == "7"
+
+
+def test_each_resource_is_answered_in_its_place():
+    bench = ControlBench()
+    bench.create("a")
+    bench.create("b")
+    good = [("retention.ms", SET, "7")]
+    answers = alter(
+        bench,
+        (TOPIC, "a", good),
+        (64, "x", good),
+        (TOPIC, "nope", good),
+        (TOPIC, "b", [("retention.ms", SET, "x")]),
+        (METRICS, "m", good),
+        (BROKER, "9", good),
+        (BROKER, "y", good),
+    )
+    assert [(code, name) for code, _, _, name in answers] == [
+        ("NONE", "a"),
+        ("INVALID_REQUEST", "x"),
+        ("UNKNOWN_TOPIC_OR_PARTITION", "nope"),
+        ("INVALID_CONFIG", "b"),
+        ("INVALID_REQUEST", "m"),
+        ("INVALID_REQUEST", "9"),
+        ("INVALID_REQUEST", "y"),
+    ]
+    assert answers[1][1] == "Unknown resource type 64"
+    assert answers[2][1] == "The topic 'nope' does not exist."
+    assert answers[5][1] == "Unexpected broker id, expected 1, but received 9"
+    assert answers[6][1] == "Node id must be an integer, but it is: y"
+
+
+def test_a_resource_given_twice_is_refused_both_times():
+    bench = ControlBench()
+    bench.create("t")
+    good = [("retention.ms", SET, "7")]
+    answers = alter(bench, (TOPIC, "t", good), (TOPIC, "t", good))
+    assert answers == [("INVALID_REQUEST", "Each resource must appear at most once.", TOPIC, "t")] * 2
+    assert bench.node().metadata.topic("t").configs == {}
+
+
+def test_nothing_asked_is_nothing_answered():
+    assert alter(ControlBench()) == []
+
+
+def test_validate_only_changes_nothing():
+    bench = ControlBench()
+    bench.create("t")
+    assert alter(bench, (TOPIC, "t", [("retention.ms", SET, "7")]), validate_only=True)[0][0] == "NONE"
+    assert alter(bench, (TOPIC, "t", [("retention.ms", SET, "x")]), validate_only=True)[0][0] == "INVALID_CONFIG"
+    assert bench.node().metadata.topic("t").configs == {}
+
+
+def test_live_settings_of_the_broker_change_at_once_and_outlive_a_restart():
+    bench = ControlBench(log_segment_bytes=2 << 20)
+    bench.create("t")
+    names = ["log.segment.bytes"]
+    assert alter(bench, (BROKER, "1", [("log.segment.bytes", SET, str(4 << 20))]))[0][0] == "NONE"
+    assert alter(bench, (BROKER, "", [("log.segment.bytes", SET, str(3 << 20))]))[0][0] == "NONE"
+    config = one(describe(bench, (BROKER, "1", names), include_synonyms=True), "log.segment.bytes")
+    assert (config.value, config.config_source, config.read_only) == (str(4 << 20), 2, False)
+    assert [(s.value, s.source) for s in config.synonyms] == [
+        (str(4 << 20), 2),
+        (str(3 << 20), 3),
+        (str(2 << 20), 4),
+        (str(1 << 30), 5),
+    ]
+    default = one(describe(bench, (BROKER, "", None), include_synonyms=True), "log.segment.bytes")
+    assert (default.value, default.config_source) == (str(3 << 20), 3)
+    assert [(s.value, s.source) for s in default.synonyms] == [(str(3 << 20), 3)]
+    topic = one(describe(bench, (TOPIC, "t", None)), "segment.bytes")
+    assert (topic.value, topic.config_source) == (str(4 << 20), 2)
+
+    bench.world = bench.world.restart().start()
+    assert bench.node().metadata.topic_config("t").segment_bytes == 4 << 20
+    assert alter(bench, (BROKER, "1", [("log.segment.bytes", DELETE, None)]))[0][0] == "NONE"
+    assert one(describe(bench, (TOPIC, "t", None)), "segment.bytes").config_source == 3
+    (created,) = bench.ask(
+        CreateTopicsRequest(topics=[CreatableTopic(name="u", num_partitions=1, replication_factor=1)])
+    ).topics
+    assert [(c.value, c.config_source) for c in created.configs if c.name == "segment.bytes"] == [(str(3 << 20), 3)]
+
+
+def test_every_broker_shows_nothing_when_nothing_was_set_for_every_broker():
+    assert describe(ControlBench(), (BROKER, "", None))[0].configs == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("", "Node id must be an integer, but it is: "),
+        ("2", "Unexpected node id. Expected 1, but received 2"),
+        ("1", "Loggers have no levels of their own; the broker's is its setting logging.level."),
+    ],
+)
+def test_loggers_cannot_be_changed(name, words):
+    assert alter(ControlBench(), (LOGGER, name, [("root", SET, "INFO")])) == [("INVALID_REQUEST", words, LOGGER, name)]
+
+
+def test_a_change_that_cannot_be_written_is_answered_for_each_resource():
+    bench = ControlBench()
+    bench.create("t")
+    bench.world.log.refuse = Unavailable("disk full")
+    answers = alter(bench, (TOPIC, "t", [("retention.ms", SET, "7")]), (64, "x", []))
+    assert [code for code, *_ in answers] == ["KAFKA_STORAGE_ERROR", "INVALID_REQUEST"]
