@@ -1,5 +1,6 @@
 """The command line against a real broker, as separate processes like a person starts them."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -11,6 +12,16 @@ import pytest
 pytestmark = pytest.mark.process
 
 COMMAND = [sys.executable, "-m", "millstream.cli"]
+
+
+@contextlib.contextmanager
+def started(command):
+    """A process with its pipes, gone at the end also when an assertion failed."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.fixture
@@ -89,7 +100,7 @@ def test_a_group_resumes_and_is_reset_only_when_idle(millstream, broker, topic):
     millstream("produce", topic, stdin="a\nb\nc\n")
     assert millstream("consume", topic, "--group", group, "--count", 2).stdout.split() == ["a", "b"]
     command = [*COMMAND, "consume", topic, "--group", group, "--bootstrap", broker.bootstrap]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+    with started(command) as reader:
         assert reader.stdout is not None
         assert reader.stdout.readline() == "c\n"
         refused = millstream("group", "reset", group, "--to", "earliest", "--all-topics", "--execute", code=1)

@@ -1,5 +1,6 @@
 """``millstream start``: ready when it says so, gone when it is told, refused by name when it cannot be."""
 
+import contextlib
 import json
 import os
 import signal
@@ -24,9 +25,19 @@ START = [
 ]
 
 
+@contextlib.contextmanager
+def started(command):
+    """A process with its pipes, gone at the end also when an assertion failed."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def test_start_serves_from_its_ready_line_until_sigterm(tmp_path):
     command = [*START, "--data", str(tmp_path), "--set", "num.partitions=3", "--set", "shards.pin=false"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with started(command) as running:
         assert running.stdout is not None
         ready = running.stdout.readline()
         written = json.loads((tmp_path / "broker.json").read_text())
