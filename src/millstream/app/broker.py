@@ -15,7 +15,6 @@ No record passes through here; what runs here may be slow without anybody notici
 - SIGKILL of the supervisor takes every child with it (parent-death signal).
 """
 
-import gc
 import json
 import os
 import signal
@@ -35,6 +34,7 @@ from millstream.cluster.load import load_cluster
 from millstream.config.settings import Settings
 from millstream.errors import MillstreamError, Unavailable
 from millstream.kafka import dispatch
+from millstream.shard import collector
 from millstream.shard.control import ControlEnd
 from millstream.shard.handover import Arrival
 from millstream.shard.process import EXIT_CHILD, EXIT_OK, EXIT_UNAVAILABLE, Child, rename, spawn
@@ -118,8 +118,7 @@ class Supervisor:
         shared = self.shared
         dispatch.warm_up()
         descriptors = (self.listener.fileno(), self.http.fd)
-        gc.collect()
-        gc.freeze()
+        collector.freeze_for_fork()
         for shard in range(self.settings.shards):
 
             def main(shard: int = shard) -> int:
@@ -149,18 +148,21 @@ class Supervisor:
         self.reactor.run()
 
     def _catch_signals(self) -> None:
-        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signum, _noted)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        """SIGTERM and SIGINT stop the broker; the handlers run between callbacks and only ring a bell."""
+        bell_read, bell_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
-        def on_signal() -> None:
-            numbers = os.read(wake_read, 64)
-            log.info("%s received", signal.Signals(numbers[0]).name)
+        def ring(signum: int, frame: object) -> None:
+            _ = frame
+            os.write(bell_write, bytes((signum,)))
+
+        def rung() -> None:
+            log.info("%s received", signal.Signals(os.read(bell_read, 1)[0]).name)
             self.stop()
 
-        self.reactor.add_reader(wake_read, on_signal)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, ring)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self.reactor.add_reader(bell_read, rung)
 
     def _shard_ready(self, arguments: Any, answer: Any) -> None:
         """A shard has opened its partitions; with the last of them the broker serves."""
@@ -331,7 +333,3 @@ def port_taken(host: str, port: int, error: OSError, setting: str) -> Unavailabl
 def literal(host: str) -> str:
     """The host as it stands before a port."""
     return f"[{host}]" if ":" in host else host
-
-
-def _noted(signum: int, frame: object) -> None:
-    """The wake-up descriptor carries the number; nothing is done where the signal struck."""

@@ -22,15 +22,14 @@ from millstream.cluster.follower import Follower
 from millstream.cluster.metadata import MetadataCache
 from millstream.cluster.producer_ids import ProducerIds
 from millstream.cluster.snapshots import Snapshots
-from millstream.cluster.state_files import SnapshotStore, controller_log_directory
+from millstream.cluster.state_files import SnapshotStore
 from millstream.config.settings import Settings
 from millstream.coordinator.router import GroupRouter
 from millstream.core.fetch_session import FetchSessions, SessionPartition
-from millstream.errors import MillstreamError, Rejected
+from millstream.errors import Rejected
 from millstream.kafka.context import Node
 from millstream.kafka.dispatch import Dispatcher
 from millstream.model.error_code import ErrorCode
-from millstream.model.ids import CONTROLLER_GROUP
 from millstream.net.intake import Intake
 from millstream.partition.home import Home
 from millstream.partition.lifecycle import Lifecycle, last_term
@@ -45,7 +44,8 @@ from millstream.shard.mailbox import Mailbox
 from millstream.shard.process import EXIT_CHILD, EXIT_OK, pin
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import dump_on_signal
-from millstream.storage.shard_storage import ShardStorage, start_helpers
+from millstream.storage.helpers import start_helpers
+from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log
 
 READY_TIMEOUT_US: Final = 60_000_000
@@ -58,13 +58,13 @@ def main(shared: Shared, shard_id: int) -> int:
     stats = shared.shard_stats[shard_id]
     log.who(f"shard {shard_id}", stats["shard"])
     dump_on_signal()
-    helpers = start_helpers(shared, shard_id)
+    helpers = start_helpers(shard_id, shared.arenas[shard_id], shared.disk, settings.data_dir)
     if settings.shard_pinning:
         pin_to_own_core(shard_id)
     reactor = Reactor(shard_id, stats["shard"])
     mailbox = Mailbox(shard_id, shared.mesh, reactor, shared.arenas)
     shard = Shard(shard_id, settings.shards, reactor, shared.arenas, mailbox, stats["shard"])
-    storage = ShardStorage(shard, settings, shared.disk, helpers)
+    storage = ShardStorage(shard, settings, shared.disk, settings.data_dir, helpers)
     ShardProcess(shared, shard, storage).open()
     return reactor.run()
 
@@ -107,10 +107,7 @@ class ShardProcess:
         """Raft group 0, which lives on this shard."""
         shared, shard = self.shared, self.shard
         settings = shared.settings
-        directory = controller_log_directory(settings.data_dir)
-        opened = self.storage.open_log(
-            CONTROLLER_GROUP, directory, "controller", controller_log_config(settings), clean=clean
-        )
+        opened = self.storage.open_controller_log(controller_log_config(settings), clean=clean)
         group = RaftGroup(opened, last_term(opened, clean=clean))
         store = SnapshotStore(shared.disk, settings.data_dir)
         snapshots = Snapshots(
@@ -208,7 +205,7 @@ class ShardProcess:
                 stop_storage()
 
         def stop_storage() -> None:
-            self.storage.stop(lambda error=None: answer(error if isinstance(error, MillstreamError) else EXIT_OK))
+            self.storage.stop(lambda: answer(EXIT_OK))
 
         self.drain.start(drained)
 

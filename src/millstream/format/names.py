@@ -9,17 +9,21 @@ offsets do.
                                  /fault              why this log may not be served (only after corruption was found)
     controller/log/…                                 the controller's log, the same files
     wal/<shard>/00000000.wal  state                  write-ahead log
+    wal/opened                                       what an orderly stop knew of all logs
 """
 
 SEGMENT_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 PRODUCERS_SUFFIX = ".producers"
 RESCUED_SUFFIX = ".rescued"
+TOPICS_DIRECTORY = "topics"
+WAL_DIRECTORY = "wal"
 EPOCHS_FILE = "epochs"
 FAULT_FILE = "fault"
 TOPIC_FILE = "topic"
 WAL_SUFFIX = ".wal"
 STATE_FILE = "state"
+OPENED_FILE = "opened"
 DELETED_SUFFIX = ".deleted"
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -51,3 +55,18 @@ def parse_wal_name(name: str) -> int | None:
     if len(digits) != _WAL_DIGITS or digits == name or not digits.isascii() or not digits.isdigit():
         return None
     return int(digits)
+
+
+def partition_directory(data_dir: str, topic_id: bytes, partition: int) -> str:
+    """Where a partition's files are."""
+    return f"{data_dir}/{TOPICS_DIRECTORY}/{topic_id.hex()}/{partition}"
+
+
+def controller_directory(data_dir: str) -> str:
+    """Where the files of the controller's log (group 0) are."""
+    return f"{data_dir}/controller/log"
+
+
+def wal_directory(data_dir: str, shard: int) -> str:
+    """Where a shard's write-ahead log is."""
+    return f"{data_dir}/{WAL_DIRECTORY}/{shard}"

@@ -5,22 +5,21 @@ its checksum: base offset, length, leader epoch, magic, CRC, attributes, last of
 timestamp. `walk` goes from header to header; what does not look like the next batch ends it with a reason, never with
 an exception, because the end of a file is expected to be odd after a crash.
 
-The CRC-32C of a batch covers everything from the attributes on (`BATCH_CRC_START`); `batch_crc_ok` checks it. The 21
-bytes before are covered by the write-ahead log's table, and in a segment by what they must equal: the next offset,
-the length, the magic.
+The CRC-32C of a batch covers everything from the attributes on (`BATCH_CRC_START`); `wire.records.checksum` checks
+it. The 21 bytes before are covered by the write-ahead log's table, and in a segment by what they must equal: the next
+offset, the length, the magic.
 """
 
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
+from millstream.wire.records import CRC_START, HEADER_BYTES, MAGIC, OVERHEAD_BYTES
 
-BATCH_HEADER_BYTES: Final = 61
-BATCH_LENGTH_OVERHEAD: Final = 12  # base offset and length are not counted by the length field
-BATCH_CRC_START: Final = 21  # attributes: the first byte that the batch's CRC covers
+BATCH_HEADER_BYTES: Final = HEADER_BYTES
+BATCH_LENGTH_OVERHEAD: Final = OVERHEAD_BYTES
+BATCH_CRC_START: Final = CRC_START
 MIN_BATCH_LENGTH: Final = BATCH_HEADER_BYTES - BATCH_LENGTH_OVERHEAD
-MAGIC_2: Final = 2
 
 BATCH_HEAD: Final = struct.Struct(">qiibIhiqq")
 """base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first timestamp, largest timestamp"""
@@ -63,7 +62,7 @@ def parse_batch(view: memoryview | bytes | bytearray, at: int, position: int, li
     if position + BATCH_HEADER_BYTES > limit:
         raise WalkEnd(position, "too few bytes for a batch header")
     base, length, epoch, magic, crc, _, delta, first_timestamp, max_timestamp = BATCH_HEAD.unpack_from(view, at)
-    if magic != MAGIC_2 or length < MIN_BATCH_LENGTH or delta < 0 or base < 0:
+    if magic != MAGIC or length < MIN_BATCH_LENGTH or delta < 0 or base < 0:
         raise WalkEnd(position, "no batch header")
     size = length + BATCH_LENGTH_OVERHEAD
     if position + size > limit:
@@ -82,8 +81,3 @@ def walk(view: memoryview | bytes | bytearray, start: int = 0) -> Iterator[Batch
             return
         yield batch
         position += batch.size
-
-
-def batch_crc_ok(view: memoryview) -> bool:
-    """Whether exactly one batch in `view` matches its own checksum."""
-    return crc32c(view[BATCH_CRC_START:]) == int.from_bytes(view[17:21], "big")

@@ -248,8 +248,8 @@ def parse_file_header(data: bytes | bytearray | memoryview) -> FileHeader | None
     return FileHeader(shard, generation, first_sequence, size)
 
 
-def scan(view: memoryview) -> Scan:
-    """Find every frame of a file's current generation.
+def scan(view: memoryview, from_sequence: int = 0) -> Scan:
+    """Find every frame of a file's current generation; payloads are checked from frame `from_sequence` on.
 
     The generation is the header's, or, where that is unreadable, the newest that any frame in the file claims.
     """
@@ -270,7 +270,7 @@ def scan(view: memoryview) -> Scan:
         assert head is not None
         if place < position or head.sequence < sequence:
             continue  # inside a frame that verified, or left over
-        frame = _frame(view, place, heads.get(place), tails.get(place))
+        frame = _frame(view, place, heads.get(place), tails.get(place), from_sequence)
         if frame is None:
             torn = True
             continue
@@ -314,7 +314,7 @@ def _candidates(view: memoryview, generation: int | None) -> tuple[dict[int, _He
     return heads, tails
 
 
-def _frame(view: memoryview, position: int, head: _Head | None, tail: _Head | None) -> Frame | None:
+def _frame(view: memoryview, position: int, head: _Head | None, tail: _Head | None, from_sequence: int) -> Frame | None:
     """The frame at a position, from whichever copy of its table verifies; None if neither does."""
     first = None if head is None else _table(view, position + FRAME_HEAD_BYTES, head)
     second = None
@@ -333,7 +333,7 @@ def _frame(view: memoryview, position: int, head: _Head | None, tail: _Head | No
         position,
         position + chosen.frame_bytes,
         table,
-        _bad_payloads(view, position, table),
+        _bad_payloads(view, position, table) if chosen.sequence >= from_sequence else frozenset(),
         mended=first is None or second is None,
     )
 

@@ -155,7 +155,8 @@ class Home:
                 for (call, slot), result in zip(slots, _decode_appended(answer), strict=True):
                     call.settle(slot, result)
 
-            self._mailbox.call(to, APPEND, _encode(appends), answered, TIMEOUT_US)
+            loans = [token for _, lent in appends for _, _, token in lent]
+            self._mailbox.call(to, APPEND, _encode(appends), answered, TIMEOUT_US, loans)
 
     def _serve_append(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
         appends = _decode_appends(payload)
@@ -359,7 +360,8 @@ class _RemoteReads:
         self._results[slot] = (error, high_watermark, stable, start, loans)
         self._missing -= 1
         if not self._missing:
-            self._reply.send(_encode(self._results))
+            lent = [token for answer in self._results if answer is not None for _, _, token in answer[4] or ()]
+            self._reply.send(_encode(self._results), lent)
 
 
 class _RemoteWatch:

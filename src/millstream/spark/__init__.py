@@ -1,1 +1,38 @@
-"""Topics as Spark tables and streams."""
+"""Topics as Spark tables and streams.
+
+::
+
+    from millstream import spark as ms
+
+    spark = ms.session("orders", cores=2)
+    orders = spark.read.format("millstream").options(servers="host:9092", subscribe="orders").load()
+
+History is read from segment files, in parallel and without the broker; only the tail comes from it. ``docs`` list the
+options, which carry the names of Spark's Kafka connector. Nothing of the broker is imported here.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millstream.spark.options import option_table
+    from millstream.spark.spark_session import RECOMMENDED, session
+    from millstream.spark.stats import ReadStats, read_stats
+
+__all__ = ["RECOMMENDED", "ReadStats", "option_table", "read_stats", "session"]
+
+_HOMES = {
+    "RECOMMENDED": "spark_session",
+    "ReadStats": "stats",
+    "option_table": "options",
+    "read_stats": "stats",
+    "session": "spark_session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: a worker that only decodes needs neither the session nor all of PySpark."""
+    if name in _HOMES:
+        import importlib
+
+        return getattr(importlib.import_module(f"millstream.spark.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

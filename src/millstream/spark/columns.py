@@ -13,11 +13,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from millstream.spark import kernel as k
+from millstream.spark.wanted import Column
 
 RecordBatch: TypeAlias = Any
 """A ``pyarrow.RecordBatch``; pyarrow ships no types, and this says what is meant."""
@@ -36,21 +36,7 @@ ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
     "timestampType": pa.int32(),
     "headers": HEADERS_TYPE,
 }
-"""Every column, in the order in which ``SELECT *`` shows them; ``headers`` only with ``includeHeaders``."""
-
-NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
-
-ROW_LIMIT: Final = 10_000
-BYTE_LIMIT: Final = 1_500_000
-"""A batch is closed at the first of the two. Measured: smaller ones cost Spark's fixed 100 µs more often, larger ones
-leave the processor's caches (at 100 MB a batch, throughput is a third)."""
-
-
-class Column(msgspec.Struct, frozen=True):
-    """A wanted column; ``nullable`` as the query declared it."""
-
-    name: str
-    nullable: bool = True
+"""The types of ``wanted.COLUMN_NAMES``, in that order."""
 
 
 def arrow_schema(columns: Sequence[Column]) -> Any:

@@ -23,21 +23,11 @@ from crc32c import crc32c
 
 from millstream.errors import Corruption
 from millstream.spark import kernel as k
-from millstream.spark.columns import (
-    BYTE_LIMIT,
-    ROW_LIMIT,
-    BatchBuilder,
-    BufferPool,
-    Buffers,
-    Column,
-    RecordBatch,
-)
+from millstream.spark.columns import BatchBuilder, BufferPool, Buffers, RecordBatch
+from millstream.spark.wanted import Wanted
 from millstream.wire.compression import decompress
 from millstream.wire.errors import BatchError
-from millstream.wire.records import ABORT, CODEC_MASK, CONTROL, TRANSACTIONAL
-
-NO_LOWER_BOUND: Final = -(1 << 63)
-NO_UPPER_BOUND: Final = (1 << 63) - 1
+from millstream.wire.records import ABORT, CODEC_MASK, CONTROL, TRANSACTIONAL, iter_records
 
 DECOMPRESSED_MAX: Final = 1 << 30
 """Bound on one batch's records in a Spark worker, far above what a broker takes from a producer."""
@@ -55,17 +45,6 @@ class TransactionInSegment(Exception):
     def __init__(self, offset: int) -> None:
         super().__init__(f"transactional batch at offset {offset}")
         self.offset = offset
-
-
-class Wanted(msgspec.Struct, frozen=True):
-    """What a query wants of the records: columns, times (ms, inclusive), size of the batches, transactions."""
-
-    columns: tuple[Column, ...]
-    from_timestamp: int = NO_LOWER_BOUND
-    last_timestamp: int = NO_UPPER_BOUND
-    row_limit: int = ROW_LIMIT
-    byte_limit: int = BYTE_LIMIT
-    read_committed: bool = True
 
 
 class Aborted(msgspec.Struct, frozen=True):
@@ -177,6 +156,10 @@ class Decoder:
                 run.add(index, row)
             run.next_offset = last + 1
         yield from run.decode()
+
+    def skip_to(self, offset: int) -> None:
+        """Say that there is nothing to be had before ``offset``; never goes back."""
+        self.position = max(self.position, offset)
 
     def finish(self) -> Iterator[RecordBatch]:
         """Yield the rows that have not filled a batch."""
@@ -294,9 +277,7 @@ class _AbortedProducers:
 
 def _marker(view: memoryview, row: list[int]) -> int:
     """Type of a control batch: the second int16 of its first record's key; -1 if there is none."""
-    at, length = row[k.POSITION] + k.HEADER_BYTES, row[k.LENGTH] - k.HEADER_BYTES
-    data = np.frombuffer(view[at : at + length], np.uint8)
-    end, _, _, _, key_at, key_length, _, _, _ = k.parse_record(data, 0, length)
-    if end < 0 or key_length < 4:
-        return -1
-    return int.from_bytes(view[at + key_at + 2 : at + key_at + 4], "big", signed=True)
+    for record in iter_records(view[row[k.POSITION] : row[k.POSITION] + row[k.LENGTH]]):
+        if record.key is not None and len(record.key) >= 4:
+            return int.from_bytes(record.key[2:4], "big", signed=True)
+    return -1

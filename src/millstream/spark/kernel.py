@@ -16,6 +16,7 @@ Layout of batches and records: Kafka protocol guide, "Record Batch" (magic 2).
 # ruff: noqa: ANN001, ANN201 (types are stated once, in the signatures for the compiler)
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUntypedFunctionDecorator=false
 
+import logging
 import os
 import tempfile
 from typing import Any
@@ -99,20 +100,29 @@ _TABLE: Any = types.Array(types.int64, 2, "C")
 
 
 _njit: Any = numba.njit
+_LOG = logging.getLogger("millstream.spark")
 
 
 def _compiled(signature: Any) -> Any:
     # No reference counts: the caller holds every array for the whole call, and counting in each small function below
     # costs four times what the function does (measured: 10 instead of 39 million records a second).
-    return _njit(signature, cache=True, nogil=True, _nrt=False)
+    options = {"nogil": True, "_nrt": False}
+
+    def compile_now(function: Any) -> Any:
+        try:
+            return _njit(signature, cache=True, **options)(function)
+        except Exception as error:  # noqa: BLE001 (a file of the cache may be damaged in any way)
+            _LOG.warning("compiling %s anew, its compiled form on disk is of no use: %r", function.__name__, error)
+            return _njit(signature, **options)(function)
+
+    return compile_now
 
 
-def _inlined(signature: Any) -> Any:
-    """For the small functions below: a call would cost more than what they do."""
-    return _njit(signature, cache=True, nogil=True, _nrt=False, forceinline=True)
+_inlined: Any = _njit(nogil=True, _nrt=False, forceinline=True)
+"""For the small functions below: a call would cost more than what they do. They exist only inside their callers."""
 
 
-@_inlined(types.int64(_BYTES, types.int64, types.int64))
+@_inlined
 def big_endian(data, position, size):
     """Signed big-endian integer of ``size`` bytes."""
     value = np.int64(data[position])
@@ -123,7 +133,7 @@ def big_endian(data, position, size):
     return value
 
 
-@_inlined(types.UniTuple(types.int64, 2)(_BYTES, types.int64, types.int64))
+@_inlined
 def varint(data, position, end):
     """Zigzag varint: its value and the position behind it, or position -1 if it does not end before ``end``."""
     raw = np.uint64(0)
@@ -138,7 +148,7 @@ def varint(data, position, end):
     return np.int64(0), np.int64(-1)
 
 
-@_inlined(types.void(_OUT_BYTES, types.int64, _BYTES, types.int64, types.int64))
+@_inlined
 def copy(target, to, source, at, size):
     """Copies ``size`` bytes. Unsigned positions: signed ones are tested for "negative", and the vector code is lost."""
     first = np.uint64(to)
@@ -190,10 +200,7 @@ def index_batches(data, position, end, table):
     return FULL, rows, position, 0
 
 
-_RECORD: Any = types.UniTuple(types.int64, 9)
-
-
-@_inlined(_RECORD(_BYTES, types.int64, types.int64))
+@_inlined
 def parse_record(data, position, end):
     """One record: (end, size, timestamp delta, offset delta, key at, key length, value at, value length, headers at).
 
@@ -219,7 +226,7 @@ def parse_record(data, position, end):
     return record_end, size, delta, offset_delta, key_at, key_length, value_at, value_length, headers_at
 
 
-@_inlined(types.int64(_I32, _OUT_BYTES, _OUT_BYTES, types.int64, types.int64, _BYTES, types.int64, types.int64))
+@_inlined
 def put(ends, valid, target, row, held, data, at, length):
     """Writes one value, or null if ``length`` is negative, to a column; returns how many bytes that holds then."""
     if row & 7 == 0:
@@ -232,12 +239,7 @@ def put(ends, valid, target, row, held, data, at, length):
     return held
 
 
-@_inlined(
-    types.int64(
-        _BYTES, types.int64, types.int64, types.int64, _I64,
-        _I32, _OUT_BYTES, _I32, _OUT_BYTES, _I32, _OUT_BYTES, _OUT_BYTES,
-    )
-)  # fmt: skip
+@_inlined
 def put_headers(
     data, at, end, row, state,
     ends, valid, key_ends, key_data, value_ends, value_valid, value_data,

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from millstream.errors import Rejected
-from millstream.spark.columns import ARROW_TYPES, NEVER_NULL, Column
+from millstream.spark.wanted import COLUMN_NAMES, NEVER_NULL, Column
 
 _HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -36,7 +36,7 @@ SPARK_TYPES: Final[dict[str, DataType]] = {
 
 def spark_schema(include_headers: bool) -> StructType:
     """All columns, nullable as the Kafka connector declares them."""
-    names = [name for name in ARROW_TYPES if include_headers or name != "headers"]
+    names = [name for name in COLUMN_NAMES if include_headers or name != "headers"]
     return StructType([StructField(name, SPARK_TYPES[name]) for name in names])
 
 

@@ -56,7 +56,7 @@ class Server:
         def work():
             try:
                 client()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised again below
                 errors.append(error)
             finally:
                 os.write(done_write, b"x")

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from millstream.spark.columns import ARROW_TYPES, Column
-from millstream.spark.decode import Aborted, Decoder, Wanted
+from millstream.spark.decode import Aborted, Decoder
+from millstream.spark.wanted import COLUMN_NAMES, Column, Wanted
 from millstream.wire.records import ABORT, COMMIT, build_batch, control_record, iter_batches, iter_records, parse_header
 
-EVERYTHING = tuple(Column(name) for name in ARROW_TYPES)
+EVERYTHING = tuple(Column(name) for name in COLUMN_NAMES)
 
 
 def plain(count, *, start=0, value_bytes=20, compression=0, timestamp=1_000, **fields):

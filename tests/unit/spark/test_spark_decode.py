@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from spark_logs import EVERYTHING, expected, marker, plain, read, rows_of
 
 from millstream.errors import Corruption
-from millstream.spark.columns import Column, arrow_schema
-from millstream.spark.decode import Aborted, Decoder, TransactionInSegment, Wanted
+from millstream.spark.columns import arrow_schema
+from millstream.spark.decode import Aborted, Decoder, TransactionInSegment
+from millstream.spark.wanted import Column, Wanted
 from millstream.wire.compression import Codec
 from millstream.wire.records import ABORT, COMMIT, build_batch
 

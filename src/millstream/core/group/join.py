@@ -182,9 +182,9 @@ def _replace(turn: Turn, group: Group, join: Join, former: Member, member_id: st
     turn.cancel(former.session)
     member = _successor(group, former, member_id)
     group.replace_static(former, member)
-    renew_session(turn, member)
     request = join.request
     group.update(member, protocols, _rebalance_timeout_ms(request), request.session_timeout_ms)
+    renew_session(turn, member)
     _park(turn, group, member, join.token)
     if group.state is GroupState.STABLE:
         if group.select_protocol() == group.protocol_name:

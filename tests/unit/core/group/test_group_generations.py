@@ -60,6 +60,38 @@ def test_a_rebalance_that_begins_while_an_assignment_is_written_wins():
     assert d.answer(token).generation_id == generation + 1
 
 
+def test_an_assignment_of_an_earlier_generation_that_becomes_durable_late_is_told_to_nobody():
+    d = Driver()
+    (a, b), generation = gathered(d)
+    d.hold_log = True
+    d.sync(a, generation, {a: b"A", b: b"B"})
+    for token in [d.join(b, protocols={"range": b"new"}), d.join(a)]:
+        assert d.answer(token).generation_id == generation + 1
+    follower = d.sync(b, generation + 1)
+    d.persist()
+    assert d.waits(follower)
+    assert d.state() == "CompletingRebalance"
+    leader = d.sync(a, generation + 1, {a: b"A2", b: b"B2"})
+    d.persist()
+    assert (d.answer(leader).assignment, d.answer(follower).assignment) == (b"A2", b"B2")
+
+
+def test_a_session_that_ends_while_a_sync_is_parked_begins_anew_with_the_assignment():
+    d = Driver()
+    (a, b), generation = gathered(d)
+    follower = d.sync(b, generation)
+    for _ in range(3):
+        d.advance(SESSION_MS // 2)
+        assert d.heartbeat(a, generation) is ErrorCode.NONE
+    d.sync(a, generation, {b: b"B"})
+    assert d.answer(follower).assignment == b"B"
+    d.advance(SESSION_MS - 1)
+    assert b in d.group().members
+    d.heartbeat(a, generation)
+    d.advance(1)
+    assert b not in d.group().members
+
+
 def test_a_leader_that_repeats_its_sync_cannot_change_the_assignment_being_written():
     d = Driver()
     (a, b), generation = gathered(d)
@@ -281,6 +313,38 @@ def test_a_rebalance_that_begins_while_the_new_id_is_written_answers_the_join():
     assert d.answer(token).generation_id == generation + 1
     d.persist()
     assert d.state() == "CompletingRebalance"
+
+
+def test_a_rebalance_that_still_gathers_when_the_new_id_is_durable_keeps_the_join_waiting():
+    d = Driver()
+    tokens = [d.join(instance=f"i{n}") for n in (1, 2, 3)]
+    d.advance(2 * DELAY_MS)
+    a, b, c = (d.answer(t).member_id for t in tokens)
+    d.sync_all([a, b, c], 1)
+    d.hold_log = True
+    token = d.join(instance="i2")
+    d.join(a, instance="i1")
+    d.persist()
+    assert d.waits(token)
+    assert d.state() == "PreparingRebalance"
+    d.join(c, instance="i3")
+    assert d.answer(token).generation_id == 2
+
+
+def test_a_static_member_that_comes_back_before_it_has_synced_must_still_sync():
+    d = Driver()
+    tokens = [d.join(instance="i1"), d.join(instance="i2")]
+    d.advance(2 * DELAY_MS)
+    a, _ = (d.answer(t).member_id for t in tokens)
+    d.sync(a, 1, {a: b"A"}, instance="i1")
+    assert d.state() == "Stable"
+    new = d.answer(d.join(instance="i2", session_ms=300_000)).member_id
+    for _ in range(REBALANCE_MS // 5_000 - 1):
+        d.advance(5_000)
+        assert d.heartbeat(a, 1, "i1") is ErrorCode.NONE
+    d.advance(5_000)
+    assert new not in d.group().members
+    assert d.heartbeat(a, 1, "i1") is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_static_member_that_comes_back_during_the_assignment_starts_over():

@@ -1,0 +1,26 @@
+"""Brokers for the process tests: ours, or with ``--peer kafka`` a real Apache Kafka for those that a peer can stand."""
+
+import contextlib
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+
+def pytest_addoption(parser):
+    with contextlib.suppress(ValueError):  # the client matrix declares it too
+        parser.addoption("--peer", choices=["kafka"], help="run against this broker instead of ours")
+
+
+@pytest.fixture
+def start_broker(request):
+    """``start_broker(topics={…}, **options)``; the options are those of ``millstream.testing.broker``."""
+    if request.config.getoption("--peer", default=None) == "kafka":
+        from bench.peers.kafka import kafka
+
+        with contextlib.ExitStack() as stack:
+            yield lambda topics=None, **options: stack.enter_context(kafka(topics=topics))
+    else:
+        yield request.getfixturevalue("broker_factory")

@@ -1,0 +1,95 @@
+"""Garbage closes the connection that sent it, and no other; the broker stays."""
+
+import random
+import socket
+import struct
+
+import pytest
+from bench import raw
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+
+
+def header(api_key, version, correlation_id=7, client_id=b"hostile"):
+    return struct.pack(">hhih", api_key, version, correlation_id, len(client_id)) + client_id
+
+
+def framed(body):
+    return struct.pack(">i", len(body)) + body
+
+
+GARBAGE = {
+    "random bytes": random.Random(5).randbytes(4096),
+    "a negative length": struct.pack(">i", -1) + b"x" * 64,
+    "a length of 2 GiB": struct.pack(">i", 0x7FFFFFFF) + b"x" * 64,
+    "a frame too short for a header": framed(b"\0\3"),
+    "an unknown api": framed(header(9999, 0) + b"\0\0\0\0"),
+    "a version that does not exist": framed(header(3, 99) + b"\0" * 8),
+    "a topic count beyond the frame": framed(header(3, 1) + struct.pack(">i", 0x7FFFFFF0)),
+    "a compact topic count beyond the frame": framed(
+        header(0, 9) + b"\0" + b"\0" + b"\xff\xff" + b"\0\0\x75\x30" + b"\xfe\xff\xff\xff\x0f"
+    ),
+    "a string beyond the frame": framed(header(3, 1) + struct.pack(">ih", 1, 0x7FF0) + b"t"),
+    "a client id beyond the frame": framed(struct.pack(">hhih", 3, 1, 7, 0x7FF0) + b"x"),
+    "an http request": b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",
+}
+
+
+def connect(broker):
+    host, port = broker.bootstrap.rsplit(":", 1)
+    connection = socket.create_connection((host, int(port)), timeout=20)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def closed_by_the_broker(connection):
+    """Reads until the other side closes; False if it answers nothing and stays."""
+    try:
+        while connection.recv(65536):
+            pass
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+    return True
+
+
+@pytest.fixture
+def broker_with_topic(start_broker):
+    return start_broker(topics={"steady": 1})
+
+
+def test_garbage_closes_its_own_connection_only(broker_with_topic):
+    broker = broker_with_topic
+    batch = raw.batch([b"still here"])
+    with raw.Caller(broker.bootstrap) as steady:
+        for offset, (what, data) in enumerate(GARBAGE.items()):
+            with connect(broker) as hostile:
+                hostile.sendall(data)
+                assert closed_by_the_broker(hostile), what
+            assert steady.produce_one("steady", 0, batch) == offset, what
+
+
+def test_random_frames_of_every_api_leave_the_broker_serving(broker_with_topic):
+    broker = broker_with_topic
+    rng = random.Random(11)
+    batch = raw.batch([b"still here"])
+    with raw.Caller(broker.bootstrap) as steady:
+        for round_ in range(60):
+            with connect(broker) as hostile:
+                body = header(rng.randrange(0, 93), rng.randrange(0, 16)) + rng.randbytes(rng.randrange(0, 200))
+                hostile.sendall(framed(body))
+                hostile.shutdown(socket.SHUT_WR)
+                assert closed_by_the_broker(hostile), body
+            assert steady.produce_one("steady", 0, batch) == round_
+
+
+def test_a_corrupt_batch_is_refused_and_the_connection_lives(broker_with_topic):
+    broker = broker_with_topic
+    good = raw.batch([b"good"])
+    bad = bytearray(good)
+    bad[-2] ^= 1
+    with raw.Caller(broker.bootstrap) as caller:
+        with pytest.raises(raw.UnexpectedAnswer):
+            caller.produce_one("steady", 0, bytes(bad))
+        assert caller.produce_one("steady", 0, good) == 0

@@ -1,0 +1,135 @@
+"""Birth and death of a broker: it stops when told, refuses to run twice, and never runs in part."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from bench import processes, raw
+from bench.peers.kafka import free_port
+from confluent_kafka import Producer
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+STOP_S = 5.0
+
+
+def roles(broker):
+    """Name → pids of all processes below the supervisor."""
+    found = {}
+    for pid in processes.tree(broker.pid)[1:]:
+        with open(f"/proc/{pid}/comm", encoding="ascii", errors="replace") as file:
+            found.setdefault(file.read().strip(), []).append(pid)
+    return found
+
+
+def test_sigterm_under_load_exits_0_in_time_and_keeps_what_was_acknowledged(broker_factory):
+    broker = broker_factory(topics={"t": 2}, shards=2)
+    pids = processes.tree(broker.pid)
+    assert len(pids) >= 7, "a supervisor, and a shard, a writer and a worker for each of two"
+    acknowledged = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1, "log_level": 0})
+    for i in range(5000):
+        producer.produce(
+            "t", str(i), partition=i % 2, on_delivery=lambda e, m: e or acknowledged.append((m.partition(), m.offset()))
+        )
+        producer.poll(0)
+        if len(acknowledged) > 500:
+            break
+    began = time.monotonic()
+    assert broker.stop() == 0
+    assert time.monotonic() - began < STOP_S
+    assert processes.wait_gone(pids) == []
+    assert not (broker.data_dir / "broker.json").exists()
+    producer.purge()
+    producer.flush(5)
+
+    broker.restart()
+    with raw.Caller(broker.bootstrap) as caller:
+        for partition in range(2):
+            wanted = {offset for p, offset in acknowledged if p == partition}
+            request, _ = raw.fetch("t", partition, 8 << 20)
+            answer = raw.FetchAnswer(memoryview(caller.call(request)), "t")
+            assert answer.high_watermark > max(wanted)
+
+
+def test_an_idle_broker_stops_at_once(broker_factory):
+    broker = broker_factory()
+    began = time.monotonic()
+    assert broker.stop() == 0
+    assert time.monotonic() - began < STOP_S
+
+
+def refused(broker, *arguments):
+    """What a second ``start`` says; it must fail, and soon."""
+    command = [*broker.command()[:3], "start", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode != 0
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_a_second_broker_on_the_same_directory_is_refused_by_name(broker_factory):
+    broker = broker_factory(topics={"t": 1})
+    said = refused(broker, "--data", str(broker.data_dir), "--listen", "127.0.0.1:0")
+    assert str(broker.data_dir) in said
+    assert "Traceback" not in said
+    with raw.Caller(broker.bootstrap) as caller:
+        assert caller.produce_one("t", 0, raw.batch([b"unharmed"])) == 0
+
+
+def test_a_second_broker_on_the_same_port_is_refused_by_name(broker_factory, tmp_path):
+    broker = broker_factory(topics={"t": 1})
+    said = refused(broker, "--data", str(tmp_path / "other"), "--listen", broker.bootstrap)
+    assert broker.bootstrap in said
+    assert "Traceback" not in said
+    with raw.Caller(broker.bootstrap) as caller:
+        assert caller.produce_one("t", 0, raw.batch([b"unharmed"])) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+@pytest.mark.parametrize("position", range(6))
+def test_a_process_that_dies_takes_the_broker_down(broker_factory, position, number):
+    broker = broker_factory(shards=2)
+    below = processes.tree(broker.pid)[1:]
+    assert len(below) == 6, roles(broker)
+    pids = [broker.pid, *below]
+    os.kill(below[position], number)
+    assert broker.wait(10) != 0
+    assert processes.wait_gone(pids) == []
+    assert broker.log_tail().strip(), "the reason is on stderr"
+
+
+def test_a_killed_supervisor_leaves_no_process(broker_factory):
+    broker = broker_factory(shards=2)
+    pids = processes.tree(broker.pid)
+    os.kill(broker.pid, signal.SIGKILL)
+    assert broker.wait(10) != 0
+    assert processes.wait_gone(pids) == []
+
+
+def test_it_comes_back_on_the_same_data_after_every_kind_of_end(broker_factory):
+    broker = broker_factory(topics={"t": 1}, listen=f"127.0.0.1:{free_port()}")
+    batch = raw.batch([b"one more"])
+    ends = [broker.stop, broker.kill, lambda: os.kill(broker.pid, signal.SIGKILL) or broker.wait(10)]
+    for offset, end in enumerate(ends):
+        with raw.Caller(broker.bootstrap) as caller:
+            assert caller.produce_one("t", 0, batch) == offset
+        end()
+        broker.start()
+    with raw.Caller(broker.bootstrap) as caller:
+        assert caller.produce_one("t", 0, batch) == len(ends)
+
+
+def test_fewer_and_more_shards_on_the_same_data(broker_factory, tmp_path):
+    data = tmp_path / "data"
+    batch = raw.batch([b"one more"])
+    topics = {"t": 5}
+    for count, shards in enumerate([2, 1, 3]):
+        broker = broker_factory(topics=topics, data_dir=data, shards=shards)
+        topics = {}
+        with raw.Caller(broker.bootstrap) as caller:
+            for partition in range(5):
+                assert caller.produce_one("t", partition, batch) == count
+        broker.kill()

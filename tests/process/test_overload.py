@@ -1,0 +1,157 @@
+"""More than the budget holds: the broker keeps to its memory, and clients that behave do not notice.
+
+Two thousand connections stop in the middle of a frame, fifty consumers stop reading in the middle of a thousand answers
+of a MiB, producers send as fast as they can. Memory is the proportional set size of all processes of the broker; it
+must stay under the budget plus `CONSTANT_BYTES`: the interpreters and their modules, shared where they were forked,
+and the buffers of the kernel are not in it.
+"""
+
+import contextlib
+import resource
+import socket
+import struct
+
+import pytest
+from bench import load, processes, raw, verify
+from bench.peers.kafka import Kafka
+from confluent_kafka import Consumer, Producer
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+
+BUDGET_BYTES = 128 << 20
+CONSTANT_BYTES = 160 << 20
+HALF_FRAMES = 2000
+SLOW_CONSUMERS = 50
+FETCHES_EACH = 20
+
+
+@pytest.fixture
+def many_descriptors():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+def connections():
+    """Connections of a test, closed when it ends."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def broker(start_broker):
+    return start_broker(topics={"steady": 2, "large": 2}, shards=2, memory=str(BUDGET_BYTES))
+
+
+def connect(broker):
+    host, port = broker.bootstrap.rsplit(":", 1)
+    connection = socket.create_connection((host, int(port)), timeout=20)
+    connection.setblocking(False)
+    return connection
+
+
+def within_budget(broker):
+    if isinstance(broker, Kafka):
+        return  # a virtual machine has a budget of its own kind
+    held = processes.pss_bytes(broker.pid)
+    assert held <= BUDGET_BYTES + CONSTANT_BYTES, f"{held / 2**20:.0f} MiB held"
+
+
+def clients_go_on(broker, name):
+    """A stock client produces and consumes as if nothing were the matter."""
+    values = [f"{name}-{i}".encode() for i in range(500)]
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "message.timeout.ms": 20000}
+    )
+    for value in values:
+        producer.produce("steady", value)
+    assert producer.flush(30) == 0
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": f"steady-{name}", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["steady"])
+    missing = set(values)
+    while missing:
+        got = consumer.consume(500, 20)
+        assert got, f"{len(missing)} values did not come"
+        missing.difference_update(message.value() for message in got)
+    consumer.close()
+
+
+def test_two_thousand_half_frames_take_no_memory_and_no_service(broker, many_descriptors, connections):
+    half = struct.pack(">i", 1 << 20) + raw.produce("steady", 0, raw.batch([b"x" * (1 << 20)]))[4 : 256 << 10]
+    for _ in range(HALF_FRAMES):
+        connection = connections.enter_context(connect(broker))
+        try:
+            connection.send(half)
+        except BlockingIOError:
+            continue
+    within_budget(broker)
+    clients_go_on(broker, "beside-half-frames")
+    within_budget(broker)
+    connections.close()
+    clients_go_on(broker, "after-half-frames")
+
+
+def test_consumers_that_stop_reading_take_no_memory_and_no_service(broker, many_descriptors, connections):
+    batch = raw.batch([b"y" * 1000] * 1000)
+    with raw.Caller(broker.bootstrap) as caller:
+        for i in range(64):
+            caller.produce_one("large", i % 2, batch)
+    slow = [connections.enter_context(connect(broker)) for _ in range(SLOW_CONSUMERS)]
+    for i, connection in enumerate(slow):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        request, _ = raw.fetch("large", i % 2, 1 << 20)
+        connection.sendall(bytes(request) * FETCHES_EACH)
+    for connection in slow:
+        connection.settimeout(20)
+        assert connection.recv(1000)  # the answers have begun to come
+    within_budget(broker)
+    clients_go_on(broker, "beside-slow-readers")
+    within_budget(broker)
+    connections.close()
+    clients_go_on(broker, "after-slow-readers")
+
+
+def test_a_slow_reader_gets_every_byte_when_it_reads_again(broker):
+    batch = raw.batch([bytes([65 + i % 26]) * 1000 for i in range(1000)])
+    with raw.Caller(broker.bootstrap) as caller:
+        for _ in range(8):
+            caller.produce_one("large", 0, batch)
+    request, _ = raw.fetch("large", 0, 1 << 20)
+    with connect(broker) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        connection.sendall(bytes(request) * FETCHES_EACH)
+        connection.settimeout(20)
+        clients_go_on(broker, "meanwhile")
+        stream = connection.makefile("rb")
+        for _ in range(FETCHES_EACH):
+            size = struct.unpack(">i", stream.read(4))[0]
+            frame = memoryview(stream.read(size))
+            answer = raw.FetchAnswer(frame, "large")
+            assert bytes(frame[answer.records_start + 12 :][: len(batch) - 12])[5:] == batch[17:]
+
+
+def test_producers_at_full_speed_stay_within_the_budget(broker):
+    content = raw.batches(16, 128, 1000)
+    outcome, produced = load.produce_closed(
+        broker.bootstrap,
+        broker.pid,
+        "large",
+        content,
+        connections=8,
+        depth=8,
+        partitions=2,
+        records_a_batch=128,
+        warm_s=0.0,
+        measured_s=3.0,
+        limit_bytes=1 << 30,
+        progress=lambda _: within_budget(broker),
+    )
+    within_budget(broker)
+    assert outcome.requests > 0
+    verify.read_back(broker.bootstrap, produced)
+    clients_go_on(broker, "after-full-speed")
+    within_budget(broker)
