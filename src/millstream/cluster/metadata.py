@@ -82,7 +82,7 @@ class TopicMeta:
     def config(self) -> TopicConfig:
         """The resolved configuration; made on first use."""
         if self._config is None:
-            self._config = _resolved(self.name, self.configs, self._settings)
+            self._config = resolved_config(self.name, self.configs, self._settings)
         return self._config
 
 
@@ -273,7 +273,7 @@ def live_settings(state: ControllerState, start_settings: Settings) -> Settings:
         return start_settings
 
 
-def _resolved(name: str, configs: dict[str, str], settings: Settings) -> TopicConfig:
+def resolved_config(name: str, configs: dict[str, str], settings: Settings) -> TopicConfig:
     """A topic's configuration. What another release stored and this one does not take is left out, with a line."""
     try:
         return topic_config(configs, settings)

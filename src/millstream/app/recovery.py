@@ -1,0 +1,98 @@
+"""Recovery, run in a child of the supervisor before anything serves.
+
+The child's memory goes when it ends, so the supervisor that forks the shards stays small; its report comes back
+through a pipe. Every repair and every fault is one line in the log. A recovery that fails ends the start: nothing is
+served from a directory that could not be read, and nothing is lost by trying again.
+"""
+
+import os
+import time
+
+import msgspec
+
+from millstream.cluster.metadata import resolved_config
+from millstream.cluster.state_files import load_state
+from millstream.config.settings import Settings
+from millstream.core.controller.state import TopicState
+from millstream.errors import MillstreamError, Unavailable
+from millstream.format.names import partition_directory
+from millstream.shard.process import EXIT_OK, spawn
+from millstream.storage.disk import Disk
+from millstream.storage.recovery import RecoveryReport, recover
+from millstream.storage.replay import LogPlace
+from millstream.telemetry.log import log
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """What the shards need to know of it."""
+
+    clean: bool
+    """The last stop was an orderly one; what it noted may be used."""
+
+
+def recover_in_child(settings: Settings, disk: Disk) -> Recovered:
+    """Recover ``settings.data_dir``.
+
+    Raises:
+        Unavailable: it could not be done; the reason is in the log.
+    """
+    read_end, write_end = os.pipe()
+
+    def main() -> int:
+        os.close(read_end)
+        log.who("recovery")
+        report = _recover(settings, disk)
+        with open(write_end, "wb") as pipe:
+            pipe.write(msgspec.msgpack.encode(report))
+        return EXIT_OK
+
+    child = spawn("recovery", main)
+    os.close(write_end)
+    with open(read_end, "rb") as pipe:
+        answer = pipe.read()
+    status = child.wait()
+    if status is None or status.code or not answer:
+        raise Unavailable(f"the data in {settings.data_dir} could not be recovered: the log says why")
+    return Recovered(msgspec.msgpack.decode(answer, type=RecoveryReport).clean)
+
+
+def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
+    """In the child: replay, and say what was found."""
+    begun = time.monotonic()
+    groups: dict[int, tuple[TopicState, int]] | None = None
+
+    def locate(group: int) -> LogPlace | None:
+        nonlocal groups
+        if groups is None:  # the controller's log is in order from here on
+            state, _ = load_state(disk, settings.data_dir)
+            groups = state.groups()
+        found = groups.get(group)
+        if found is None:
+            return None
+        topic, index = found
+        config = resolved_config(topic.name, topic.configs, settings)
+        directory = partition_directory(settings.data_dir, topic.topic_id, index)
+        return LogPlace(directory, f"{topic.name}/{index}", config.segment_bytes)
+
+    try:
+        report = recover(disk, settings.data_dir, locate, shards=settings.shards)
+    except MillstreamError as error:
+        log.error("recovery failed: %s", error.message)
+        raise
+    except OSError as error:
+        log.error("recovery failed: %s", error)
+        raise
+    for repair in report.repairs:
+        log.warning("repaired: %s", repair.message)
+    for fault in report.faults:
+        log.error("not served: %s", fault)
+    if not report.clean:
+        took_ms = (time.monotonic() - begun) * 1000
+        log.info(
+            "recovered %d logs from %d records (%d bytes) of the write-ahead log in %d ms",
+            report.logs,
+            report.records,
+            report.bytes,
+            took_ms,
+        )
+    return report
