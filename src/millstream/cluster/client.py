@@ -34,9 +34,11 @@ from millstream.core.controller.requests import (
 )
 from millstream.core.controller.rules import PARTITIONS_MAX
 from millstream.core.controller.topic_names import GROUP_METADATA
-from millstream.errors import MillstreamError, Rejected, Retriable
+from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable
 from millstream.model.error_code import ErrorCode
 from millstream.shard.context import Shard
+
+_TIMED_OUT: Final = "The controller did not finish in time; it may still carry the request out."
 
 Done = Callable[[Results | MillstreamError], None]
 TopicDone = Callable[[TopicMeta | MillstreamError], None]
@@ -65,7 +67,10 @@ class ControllerClient:
         """Have ``request`` carried out; ``done`` gets one result for each of its parts, in a later turn."""
 
         def answered(answer: bytes | MillstreamError) -> None:
-            done(answer if isinstance(answer, MillstreamError) else decode_results(answer))
+            if isinstance(answer, OutcomeUnknown):
+                done(OutcomeUnknown(_TIMED_OUT))
+            else:
+                done(answer if isinstance(answer, MillstreamError) else decode_results(answer))
 
         self._mailbox.call(CONTROLLER_SHARD, SUBMIT, encode_request(request), answered, max(timeout_ms, 0) * 1000)
 

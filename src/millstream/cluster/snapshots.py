@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from millstream.cluster.metadata import MetadataCache
 from millstream.cluster.placement import Placement, save_placement
 from millstream.cluster.state_files import SnapshotStore
+from millstream.iobuf import ArenaFull
 from millstream.shard.reactor import Reactor, Timer
 from millstream.storage.disk import Disk
 from millstream.telemetry.log import log as operator_log
@@ -88,11 +89,17 @@ class Snapshots:
         if error is not None:
             operator_log.warning("the controller's snapshot was not saved, its log is kept: %s", error)
         else:
-            self._log.trim_prefix(self._store.trim_before)
+            self._trim()
         if self._stopping is not None and error is None and self._store.revision != self._cache.revision:
             self._save()
         else:
             self._stopped()
+
+    def _trim(self) -> None:
+        try:
+            self._log.trim_prefix(self._store.trim_before)
+        except ArenaFull:
+            operator_log.debug("the controller's log is trimmed with the next snapshot, there is no memory for it now")
 
     def _stopped(self) -> None:
         if self._stopping is not None:

@@ -20,6 +20,7 @@ from millstream.core.controller.requests import (
 )
 from millstream.core.controller.state import ControllerState, encode_state
 from millstream.errors import MillstreamError
+from millstream.iobuf import ArenaFull
 
 
 def scenario(world: World, answered: list[int], ids: list[int]) -> None:
@@ -179,3 +180,20 @@ def test_a_snapshot_that_cannot_be_saved_is_tried_again_and_nothing_is_trimmed()
     world.nodes[0].reactor.skew_us += 61_000_000
     world.run()
     assert world.store.revision == world.nodes[0].cache.revision
+
+
+def test_a_log_that_cannot_be_trimmed_now_is_trimmed_with_the_next_snapshot(monkeypatch):
+    world = World(1).start()
+    for number in range(3):
+        world.create(f"t{number}")
+        world.run()
+        with monkeypatch.context() as patched:
+            if number == 1:
+
+                def refuse(offset):
+                    raise ArenaFull("full")
+
+                patched.setattr(world.log, "trim_prefix", refuse)
+            world.nodes[0].reactor.skew_us += 61_000_000
+            world.run()
+        assert world.log.start_offset == (0, 0, 3)[number]

@@ -173,7 +173,7 @@ def test_a_name_that_collides_is_refused_and_a_creation_that_fails_for_now_is_to
     (topic,) = bench.ask(named("a_b")).topics
     assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     (topic,) = bench.ask(named("__cluster_metadata")).topics
-    assert topic.error_code == ErrorCode.INVALID_REQUEST
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     bench.world.log.refuse = Unavailable("disk full")
     (topic,) = bench.ask(named("later")).topics
     assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE

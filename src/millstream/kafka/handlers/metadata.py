@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from millstream.cluster.metadata import TopicMeta
-from millstream.core.controller.topic_names import INTERNAL_TOPICS, illegal_topic_name
+from millstream.core.controller.topic_names import CLUSTER_METADATA, INTERNAL_TOPICS, illegal_topic_name
 from millstream.errors import MillstreamError, Rejected
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.cluster_view import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, advertised, rack
@@ -104,7 +104,7 @@ class _Names:
                 continue
             if illegal_topic_name(name) is not None:
                 self.failures[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
-            elif create:
+            elif create and name != CLUSTER_METADATA:
                 self.missing += 1
                 self.node.controller.ensure_topic(name, lambda outcome, name=name: self.created(name, outcome))
             else:
