@@ -1,0 +1,132 @@
+"""Messages between a shard's reactor and its worker process: a local stream socket, four bytes of length in front of
+each.
+
+The reactor's end never blocks: what the socket does not take now is kept and sent when it takes more, and a turn's
+messages leave in one system call. The worker's end blocks and may be used by several of its threads. A message is a
+few hundred bytes; what is bulky travels through the arena. End of file means that the other process is gone: the
+reactor hears it from the process descriptor as well, so here it only stops listening.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.shard.reactor import Reactor
+
+_LENGTH_BYTES: Final = 4
+_RECEIVE_BYTES: Final = 256 * 1024
+
+
+def channel_pair() -> tuple[socket.socket, socket.socket]:
+    """Both ends, to be made before the fork: the reactor's and the worker's."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+def cut_messages(data: bytearray) -> Iterator[bytes]:
+    """Take the complete messages out of the front of `data`."""
+    start = 0
+    while len(data) - start >= _LENGTH_BYTES:
+        size = int.from_bytes(data[start : start + _LENGTH_BYTES], "little")
+        end = start + _LENGTH_BYTES + size
+        if len(data) < end:
+            break
+        yield bytes(data[start + _LENGTH_BYTES : end])
+        start = end
+    del data[:start]
+
+
+class ReactorChannel:
+    """The reactor's end."""
+
+    def __init__(self, reactor: Reactor, end: socket.socket, on_message: Callable[[bytes], None]) -> None:
+        end.setblocking(False)
+        self._reactor = reactor
+        self._socket = end
+        self._on_message = on_message
+        self._received = bytearray()
+        self._queue: list[bytes] = []
+        self._rest = b""
+        self._armed = False
+        reactor.add_reader(end.fileno(), self._readable)
+
+    def send(self, message: bytes) -> None:
+        """Queue a message; it leaves at the end of the turn."""
+        self._queue.append(len(message).to_bytes(_LENGTH_BYTES, "little"))
+        self._queue.append(message)
+        if not self._armed:
+            self._armed = True
+            self._reactor.end_of_turn(self._flush)
+
+    def _flush(self) -> None:
+        self._armed = False
+        if self._rest:
+            return  # the writer callback goes on with it
+        self._push()
+
+    def _push(self) -> None:
+        data = self._rest + b"".join(self._queue)
+        self._queue.clear()
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        except (BrokenPipeError, ConnectionResetError):
+            return  # the process descriptor tells what happened
+        waiting = bool(self._rest)
+        self._rest = data[sent:]
+        if self._rest and not waiting:
+            self._reactor.add_writer(self._socket.fileno(), self._push)
+        elif waiting and not self._rest:
+            self._reactor.remove_writer(self._socket.fileno())
+
+    def _readable(self) -> None:
+        try:
+            data = self._socket.recv(_RECEIVE_BYTES)
+        except (BlockingIOError, ConnectionResetError):
+            return
+        if not data:
+            self._reactor.remove_reader(self._socket.fileno())
+            return
+        self._received += data
+        for message in cut_messages(self._received):
+            self._on_message(message)
+
+    def close(self) -> None:
+        """Send nothing more and listen to nothing more."""
+        self._reactor.remove_reader(self._socket.fileno())
+        if self._rest:
+            self._reactor.remove_writer(self._socket.fileno())
+        self._socket.close()
+
+
+class WorkerChannel:
+    """The worker's end; `receive` is one thread's, `send` anybody's."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._received = bytearray()
+        self._lock = threading.Lock()
+
+    def receive(self) -> list[bytes]:
+        """Wait for messages; an empty list when the shard is gone."""
+        while True:
+            data = self._socket.recv(_RECEIVE_BYTES)
+            if not data:
+                return []
+            self._received += data
+            messages = list(cut_messages(self._received))
+            if messages:
+                return messages
+
+    def send(self, message: bytes) -> None:
+        """Send one message; a shard that is gone hears nothing."""
+        with self._lock:
+            try:
+                self._socket.sendall(len(message).to_bytes(_LENGTH_BYTES, "little") + message)
+            except (BrokenPipeError, ConnectionResetError):
+                return

@@ -1,0 +1,208 @@
+"""Checkpoints: segments made durable, so that the write-ahead log's frames are void and their files can be used again.
+
+::
+
+    mark    every log that changed: how far it is durable, summaries of its segments, its state      (in slices)
+    write   each log's bytes up to its mark into its segments                                        (in slices)
+    sync    the worker: segments, index blocks, small files, directories, and last the WAL's state file
+    free    WAL files of which every frame is older than the marks
+
+A frame is void only when the ``state`` file says so durably, and that is written after everything else: a crash
+anywhere before repeats the replay, which is harmless. A mark is what was durable when some tick was closed, to the
+byte and with the timestamps of that moment, so nothing here waits for the write-ahead log: a full one is exactly what
+a checkpoint has to help.
+
+A full disk fails a checkpoint, not the shard: its marks are taken again by the next one, which `ShardStorage` tries
+every second. A failed sync ends the shard. One checkpoint runs at a time; requests that come meanwhile are answered
+by the next.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from millstream.format.epochs import encode_log_state
+from millstream.format.names import EPOCHS_FILE, PRODUCERS_SUFFIX, STATE_FILE, offset_name
+from millstream.format.producers import encode_producers
+from millstream.format.wal import WalState, encode_wal_state
+from millstream.storage.commands import Checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from millstream.format.index import SegmentSummary
+    from millstream.storage.commands import Checkpointed
+    from millstream.storage.log import Log
+    from millstream.storage.shard_storage import ShardStorage
+
+_SHARE: Final = 0.3
+"""Of the core, for marking and writing while there is other work."""
+
+_PART_SEGMENTS: Final = 500
+"""Segments named in one message."""
+
+_SNAPSHOT_BYTES: Final = 64 * 1024
+"""So many bytes of a log may be replayed to rebuild its producers before a checkpoint saves them."""
+
+_SNAPSHOT_FILES: Final = 2
+"""Kept of each log: if the newest does not verify, the one before does."""
+
+
+class _Mark:
+    """One log as it was when the checkpoint looked at it."""
+
+    __slots__ = ("files", "log", "position", "remove", "rolled", "segments", "state")
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        mark = log.durable_mark
+        self.position = mark.position
+        self.rolled = [one for one in log.rolled if one.end <= mark.position]
+        log.rolled = [one for one in log.rolled if one.end > mark.position]
+        self.segments: list[tuple[str, SegmentSummary]] = [(one.path, one.summary()) for one in self.rolled]
+        segment = mark.segment
+        if mark.position > segment.stream and segment not in self.rolled and not segment.dead:
+            self.segments.append((segment.path, segment.summary_at(mark)))
+        self.files: list[tuple[str, bytes]] = []
+        self.remove: list[str] = []
+        self.state = log.state_dirty
+        if log.state_dirty:
+            self.files.append((f"{log.directory}/{EPOCHS_FILE}", encode_log_state(log.durable_state())))
+        if self.position - log.snapshot_position >= _SNAPSHOT_BYTES:
+            self.add_snapshot()
+
+    def add_snapshot(self) -> None:
+        """Save the producers as of the mark."""
+        log = self.log
+        data = None if log.producer_snapshot is None else log.producer_snapshot()
+        if data is not None:
+            log.note_snapshot(log.next_offset, data)
+            self.files.append(
+                (
+                    f"{log.directory}/{offset_name(log.next_offset, PRODUCERS_SUFFIX)}",
+                    encode_producers(log.next_offset, data),
+                )
+            )
+        log.snapshot_position = self.position
+        while len(log.snapshot_files) > _SNAPSHOT_FILES:
+            offset = log.snapshot_files.pop(0)
+            self.remove.append(f"{log.directory}/{offset_name(offset, PRODUCERS_SUFFIX)}")
+
+    def give_back(self) -> None:
+        """The checkpoint failed: what was marked is still to be done."""
+        log = self.log
+        log.rolled = [one for one in self.rolled if not one.dead] + log.rolled
+        log.state_dirty = log.state_dirty or self.state
+
+
+class Checkpointer:
+    """Runs checkpoints of one shard. `request` may be called at any time on the reactor."""
+
+    def __init__(self, storage: ShardStorage) -> None:
+        self._storage = storage
+        self._marks: list[_Mark] = []
+        self._waiting: list[Callable[[], None]] = []  # for the next checkpoint
+        self._answering: list[Callable[[], None]] = []  # for the one that runs
+        self._again = False
+        self._next_id = 1
+        self._covered = 0
+        self._begun_us = 0
+        self._writes = 0
+        self.running = False
+        self.wal_bytes = 0
+        """Bytes of the write-ahead log when the last checkpoint began."""
+
+        stats = storage.stats
+        self._count = stats.counter("checkpoints")
+        self._latency = stats.histogram("checkpoint_latency")
+
+    def request(self, done: Callable[[], None] | None = None) -> None:
+        """Have a checkpoint that covers everything durable now; `done` when it is over."""
+        if done is not None:
+            self._waiting.append(done)
+        if self.running:
+            self._again = self._again or done is not None
+            return
+        self._begin()
+
+    def _begin(self) -> None:
+        storage = self._storage
+        self.running = True
+        self._again = False
+        self._answering, self._waiting = self._waiting, []
+        self._begun_us = storage.reactor.now_us()
+        self._covered = storage.wal.durable_sequence
+        self.wal_bytes = storage.wal.written_bytes
+        self._marks = []
+        logs = list(storage.dirty_logs)
+        storage.reactor.background("checkpoint", self._mark(logs), _SHARE, self._marked)
+
+    def _mark(self, logs: list[Log]) -> Generator[None, None, None]:
+        dirty = self._storage.dirty_logs
+        for log in logs:
+            dirty.discard(log)
+            log.dirty = False
+            if not log.closed:
+                self._marks.append(_Mark(log))
+            yield
+
+    def _marked(self) -> None:
+        self._writes = len(self._marks) + 1
+        self._storage.reactor.background("checkpoint", self._write(), _SHARE, self._written)
+
+    def _write(self) -> Generator[None, None, None]:
+        for mark in self._marks:
+            mark.log.behind.when_written(mark.position, self._written)
+            yield
+
+    def _written(self) -> None:
+        """One log, or the loop over them, is through."""
+        self._writes -= 1
+        if self._writes:
+            return
+        storage = self._storage
+        marks = [mark for mark in self._marks if not mark.log.closed]
+        number = self._next_id
+        self._next_id += 1
+        segments: list[tuple[str, SegmentSummary]] = []
+        files: list[tuple[str, bytes]] = []
+        remove: list[str] = []
+        for mark in marks:
+            segments += mark.segments
+            files += mark.files
+            remove += mark.remove
+            if len(segments) >= _PART_SEGMENTS:
+                storage.send(Checkpoint(number, segments, files, remove, last=False))
+                segments, files, remove = [], [], []
+        state = WalState(self._covered + 1, storage.wal.next_generation)
+        path = f"{storage.wal_directory}/{STATE_FILE}"
+        storage.send(Checkpoint(number, segments, files, remove, (path, encode_wal_state(state))))
+
+    def finished(self, reply: Checkpointed) -> None:
+        """The worker's answer."""
+        storage = self._storage
+        if reply.errno and not reply.synced:
+            storage.fail(f"checkpoint: {reply.what}: {os.strerror(reply.errno)}")
+            return
+        self.running = False
+        if reply.errno:
+            for mark in self._marks:
+                mark.give_back()
+                if not mark.log.closed:
+                    mark.log.dirty = True
+                    storage.dirty_logs.add(mark.log)
+            self._marks = []
+            self._waiting = self._answering + self._waiting
+            self._answering = []
+            storage.disk_full(reply.errno)
+            return
+        self._marks = []
+        storage.wal.release(self._covered + 1)
+        self._count.inc()
+        self._latency.observe(storage.reactor.now_us() - self._begun_us)
+        answering, self._answering = self._answering, []
+        for done in answering:
+            done()
+        if (self._again or storage.wal.full) and not self.running:
+            self._begin()

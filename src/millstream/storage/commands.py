@@ -1,0 +1,186 @@
+"""What a shard and its worker process say to each other: one small value per message, payload only as places in the
+arena.
+
+`Command` goes to the worker, `Reply` comes back; replies carry the id of their command, or the group of the log they
+are about. An `errno` of 0 is success. Everything about one segment file (write, truncate, delete) is done in the
+order it was sent.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from millstream.format.index import SegmentSummary
+
+
+class Write(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Put bytes at `position` of a segment file, which is made if it is missing. → `Written`."""
+
+    group: int
+    path: str
+    position: int
+    spans: list[int]
+    """Start, end, start, end, … in the arena."""
+
+    entries: list[int]
+    """New index entries: offset, position, largest timestamp before, …"""
+
+    topic: str = ""
+    """Content of the ``topic`` file beside a directory that is made new."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Make what was written so far durable, then note it in the indexes. The last of a row (`last`) →
+    `Checkpointed`.
+    """
+
+    id: int
+    segments: list[tuple[str, SegmentSummary]]
+    """Segments and how far they go; an index block is appended for each."""
+
+    files: list[tuple[str, bytes]]
+    """Small files to be replaced."""
+
+    remove: list[str]
+    """Files that are superfluous afterwards."""
+
+    state: tuple[str, bytes] | None = None
+    """The ``state`` file of the write-ahead log, replaced after everything else."""
+
+    last: bool = True
+
+
+class Read(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Read whole batches into the arena. → `ReadDone`."""
+
+    id: int
+    path: str
+    base_offset: int
+    limit: int
+    """Bytes of the file that are there."""
+
+    offset: int
+    end_offset: int
+    max_bytes: int
+    minimum_one: bool
+    spans: list[int]
+
+
+class Find(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Find the first record with a timestamp ≥ `timestamp` in [`offset`, `end_offset`). → `Found`."""
+
+    id: int
+    path: str
+    base_offset: int
+    limit: int
+    timestamp: int
+    offset: int
+    end_offset: int
+    largest: bool = False
+    """Instead: the first record with the largest timestamp of all batches in that stretch."""
+
+
+class Cut(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Cut a segment file and its index to `size_bytes`, `end_offset`. → nothing."""
+
+    path: str
+    base_offset: int
+    size_bytes: int
+    end_offset: int
+
+
+class Remove(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Remove segments with all that belongs to them. → nothing."""
+
+    paths: list[str]
+
+
+class RemoveDirectory(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Remove a partition's directory, and the topic's when it was the last. → `Done`."""
+
+    id: int
+    directory: str
+
+
+class PrepareFile(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """Make a zero-filled file for the write-ahead log. → `Prepared`."""
+
+    number: int
+    path: str
+    size_bytes: int
+
+
+class Stop(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """End. → nothing."""
+
+
+Command = Write | Checkpoint | Read | Find | Cut | Remove | RemoveDirectory | PrepareFile | Stop
+
+
+class Written(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A `Write` is in the page cache, or is not."""
+
+    group: int
+    errno: int
+    bytes: int
+
+
+class Checkpointed(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Everything is durable. With an errno it is not: `synced` tells a failed sync (which is final) from a
+    full disk.
+    """
+
+    id: int
+    errno: int
+    synced: bool
+    what: str
+
+
+class ReadDone(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """How a `Read` went. `need` > 0: the first batch has that many bytes and did not fit; read again with room."""
+
+    id: int
+    errno: int
+    bytes: int
+    need: int
+    fault: str
+    """Not empty: the bytes on disk are not what they should be."""
+
+
+class Found(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """The record that a `Find` asked for: offset (-1: none), timestamp, leader epoch."""
+
+    id: int
+    errno: int
+    offset: int
+    timestamp: int
+    leader_epoch: int
+    fault: str
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """A command with an id is carried out."""
+
+    id: int
+    errno: int
+
+
+class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """A file for the write-ahead log is there."""
+
+    number: int
+    errno: int
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """The worker cannot go on: the shard has to stop and say why."""
+
+    reason: str
+
+
+Reply = Written | Checkpointed | ReadDone | Found | Done | Prepared | Failed
+
+_encoder = msgspec.msgpack.Encoder()
+encode = _encoder.encode
+decode_command = msgspec.msgpack.Decoder(Command).decode
+decode_reply = msgspec.msgpack.Decoder(Reply).decode

@@ -1,0 +1,122 @@
+"""What has to be done to logs from time to time: retention, and sealing segments that have grown old.
+
+Retention looks at every log each `log.retention.check.interval.ms`, in slices of the reactor's background work; the
+decision is `core.retention`, the deed `Log.trim_prefix`, so a crash in between leaves the log before or after it. A
+topic that is only compacted keeps everything here. A segment is sealed `segment.ms` after its first batch, by a timer
+for the segment that is due next.
+
+A trim that finds no room in the write-ahead log is left to the next round.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final
+
+from millstream.core.retention import SegmentFacts, start_after_retention
+from millstream.iobuf import ArenaFull
+from millstream.telemetry.log import log as operator_log
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from millstream.shard.timers import Timer
+    from millstream.storage.log import Log
+    from millstream.storage.segments import Segment
+    from millstream.storage.shard_storage import ShardStorage
+
+_SHARE: Final = 0.05
+
+
+class Housekeeping:
+    """One per shard."""
+
+    def __init__(self, storage: ShardStorage, interval_ms: int) -> None:
+        self._storage = storage
+        self._interval_us = interval_ms * 1000
+        self._running = False
+        self._due: list[tuple[int, int, Log, Segment]] = []  # (due in ms, tie breaker, log, segment)
+        self._ties = 0
+        self._timer: Timer | None = None
+        self._timer_due_ms = 0
+        stats = storage.stats
+        self._deleted = stats.counter("retention_deleted_bytes")
+        self._sizes = stats.gauge("log_size_bytes")
+        self._segments = stats.gauge("log_segments")
+        storage.reactor.call_later(self._interval_us, self._round)
+
+    # -- age of segments -----------------------------------------------------------------------------------------------
+
+    def segment_began(self, log: Log, segment: Segment) -> None:
+        """A segment got its first batch, or its log another `segment.ms`: see to it that it is sealed in time."""
+        due_ms = segment.created_ms + log.segment_ms
+        self._ties += 1
+        heapq.heappush(self._due, (due_ms, self._ties, log, segment))
+        if self._timer is None or due_ms < self._timer_due_ms:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._due:
+            self._timer_due_ms = self._due[0][0]
+            delay_us = max(0, self._timer_due_ms - self._storage.now_ms()) * 1000
+            self._timer = self._storage.reactor.call_later(delay_us, self._seal_due)
+
+    def _seal_due(self) -> None:
+        self._timer = None
+        now_ms = self._storage.now_ms()
+        while self._due and self._due[0][0] <= now_ms:
+            _, _, log, segment = heapq.heappop(self._due)
+            due = segment.created_ms + log.segment_ms <= now_ms and log.next_offset > segment.base_offset
+            if due and not log.closed and segment is log.segments_list.active:
+                log.roll()
+        self._arm()
+
+    # -- retention -----------------------------------------------------------------------------------------------------
+
+    def _round(self) -> None:
+        if not self._running:
+            self._running = True
+            self._storage.reactor.background("housekeeping", self.look_at_all(), _SHARE, self._round_over)
+        self._storage.reactor.call_later(self._interval_us, self._round)
+
+    def _round_over(self) -> None:
+        self._running = False
+
+    def look_at_all(self) -> Generator[None, None, None]:
+        """Apply retention to every log, one at a time."""
+        size = segments = 0
+        for log in list(self._storage.logs.values()):
+            if not log.closed:
+                self.retain(log)
+                size += log.size_bytes
+                segments += len(log.segments_list)
+            yield
+        self._sizes.set(size)
+        self._segments.set(segments)
+
+    def retain(self, log: Log) -> None:
+        """Apply retention to one log."""
+        config = log.config
+        if log.group == 0 or "delete" not in config.cleanup_policy:
+            return
+        log.refresh()
+        facts = [
+            SegmentFacts(one.base_offset, one.end_offset, one.size_bytes, one.max_timestamp, one.created_ms)
+            for one in log.segments_list.all()
+        ]
+        start = start_after_retention(
+            facts, self._storage.now_ms(), config.retention_ms, config.retention_bytes, log.durable_offset
+        )
+        if start is None or start <= log.start_offset:
+            return
+        gone = sum(one.size_bytes for one in facts if one.end_offset <= start)
+        before = log.start_offset
+        try:
+            log.trim_prefix(start)
+        except ArenaFull:
+            return
+        self._deleted.inc(gone)
+        operator_log.at(log.name).info("retention: offsets %d to %d, %d bytes, are deleted", before, start - 1, gone)

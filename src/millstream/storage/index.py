@@ -1,0 +1,201 @@
+"""The index of a segment in memory: where to start reading for an offset or a timestamp; loaded, extended, rebuilt.
+
+The worker keeps those of segments that were read or written lately. Entries that are not in the file yet (`pending`)
+are kept until a checkpoint has synced the segment bytes they point to. A file that is missing, damaged or ends too
+early is no harm: what it lacks is read from the segment's batch headers (`extend_from_segment`), as far as the caller
+says that the segment is good.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final
+
+from millstream.format.index import INDEX_INTERVAL_BYTES, NO_TIMESTAMP, SegmentSummary, encode_block, scan_index
+from millstream.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX
+from millstream.format.segment import BATCH_HEADER_BYTES, Batch, WalkEnd, parse_batch
+from millstream.storage.disk import read_at, read_file, replace_file, write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.storage.disk import Disk, File
+
+_CHUNK_BYTES: Final = 256 * 1024
+_LATE: Final = 2**63 - 1
+
+
+def index_path(segment_path: str) -> str:
+    """The index file of a segment file."""
+    return segment_path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX
+
+
+class SegmentIndex:
+    """Entries of one segment, rising in offset and position, never falling in timestamp."""
+
+    __slots__ = ("base_offset", "file_bytes", "offsets", "pending", "positions", "summary", "timestamps", "whole")
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.offsets = array("q")
+        self.positions = array("q")
+        self.timestamps = array("q")
+        self.pending = 0
+        """Entries at the end that the file does not have."""
+
+        self.file_bytes = 0
+        """Bytes of the file that verified; the next block goes there."""
+
+        self.summary: SegmentSummary | None = None
+        """The newest that the file has."""
+
+        self.whole = True
+
+    @classmethod
+    def load(cls, disk: Disk, segment_path: str, base_offset: int) -> SegmentIndex:
+        """What the index file says; nothing if it is missing, what verifies if it is damaged (`whole` is False)."""
+        index = cls(base_offset)
+        try:
+            data = read_file(disk, index_path(segment_path))
+        except FileNotFoundError:
+            index.whole = False
+            return index
+        scan = scan_index(data, base_offset)
+        index.offsets, index.positions, index.timestamps = scan.offsets, scan.positions, scan.timestamps
+        index.file_bytes = scan.valid_bytes
+        index.summary = scan.summary
+        index.whole = scan.whole and scan.summary is not None
+        return index
+
+    def add(self, offset: int, position: int, timestamp: int) -> None:
+        """One more entry; one that is known already is not added twice."""
+        if not self.positions or position > self.positions[-1]:
+            self.offsets.append(offset)
+            self.positions.append(position)
+            self.timestamps.append(timestamp)
+            self.pending += 1
+
+    def place_before(self, offset: int) -> tuple[int, int]:
+        """(offset, position) of the last entry at or before `offset`; the segment's start if there is none."""
+        place = bisect_right(self.offsets, offset) - 1
+        return (self.offsets[place], self.positions[place]) if place >= 0 else (self.base_offset, 0)
+
+    def place_before_time(self, timestamp: int) -> tuple[int, int]:
+        """(offset, position) from which on a batch with a timestamp ≥ `timestamp` may come; none comes before."""
+        place = bisect_left(self.timestamps, timestamp) - 1
+        return (self.offsets[place], self.positions[place]) if place >= 0 else (self.base_offset, 0)
+
+    def cut(self, position: int) -> None:
+        """Forget the entries at or behind `position`, and that a file has any."""
+        place = bisect_left(self.positions, position)
+        del self.offsets[place:]
+        del self.positions[place:]
+        del self.timestamps[place:]
+        self.pending = len(self.offsets)
+        self.file_bytes = 0
+        self.summary = None
+
+    def append_block(self, disk: Disk, segment_path: str, summary: SegmentSummary) -> None:
+        """Write the pending entries before `summary.size_bytes`, which is durable, and the summary, to the
+        file's end.
+        """
+        first = len(self.offsets) - self.pending
+        last = bisect_left(self.positions, summary.size_bytes)
+        if last <= first and self.summary == summary:
+            return
+        block = encode_block(summary, self.offsets[first:last], self.positions[first:last], self.timestamps[first:last])
+        file = disk.open(index_path(segment_path), create=True)
+        try:
+            if self.file_bytes == 0 or not self.whole:
+                file.truncate(self.file_bytes)
+            write_all(file, [block], self.file_bytes)
+        finally:
+            file.close()
+        self.file_bytes += len(block)
+        self.pending = len(self.offsets) - last
+        self.summary = summary
+        self.whole = True
+
+    def replace(self, disk: Disk, segment_path: str, summary: SegmentSummary) -> None:
+        """Write the whole index anew, in one step."""
+        block = encode_block(summary, self.offsets, self.positions, self.timestamps)
+        replace_file(disk, index_path(segment_path), block)
+        self.file_bytes = len(block)
+        self.pending = 0
+        self.summary = summary
+        self.whole = True
+
+
+class Growing:
+    """A segment's summary while batches are added to it."""
+
+    __slots__ = (
+        "_index",
+        "_interval",
+        "_max",
+        "_max_offset",
+        "_min",
+        "_next_index",
+        "created_ms",
+        "end_offset",
+        "size_bytes",
+    )
+
+    def __init__(self, index: SegmentIndex, created_ms: int, interval_bytes: int = INDEX_INTERVAL_BYTES) -> None:
+        self._index = index
+        self._interval = interval_bytes
+        summary = index.summary
+        self._min = _LATE if summary is None or summary.min_timestamp == NO_TIMESTAMP else summary.min_timestamp
+        self._max = NO_TIMESTAMP if summary is None else summary.max_timestamp
+        self._max_offset = -1 if summary is None else summary.max_timestamp_offset
+        self.created_ms = created_ms if summary is None else summary.created_ms
+        self.end_offset = index.base_offset if summary is None else summary.end_offset
+        self.size_bytes = 0 if summary is None else summary.size_bytes
+        self._next_index = (self.size_bytes + interval_bytes - 1) // interval_bytes * interval_bytes
+
+    def add(self, batch: Batch) -> None:
+        """The batch follows; its position is `size_bytes`."""
+        if self.size_bytes >= self._next_index:
+            self._index.add(batch.base_offset, self.size_bytes, self._max)
+            self._next_index = self.size_bytes + self._interval
+        if batch.max_timestamp > self._max:
+            self._max = batch.max_timestamp
+            self._max_offset = batch.base_offset
+        self._min = min(self._min, batch.first_timestamp)
+        self.end_offset = batch.last_offset + 1
+        self.size_bytes += batch.size
+
+    def summary(self, *, sealed: bool) -> SegmentSummary:
+        """As of now."""
+        low = NO_TIMESTAMP if self._min == _LATE else self._min
+        return SegmentSummary(
+            self._index.base_offset,
+            self.end_offset,
+            self.size_bytes,
+            low,
+            self._max,
+            self._max_offset,
+            self.created_ms,
+            sealed,
+        )
+
+
+def batches_from(file: File, position: int, limit: int) -> Iterator[Batch]:
+    """The batches of a segment file from `position` on, by their headers.
+
+    Raises:
+        WalkEnd: what stands at the end is not a whole batch. Reaching `limit` exactly ends without it.
+    """
+    chunk = bytearray()
+    chunk_at = position
+    while position < limit:
+        at = position - chunk_at
+        if at < 0 or at + BATCH_HEADER_BYTES > len(chunk):
+            chunk = read_at(file, position, min(_CHUNK_BYTES, limit - position))
+            chunk_at, at = position, 0
+            if len(chunk) < BATCH_HEADER_BYTES:
+                raise WalkEnd(position, "too few bytes for a batch header")
+        batch = parse_batch(chunk, at, position, limit)
+        yield batch
+        position += batch.size

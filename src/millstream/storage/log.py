@@ -1,0 +1,648 @@
+"""One log: append at the end, read anywhere, be told how far it is durable. What a Raft group or a partition stands on.
+
+::
+
+    next_offset ≥ durable_offset ≥ what is in the segment ≥ …                ≥ start_offset
+      appended     synced in the WAL   (write-behind, write_behind.py)           (trimming, cutting.py)
+
+`append` never waits: it copies the batch into the log cache, sets base offset and leader epoch in the copy, and puts
+a record into this turn's tick. `on_durable` follows from the reactor when that tick has been synced. Reads are
+answered from the cache without a copy (`read`), or by the worker from the segment files (`read_cold`), whole batches
+always.
+
+A refused append (`ArenaFull`: no cache, or no WAL space; `Rejected`: larger than a WAL file) leaves no trace. Offsets
+are dense and the caller's: an append that does not continue the log is a broken invariant and stops the shard.
+
+Shard: the log's home, on its reactor. Lifecycle: `ShardStorage.open_log` … `close_log` or `delete_log`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from millstream.errors import Rejected, Unavailable
+from millstream.format.epochs import LogState, epoch_end
+from millstream.format.segment import BATCH_PREFIX
+from millstream.format.wal import RECORD, RECORD_BYTES, Kind
+from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
+from millstream.model.error_code import ErrorCode
+from millstream.storage import cutting, header_replay
+from millstream.storage.log_cache import LADDER, MARK_BYTES, SPLIT_MIN, LogCache, Range
+from millstream.storage.segments import Segment, SegmentInfo, SegmentList
+from millstream.storage.write_behind import WriteBehind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.config.topic_properties import TopicConfig
+    from millstream.errors import MillstreamError
+    from millstream.storage.opening import LoadedLog
+    from millstream.storage.shard_storage import ShardStorage
+
+_BATCH_KIND: Final = int(Kind.BATCH)
+_OFFSETS_PER_SEGMENT: Final = 2**31 - 1
+"""An index entry has 32 bits for an offset; Kafka's limit is the same."""
+
+_set_prefix = BATCH_PREFIX.pack_into
+_pack_record = RECORD.pack_into
+
+
+_HEAD: Final = struct.Struct(">I6xq")
+"""CRC and first timestamp of a batch, from byte `_HEAD_AT` on."""
+_HEAD_AT: Final = 17
+_read_head = _HEAD.unpack_from
+
+
+class DurableMark(NamedTuple):
+    """How far a log went at some moment, and what its segment was like then."""
+
+    offset: int
+    position: int
+    segment: Segment
+    max_timestamp: int
+    max_timestamp_offset: int
+    min_timestamp: int
+
+
+class Log:
+    """See the module."""
+
+    __slots__ = (
+        "_config",
+        "_epoch",
+        "_epochs",
+        "_index_interval",
+        "_level",
+        "_no_range",
+        "_open",
+        "_segment_bytes",
+        "_snapshot",
+        "_storage",
+        "_wal",
+        "behind",
+        "cache",
+        "closed",
+        "directory",
+        "dirty",
+        "durable_mark",
+        "durable_start",
+        "durable_vote",
+        "durable_offset",
+        "durable_position",
+        "group",
+        "name",
+        "next_offset",
+        "on_durable",
+        "producer_snapshot",
+        "rolled",
+        "segment_ms",
+        "segments_list",
+        "snapshot_files",
+        "snapshot_offset",
+        "snapshot_position",
+        "start_offset",
+        "state_dirty",
+        "tick_serial",
+        "topic",
+        "vote",
+        "written_position",
+    )
+
+    def __init__(
+        self,
+        storage: ShardStorage,
+        group: int,
+        directory: str,
+        name: str,
+        config: TopicConfig,
+        loaded: LoadedLog,
+        topic: str,
+    ) -> None:
+        self._storage = storage
+        self._wal = storage.wal
+        self.group = group
+        self.name = name
+        self.directory = directory
+        self.topic = topic
+        self.closed = False
+        self.configure(config)
+        # Where the log is
+        self.start_offset = loaded.state.start_offset
+        stream = 0
+        segments: list[Segment] = []
+        for summary in loaded.segments:
+            segments.append(Segment.of(directory, summary, stream, self._index_interval))
+            stream += summary.size_bytes
+        self.next_offset: int = max(self.start_offset, segments[-1].end_offset if segments else 0)
+        if not segments or segments[-1].sealed:
+            segments.append(Segment(directory, self.next_offset, stream, storage.now_ms()))
+        self.segments_list = SegmentList(segments)
+        self.durable_offset: int = self.next_offset
+        """End (exclusive) of what is synced."""
+        self.durable_position = self.written_position = stream
+        self.durable_start = self.start_offset
+        """The start offset that would be found after a crash."""
+        # What it remembers beside its bytes
+        self._epochs: list[tuple[int, int]] = list(loaded.state.epochs)
+        self._epoch = self._epochs[-1][0] if self._epochs else -1
+        self.vote = self.durable_vote = loaded.state.vote
+        self.state_dirty = False
+        self.dirty = False
+        """Something of it became durable in the WAL since the last checkpoint looked."""
+        self.rolled: list[Segment] = []
+        """Sealed since the last checkpoint."""
+        self._snapshot = loaded.producers
+        self.snapshot_offset = -1 if loaded.producers is None else loaded.producers[0]
+        self.snapshot_position = stream
+        self.snapshot_files = list(loaded.snapshot_files)
+        # Memory
+        self.cache = LogCache()
+        self._no_range = _NoRange(stream)
+        self._open: Range = self._no_range
+        self._level = 0
+        self.behind = WriteBehind(self, storage.send, storage.write_refused)
+        self.tick_serial = 0
+        self.durable_mark = self.mark()
+        self.on_durable: Callable[[int], None] | None = None
+        """Called with the new `durable_offset` once per tick."""
+
+        self.producer_snapshot: Callable[[], bytes | None] | None = None
+        """Asked for the producers' state as of `next_offset` when a segment is rolled and at checkpoints."""
+
+    # -- append
+    # ------------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        views: Sequence[memoryview],
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        leader_epoch: int,
+        max_timestamp: int,
+    ) -> None:
+        """Produce 7/8. Put one batch of `size` bytes, spread over `views`, at the end of the log.
+
+        `base_offset` must be `next_offset`. The bytes are copied before this returns; `on_durable` says when they are
+        synced.
+
+        Raises:
+            ArenaFull: no room now; nothing was appended.
+            Rejected: the batch is larger than a file of the write-ahead log.
+        """
+        if base_offset != self.next_offset:
+            raise AssertionError(f"{self.name}: batch at offset {base_offset}, the log goes on at {self.next_offset}")
+        one = self._open
+        start = one.used
+        end = start + size
+        wal = self._wal
+        tick = wal.tick
+        if (
+            end > one.limit
+            or leader_epoch != self._epoch
+            or len(views) != 1
+            or tick.records >= wal.records_max
+            or tick.payload_bytes + size > wal.tick_bytes_max
+        ):
+            self._append_slowly(views, size, base_offset, last_offset, leader_epoch, max_timestamp)
+            return
+        view = one.view
+        view[start:end] = views[0]
+        _set_prefix(view, start, base_offset, size - 12, leader_epoch)
+        crc, first_timestamp = _read_head(view, start + _HEAD_AT)
+        at = tick.table_end
+        _pack_record(tick.table, at, _BATCH_KIND, 0, 0, self.group, leader_epoch, base_offset, last_offset, size, crc)
+        tick.table_end = at + RECORD_BYTES
+        tick.records += 1
+        tick.payload_bytes += size
+        spans = tick.spans
+        at = one.offset + start
+        if spans[-1] == at:
+            spans[-1] = at + size
+        else:
+            spans += (at, at + size)
+        one.used = end
+        if start >= one.next_mark:
+            self._mark(one, start, base_offset)
+        segment = one.segment
+        if max_timestamp > segment.max_timestamp:
+            segment.max_timestamp = max_timestamp
+            segment.max_timestamp_offset = base_offset
+        if first_timestamp < segment.min_timestamp:
+            segment.min_timestamp = first_timestamp
+        self.next_offset = last_offset + 1
+        if self.tick_serial != tick.serial:
+            self.tick_serial = tick.serial
+            tick.logs.append(self)
+        if not wal.armed:
+            wal.arm()
+
+    def _append_slowly(
+        self,
+        views: Sequence[memoryview],
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        leader_epoch: int,
+        max_timestamp: int,
+    ) -> None:
+        """The same when the batch needs another range, tick, segment or epoch, or comes in pieces."""
+        wal = self._wal
+        if self.closed:
+            raise Unavailable("the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if size > wal.record_bytes_max:
+            raise Rejected(
+                f"a batch of {size} bytes, a file of the write-ahead log takes {wal.record_bytes_max}",
+                ErrorCode.MESSAGE_TOO_LARGE,
+            )
+        if leader_epoch < self._epoch:
+            raise AssertionError(f"{self.name}: epoch {leader_epoch} after {self._epoch}")
+        tick = wal.make_room(size, size // MAX_FRAGMENT_BYTES + 2)
+        pieces = self._place(size, base_offset, last_offset)
+        if leader_epoch != self._epoch:
+            self._epoch = leader_epoch
+            self._epochs.append((leader_epoch, base_offset))
+            self.state_dirty = True
+        _copy(views, pieces)
+        one, start, _ = pieces[0]
+        view = one.view
+        _set_prefix(view, start, base_offset, size - 12, leader_epoch)
+        crc, first_timestamp = _read_head(view, start + _HEAD_AT)
+        _pack_record(
+            tick.table, tick.table_end, _BATCH_KIND, 0, 0, self.group, leader_epoch, base_offset, last_offset, size, crc
+        )
+        tick.table_end += RECORD_BYTES
+        tick.records += 1
+        tick.payload_bytes += size
+        for part, begin, end in pieces:
+            tick.spans += (part.offset + begin, part.offset + end)
+            part.used = end
+        if start >= one.next_mark:
+            self._mark(one, start, base_offset)
+        segment = one.segment
+        if max_timestamp > segment.max_timestamp:
+            segment.max_timestamp = max_timestamp
+            segment.max_timestamp_offset = base_offset
+        segment.min_timestamp = min(segment.min_timestamp, first_timestamp)
+        self.next_offset = last_offset + 1
+        if self.tick_serial != tick.serial:
+            self.tick_serial = tick.serial
+            tick.logs.append(self)
+        if not wal.armed:
+            wal.arm()
+
+    def _mark(self, one: Range, start: int, base_offset: int) -> None:
+        """Remember where this batch starts: for reads of the range, and every so often for the segment's index."""
+        one.marks.append(base_offset)
+        one.positions.append(start)
+        one.next_mark = start + MARK_BYTES
+        segment = one.segment
+        position = one.segment_position + start
+        if not position:
+            segment.created_ms = self._storage.now_ms()
+            self._storage.segment_began(self, segment)
+        if position >= segment.next_index:
+            segment.entries += (base_offset, position, segment.max_timestamp)
+            segment.next_index = position + self._index_interval
+
+    def _place(self, size: int, base_offset: int, last_offset: int) -> list[tuple[Range, int, int]]:
+        """Room for a batch: (range, start, end) of its pieces. A new segment is begun where one is due."""
+        active = self.segments_list.active
+        filled = self.next_position - active.stream
+        if filled and (filled + size > self._segment_bytes or last_offset - active.base_offset > _OFFSETS_PER_SEGMENT):
+            self.roll()
+        one = self._open
+        room = one.limit - one.used
+        if room >= size:
+            return [(one, one.used, one.used + size)]
+        split = room if room >= SPLIT_MIN and size > SPLIT_MIN else 0
+        ranges = self._new_ranges(size - split, base_offset if not split else last_offset + 1, last_offset + 1, split)
+        pieces = [(one, one.used, one.used + split)] if split else []
+        rest = size - split
+        for fresh in ranges:
+            taken = min(rest, fresh.limit)
+            pieces.append((fresh, 0, taken))
+            rest -= taken
+            self.cache.add(fresh)
+            self._storage.memory.enter(fresh)
+            self.behind.add(fresh)
+        if one is not self._no_range:
+            self._level = min(self._level + 1, len(LADDER) - 1)
+        self._open = ranges[-1]
+        # What is full is written as soon as it is durable; the last one is still open.
+        self.behind.target = max(self.behind.target, ranges[-1].stream)
+        return pieces
+
+    def _new_ranges(self, size: int, first_base: int, following_base: int, split: int) -> list[Range]:
+        """Ranges for `size` more bytes; all of them or, with ArenaFull, none."""
+        memory = self._storage.memory
+        segment = self.segments_list.active
+        stream = self.next_position + split
+        segment_end = segment.stream + self._segment_bytes
+        ranges: list[Range] = []
+        base = first_base
+        try:
+            while size > 0:
+                wanted = next((step for step in LADDER[self._level :] if step >= size), MAX_FRAGMENT_BYTES)
+                fragment = memory.take(wanted)
+                limit = max(min(size, wanted), min(wanted, segment_end - stream))
+                ranges.append(Range(self, segment, fragment, base, stream, stream - segment.stream, limit))
+                stream += min(size, limit)
+                size -= min(size, limit)
+                base = following_base
+        except ArenaFull:
+            for one in ranges:
+                memory.give_back(one)
+            raise
+        return ranges
+
+    def roll(self) -> None:
+        """Seal the active segment and begin another; the next batch is its first."""
+        segment = self.refresh()
+        segment.sealed = True
+        self.rolled.append(segment)
+        self._storage.rolled(self)
+        self.behind.target = max(self.behind.target, segment.end)
+        self.close_range()
+        self.segments_list.add(Segment(self.directory, self.next_offset, segment.end, self._storage.now_ms()))
+
+    def close_range(self) -> None:
+        """Append no more to the open range; the next batch begins another."""
+        self._no_range.stream = self.next_position
+        self._open.limit = self._open.used
+        self._open = self._no_range
+        self._no_range.limit = -1
+
+    def reopen_at(self, position: int) -> None:
+        """The next batch goes to stream `position`: the log was cut."""
+        self._no_range.stream = position
+
+    # -- durability
+    # --------------------------------------------------------------------------------------------------------
+
+    @property
+    def next_position(self) -> int:
+        """Stream position at which the next batch starts."""
+        one = self._open
+        return one.stream + one.used
+
+    def mark(self) -> DurableMark:
+        """Where the log ends now."""
+        segment = self.segments_list.active
+        one = self._open
+        return DurableMark(
+            self.next_offset,
+            one.stream + one.used,
+            segment,
+            segment.max_timestamp,
+            segment.max_timestamp_offset,
+            segment.min_timestamp,
+        )
+
+    def became_durable(self, mark: DurableMark) -> None:
+        """A tick with records of this log landed; it is durable up to `mark`."""
+        offset = mark[0]
+        if offset > self.durable_offset:
+            self.durable_offset = offset
+            self.durable_position = mark[1]
+            self.durable_mark = mark
+            if self.on_durable is not None:
+                self.on_durable(offset)
+        if not self.dirty:
+            self.dirty = True
+            self._storage.dirty_logs.add(self)
+        behind = self.behind
+        if behind.target > self.written_position and not behind.under_way:
+            behind.advance()
+
+    def is_open(self, one: Range) -> bool:
+        """Whether `one` is the range that the next batch goes to."""
+        return one is self._open
+
+    def release_oldest(self, one: Range) -> bool:
+        """The cache needs `one`, which is in the segment: let it go, unless an older one is still there."""
+        if self.cache.oldest is not one:
+            return False
+        if one is self._open:
+            self.close_range()
+            self._level = 0
+        self.cache.drop_oldest()
+        return True
+
+    def count_written(self, count: int) -> None:
+        self._storage.count_written(count)
+
+    # -- reading
+    # -----------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, end_offset: int, max_bytes: int, minimum_one: bool) -> IoBuf | None:
+        """Whole batches from the one that holds `offset`, below `end_offset`, from memory; None if they are not there.
+
+        At most `max_bytes`, but one batch whatever its size with `minimum_one`; empty at the end. The caller releases
+        it.
+        """
+        if offset >= end_offset or offset >= self.next_offset:
+            return IoBuf()
+        cache = self.cache
+        if end_offset == self.durable_offset:
+            end = self.durable_position
+        elif end_offset >= self.next_offset:
+            end = self.next_position
+        else:
+            position = cache.position_of(end_offset)
+            if position is None:
+                self._storage.cache_misses.inc()
+                return None
+            end = position
+        found = cache.read(offset, end, max_bytes, minimum_one=minimum_one)
+        if found is None:
+            self._storage.cache_misses.inc()
+        else:
+            self._storage.cache_hits.inc()
+        return found
+
+    def read_cold(
+        self,
+        offset: int,
+        end_offset: int,
+        max_bytes: int,
+        minimum_one: bool,
+        done: Callable[[IoBuf | MillstreamError], None],
+    ) -> None:
+        """The same from the segment file, through the worker; the bytes' checksums are checked. `done` comes later.
+
+        One segment at most, so it may be less than is there. Memory is the fetch class's: nothing is evicted for it.
+        """
+        self._storage.cold_reads.read(self, offset, end_offset, max_bytes, done, minimum_one=minimum_one)
+
+    def offset_for_timestamp(
+        self, timestamp: int, end_offset: int, done: Callable[[tuple[int, int, int] | MillstreamError | None], None]
+    ) -> None:
+        """The first record below `end_offset` with a timestamp ≥ `timestamp`: (offset, its timestamp, leader epoch)."""
+        self._storage.timestamps.find(self, timestamp, end_offset, done)
+
+    def max_timestamp(
+        self, end_offset: int, done: Callable[[tuple[int, int, int] | MillstreamError | None], None]
+    ) -> None:
+        """The record with the largest timestamp below `end_offset`, the first of several (KIP-734)."""
+        self._storage.timestamps.find_largest(self, end_offset, done)
+
+    # -- epochs, snapshots, state
+    # ------------------------------------------------------------------------------------------
+
+    @property
+    def leader_epochs(self) -> list[tuple[int, int]]:
+        """(leader epoch, its first offset), rising."""
+        return list(self._epochs)
+
+    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
+        """(largest known epoch ≤ `leader_epoch`, where it ended, exclusive); (-1, -1) if all are larger (KIP-279)."""
+        return epoch_end(self._epochs, leader_epoch, self.next_offset)
+
+    def cut_epochs(self, offset: int) -> None:
+        """Forget the epochs that began at or behind `offset`."""
+        while self._epochs and self._epochs[-1][1] >= offset:
+            self._epochs.pop()
+            self.state_dirty = True
+        self._epoch = self._epochs[-1][0] if self._epochs else -1
+
+    def durable_state(self) -> LogState:
+        """What the ``epochs`` file is to say: what a crash now would leave."""
+        epochs = tuple(epoch for epoch in self._epochs if epoch[1] < self.durable_offset)
+        self.state_dirty = len(epochs) < len(self._epochs)
+        return LogState(self.durable_start, epochs, self.durable_vote)
+
+    def save_vote(self, vote: bytes, done: Callable[[], None]) -> None:
+        """Keep a few bytes of the replication layer (term and vote); `done` when they are durable.
+
+        Raises:
+            ArenaFull: no room now; nothing was changed.
+        """
+        cutting.save_vote(self, vote, done)
+
+    def load_producer_snapshot(self) -> tuple[int, bytes] | None:
+        """(offset, the producers' state as of it) of the newest snapshot that the log covers; None if there is none."""
+        return self._snapshot
+
+    def replay_headers(self, from_offset: int, each: Callable[[tuple[int, ...]], None]) -> None:
+        """Call `each` with the 13 header fields of every batch from the one with `from_offset` on. Blocks: for opening.
+
+        Raises:
+            Corruption: the segment files are not whole.
+        """
+        header_replay.replay(self._storage.disk, self, from_offset, each)
+
+    # -- housekeeping
+    # ------------------------------------------------------------------------------------------------------
+
+    def configure(self, config: TopicConfig) -> None:
+        """The topic's configuration changed; it holds from the next range and segment on."""
+        self._config = config
+        self._segment_bytes: int = config.segment_bytes
+        self.segment_ms: int = config.segment_ms
+        self._index_interval = max(MARK_BYTES, config.index_interval_bytes)
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._config
+
+    def note_snapshot(self, offset: int, data: bytes) -> None:
+        """A snapshot of the producers as of `offset` is being written."""
+        self._snapshot = (offset, data)
+        if offset not in self.snapshot_files:
+            self.snapshot_files.append(offset)
+
+    def drop_snapshots(self, offset: int) -> list[int]:
+        """Forget the snapshots behind `offset`: the log was cut. Returns the offsets of their files."""
+        gone = [one for one in self.snapshot_files if one > offset]
+        self.snapshot_files = [one for one in self.snapshot_files if one <= offset]
+        if self._snapshot is not None and self._snapshot[0] > offset:
+            self._snapshot = None
+        return gone
+
+    def trim_prefix(self, offset: int, done: Callable[[], None] | None = None) -> None:
+        """Let the log start at `offset`, durably; segments below go. `done` when it is durable; going back is ignored.
+
+        Raises:
+            ArenaFull: no room in the write-ahead log now; nothing was changed.
+        """
+        cutting.trim_prefix(self, offset, done)
+
+    def truncate_suffix(self, offset: int, done: Callable[[], None] | None = None) -> None:
+        """Let the log end at `offset` (a batch's base offset), durably: what came after is void.
+
+        Raises:
+            ArenaFull: no room in the write-ahead log now; nothing was changed.
+        """
+        cutting.truncate_suffix(self, offset, done)
+
+    def refresh(self) -> Segment:
+        """The active segment with its end and size as of now."""
+        segment = self.segments_list.active
+        segment.end_offset = self.next_offset
+        segment.size_bytes = self.next_position - segment.stream
+        return segment
+
+    def segments(self) -> list[SegmentInfo]:
+        """All segments, oldest first; the last is the active one."""
+        self.refresh()
+        written = self.written_position
+        return [
+            SegmentInfo(
+                one.base_offset,
+                one.end_offset,
+                one.size_bytes,
+                one.summary().min_timestamp,
+                one.max_timestamp,
+                one.path,
+                one.sealed,
+                max(0, min(one.size_bytes, written - one.stream)),
+            )
+            for one in self.segments_list.all()
+        ]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return self.next_position - self.segments_list.first.stream
+
+    @property
+    def cache_bytes(self) -> int:
+        return self.cache.bytes
+
+    @property
+    def storage(self) -> ShardStorage:
+        return self._storage
+
+    def __repr__(self) -> str:
+        return f"Log({self.name!r}, {self.start_offset}..{self.durable_offset}..{self.next_offset})"
+
+
+def _copy(views: Sequence[memoryview], pieces: list[tuple[Range, int, int]]) -> None:
+    """Fill the pieces with the views' bytes; both have the same total."""
+    place = 0
+    target, at, end = pieces[0]
+    for view in views:
+        taken = 0
+        size = len(view)
+        while taken < size:
+            if at == end:
+                place += 1
+                target, at, end = pieces[place]
+            count = min(size - taken, end - at)
+            target.view[at : at + count] = view[taken : taken + count]
+            taken += count
+            at += count
+
+
+class _NoRange(Range):
+    """Stands for the open range of a log that has none: takes nothing, and knows where the next one starts."""
+
+    __slots__ = ()
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+        self.used = 0
+        self.limit = -1
+        self.fragment = None

@@ -1,0 +1,388 @@
+"""Replaying one log's write-ahead records into its segments, when the broker did not stop in order.
+
+The segments are trusted up to the first record that the write-ahead log still holds: it was freed only after they
+were synced. From there on the records are written again, in place and along the segment boundaries that are there,
+and what lies behind the last of them is cut. Doing it twice does no harm, and a crash in the middle leaves everything
+needed to do it again.
+
+Damage inside the durable prefix of the write-ahead log (a record that does not verify, a gap) is first looked for in
+the segment, which holds a copy of all that was durable and written behind: a batch that is there and matches its
+checksum mends the gap, with one line. If it is not there, the log is faulty: nothing of it is cut or overwritten,
+what the write-ahead log still holds of it is put aside (``.rescued``), and it is fenced until a person decides. Only
+a torn last frame, which nobody was promised, is cut in silence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from millstream.errors import Corruption
+from millstream.format.epochs import LogState, decode_log_state, encode_log_state
+from millstream.format.names import (
+    EPOCHS_FILE,
+    FAULT_FILE,
+    RESCUED_SUFFIX,
+    SEGMENT_SUFFIX,
+    offset_name,
+    parse_offset,
+)
+from millstream.format.segment import BATCH_CRC_START, Batch, WalkEnd, parse_batch
+from millstream.format.wal import Kind
+from millstream.storage.disk import exists, make_directories, read_at, read_file, write_all, write_aside
+from millstream.storage.index import Growing, SegmentIndex, batches_from, index_path
+from millstream.storage.opening import derive_state, fence
+from millstream.wire.records import checksum
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.format.wal import Record
+    from millstream.storage.disk import Buffer, Disk, File
+
+_WRITE_BYTES: Final = 1024 * 1024
+
+
+class LogPlace(msgspec.Struct, frozen=True):
+    """Where a group's log lives and what it is called."""
+
+    directory: str
+    name: str
+    segment_bytes: int
+
+
+class LogReplay:
+    """The replay of one group: `apply` each record in order, `flush` before their buffers go, `finish` once."""
+
+    def __init__(
+        self, disk: Disk, place: LogPlace, trimmed_to: int, now_ms: int, note: Callable[[str, str], None]
+    ) -> None:
+        self._disk = disk
+        self.place = place
+        self._now_ms = now_ms
+        self._note = note
+        self._begun = False
+        self._file: File | None = None
+        self._base = 0
+        self._index = SegmentIndex(0)
+        self._growing = Growing(self._index, now_ms)
+        self._pending: list[Buffer] = []
+        self._pending_at = 0
+        self._pending_bytes = 0
+        self._rescued: File | None = None
+        self._rescued_bytes = 0
+        self._cut_back = False
+        self._visited: list[int] = []
+        self.records = 0
+        self.bytes = 0
+        self.fault = ""
+        """Why the log has to be fenced; empty while it is sound."""
+
+        self.uncertain = ""
+        """Unreadable frames may have held records of this log; void once a later record continues it."""
+
+        try:
+            names = disk.list(place.directory)
+        except FileNotFoundError:
+            names = []
+        self._bases = sorted(base for name in names if (base := parse_offset(name, SEGMENT_SUFFIX)) is not None)
+        self._fenced = FAULT_FILE in names
+        self._state: LogState | None = None
+        try:
+            if EPOCHS_FILE in names:
+                self._state = decode_log_state(read_file(disk, f"{place.directory}/{EPOCHS_FILE}"))
+        except Corruption as error:
+            self._fail(f"{place.directory}/{EPOCHS_FILE}: {error.message}")
+        self._start = max(trimmed_to, 0 if self._state is None else self._state.start_offset)
+        self._epochs = [] if self._state is None else list(self._state.epochs)
+        self._vote = b"" if self._state is None else self._state.vote
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def apply(self, record: Record, payload: memoryview | None) -> None:
+        """One more record of the group; `payload` is None when it does not verify."""
+        self.records += 1
+        if self.fault:
+            if payload is not None:
+                self._rescue(record, payload)
+            return
+        try:
+            match record.kind:
+                case Kind.BATCH:
+                    self._batch(record, payload)
+                case Kind.TRIM:
+                    self._start = max(self._start, record.base)
+                case Kind.TRUNCATE:
+                    self._truncate(record.base)
+                case Kind.VOTE:
+                    if payload is None:
+                        raise Corruption(f"a vote in the write-ahead log of {self.place.name} is damaged")
+                    self._vote = bytes(payload)
+                case _:
+                    raise Corruption(f"a record of unknown kind {record.kind}")
+        except (Corruption, WalkEnd) as error:
+            self._fail(str(error))
+            if payload is not None:
+                self._rescue(record, payload)
+
+    def _batch(self, record: Record, payload: memoryview | None) -> None:
+        if not self._begun:
+            if record.last < self._start and not self._begin_trimmed(record.base):
+                return
+            if not self._begun:
+                self._begin(record.base)
+        next_offset = self._growing.end_offset
+        if record.base < next_offset:
+            raise Corruption(f"the write-ahead log goes back to offset {record.base} from {next_offset}")
+        if record.base > next_offset:
+            self._mend(record.base, "are missing from the write-ahead log")
+        if payload is None:
+            self._mend(record.last + 1, "are damaged in the write-ahead log")
+            return
+        self.uncertain = ""
+        batch = parse_batch(payload, 0, 0, len(payload))
+        if self._growing.size_bytes and (
+            self._growing.size_bytes + record.size > self.place.segment_bytes or record.base in self._bases
+        ):
+            self._next_segment(record.base)
+        if not self._pending:
+            self._pending_at = self._growing.size_bytes
+        self._pending.append(payload)
+        self._pending_bytes += record.size
+        self.bytes += record.size
+        self._grow(batch._replace(position=self._growing.size_bytes))
+        if self._pending_bytes >= _WRITE_BYTES:
+            self.flush()
+
+    def _grow(self, batch: Batch) -> None:
+        if not self._epochs or batch.leader_epoch > self._epochs[-1][0]:
+            self._epochs.append((batch.leader_epoch, batch.base_offset))
+        self._growing.add(batch)
+
+    def _truncate(self, offset: int) -> None:
+        self.flush()
+        if self._begun and offset >= self._growing.end_offset:
+            return
+        self._begin(offset)
+        self._cut_back = True
+        while self._epochs and self._epochs[-1][1] >= offset:
+            self._epochs.pop()
+
+    def _begin_trimmed(self, offset: int) -> bool:
+        """Begin with a record that was trimmed since, if its segment is still there: its unsynced bytes may be torn."""
+        kept = [base for place, base in enumerate(self._bases) if self._bases[place + 1 : place + 2] > [self._start]]
+        for base in [one for one in self._bases[:-1] if one not in kept]:
+            self._unlink(base)
+        if not self._bases or self._bases[0] > offset:
+            return False
+        try:
+            self._begin(offset)
+        except (Corruption, WalkEnd):
+            # Later segments are gone: so was this one to be. Whatever is not trimmed follows in the write-ahead log.
+            self._begun = False
+            for base in [one for one in self._bases if one <= offset]:
+                self._unlink(base)
+            return False
+        return True
+
+    def _unlink(self, base: int) -> None:
+        self._bases.remove(base)
+        if self._file is not None and self._base == base:
+            self._file.close()
+            self._file = None
+        self._disk.unlink(self._path(base))
+        if exists(self._disk, index_path(self._path(base))):
+            self._disk.unlink(index_path(self._path(base)))
+
+    # -- places --------------------------------------------------------------------------------------------------------
+
+    def _begin(self, offset: int) -> None:
+        """Stand where the batch at `offset` starts, everything before it trusted."""
+        first = not self._begun
+        self._begun = True
+        if self._state is None and self._bases and first:
+            self._derive_state(offset)
+        below = [base for base in self._bases if base <= offset]
+        if not below:
+            if self._bases or offset <= self._start or (not self._start and not offset):
+                self._open(offset, SegmentIndex(offset), create=True)
+                return
+            raise Corruption(
+                f"offsets {self._start} to {offset - 1} are neither in a segment nor in the write-ahead log"
+            )
+        base = below[-1]
+        path = self._path(base)
+        index = SegmentIndex.load(self._disk, path, base)
+        if index.summary is not None and index.summary.end_offset > offset:
+            index = SegmentIndex(base)
+        self._open(base, index, create=False)
+        file, growing = self._current()
+        size = file.size()
+        if growing.size_bytes > size:
+            raise Corruption(f"{path} has {size} bytes, {growing.size_bytes} were synced")
+        if growing.end_offset < offset:
+            for batch in batches_from(file, growing.size_bytes, size):
+                if batch.base_offset != growing.end_offset:
+                    break
+                growing.add(batch)
+                if growing.end_offset >= offset:
+                    break
+        if growing.end_offset != offset:
+            raise Corruption(f"{path}: offset {offset} does not follow offset {growing.end_offset - 1}")
+        if first:
+            self._look_at_tail(file, size)
+        while self._epochs and self._epochs[-1][1] >= offset:
+            self._epochs.pop()
+
+    def _derive_state(self, until: int) -> None:
+        below = [base for base in self._bases if base < until]
+        if below:
+            self._note(
+                "epochs_rebuilt", f"{self.place.directory}/{EPOCHS_FILE} was missing and is derived from segments"
+            )
+            state = derive_state(self._disk, self.place.directory, below, until)
+            self._start, self._epochs = state.start_offset, list(state.epochs)
+
+    def _look_at_tail(self, file: File, size: int) -> None:
+        """Say so when what was written behind is torn; it is written again either way."""
+        position = self._growing.size_bytes
+        try:
+            for batch in batches_from(file, position, size):
+                if not _sound(file, batch):
+                    raise WalkEnd(batch.position, "a batch does not match its checksum")
+        except WalkEnd as end:
+            self._note(
+                "torn_segment",
+                f"{file.path} is torn at byte {end.position} ({end.reason}); written again from the write-ahead log",
+            )
+
+    def _open(self, base: int, index: SegmentIndex, *, create: bool) -> None:
+        if create:
+            make_directories(self._disk, self.place.directory)
+        if self._file is not None:
+            self._file.close()
+        self._file = self._disk.open(self._path(base), create=create)
+        if base not in self._bases:
+            self._bases = sorted([*self._bases, base])
+        self._visited = [one for one in self._visited if one < base] + [base]
+        self._base = base
+        self._index = index
+        self._growing = Growing(index, self._now_ms)
+
+    def _next_segment(self, base: int) -> None:
+        """The current segment ends here; go on in the one that starts at `base`, which may be there already."""
+        self.flush()
+        file, growing = self._current()
+        file.truncate(growing.size_bytes)
+        self._index.replace(self._disk, file.path, growing.summary(sealed=True))
+        self._open(base, SegmentIndex(base), create=True)
+
+    def _current(self) -> tuple[File, Growing]:
+        assert self._file is not None
+        return self._file, self._growing
+
+    def _path(self, base: int) -> str:
+        return f"{self.place.directory}/{offset_name(base, SEGMENT_SUFFIX)}"
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        if self._pending:
+            file, _ = self._current()
+            write_all(file, self._pending, self._pending_at)
+            self._pending = []
+            self._pending_bytes = 0
+
+    # -- damage --------------------------------------------------------------------------------------------------------
+
+    def _mend(self, until: int, what: str) -> None:
+        """Take the batches up to offset `until` from the segment, where they were written behind, if they are there."""
+        begin = self._growing.end_offset
+        self._take_from_segment(until)
+        if self._growing.end_offset != until:
+            raise Corruption(f"offsets {self._growing.end_offset} to {until - 1} {what}, and no segment has them")
+        self._note("other", f"{self.place.name}: offsets {begin} to {until - 1} {what}; the segment has them")
+
+    def _take_from_segment(self, until: int | None) -> None:
+        """Keep the sound batches that stand behind the current place."""
+        self.flush()
+        while not self._cut_back:
+            file, growing = self._current()
+            size = file.size()
+            if growing.size_bytes >= size:
+                if growing.end_offset not in self._bases or growing.end_offset == self._base:
+                    return
+                self._next_segment(growing.end_offset)
+                continue
+            try:
+                head = read_at(file, growing.size_bytes, min(64, size - growing.size_bytes))
+                batch = parse_batch(head, 0, growing.size_bytes, size)
+            except WalkEnd:
+                return
+            if (
+                batch.base_offset != growing.end_offset
+                or (until is not None and batch.last_offset >= until)
+                or not _sound(file, batch)
+            ):
+                return
+            self._grow(batch)
+
+    def _fail(self, reason: str) -> None:
+        self.fault = f"{self.place.name}: {reason}"
+        try:
+            self.flush()
+        except OSError:
+            self._pending = []
+            raise
+
+    def _rescue(self, record: Record, payload: memoryview) -> None:
+        """Put aside what can no longer be put in its place."""
+        if self._fenced or record.kind != Kind.BATCH:
+            return
+        if self._rescued is None:
+            make_directories(self._disk, self.place.directory)
+            path = f"{self.place.directory}/{offset_name(record.base, RESCUED_SUFFIX)}"
+            self._rescued = self._disk.open(path, create=True)
+            self._rescued.truncate(0)
+        self._rescued_bytes += write_all(self._rescued, [payload], self._rescued_bytes)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Cut what lies behind the last record and write what goes with the segments; the caller syncs."""
+        if self.uncertain and not self.fault:
+            if self._begun:
+                self._take_from_segment(None)
+            self._fail(self.uncertain)
+        if self._rescued is not None:
+            self._rescued.close()
+        if not self.fault and self._begun:
+            self._cut()
+        if self._file is not None:
+            self._file.close()
+        if self.fault:
+            if not self._fenced:
+                fence(self._disk, self.place.directory, self.fault)
+            return
+        make_directories(self._disk, self.place.directory)
+        state = LogState(self._start, tuple(self._epochs), self._vote)
+        path = f"{self.place.directory}/{EPOCHS_FILE}"
+        write_aside(self._disk, path, encode_log_state(state))
+        self._disk.rename(path + ".tmp", path)
+
+    def _cut(self) -> None:
+        self.flush()
+        file, growing = self._current()
+        if file.size() > growing.size_bytes:
+            file.truncate(growing.size_bytes)
+        for base in [one for one in self._bases if one > self._visited[0] and one not in self._visited]:
+            self._unlink(base)
+        if growing.size_bytes:
+            self._index.replace(self._disk, file.path, growing.summary(sealed=False))
+        else:
+            self._unlink(self._base)
+
+
+def _sound(file: File, batch: Batch) -> bool:
+    data = memoryview(read_at(file, batch.position, batch.size))
+    return len(data) == batch.size and checksum([data], BATCH_CRC_START) == batch.crc

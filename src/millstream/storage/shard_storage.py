@@ -1,0 +1,440 @@
+"""The storage of one shard: its logs, their common write-ahead log and cache, and the two helper processes.
+
+Start, in the shard's process: `helpers.start_helpers` (forks; before the reactor exists), then `ShardStorage`, then
+`open_log` for each partition that lives here, after `recovery.recover` has run in a process of the supervisor's.
+Stop: `stop`, which makes everything durable in the segments and leaves a summary, so that the next start reads next
+to nothing.
+
+**Overload and full disks.** Appends that find no memory or no WAL space are refused with `ArenaFull` and nothing
+happened. When the disk has less than `storage.reserve.bytes` left, or a segment write says that it is full,
+`accepts_writes` turns False: the partition layer refuses producers retriably, while the broker's own records, reads
+and deletions go on in what is reserved. It recovers by itself: once a second the space is looked at and what failed
+is tried again.
+
+**Fail-stop.** A write or sync of the write-ahead log that failed, a segment that could not be synced, a helper that
+ended: the reactor is stopped with the reason, nothing more is acknowledged, and what was acknowledged is found by the
+next start.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import Corruption
+from millstream.format.names import (
+    STATE_FILE,
+    TEMPORARY_SUFFIX,
+    controller_directory,
+    parse_wal_name,
+    partition_directory,
+    wal_directory,
+    wal_name,
+)
+from millstream.format.wal import WalState, decode_wal_state, encode_wal_state
+from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE
+from millstream.storage.checkpoint import Checkpointer
+from millstream.storage.cold_reads import ColdReads
+from millstream.storage.commands import (
+    Checkpointed,
+    Command,
+    Done,
+    Failed,
+    Found,
+    Prepared,
+    PrepareFile,
+    ReadDone,
+    RemoveDirectory,
+    Reply,
+    Stop,
+    Written,
+    decode_reply,
+    encode,
+)
+from millstream.storage.disk import make_directories, read_file, replace_file
+from millstream.storage.housekeeping import Housekeeping
+from millstream.storage.log import Log
+from millstream.storage.log_cache import CacheMemory
+from millstream.storage.opening import load_log
+from millstream.storage.summary import LogSummary, encode_summaries, open_summarized, read_opened, summarize
+from millstream.storage.timestamps import Timestamps
+from millstream.storage.wal import Wal
+from millstream.storage.worker import FULL
+from millstream.telemetry.log import log as operator_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.config.settings import Settings
+    from millstream.config.topic_properties import TopicConfig
+    from millstream.shard.context import Shard
+    from millstream.shard.process import ExitStatus
+    from millstream.storage.disk import Disk
+    from millstream.storage.helpers import Helpers
+    from millstream.storage.segments import Segment
+
+_SPACE_CHECK_US: Final = 1_000_000
+_STARTS_AGAIN: Final = 1.05
+"""Producers are let in again with this much of the reserve free, so that the answer does not flicker."""
+
+
+class ShardStorage:
+    """See the module. Lifecycle: constructed once, `stop` once. Shard: its own, on the reactor."""
+
+    def __init__(self, shard: Shard, settings: Settings, disk: Disk, data_dir: str, helpers: Helpers) -> None:
+        self.reactor = reactor = shard.reactor
+        self.arena = shard.arena
+        self.stats = stats = shard.stats
+        self.disk = disk
+        self.settings = settings
+        self.data_dir = data_dir
+        self.wal_directory = wal_directory(data_dir, shard.id)
+        self.accepts_writes = True
+        """False while the disk is full: user data is to be refused with a retriable error."""
+
+        self.stopping = False
+        self.logs: dict[int, Log] = {}
+        self.dirty_logs: set[Log] = set()
+        self.cache_hits = stats.counter("cache_hits")
+        self.cache_misses = stats.counter("cache_misses")
+        self._written_bytes = stats.counter("segment_written_bytes")
+        self._rolled = stats.counter("segments_rolled")
+        self._deleted = stats.counter("segments_deleted")
+        self._partitions = stats.gauge("log_partitions")
+        self._faulty = stats.gauge("log_faulty")
+        self._read_only = stats.gauge("storage_read_only")
+        self._full_faults = stats.counter("storage_faults", kind="disk_full")
+        self._helpers = helpers
+        self._summaries = read_opened(disk, data_dir)
+        self._removals: dict[int, Callable[[], None]] = {}
+        self._next_removal = 1
+        self._refused: set[Log] = set()
+        self._checking_space = False
+        self._checkpoint_timer = False
+        self._full_since_us = 0
+        self._stop_done: Callable[[], None] | None = None
+        self._ended = 0
+        self.memory = CacheMemory(shard.arena, stats)
+        self.memory.on_unwritten = _write_durable
+        self.wal = self._open_wal()
+        self.checkpointer = Checkpointer(self)
+        self.cold_reads = ColdReads(reactor, shard.arena, stats, self.send)
+        self.timestamps = Timestamps(self.send)
+        self.housekeeping = Housekeeping(self, settings.log_retention_check_interval_ms)
+        helpers.attach(reactor, self.wal.landed, self._received, self._helper_ended)
+        self.wal.start()
+
+    def _open_wal(self) -> Wal:
+        """The write-ahead log of this shard, its files void: recovery has seen to that."""
+        disk, directory, settings = self.disk, self.wal_directory, self.settings
+        for changed in make_directories(disk, directory):
+            disk.sync_directory(changed)
+        try:
+            state = decode_wal_state(read_file(disk, f"{directory}/{STATE_FILE}"))
+        except FileNotFoundError:
+            state = WalState()
+            # From the first frame on, a missing state file has to mean something.
+            replace_file(disk, f"{directory}/{STATE_FILE}", encode_wal_state(state))
+        files: list[int] = []
+        for name in disk.list(directory):
+            number = parse_wal_name(name)
+            if name.endswith(TEMPORARY_SUFFIX) or (
+                number is not None and disk.size(f"{directory}/{name}") != settings.wal_file_bytes
+            ):
+                disk.unlink(f"{directory}/{name}")
+            elif number is not None:
+                files.append(number)
+        wal = Wal(
+            self.reactor,
+            self.stats,
+            self._helpers.slots,
+            self._helpers.submit,
+            file_bytes=settings.wal_file_bytes,
+            file_limit=settings.wal_bytes // settings.wal_file_bytes,
+            pacing_us=settings.wal_pacing_us,
+            next_sequence=state.next_sequence,
+            next_generation=state.next_generation,
+            files=files,
+        )
+        wal.prepare_file = self._prepare_file
+        wal.on_full = self._wal_full
+        wal.on_landed = self._landed
+        wal.on_failure = self.fail
+        self._checkpoint_bytes = min(settings.checkpoint_bytes, settings.wal_bytes // 2)
+        return wal
+
+    # -- logs ----------------------------------------------------------------------------------------------------------
+
+    def open_log(self, group: int, directory: str, name: str, config: TopicConfig, clean: bool) -> Log:
+        """Open the log of a group; an empty one if it has no files yet. Blocks for a few file reads.
+
+        Args:
+            group: number of the Raft group, unique in the cluster's life.
+            directory: where its files are or will be.
+            name: what people call it, "topic/partition".
+            config: of the topic.
+            clean: the last stop was an orderly one, or the log is new: what that stop noted may be used.
+
+        Raises:
+            Corruption: its durable files are damaged; the log must not be served.
+        """
+        if group in self.logs:
+            raise AssertionError(f"group {group} is opened twice")
+        summary = self._summaries.pop(group, None)
+        loaded = open_summarized(self.disk, directory, summary) if clean and summary is not None else None
+        if loaded is None:
+            place = operator_log.at(name)
+
+            def note(kind: str, message: str) -> None:
+                place.warning("repaired: %s", message)
+                self.stats.counter("recovery_repairs", kind=kind).inc()
+
+            try:
+                loaded = load_log(self.disk, directory, self.now_ms(), note)
+            except Corruption:
+                self._faulty.add(1)
+                raise
+        topic = name.rpartition("/")[0] if group else ""
+        log = self.logs[group] = Log(self, group, directory, name, config, loaded, topic)
+        self._partitions.add(1)
+        if log.refresh().size_bytes:
+            self.housekeeping.segment_began(log, log.segments_list.active)
+        return log
+
+    def open_partition_log(
+        self, group: int, topic_id: bytes, topic: str, partition: int, config: TopicConfig, *, clean: bool
+    ) -> Log:
+        """`open_log` for a partition of a topic; group 0, the controller's log, is opened with `controller_log`."""
+        directory = partition_directory(self.data_dir, topic_id, partition)
+        return self.open_log(group, directory, f"{topic}/{partition}", config, clean)
+
+    def open_controller_log(self, config: TopicConfig, *, clean: bool) -> Log:
+        """The log of group 0."""
+        return self.open_log(0, controller_directory(self.data_dir), "controller", config, clean)
+
+    def close_log(self, log: Log, done: Callable[[], None] | None = None) -> None:
+        """Let go of a log once everything of it is in its segments; nothing may be appended any more."""
+
+        def checkpointed() -> None:
+            if not log.closed:
+                self._forget(log)
+            if done is not None:
+                done()
+
+        self.wal.when_durable(lambda: self.checkpointer.request(checkpointed))
+
+    def delete_log(self, log: Log, done: Callable[[], None]) -> None:
+        """Let go of a log and remove its files; `done` when they are gone. What is under way for it is void."""
+        number = self._next_removal
+        self._next_removal += 1
+        self._removals[number] = done
+        self._forget(log)
+        self.send(RemoveDirectory(number, log.directory))
+
+    def _forget(self, log: Log) -> None:
+        log.close_range()
+        log.closed = True
+        log.on_durable = None
+        self.logs.pop(log.group, None)
+        self.dirty_logs.discard(log)
+        self._refused.discard(log)
+        self._partitions.add(-1)
+        log.behind.abandon()
+        ranges = log.cache.clear()
+
+        def release() -> None:
+            for one in ranges:
+                self.memory.give_back(one)
+
+        # A frame under way may still be read from these ranges.
+        self.wal.when_durable(release)
+
+    # -- checkpoint and stop -------------------------------------------------------------------------------------------
+
+    def checkpoint(self, done: Callable[[], None]) -> None:
+        """Make everything durable so far durable in the segments, and free the write-ahead log; `done` when it is."""
+        self.checkpointer.request(done)
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Bring everything into the segments, leave a summary, end the helpers; `done` when they have ended.
+
+        The caller has stopped appending. With a full disk this may not be possible; then the stop is as after a
+        crash, and the next start replays the write-ahead log.
+        """
+        self.stopping = True
+        self.wal.when_durable(lambda: self.checkpointer.request(lambda: self._stopped(done)))
+
+    def _stopped(self, done: Callable[[], None]) -> None:
+        if not self.wal.idle or self.dirty_logs:
+            # Something was appended after all (an offset commit that was under way).
+            self.wal.when_durable(lambda: self.checkpointer.request(lambda: self._stopped(done)))
+            return
+        summaries: list[LogSummary] = [summarize(log) for log in self.logs.values()]
+        state = WalState(self.wal.next_sequence, self.wal.next_generation, clean=True, logs=encode_summaries(summaries))
+        replace_file(self.disk, f"{self.wal_directory}/{STATE_FILE}", encode_wal_state(state))
+        self.wal.close()
+        self.send(Stop())
+        self._stop_done = done
+
+    def _helper_ended(self, name: str, status: ExitStatus | None) -> None:
+        if not self.stopping or not self.wal.closed or (status is not None and status.code):
+            self.reactor.stop(EXIT_CHILD, f"{name} {status}")
+            return
+        self._ended += 1
+        if self._ended == 2:  # writer and worker
+            self._helpers.detach()
+            if self._stop_done is not None:
+                self._stop_done()
+
+    # -- the write-ahead log -------------------------------------------------------------------------------------------
+
+    def _landed(self) -> None:
+        """After every tick: is it time for a checkpoint, or to look at the disk?"""
+        if self.wal.written_bytes - self.checkpointer.wal_bytes >= self._checkpoint_bytes:
+            self.checkpointer.request()
+        if not self._checkpoint_timer:
+            self._checkpoint_timer = True
+            self.reactor.call_later(self.settings.checkpoint_ms * 1000, self._checkpoint_due)
+        if not self._checking_space:
+            self._checking_space = True
+            self.reactor.call_later(_SPACE_CHECK_US, self._check_space)
+
+    def _checkpoint_due(self) -> None:
+        self._checkpoint_timer = False
+        if self.dirty_logs:
+            self.checkpointer.request()
+
+    def _wal_full(self) -> None:
+        if not self.checkpointer.running:
+            self.checkpointer.request()
+
+    def _prepare_file(self, number: int) -> None:
+        path = f"{self.wal_directory}/{wal_name(number)}"
+        self.send(PrepareFile(number, path, self.settings.wal_file_bytes))
+
+    def _prepared(self, reply: Prepared) -> None:
+        if not reply.errno:
+            self.wal.file_ready(reply.number)
+        elif reply.errno in FULL:
+            self.wal.file_refused()
+            self.disk_full(reply.errno)
+        else:
+            self.fail(f"a file for the write-ahead log could not be made: {os.strerror(reply.errno)}")
+
+    def fail(self, reason: str) -> None:
+        """Something happened after which nobody knows what is on disk: stop the shard."""
+        self.stats.counter("storage_faults", kind="sync_error" if "sync" in reason else "write_error").inc()
+        self.reactor.stop(EXIT_STORAGE, reason)
+
+    # -- the worker ----------------------------------------------------------------------------------------------------
+
+    def send(self, command: Command) -> None:
+        """Send a command to the worker; it leaves at the end of the turn."""
+        self._helpers.send(encode(command))
+
+    def _received(self, message: bytes) -> None:
+        self.replied(decode_reply(message))
+
+    def replied(self, reply: Reply) -> None:
+        """Hand a reply of the worker to whoever waits for it."""
+        match reply:
+            case Written():
+                log = self.logs.get(reply.group)
+                if log is not None:
+                    log.behind.written(reply.errno, reply.bytes)
+            case ReadDone():
+                self.cold_reads.finished(reply)
+            case Checkpointed():
+                self.checkpointer.finished(reply)
+            case Found():
+                self.timestamps.finished(reply)
+            case Prepared():
+                self._prepared(reply)
+            case Done():
+                if reply.errno:
+                    operator_log.warning("a deleted topic's files could not be removed: %s", os.strerror(reply.errno))
+                self._removals.pop(reply.id)()
+            case Failed():
+                self.fail(reply.reason)
+
+    # -- space ---------------------------------------------------------------------------------------------------------
+
+    def write_refused(self, log: Log, errno: int) -> None:
+        """A segment write found the disk full: it is tried again once a second."""
+        self._refused.add(log)
+        self.disk_full(errno)
+
+    def disk_full(self, errno: int) -> None:
+        """The disk said that it is full."""
+        self._full_faults.inc()
+        if self.accepts_writes:
+            self._refuse(os.strerror(errno))
+        if not self._checking_space:
+            self._checking_space = True
+            self.reactor.call_later(_SPACE_CHECK_US, self._check_space)
+
+    def _refuse(self, why: str) -> None:
+        self.accepts_writes = False
+        self._read_only.set(1)
+        self._full_since_us = self.reactor.now_us()
+        operator_log.error("disk full: producers are refused until there is space in %s: %s", self.data_dir, why)
+
+    def _check_space(self) -> None:
+        self._checking_space = False
+        try:
+            free = self.disk.free_bytes(self.data_dir)
+        except OSError as error:
+            self.fail(f"{self.data_dir} cannot be looked at: {error.strerror}")
+            return
+        reserve = self.settings.storage_reserve_bytes
+        if self.accepts_writes:
+            if free < reserve:
+                self._refuse(f"{free} bytes are free, {reserve} are kept in reserve")
+        else:
+            self.wal.try_again()
+            refused, self._refused = self._refused, set()
+            for log in refused:
+                log.behind.advance()
+            if refused or not self.checkpointer.running:
+                self.checkpointer.request()
+            if free >= reserve * _STARTS_AGAIN and not refused:
+                self.accepts_writes = True
+                self._read_only.set(0)
+                operator_log.info(
+                    "space again: producers are let in after %d s",
+                    (self.reactor.now_us() - self._full_since_us) // 1_000_000,
+                )
+        if not self.accepts_writes and not self._checking_space:
+            self._checking_space = True
+            self.reactor.call_later(_SPACE_CHECK_US, self._check_space)
+
+    # -- what logs tell ------------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+        return self.reactor.wall_ms()
+
+    def rolled(self, log: Log) -> None:
+        """A segment was sealed."""
+        self._rolled.inc()
+        if not log.dirty:
+            log.dirty = True
+            self.dirty_logs.add(log)
+
+    def segment_began(self, log: Log, segment: Segment) -> None:
+        """A segment got its first batch."""
+        self.housekeeping.segment_began(log, segment)
+
+    def segments_dropped(self, dropped: list[Segment]) -> None:
+        """Segments were trimmed."""
+        self._deleted.inc(len(dropped))
+
+    def count_written(self, count: int) -> None:
+        """Bytes went into a segment."""
+        self._written_bytes.inc(count)
+
+
+def _write_durable(log: Log) -> None:
+    """The cache wants a log's oldest bytes out of its way."""
+    if not log.closed:
+        log.behind.write(log.durable_position)

@@ -1,0 +1,129 @@
+"""From a timestamp to an offset: the segment by what is known of each, the batch by the index, the record by looking
+into one batch.
+
+Segments and batches are chosen by their largest timestamps, which producers may send in any order; the answer is the
+*first* record in offset order that is late enough, as Kafka's ListOffsets wants it. What is still only in the log
+cache is written to its segment first (it is durable), so that there is one way to look: the worker's, which may block
+and decompress.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from millstream.errors import Corruption, MillstreamError, Unavailable
+from millstream.storage.commands import Find
+from millstream.telemetry.log import log as operator_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.storage.commands import Command, Found
+    from millstream.storage.log import Log
+    from millstream.storage.segments import Segment
+
+    Answer = tuple[int, int, int] | MillstreamError | None
+    Done = Callable[[Answer], None]
+
+
+class Timestamps:
+    """Lookups of one shard's logs."""
+
+    def __init__(self, send: Callable[[Command], None]) -> None:
+        self._send = send
+        self._calls: dict[int, Callable[[Answer], None]] = {}
+        self._next_id = 1
+
+    def find(self, log: Log, timestamp: int, end_offset: int, done: Done) -> None:
+        """See `Log.offset_for_timestamp`."""
+        log.behind.when_written(
+            log.durable_position, lambda: self._search(log, None, timestamp, end_offset, done, largest=False)
+        )
+
+    def find_largest(self, log: Log, end_offset: int, done: Done) -> None:
+        """See `Log.max_timestamp`."""
+        largest = max(segment.max_timestamp for segment in log.segments_list.all())
+        if largest < 0:
+            log.behind.when_written(log.written_position, lambda: done(None))
+            return
+
+        def first_try(answer: Answer) -> None:
+            # The batch that made it the largest may be out of bounds, above the end or below the start: then look at
+            # all.
+            if answer is not None:
+                done(answer)
+            else:
+                self._largest_of_all(log, end_offset, done)
+
+        self.find(log, largest, end_offset, first_try)
+
+    def _search(
+        self, log: Log, after: Segment | None, timestamp: int, end_offset: int, done: Done, *, largest: bool
+    ) -> None:
+        """Ask the worker about the next segment that may hold it."""
+        log.refresh()
+        for segment in log.segments_list.all():
+            if after is not None and segment.base_offset <= after.base_offset:
+                continue
+            if segment.base_offset >= end_offset:
+                break
+            if segment.max_timestamp < timestamp or not segment.size_bytes or segment.end_offset <= log.start_offset:
+                continue
+
+            def answered(answer: Answer, segment: Segment = segment) -> None:
+                if answer is None:
+                    self._search(log, segment, timestamp, end_offset, done, largest=largest)
+                else:
+                    done(answer)
+
+            self._ask(log, segment, timestamp, end_offset, answered, largest=largest)
+            return
+        done(None)
+
+    def _largest_of_all(self, log: Log, end_offset: int, done: Done) -> None:
+        """The largest of every segment in turn."""
+        best: list[tuple[int, int, int]] = []
+        segments = [one for one in log.segments_list.all() if one.base_offset < end_offset and one.size_bytes]
+
+        def following(answer: Answer) -> None:
+            if isinstance(answer, MillstreamError):
+                done(answer)
+                return
+            if answer is not None and (not best or answer[1] > best[0][1]):
+                best[:] = [answer]
+            if segments:
+                self._ask(log, segments.pop(0), -1, end_offset, following, largest=True)
+            else:
+                done(best[0] if best else None)
+
+        following(None)
+
+    def _ask(
+        self, log: Log, segment: Segment, timestamp: int, end_offset: int, answered: Done, *, largest: bool
+    ) -> None:
+        limit = min(log.written_position - segment.stream, segment.size_bytes)
+        if limit <= 0 or log.closed:
+            answered(None)
+            return
+        number = self._next_id
+        self._next_id += 1
+        self._calls[number] = answered
+        start = max(log.start_offset, segment.base_offset)
+        self._send(Find(number, segment.path, segment.base_offset, limit, timestamp, start, end_offset, largest))
+
+    def finished(self, reply: Found) -> None:
+        """The worker's answer."""
+        answered = self._calls.pop(reply.id)
+        if reply.fault:
+            operator_log.error("corrupt: %s", reply.fault)
+            answered(Corruption(reply.fault))
+        elif reply.errno == errno.ENOENT:
+            answered(None)  # the segment was deleted meanwhile
+        elif reply.errno:
+            answered(Unavailable(f"a segment could not be read: {os.strerror(reply.errno)}"))
+        elif reply.offset < 0:
+            answered(None)
+        else:
+            answered((reply.offset, reply.timestamp, reply.leader_epoch))

@@ -1,0 +1,226 @@
+"""The worker process of a shard: everything about files that may block, except the write-ahead log.
+
+::
+
+    reactor ──commands──► receiving thread ─┬─► segments  write, cut, remove, in the order they were sent
+            ◄──replies────────────────────── ├─► syncs     checkpoints
+                                             ├─► readers   cold reads, timestamps
+                                             └─► chores    preparing WAL files, deleting topics
+
+Threads keep a long sync from delaying a cold read; they share an interpreter lock, which matters little here, because
+all they do is wait in system calls. None of them is on the path of a produce or of a tailing fetch.
+
+Errors are values in the replies: a full disk (ENOSPC, EDQUOT) is an errno that the shard survives; a failed sync, and
+any other error while writing, is `Failed`, upon which the shard stops with the reason; a damaged batch is a fault of
+that read alone. When the shard is gone the worker ends. An exception that nobody expected ends the process, and with
+it the shard.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import threading
+import traceback
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import Corruption
+from millstream.storage.commands import (
+    Checkpoint,
+    Checkpointed,
+    Command,
+    Cut,
+    Done,
+    Failed,
+    Find,
+    Found,
+    Prepared,
+    PrepareFile,
+    Read,
+    ReadDone,
+    Remove,
+    RemoveDirectory,
+    Reply,
+    Stop,
+    Write,
+    Written,
+    decode_command,
+    encode,
+)
+from millstream.storage.segment_files import SegmentFiles
+from millstream.storage.segment_reads import Fault, Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.storage.channel import WorkerChannel
+    from millstream.storage.disk import Disk
+
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a disk says when it has no room: the only failures of a write that are survived."""
+
+_READERS: Final = 4
+
+
+class Worker:
+    """Carries out commands, one call each. Knows no threads and no sockets: tests call it directly."""
+
+    def __init__(self, disk: Disk, data_dir: str, arena: memoryview) -> None:
+        self._disk = disk
+        self.files = SegmentFiles(disk, data_dir, arena)
+        self.reader = Reader(self.files, arena)
+        self._parts: list[Checkpoint] = []
+        self._handlers: dict[type[Command], Callable[..., Reply | None]] = {
+            Write: self._write,
+            Cut: self._cut,
+            Remove: self._remove,
+            RemoveDirectory: self._remove_directory,
+            Checkpoint: self._checkpoint,
+            Read: self._read,
+            Find: self._find,
+            PrepareFile: self._prepare,
+        }
+
+    def carry_out(self, command: Command) -> Reply | None:
+        """Do it; the reply, if this command has one now."""
+        return self._handlers[type(command)](command)
+
+    def _write(self, command: Write) -> Reply:
+        try:
+            return Written(command.group, 0, self.files.write(command))
+        except OSError as error:
+            if error.errno in FULL:
+                return Written(command.group, error.errno or 0, 0)
+            return Failed(f"{command.path} could not be written: {error.strerror}")
+
+    def _cut(self, command: Cut) -> Reply | None:
+        try:
+            self.files.cut(command)
+        except OSError as error:
+            return Failed(f"{command.path} could not be cut: {error.strerror}")
+        self.reader.forget(command.path)
+        return None
+
+    def _remove(self, command: Remove) -> Reply | None:
+        try:
+            for path in command.paths:
+                self.files.remove(path)
+                self.reader.forget(path)
+        except OSError as error:
+            return Failed(f"{error.filename} could not be removed: {error.strerror}")
+        return None
+
+    def _remove_directory(self, command: RemoveDirectory) -> Reply:
+        try:
+            self.files.remove_directory(command.directory)
+        except OSError as error:
+            return Done(command.id, error.errno or errno.EIO)
+        return Done(command.id, 0)
+
+    def _checkpoint(self, command: Checkpoint) -> Reply | None:
+        self._parts.append(command)
+        if not command.last:
+            return None
+        parts, self._parts = self._parts, []
+        try:
+            self.files.sync()
+        except OSError as error:
+            return Checkpointed(command.id, error.errno or errno.EIO, synced=False, what="segments could not be synced")
+        try:
+            for part in parts:
+                self.files.finish(part)
+        except OSError as error:
+            full = error.errno in FULL
+            return Checkpointed(
+                command.id,
+                error.errno or errno.EIO,
+                synced=full,
+                what=f"{error.filename or 'a directory'} could not be synced",
+            )
+        return Checkpointed(command.id, 0, synced=True, what="")
+
+    def _read(self, command: Read) -> Reply:
+        try:
+            count, need = self.reader.read(command)
+        except (Fault, Corruption) as fault:
+            return ReadDone(command.id, 0, 0, 0, str(fault))
+        except OSError as error:
+            return ReadDone(command.id, error.errno or errno.EIO, 0, 0, "")
+        return ReadDone(command.id, 0, count, need, "")
+
+    def _find(self, command: Find) -> Reply:
+        try:
+            found = self.reader.find(command)
+        except (Fault, Corruption) as fault:
+            return Found(command.id, 0, -1, -1, -1, str(fault))
+        except OSError as error:
+            return Found(command.id, error.errno or errno.EIO, -1, -1, -1, "")
+        return Found(command.id, 0, *(found or (-1, -1, -1)), fault="")
+
+    def _prepare(self, command: PrepareFile) -> Reply:
+        try:
+            self.files.prepare_file(command)
+        except OSError as error:
+            return Prepared(command.number, error.errno or errno.EIO)
+        return Prepared(command.number, 0)
+
+
+class _Lane:
+    """A queue of commands and the threads that carry them out."""
+
+    def __init__(self, worker: Worker, channel: WorkerChannel, threads: int) -> None:
+        self._worker = worker
+        self._channel = channel
+        self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._limit = threads
+        self._threads: list[threading.Thread] = []
+
+    def put(self, command: Command) -> None:
+        """Have it carried out; threads are started as they are needed."""
+        self._queue.put(command)
+        if len(self._threads) < self._limit and (not self._threads or not self._queue.empty()):
+            thread = threading.Thread(target=self._run, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _run(self) -> None:
+        try:
+            while (command := self._queue.get()) is not None:
+                reply = self._worker.carry_out(command)
+                if reply is not None:
+                    self._channel.send(encode(reply))
+        except BaseException:  # noqa: BLE001  # the process cannot be trusted any more, and with it the shard
+            traceback.print_exc()
+            os._exit(70)
+
+    def finish(self) -> None:
+        """Carry out what is queued, then no more."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
+def run_worker(worker: Worker, channel: WorkerChannel) -> int:
+    """The process: until `Stop` comes or the shard is gone."""
+    segments, syncs, readers, chores = (_Lane(worker, channel, count) for count in (1, 1, _READERS, 1))
+    lanes: dict[type[Command], _Lane] = {
+        Write: segments,
+        Cut: segments,
+        Remove: segments,
+        RemoveDirectory: segments,
+        Checkpoint: syncs,
+        Read: readers,
+        Find: readers,
+        PrepareFile: chores,
+    }
+    while messages := channel.receive():
+        for message in messages:
+            command = decode_command(message)
+            if isinstance(command, Stop):
+                for lane in (segments, syncs, readers, chores):
+                    lane.finish()
+                return 0
+            lanes[type(command)].put(command)
+    return 0

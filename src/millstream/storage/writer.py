@@ -1,0 +1,140 @@
+"""The writer process of a shard: it appends ticks to the write-ahead log and syncs them. Nothing else waits on that
+disk write.
+
+It is a process and not a thread because a thread shares the interpreter lock with the reactor: on a saturated reactor
+its tick took 26–95 ms instead of 0.2 ms. It sleeps on an eventfd; the reactor rings it when a slot of `storage.ticks`
+is filled, and is rung back when the frame is durable. Payload goes from the log cache to the kernel by `pwritev`,
+without a copy.
+
+Slots come in turn, one at a time: the next frame is written after the sync of the one before. A failed or impossible
+write, or a failed sync, travels back in the slot's status word, never as silence; the reactor then stops the shard,
+because after a failed sync the kernel may claim that pages are clean which are not on disk. The writer itself decides
+nothing. It ends when the reactor rings it with an empty slot, or with its parent.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+from millstream.format.names import wal_name
+from millstream.format.wal import (
+    FILE_HEADER_BYTES,
+    FRAME_HEAD_BYTES,
+    RECORD_BYTES,
+    FileHeader,
+    encode_file_header,
+    pack_heads,
+    padding_bytes,
+)
+from millstream.storage.disk import write_all
+from millstream.storage.ticks import (
+    SLOT_COUNT,
+    STAGE_SYNC,
+    STAGE_WRITE,
+    W_DURABLE_SEQUENCE,
+    W_FILE,
+    W_FILE_BYTES,
+    W_GENERATION,
+    W_NEEDED_SEQUENCE,
+    W_OPENS_FILE,
+    W_PAYLOAD_BYTES,
+    W_POSITION,
+    W_RECORDS,
+    W_SEQUENCE,
+    W_SPANS,
+    W_STATUS,
+    W_SYNC_US,
+    W_WRITE_US,
+)
+
+if TYPE_CHECKING:
+    from millstream.storage.disk import Buffer, Disk, File
+    from millstream.storage.ticks import Slot, TickSlots
+
+_ZEROS: Final = bytes(512)
+_clock_ns = time.perf_counter_ns
+
+
+class TickWriter:
+    """Writes frames of one shard. `arena` is the shard's memory as this process sees it."""
+
+    def __init__(self, disk: Disk, directory: str, shard_id: int, arena: memoryview) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._shard_id = shard_id
+        self._arena = arena
+        self._files: dict[int, File] = {}
+
+    def write(self, slot: Slot) -> None:
+        """Make the slot's frame durable, or say in its status word why not."""
+        words = slot.words
+        begun_ns = _clock_ns()
+        stage = STAGE_WRITE
+        try:
+            file = self._file(words[W_FILE])
+            buffers = self._buffers(slot)
+            position = words[W_POSITION]
+            if words[W_OPENS_FILE]:
+                buffers.insert(0, self._header(slot))
+                position -= FILE_HEADER_BYTES
+            write_all(file, buffers, position)
+            written_ns = _clock_ns()
+            stage = STAGE_SYNC
+            file.sync()
+        except OSError as error:
+            words[W_STATUS] = (error.errno or errno.EIO) | stage << 16
+            return
+        words[W_WRITE_US] = (written_ns - begun_ns) // 1000
+        words[W_SYNC_US] = (_clock_ns() - written_ns) // 1000
+        words[W_STATUS] = 0
+
+    def _buffers(self, slot: Slot) -> list[Buffer]:
+        """The frame's bytes in order, payload straight from the arena."""
+        words = slot.words
+        count = words[W_RECORDS]
+        payload_bytes = words[W_PAYLOAD_BYTES]
+        pack_heads(
+            slot.frame,
+            count,
+            payload_bytes,
+            words[W_GENERATION],
+            words[W_SEQUENCE],
+            words[W_DURABLE_SEQUENCE],
+            words[W_NEEDED_SEQUENCE],
+            words[W_POSITION],
+        )
+        table_end = FRAME_HEAD_BYTES + RECORD_BYTES * count
+        arena = self._arena
+        ends = iter(slot.spans[: words[W_SPANS]].tolist())
+        buffers: list[Buffer] = [slot.frame[:table_end]]
+        buffers += [arena[start:end] for start, end in zip(ends, ends, strict=True)]
+        buffers.append(_ZEROS[: padding_bytes(count, payload_bytes)])
+        buffers.append(slot.frame[FRAME_HEAD_BYTES : table_end + FRAME_HEAD_BYTES])
+        return buffers
+
+    def _header(self, slot: Slot) -> bytes:
+        words = slot.words
+        header = FileHeader(self._shard_id, words[W_GENERATION], words[W_SEQUENCE], words[W_FILE_BYTES])
+        return encode_file_header(header)
+
+    def _file(self, number: int) -> File:
+        file = self._files.get(number)
+        if file is None:
+            file = self._files[number] = self._disk.open(f"{self._directory}/{wal_name(number)}")
+        return file
+
+
+def run_writer(writer: TickWriter, slots: TickSlots, go_fd: int, done_fd: int) -> int:
+    """The process: a slot per ring until an empty one comes."""
+    turn = 0
+    while True:
+        os.eventfd_read(go_fd)
+        slot = slots.slots[turn]
+        if not slot.words[W_RECORDS]:
+            return 0
+        writer.write(slot)
+        os.eventfd_write(done_fd, 1)
+        turn = (turn + 1) % SLOT_COUNT

@@ -1,0 +1,313 @@
+"""One shard's storage in one thread: the production code with a reactor, a writer and a worker that are stepped by
+hand.
+
+`LocalShard` runs `ShardStorage` over any `Disk`. What would run in three processes and several threads is a handful
+of queues here: callbacks and turns of the reactor, ticks of the writer, one queue per lane of the worker. `step`
+takes one of them, chosen by the generator given, so interleavings differ from seed to seed and repeat from each; the
+clock stands still until nothing else can run. A crash is whatever the disk raises: drop the shard, crash the disk,
+`recover`, make another.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from millstream.config.settings import Settings
+from millstream.config.topic_properties import topic_config
+from millstream.format.names import wal_directory
+from millstream.iobuf import Arena
+from millstream.shard.process import ExitStatus
+from millstream.storage.commands import Checkpoint, Command, Find, PrepareFile, Read, Stop, decode_command, encode
+from millstream.storage.recovery import LogPlace, RecoveryReport, recover
+from millstream.storage.shard_storage import ShardStorage
+from millstream.storage.ticks import SLOT_COUNT, W_RECORDS, TickSlots
+from millstream.storage.worker import Worker
+from millstream.storage.writer import TickWriter
+from millstream.telemetry.metrics import StatsSlab
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Generator
+
+    from millstream.config.topic_properties import TopicConfig
+    from millstream.storage.disk import Disk
+    from millstream.storage.log import Log
+
+DATA_DIR = "/data"
+MIB = 1 << 20
+
+
+_DEFAULTS = Settings(data_dir=DATA_DIR, shards=1)
+
+SMALL: dict[str, Any] = {
+    "wal_bytes": 512 * 1024,
+    "wal_file_bytes": 64 * 1024,
+    "wal_pacing_us": 0,
+    "checkpoint_bytes": 256 * 1024,
+    "checkpoint_ms": 60_000,
+    "storage_reserve_bytes": 0,
+    "log_retention_check_interval_ms": 300_000,
+}
+"""Settings of a `LocalShard` unless it is told otherwise."""
+
+
+class Stopped(Exception):
+    """The reactor was stopped: the shard is no more."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"{code}: {reason}")
+        self.code = code
+        self.reason = reason
+
+
+class LocalTimer:
+    """A deadline of a `LocalReactor`."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class LocalReactor:
+    """What the storage uses of a reactor, stepped by hand."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_us = now_ms * 1000
+        self.ready: deque[Callable[[], None]] = deque()
+        self._enders: list[Callable[[], None]] = []
+        self._timers: list[tuple[int, int, LocalTimer]] = []
+        self._count = 0
+
+    def now_us(self) -> int:
+        return self._now_us
+
+    def wall_ms(self) -> int:
+        return self._now_us // 1000
+
+    def call_soon(self, callback: Callable[..., None], *args: object) -> None:
+        self.ready.append(lambda: callback(*args))
+
+    def end_of_turn(self, callback: Callable[[], None]) -> None:
+        self._enders.append(callback)
+
+    def call_at(self, deadline_us: int, callback: Callable[[], None]) -> LocalTimer:
+        timer = LocalTimer(callback)
+        self._count += 1
+        heapq.heappush(self._timers, (deadline_us, self._count, timer))
+        return timer
+
+    def call_later(self, delay_us: int, callback: Callable[[], None]) -> LocalTimer:
+        return self.call_at(self._now_us + delay_us, callback)
+
+    def background(
+        self, work: str, generator: Generator[None, None, None], share: float, done: Callable[[], None] | None = None
+    ) -> None:
+        del work, share
+
+        def advance() -> None:
+            try:
+                next(generator)
+            except StopIteration:
+                if done is not None:
+                    done()
+            else:
+                self.ready.append(advance)
+
+        self.ready.append(advance)
+
+    def stop(self, exit_code: int = 0, reason: str = "") -> None:
+        raise Stopped(exit_code, reason)
+
+    def turn(self) -> bool:
+        """Run one callback, or else the end of the turn; False when there is neither."""
+        if self.ready:
+            self.ready.popleft()()
+            return True
+        if self._enders:
+            enders, self._enders = self._enders, []
+            for ender in enders:
+                ender()
+            return True
+        return False
+
+    def sleep(self, limit_us: int) -> bool:
+        """Let time go by to the next timer, at most to `limit_us`; False when there is none before."""
+        while self._timers and self._timers[0][2].callback is None:
+            heapq.heappop(self._timers)
+        if not self._timers or self._timers[0][0] > limit_us:
+            return False
+        deadline_us, _, timer = heapq.heappop(self._timers)
+        self._now_us = max(self._now_us, deadline_us)
+        if timer.callback is not None:
+            timer.callback()
+        return True
+
+    def advance(self, duration_us: int) -> None:
+        """Only the clock."""
+        self._now_us += duration_us
+
+
+class LocalHelpers:
+    """Writer and worker in the same thread: each step of theirs is a call."""
+
+    def __init__(self, disk: Disk, data_dir: str, shard_id: int, arena: Arena) -> None:
+        self.slots = TickSlots()
+        self.tick_writer = TickWriter(disk, wal_directory(data_dir, shard_id), shard_id, arena.view)
+        self.file_worker = Worker(disk, data_dir, arena.view)
+        self._rings = 0
+        self._turn = 0
+        self._lanes: dict[str, deque[Command]] = {"segments": deque(), "syncs": deque(), "reads": deque()}
+        self._attached: tuple[Any, ...] = ()
+
+    def attach(
+        self,
+        reactor: LocalReactor,
+        on_landed: Callable[[], None],
+        on_message: Callable[[bytes], None],
+        on_ended: Callable[[str, ExitStatus | None], None],
+    ) -> None:
+        self._attached = (reactor, on_landed, on_message, on_ended)
+
+    def detach(self) -> None:
+        """Nothing to close."""
+
+    def submit(self) -> None:
+        self._rings += 1
+
+    def send(self, message: bytes) -> None:
+        command = decode_command(message)
+        lane = "syncs" if isinstance(command, Checkpoint) else "segments"
+        if isinstance(command, Read | Find | PrepareFile):
+            lane = "reads"
+        self._lanes[lane].append(command)
+
+    def steps(self) -> list[Callable[[], None]]:
+        """What could happen next."""
+        found: list[Callable[[], None]] = [self._write_tick] if self._rings else []
+        return found + [lambda lane=lane: self._work(lane) for lane in self._lanes.values() if lane]
+
+    def _write_tick(self) -> None:
+        reactor, on_landed, _, on_ended = self._attached
+        self._rings -= 1
+        slot = self.slots.slots[self._turn]
+        if not slot.words[W_RECORDS]:
+            reactor.call_soon(on_ended, "writer", ExitStatus(0))
+            return
+        self.tick_writer.write(slot)
+        self._turn = (self._turn + 1) % SLOT_COUNT
+        reactor.call_soon(on_landed)
+
+    def _work(self, lane: deque[Command]) -> None:
+        reactor, _, on_message, on_ended = self._attached
+        if isinstance(lane[0], Stop):
+            if any(other for other in self._lanes.values() if other is not lane):
+                other = next(other for other in self._lanes.values() if other and other is not lane)
+                self._work(other)
+                return
+            lane.popleft()
+            reactor.call_soon(on_ended, "worker", ExitStatus(0))
+            return
+        reply = self.file_worker.carry_out(lane.popleft())
+        if reply is not None:
+            reactor.call_soon(on_message, encode(reply))
+
+
+class _Context:
+    """What `ShardStorage` uses of a shard."""
+
+    def __init__(self, shard_id: int, reactor: LocalReactor, arena: Arena, stats: StatsSlab) -> None:
+        self.id = shard_id
+        self.reactor = reactor
+        self.arena = arena
+        self.stats = stats
+
+
+class LocalShard:
+    """See the module."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        rng: random.Random,
+        *,
+        shard_id: int = 0,
+        now_ms: int = 1_700_000_000_000,
+        memory_bytes: int = 8 * MIB,
+        clean: bool = True,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self.rng = rng
+        self.disk = disk
+        self.clean = clean
+        self.reactor = LocalReactor(now_ms)
+        self.arena = Arena.create(shard_id, memory_bytes)
+        self.stats = StatsSlab(shard_id, "shard")
+        # Not `Settings`: its bounds are for people, a test wants a write-ahead log of a few KiB.
+        self.settings = SimpleNamespace(**{**SMALL, **(settings or {})})
+        given: Any = self.settings
+        self.helpers = LocalHelpers(disk, DATA_DIR, shard_id, self.arena)
+        context: Any = _Context(shard_id, self.reactor, self.arena, self.stats)
+        helpers: Any = self.helpers
+        self.storage = ShardStorage(context, given, disk, DATA_DIR, helpers)
+
+    def open(self, group: int, topic: str = "topic", **config: str) -> Log:
+        """Open partition `group` of a topic whose id is made of the group, too."""
+        return self.storage.open_partition_log(
+            group, bytes(12) + group.to_bytes(4, "big"), topic, 0, self.config(**config), clean=self.clean
+        )
+
+    def config(self, **config: str) -> TopicConfig:
+        """A topic's configuration; names with underscores."""
+        return topic_config({name.replace("_", "."): value for name, value in config.items()}, _DEFAULTS)
+
+    def step(self) -> bool:
+        """One thing happens; False when nothing can but time."""
+        choices: list[Callable[[], Any]] = list(self.helpers.steps())
+        if self.reactor.ready:
+            choices += [self.reactor.turn] * 2
+        if not choices:
+            return self.reactor.turn()
+        self.rng.choice(choices)()
+        return True
+
+    def run(self, until: Callable[[], bool] | None = None, limit_us: int = 3_600_000_000) -> None:
+        """Go on until `until` holds, or nothing is left to do."""
+        end_us = self.reactor.now_us() + limit_us
+        while until is None or not until():
+            if not self.step() and (until is None or not self.reactor.sleep(end_us)):
+                break
+
+    def call(self, verb: Callable[..., None], *args: Any) -> Any:
+        """Run until the callback that `verb` takes as its last argument was called; its argument."""
+        answers: list[Any] = []
+
+        def answered(*answer: Any) -> None:
+            answers.append(answer[0] if answer else None)
+
+        verb(*args, answered)
+        self.run(lambda: bool(answers))
+        if not answers:
+            raise AssertionError(f"{verb} never answered")
+        return answers[0]
+
+    def stop(self) -> None:
+        """An orderly stop."""
+        self.call(self.storage.stop)
+
+
+def place_of(group: int, segment_bytes: int = 1 << 30) -> LogPlace:
+    """Where `LocalShard.open` puts a group."""
+    topic_id = bytes(12) + group.to_bytes(4, "big")
+    return LogPlace(f"{DATA_DIR}/topics/{topic_id.hex()}/0", f"topic{group}/0", segment_bytes)
+
+
+def recover_locally(
+    disk: Disk, *, shards: int = 1, segment_bytes: int = 1 << 30, now_ms: int = 1_700_000_000_000
+) -> RecoveryReport:
+    """Recovery over a `LocalShard`'s disk."""
+    return recover(disk, DATA_DIR, lambda group: place_of(group, segment_bytes), shards=shards, now_ms=now_ms)

@@ -1,0 +1,359 @@
+"""A disk in memory that knows what is durable: for storage tests that crash thousands of times.
+
+`SimDisk` stands behind the same seam as the operating system's files (`storage.disk`). It keeps two truths: what a
+process sees, and what would be found after the power failed. A write is durable after a sync of its file, a name
+after a sync of its directory, everything after `sync_all`. `crash` throws the rest away: with `torn`, each 512-byte
+sector of an unsynced write is there or not by itself, in any order, sizes likewise, and each directory kept some
+prefix of its changes; without, nothing unsynced is left.
+
+Faults: `crash_at` counts operations and raises `PowerFailure` at the n-th (which may or may not have happened);
+`capacity_bytes` makes a full disk (ENOSPC); `fail` is asked before each operation for an errno to raise. `flip` rots
+a byte. Everything random comes from the generator given at construction, so a history repeats from its seed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Sequence
+
+    from millstream.storage.disk import Buffer
+
+SECTOR_BYTES: Final = 512
+
+
+class PowerFailure(BaseException):
+    """The machine is gone: nothing that runs may catch this and go on."""
+
+
+class _Node:
+    """A file: what is read, what is durable, and the writes in between."""
+
+    __slots__ = ("content", "durable", "pending")
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.durable = bytearray()
+        self.pending: list[tuple[int, bytes | None]] = []  # (position, bytes), or (size, None) for a truncation
+
+    def sync(self) -> None:
+        if self.pending:
+            self.durable = bytearray(self.content)
+            self.pending = []
+
+    def crash(self, rng: random.Random, *, torn: bool) -> None:
+        """Become what a power failure leaves."""
+        if torn and self.pending:
+            self.durable = _torn(self.durable, self.pending, rng)
+        self.pending = []
+        self.content = bytearray(self.durable)
+
+
+def _torn(durable: bytearray, pending: list[tuple[int, bytes | None]], rng: random.Random) -> bytearray:
+    """Some of the sectors of some of the writes reached the disk."""
+    sizes = [len(durable)]
+    reached = bytearray(durable)
+    keep = rng.random()
+    for position, data in pending:
+        if data is None:
+            sizes.append(position)
+            if rng.random() < keep:
+                del reached[position:]
+                reached.extend(bytes(max(0, position - len(reached))))
+            continue
+        sizes.append(max(sizes[-1], position + len(data)))
+        start = position
+        while start < position + len(data):
+            end = min((start // SECTOR_BYTES + 1) * SECTOR_BYTES, position + len(data))
+            if rng.random() < keep:
+                if len(reached) < end:
+                    reached.extend(bytes(end - len(reached)))
+                reached[start:end] = data[start - position : end - position]
+            start = end
+    size = rng.choice(sizes)
+    del reached[size:]
+    reached.extend(bytes(size - len(reached)))
+    return reached
+
+
+class _Directory:
+    """Names: as they are seen, as they are durable, and the changes in between."""
+
+    __slots__ = ("durable", "names", "pending")
+
+    def __init__(self) -> None:
+        self.names: dict[str, _Node | _Directory] = {}
+        self.durable: dict[str, _Node | _Directory] = {}
+        self.pending: list[tuple[tuple[str, _Node | _Directory | None], ...]] = []
+
+    def change(self, *entries: tuple[str, _Node | _Directory | None]) -> None:
+        """Names that mean something else from now on, all at once; None removes a name."""
+        self.pending.append(entries)
+        _apply(self.names, entries)
+
+    def sync(self) -> None:
+        self.durable = dict(self.names)
+        self.pending = []
+
+    def crash(self, rng: random.Random, *, torn: bool) -> None:
+        if torn:
+            for entries in self.pending[: rng.randint(0, len(self.pending))]:
+                _apply(self.durable, entries)
+        self.pending = []
+        self.names = dict(self.durable)
+
+
+def _apply(names: dict[str, _Node | _Directory], entries: tuple[tuple[str, _Node | _Directory | None], ...]) -> None:
+    for name, node in entries:
+        if node is None:
+            names.pop(name, None)
+        else:
+            names[name] = node
+
+
+class SimFile:
+    """An open file of a `SimDisk`."""
+
+    def __init__(self, disk: SimDisk, path: str, node: _Node) -> None:
+        self._disk = disk
+        self._node = node
+        self.path = path
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        self._disk.happens("write", self.path)
+        data = b"".join(buffers)
+        content = self._node.content
+        if len(content) < position + len(data):
+            data = self._disk.take_space(data, position + len(data) - len(content))
+            content.extend(bytes(max(0, position + len(data) - len(content))))
+        content[position : position + len(data)] = data
+        self._node.pending.append((position, data))
+        self._disk.happened("write", self.path)
+        return len(data)
+
+    def preadv(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
+        self._disk.happens("read", self.path)
+        filled = 0
+        for buffer in buffers:
+            part = self._node.content[position + filled : position + filled + len(buffer)]
+            buffer[: len(part)] = part
+            filled += len(part)
+        return filled
+
+    def sync(self) -> None:
+        self._disk.happens("sync", self.path)
+        self._node.sync()
+        self._disk.happened("sync", self.path)
+
+    def size(self) -> int:
+        return len(self._node.content)
+
+    def truncate(self, size_bytes: int) -> None:
+        self._disk.happens("truncate", self.path)
+        content = self._node.content
+        if size_bytes > len(content):
+            content.extend(bytes(size_bytes - len(content)))
+        del content[size_bytes:]
+        self._node.pending.append((size_bytes, None))
+        self._disk.happened("truncate", self.path)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class SimDisk:
+    """See the module."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._root = _Directory()
+        self.operations = 0
+        """Changes and syncs so far."""
+
+        self.crash_at = -1
+        """The operation at which the power fails."""
+
+        self.capacity_bytes: int | None = None
+        self.fail: Callable[[str, str], int] = _never
+        """Asked before each operation (kind, path) for an errno, 0 for none."""
+
+    # -- the truth -----------------------------------------------------------------------------------------------------
+
+    def happens(self, kind: str, path: str) -> None:
+        """An operation is about to happen."""
+        code = self.fail(kind, path)
+        if code:
+            raise OSError(code, os.strerror(code), path)
+        if kind == "read":
+            return
+        self.operations += 1
+        if self.operations == self.crash_at and self._rng.random() < 0.5:
+            raise PowerFailure
+
+    def happened(self, kind: str, path: str) -> None:
+        """It has happened, as far as the process can tell."""
+        del kind, path
+        if 0 <= self.crash_at <= self.operations:
+            raise PowerFailure
+
+    def crash(self, *, torn: bool) -> None:
+        """The power failed: what was not durable is gone, or not. Files that were open mean nothing any more."""
+        self.crash_at = -1
+        todo = [self._root]
+        while todo:
+            directory = todo.pop()
+            directory.crash(self._rng, torn=torn)
+            for node in directory.names.values():
+                if isinstance(node, _Directory):
+                    todo.append(node)
+                else:
+                    node.crash(self._rng, torn=torn)
+
+    def flip(self, path: str, position: int) -> None:
+        """A byte of a file rots."""
+        node = self._file(path)
+        for data in (node.content, node.durable):
+            if position < len(data):
+                data[position] ^= 0x41
+
+    def take_space(self, data: bytes, more: int) -> bytes:
+        """What of `data` still fits, when the file would grow by `more` bytes."""
+        if self.capacity_bytes is None:
+            return data
+        free = self.free_bytes("")
+        if more <= free:
+            return data
+        fits = len(data) - (more - free)
+        if fits <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return data[:fits]
+
+    # -- the seam ------------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        directory, name = self._parent(path)
+        node = directory.names.get(name)
+        if node is None:
+            if not create:
+                raise _missing(path)
+            self.happens("create", path)
+            node = _Node()
+            directory.change((name, node))
+            self.happened("create", path)
+        if isinstance(node, _Directory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return SimFile(self, path, node)
+
+    def size(self, path: str) -> int:
+        directory, name = self._parent(path)
+        node = directory.names.get(name)
+        if node is None:
+            raise _missing(path)
+        return 0 if isinstance(node, _Directory) else len(node.content)
+
+    def list(self, directory: str) -> list[str]:
+        return list(self._directory(directory).names)
+
+    def make_directory(self, path: str) -> bool:
+        directory, name = self._parent(path)
+        if name in directory.names:
+            return False
+        self.happens("create", path)
+        directory.change((name, _Directory()))
+        self.happened("create", path)
+        return True
+
+    def remove_directory(self, path: str) -> None:
+        if self._directory(path).names:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        self.unlink(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self.happens("rename", target)
+        directory, name = self._parent(source)
+        other, new_name = self._parent(target)
+        if directory is not other:
+            raise OSError(errno.EXDEV, "the storage renames within a directory only", source)
+        if name not in directory.names:
+            raise _missing(source)
+        directory.change((name, None), (new_name, directory.names[name]))
+        self.happened("rename", target)
+
+    def unlink(self, path: str) -> None:
+        directory, name = self._parent(path)
+        if name not in directory.names:
+            raise _missing(path)
+        self.happens("unlink", path)
+        directory.change((name, None))
+        self.happened("unlink", path)
+
+    def sync_directory(self, path: str) -> None:
+        directory = self._directory(path)
+        self.happens("sync_directory", path)
+        directory.sync()
+        self.happened("sync_directory", path)
+
+    def sync_all(self, path: str) -> None:
+        self.happens("sync_all", path)
+        todo = [self._root]
+        while todo:
+            directory = todo.pop()
+            directory.sync()
+            for node in directory.names.values():
+                if isinstance(node, _Directory):
+                    todo.append(node)
+                else:
+                    node.sync()
+        self.happened("sync_all", path)
+
+    def free_bytes(self, path: str) -> int:
+        del path
+        if self.capacity_bytes is None:
+            return 1 << 40
+        used = 0
+        todo = [self._root]
+        while todo:
+            for node in todo.pop().names.values():
+                if isinstance(node, _Directory):
+                    todo.append(node)
+                else:
+                    used += len(node.content)
+        return max(0, self.capacity_bytes - used)
+
+    # -- paths ---------------------------------------------------------------------------------------------------------
+
+    def _directory(self, path: str) -> _Directory:
+        directory = self._root
+        for part in path.split("/"):
+            if part:
+                node = directory.names.get(part)
+                if node is None:
+                    raise _missing(path)
+                if not isinstance(node, _Directory):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+                directory = node
+        return directory
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        parent, _, name = path.rpartition("/")
+        return self._directory(parent), name
+
+    def _file(self, path: str) -> _Node:
+        directory, name = self._parent(path)
+        node = directory.names.get(name)
+        if not isinstance(node, _Node):
+            raise _missing(path)
+        return node
+
+
+def _missing(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def _never(kind: str, path: str) -> int:
+    del kind, path
+    return 0
