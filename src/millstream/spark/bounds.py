@@ -1,0 +1,105 @@
+"""What a query wants to read, as values: which topics, from where, to where. Pure; the options are already parsed."""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from millstream.errors import Rejected
+from millstream.spark.options import Options
+
+TopicPartition = tuple[str, int]
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""As in the connector's JSON; an offset of a partition is 0 or more."""
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    """Topics by name, by pattern, or partitions of topics; one of them is set."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: Mapping[str, tuple[int, ...]] = {}
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """One end of what is read.
+
+    ``kind`` says what ``everywhere`` and ``by_partition`` hold: offsets (with ``EARLIEST`` and ``LATEST``), or times in
+    ms. Where ``everywhere`` is None, ``by_partition`` has to name each partition.
+    """
+
+    kind: Literal["offset", "timestamp"]
+    everywhere: int | None
+    by_partition: Mapping[TopicPartition, int] = {}
+    option: str = ""
+
+
+def subscription(options: Options) -> Subscription:
+    """Which topics.
+
+    Raises:
+        Rejected: none or several of the three options are given.
+    """
+    given = options.at_most_one(("subscribe", "subscribePattern", "assign"))
+    if given is None:
+        raise Rejected("say what to read: one of the options subscribe, subscribePattern or assign")
+    if given == "subscribe":
+        return Subscription(names=options["subscribe"])
+    if given == "assign":
+        return Subscription(names=tuple(options["assign"]), partitions=options["assign"])
+    return Subscription(pattern=options["subscribePattern"])
+
+
+def starting(options: Options, *, streaming: bool) -> Bound:
+    """Where a new query begins."""
+    names = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+    bound = _bound(options, names, LATEST if streaming else EARLIEST)
+    if (
+        not streaming
+        and (bound.everywhere == LATEST or LATEST in bound.by_partition.values())
+        and bound.kind == "offset"
+    ):
+        raise Rejected("option startingOffsets: a batch cannot begin at latest, it would read nothing")
+    return bound
+
+
+def ending(options: Options, *, streaming: bool) -> Bound:
+    """Where a batch ends; a stream has no end and may not name one."""
+    names = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+    if streaming and (given := options.at_most_one(names)) is not None:
+        raise Rejected(f"option {given} is for batch queries; a stream ends with its trigger")
+    bound = _bound(options, names, LATEST)
+    if bound.kind == "offset" and (bound.everywhere == EARLIEST or EARLIEST in bound.by_partition.values()):
+        raise Rejected("option endingOffsets: a batch cannot end at earliest, it would read nothing")
+    return bound
+
+
+def check_streaming(options: Options, *, streaming: bool) -> None:
+    """Refuse options that mean nothing to a batch.
+
+    Raises:
+        Rejected: one of them is given.
+    """
+    if not streaming:
+        for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+            if name in options.given:
+                raise Rejected(f"option {name} is for streams; a batch has no triggers")
+
+
+def _bound(options: Options, names: tuple[str, str, str], default: int) -> Bound:
+    by_offset, by_time, by_times = names
+    given = options.at_most_one(names)
+    if given is None:
+        return Bound("offset", default, option=by_offset)
+    value = options[given]
+    if given == by_time:
+        return Bound("timestamp", value, option=given)
+    if given == by_times:
+        return Bound("timestamp", None, value, given)
+    if isinstance(value, str):
+        return Bound("offset", EARLIEST if value == "earliest" else LATEST, option=given)
+    if any(offset < EARLIEST for offset in value.values()):
+        raise Rejected(f"option {given}: an offset is 0 or more, -1 (latest) or -2 (earliest)")
+    return Bound("offset", None, value, given)

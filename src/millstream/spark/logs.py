@@ -1,0 +1,191 @@
+"""The driver's view of the topics that a query reads: which partitions, where they begin and end, which files.
+
+Everything here asks the cluster; what is done with the answers is ``planner`` and ``stream``. One of these lives as
+long as its query and holds its connections.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from millstream.client import EARLIEST as ASK_EARLIEST
+from millstream.client import LATEST as ASK_LATEST
+from millstream.client import Cluster, TopicMetadata
+from millstream.client.cluster import FoundOffset, error_of
+from millstream.errors import Rejected
+from millstream.model.error_code import ErrorCode
+from millstream.spark.bounds import EARLIEST, LATEST, Bound, Subscription, TopicPartition
+from millstream.spark.loss import LossPolicy
+from millstream.spark.manifest import Manifests, SegmentMap
+from millstream.spark.options import Options
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A partition that the query reads, and who leads it. ``topic_id`` is 32 hex digits."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    leader: int
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+class Logs:
+    """Answers questions about the subscribed partitions. Close it when the query ends."""
+
+    def __init__(self, options: Options, wanted: Subscription) -> None:
+        self._wanted = wanted
+        self._read_committed = options["kafka.isolation.level"] == "read_committed"
+        self._strategy = options["startingOffsetsByTimestampStrategy"]
+        self._loss = LossPolicy(options["failOnDataLoss"])
+        self.cluster = Cluster(
+            options.require("kafka.bootstrap.servers"),
+            client_id=options["kafka.client.id"],
+            timeout_s=options["kafka.request.timeout.ms"] / 1000,
+        )
+        path = options["read.path"]
+        self._manifests = (
+            None if path == "broker" else Manifests(self.cluster, options["manifest.url"], required=path == "segments")
+        )
+
+    def close(self) -> None:
+        self.cluster.close()
+        if self._manifests is not None:
+            self._manifests.close()
+
+    def places(self, *, missing_is_error: bool = True) -> list[Place]:
+        """The partitions to read, as of now, in order of topic and number.
+
+        Raises:
+            Rejected: a topic or partition that is named does not exist.
+        """
+        pattern = self._wanted.pattern
+        if pattern is not None:
+            try:
+                matches = re.compile(pattern).fullmatch
+            except re.error as error:
+                raise Rejected(f"option subscribePattern is no regular expression: {error}") from None
+            topics = [t for t in self.cluster.metadata().topics.values() if not t.is_internal and matches(t.name)]
+        else:
+            found = self.cluster.metadata(self._wanted.names).topics
+            topics = [found[name] for name in self._wanted.names]
+        places: list[Place] = []
+        for topic in sorted(topics, key=lambda t: t.name):
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not missing_is_error:
+                continue
+            places += self._places_of(topic)
+        return places
+
+    def _places_of(self, topic: TopicMetadata) -> list[Place]:
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise Rejected(f"topic {topic.name} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic.error_code:
+            raise error_of(topic.error_code, f"topic {topic.name}")
+        numbers = self._wanted.partitions.get(topic.name, tuple(topic.partitions))
+        for number in numbers:
+            if number not in topic.partitions:
+                raise Rejected(f"topic {topic.name} has no partition {number}, only {len(topic.partitions)} of them")
+        topic_id = topic.topic_id.hex()
+        return [Place(topic.name, topic_id, number, topic.partitions[number].node_id) for number in numbers]
+
+    def earliest(self, places: Sequence[Place]) -> dict[TopicPartition, FoundOffset]:
+        """Where the logs begin."""
+        return self._ask({place.key: ASK_EARLIEST for place in places})
+
+    def latest(self, places: Sequence[Place]) -> dict[TopicPartition, FoundOffset]:
+        """Where the logs end, exclusive: the last stable offset for read_committed, else the high watermark."""
+        return self._ask({place.key: ASK_LATEST for place in places})
+
+    def start(self, places: Sequence[Place], bound: Bound) -> dict[TopicPartition, int]:
+        """Offsets at which a new query begins.
+
+        Raises:
+            Rejected: the bound does not name each partition, or no record is as late as it says.
+        """
+        wanted = _per_place(places, bound)
+        if bound.kind == "timestamp":
+            return self._start_at_times(places, wanted)
+        lows = self.earliest(places)
+        highs = self.latest(places)
+        return {
+            key: self._inside(key, _resolve(offset, lows[key].offset, highs[key].offset), lows, highs, bound.option)
+            for key, offset in wanted.items()
+        }
+
+    def end(self, places: Sequence[Place], bound: Bound) -> dict[TopicPartition, int]:
+        """Offsets before which a batch ends; errors as in ``start``."""
+        wanted = _per_place(places, bound)
+        highs = self.latest(places)
+        if bound.kind == "timestamp":
+            found = self._ask(wanted)
+            return {
+                key: min(found[key].offset, highs[key].offset) if found[key].offset >= 0 else highs[key].offset
+                for key in wanted
+            }
+        lows = self.earliest(places)
+        return {
+            key: self._inside(key, _resolve(offset, lows[key].offset, highs[key].offset), lows, highs, bound.option)
+            for key, offset in wanted.items()
+        }
+
+    def segments(self, places: Sequence[Place]) -> SegmentMap:
+        """Sealed files of these partitions; empty where there is no manifest."""
+        found: SegmentMap = {}
+        if self._manifests is not None:
+            by_topic: dict[tuple[str, str], set[int]] = {}
+            for place in places:
+                by_topic.setdefault((place.topic, place.topic_id), set()).add(place.leader)
+            for (topic, topic_id), leaders in by_topic.items():
+                found.update(self._manifests.segments(topic, topic_id, leaders))
+        return found
+
+    def _start_at_times(
+        self, places: Sequence[Place], times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        found = self._ask(times)
+        late = [key for key in times if found[key].offset < 0]
+        if late and self._strategy == "error":
+            topic, partition = late[0]
+            raise Rejected(
+                f"{topic}-{partition} has no record at or after {times[late[0]]} ms; to begin such partitions at their "
+                "end, set startingOffsetsByTimestampStrategy=latest"
+            )
+        highs = self.latest([place for place in places if place.key in late]) if late else {}
+        return {key: highs[key].offset if key in highs else found[key].offset for key in times}
+
+    def _inside(
+        self,
+        key: TopicPartition,
+        offset: int,
+        lows: Mapping[TopicPartition, FoundOffset],
+        highs: Mapping[TopicPartition, FoundOffset],
+        option: str,
+    ) -> int:
+        low, high = lows[key].offset, max(lows[key].offset, highs[key].offset)
+        if not low <= offset <= high:
+            self._loss.report(f"{key[0]}-{key[1]} holds offsets {low} to {high}, and {option} says {offset}")
+        return max(low, min(high, offset))
+
+    def _ask(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
+        if not timestamps:
+            return {}
+        return self.cluster.list_offsets(timestamps, read_committed=self._read_committed)
+
+
+def _resolve(offset: int, low: int, high: int) -> int:
+    return low if offset == EARLIEST else high if offset == LATEST else offset
+
+
+def _per_place(places: Sequence[Place], bound: Bound) -> dict[TopicPartition, int]:
+    if bound.everywhere is not None:
+        return {place.key: bound.everywhere for place in places}
+    keys = {place.key for place in places}
+    for what, names in (("leaves out", keys - bound.by_partition.keys()), ("names", bound.by_partition.keys() - keys)):
+        if names:
+            shown = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(names)[:5])
+            raise Rejected(f"option {bound.option} {what} {shown}; it has to name exactly the partitions that are read")
+    return {place.key: bound.by_partition[place.key] for place in places}

@@ -1,0 +1,125 @@
+"""What one Spark task does: it reads its ranges, from files where they can be opened, else from the leader.
+
+A task is a value that travels to a worker. It says offsets; the files in it are hints. For each range it takes the
+files in order and fills every hole between, before and behind them from the leader: files that were never there, that
+are gone by now, or that hold transactions, of which only the leader knows the end. A worker process keeps its
+connections from task to task.
+"""
+
+import gc
+import logging
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from millstream.client import Cluster
+from millstream.errors import Unavailable
+from millstream.spark.columns import RecordBatch
+from millstream.spark.decode import Decoder, TransactionInSegment
+from millstream.spark.loss import LossPolicy
+from millstream.spark.planner import ReadRange, Segment
+from millstream.spark.segment_file import CHUNK_BYTES, SegmentFile
+from millstream.spark.stats import ReadStats, write_stats
+from millstream.spark.tail import Tail
+from millstream.spark.task import ReadSettings, ReadTask
+
+_LOG: Final = logging.getLogger("millstream.spark")
+
+
+_clusters: dict[tuple[int, str, str, float], Cluster] = {}
+"""Connections of this process; by process id, because Spark's workers are forked."""
+
+_settled: list[bool] = []
+
+
+def read_task(task: ReadTask) -> Iterator[RecordBatch]:
+    """Yield the record batches of a task.
+
+    Raises:
+        Corruption: bytes of the log are not what they claim.
+        DataLost: records are gone, and the query wants to fail.
+        Unavailable: no leader answers, or a file is missing that ``read.path=segments`` asks for.
+    """
+    _settle()
+    stats = ReadStats(tasks=1)
+    for part in task.ranges:
+        yield from _RangeReader(task.settings, part, stats).read()
+    if task.settings.stats_dir is not None:
+        write_stats(task.settings.stats_dir, task.scan, task.index, stats)
+
+
+def _settle() -> None:
+    """Take what is loaded by now out of the garbage collector's sight, once for a worker.
+
+    Spark's workers collect garbage after every task; walking the imports alone would cost 20 to 60 ms each time.
+    """
+    if not _settled:
+        _settled.append(True)
+        gc.collect()
+        gc.freeze()
+
+
+class _RangeReader:
+    """Reads one range of one partition."""
+
+    def __init__(self, settings: ReadSettings, part: ReadRange, stats: ReadStats) -> None:
+        span = part.span
+        self._settings = settings
+        self._segments = part.segments
+        self._end = span.end
+        self._stats = stats
+        self._decoder = Decoder(settings.wanted, span.topic, span.partition, span.start, span.end)
+        self._tail = Tail(
+            _cluster(settings),
+            span,
+            read_committed=settings.wanted.read_committed,
+            fetch_bytes=settings.fetch_bytes,
+            loss=LossPolicy(settings.fail_on_data_loss),
+        )
+        self._buffer = bytearray(CHUNK_BYTES if part.segments else 0)
+
+    def read(self) -> Iterator[RecordBatch]:
+        decoder = self._decoder
+        for segment in self._segments:
+            if segment.end_offset <= decoder.position:
+                continue
+            if segment.base_offset > decoder.position:
+                yield from self._from_leader(min(segment.base_offset, self._end))
+            if segment.base_offset <= decoder.position < self._end:
+                yield from self._from_file(segment)
+        yield from self._from_leader(self._end)
+        yield from decoder.finish()
+
+    def _from_leader(self, end: int) -> Iterator[RecordBatch]:
+        rows, size = self._decoder.rows, self._tail.bytes_read
+        yield from self._tail.read(self._decoder, end)
+        self._stats.tail_rows += self._decoder.rows - rows
+        self._stats.tail_bytes += self._tail.bytes_read - size
+
+    def _from_file(self, segment: Segment) -> Iterator[RecordBatch]:
+        decoder, wanted = self._decoder, self._settings.wanted
+        if 0 <= segment.max_timestamp < wanted.from_timestamp:
+            decoder.skip_to(min(segment.end_offset, self._end))
+            return
+        rows = decoder.rows
+        try:
+            with SegmentFile(segment) as file:
+                try:
+                    yield from file.read(decoder, self._end, self._buffer)
+                finally:
+                    self._stats.segment_bytes += file.bytes_read
+        except TransactionInSegment as turn:
+            decoder.skip_to(turn.offset)
+        except OSError as error:
+            if self._settings.segments_required:
+                raise Unavailable(f"read.path=segments, but {segment.path} cannot be read: {error}") from error
+            _LOG.info("asking the leader for what %s would hold: %s", segment.path, error)
+        self._stats.segment_rows += decoder.rows - rows
+        yield from self._from_leader(min(segment.end_offset, self._end))
+
+
+def _cluster(settings: ReadSettings) -> Cluster:
+    key = (os.getpid(), settings.bootstrap, settings.client_id, settings.timeout_s)
+    if key not in _clusters:
+        _clusters[key] = Cluster(settings.bootstrap, client_id=settings.client_id, timeout_s=settings.timeout_s)
+    return _clusters[key]

@@ -1,0 +1,173 @@
+"""The data source as Spark sees it: thin classes around ``plan`` and ``stream``.
+
+Spark makes these objects in several short-lived driver processes and pickles readers to its workers, so they hold
+options and values, never connections. What decodes is imported by the workers that decode. Names of methods and
+parameters are Spark's, which calls some by keyword.
+
+Filters are pushed down only where Spark has that switched on (``spark.sql.python.filterPushdown.enabled``): a reader
+that merely has ``pushFilters`` is refused by Spark where it is off, so the reader that is given then has none.
+"""
+
+# ruff: noqa: N802 (names are Spark's)
+
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from millstream.errors import Rejected
+from millstream.spark.filters import Predicate, split_filters
+from millstream.spark.options import READ, Options, parse_options
+from millstream.spark.plan import check_read_options, plan_batch
+from millstream.spark.schema import spark_schema, wanted_columns
+from millstream.spark.stream import TopicStream
+from millstream.spark.task import ReadTask
+from millstream.spark.wanted import Column
+
+try:
+    _admission: Any = importlib.import_module("pyspark.sql.streaming.datasource")
+    _AvailableNow: Any = _admission.SupportsTriggerAvailableNow
+except ImportError:  # Spark 4.1 knows neither limits nor AvailableNow for Python sources
+    _admission = None
+    _AvailableNow = object
+
+_WITHOUT_PUSHDOWN = "pyspark.sql.worker.plan_data_source_read"
+
+
+class TaskPartition(InputPartition):
+    """A task on its way to a worker."""
+
+    def __init__(self, task: ReadTask) -> None:
+        super().__init__(task)
+
+
+class MillstreamDataSource(DataSource):
+    """``format("millstream")``: topics as tables, batch and streaming."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "millstream"
+
+    def schema(self) -> StructType:
+        return spark_schema(self._read_options()["includeHeaders"])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = self._read_options()
+        check_read_options(options, streaming=False)
+        caller: str = sys._getframe(1).f_globals.get("__name__", "")  # pyright: ignore[reportPrivateUsage]
+        kind = TopicReader if caller == _WITHOUT_PUSHDOWN else PushdownTopicReader
+        return kind(options, wanted_columns(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options = self._read_options()
+        check_read_options(options, streaming=True)
+        if (
+            _admission is None
+            and {"maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"} & options.given
+        ):
+            raise Rejected("limits per trigger need Spark 4.2 or newer: this one does not say where a batch begins")
+        return TopicStreamReader(options, wanted_columns(schema))
+
+    def _read_options(self) -> Options:
+        return parse_options(dict(self.options), READ)
+
+
+class TopicReader(DataSourceReader):
+    """Reads once, from a beginning to an end that is fixed when the query is planned."""
+
+    def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._predicate = Predicate()
+
+    def partitions(self) -> list[InputPartition]:
+        return [TaskPartition(task) for task in plan_batch(self._options, self._columns, self._predicate)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read(partition)
+
+
+class PushdownTopicReader(TopicReader):
+    """The same, where Spark pushes filters down."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        self._predicate, left = split_filters(filters)
+        return left
+
+
+class TopicStreamReader(DataSourceStreamReader, _AvailableNow):
+    """Reads on and on; on the driver one object for the whole query."""
+
+    def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._stream: TopicStream | None = None
+        self._last: Mapping[str, Any] | None = None
+
+    def __getstate__(self) -> tuple[Options, tuple[Column, ...]]:
+        return self._options, self._columns
+
+    def __setstate__(self, state: tuple[Options, tuple[Column, ...]]) -> None:
+        self.__init__(*state)
+
+    @property
+    def _driver(self) -> TopicStream:
+        if self._stream is None:
+            self._stream = TopicStream(self._options, self._columns)
+        return self._stream
+
+    def initialOffset(self) -> dict[str, Any]:
+        self._last = self._driver.initial()
+        return dict(self._last)
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
+        # Spark 4.1 gives neither; the last offset seen here is then where the batch begins.
+        begin = start or self._last or self._driver.initial()
+        limited = limit is None or self._is_default(limit)
+        self._last = self._driver.latest(begin, limited=limited)
+        return dict(self._last)
+
+    def getDefaultReadLimit(self) -> Any:
+        if (rows := self._options["maxOffsetsPerTrigger"]) is not None:
+            return _admission.ReadMaxRows(rows)
+        if (size := self._options["maxBytesPerTrigger"]) is not None:
+            return _admission.ReadMaxBytes(size)
+        if (least := self._options["minOffsetsPerTrigger"]) is not None:
+            return _admission.ReadMinRows(least)
+        return _admission.ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return self._driver.newest()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._driver.freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._last = end
+        return [TaskPartition(task) for task in self._driver.tasks(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: how far a query is stands in its checkpoint, and there alone."""
+
+    def stop(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _is_default(self, limit: Any) -> bool:
+        """Whether the options' limits hold: a trigger that wants everything says so with another limit."""
+        return limit == self.getDefaultReadLimit()
+
+
+def _read(partition: InputPartition) -> Iterator[Any]:
+    if not isinstance(partition.value, ReadTask):
+        return iter(())  # Spark plans a source without partitions as one partition of None
+    from millstream.spark.read import read_task
+
+    return read_task(partition.value)

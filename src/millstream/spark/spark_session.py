@@ -1,0 +1,74 @@
+"""A SparkSession set up for Millstream.
+
+``session()`` finds a Java, starts Spark with the settings that make a Python source fast, and changes nothing that the
+user has set: what is given here, what stands in ``spark-defaults.conf`` or on a ``spark-submit`` command line, and a
+session that is already running all win. On a cluster, or with a session made elsewhere, put ``RECOMMENDED`` into that
+session's configuration; everything works without, only slower and without filters pushed down.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark.conf import SparkConf
+from pyspark.core.context import SparkContext
+from pyspark.sql import SparkSession
+
+from millstream.spark.java import find_java_home
+
+RECOMMENDED: Final[Mapping[str, str]] = {
+    # Between the JVM and its Python workers; measured: up to a third more throughput, a quarter less per task.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Off by default, and offset and time filters then read everything.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # A worker that is not reused costs half a second a task.
+    "spark.python.worker.reuse": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+_LOCAL: Final[Mapping[str, str]] = {
+    # A laptop's own name may not resolve, and nobody else has to reach this driver.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def session(
+    name: str = "millstream", *, cores: int | None = None, conf: Mapping[str, Any] | None = None
+) -> SparkSession:
+    """The running session, or a new one.
+
+    Args:
+        name: of the application, as Spark's pages show it.
+        cores: run locally on so many; None leaves the master to Spark's configuration, else all local cores.
+        conf: Spark settings that win over ours.
+
+    Raises:
+        Unavailable: no usable Java.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    os.environ["JAVA_HOME"] = find_java_home()
+    # Workers run the Python that this is, not whichever "python3" comes first on the search path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    chosen = {key: str(value) for key, value in (conf or {}).items()}
+    if cores is not None:
+        chosen.setdefault("spark.master", f"local[{cores}]")
+    # The virtual machine starts with the user's own settings, some of which (its memory) only count then ...
+    launched = SparkConf(loadDefaults=False)
+    for key, value in chosen.items():
+        launched.set(key, value)
+    SparkContext._ensure_initialized(conf=launched)  # pyright: ignore[reportPrivateUsage]
+    # ... and then knows those of spark-defaults.conf too, beside which ours stand back.
+    merged = SparkConf()
+    for key, value in {**chosen, "spark.app.name": name}.items():
+        if key in chosen or not merged.contains(key):
+            merged.set(key, value)
+    merged.setIfMissing("spark.master", "local[*]")
+    ours = {**RECOMMENDED, **(_LOCAL if merged.get("spark.master", "").startswith("local") else {})}
+    for key, value in ours.items():
+        merged.setIfMissing(key, value)
+    return SparkSession.builder.config(conf=merged).getOrCreate()

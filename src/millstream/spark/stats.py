@@ -1,0 +1,52 @@
+"""How many rows came from segment files and how many from brokers: written by the tasks, added up by whoever asks.
+
+A Python source has no way to report numbers to Spark's own metrics, so a query that wants them names a directory that
+all tasks can write to (option ``stats.dir``). Each task leaves one small file there, named by what it read; a task that
+is retried, and a micro-batch that is replayed, writes the same file again, so nothing is counted twice.
+"""
+
+import os
+import tempfile
+
+import msgspec
+
+
+class ReadStats(msgspec.Struct):
+    """Rows handed to Spark and bytes of log looked at, by where they came from."""
+
+    segment_rows: int = 0
+    segment_bytes: int = 0
+    tail_rows: int = 0
+    tail_bytes: int = 0
+    tasks: int = 0
+
+    @property
+    def rows(self) -> int:
+        return self.segment_rows + self.tail_rows
+
+
+def write_stats(directory: str, scan: str, index: int, stats: ReadStats) -> None:
+    """Leave the counts of one task; the file appears whole or not at all."""
+    os.makedirs(directory, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".stats-")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(stats))
+    os.replace(temporary, os.path.join(directory, f"{scan}-{index}.json"))
+
+
+def read_stats(directory: str | os.PathLike[str]) -> ReadStats:
+    """Add up what the tasks of all queries with this ``stats.dir`` have left; zeros if there is nothing yet."""
+    total = ReadStats()
+    try:
+        names = [name for name in os.listdir(directory) if name.endswith(".json") and not name.startswith(".")]
+    except FileNotFoundError:
+        return total
+    for name in names:
+        with open(os.path.join(directory, name), "rb") as file:
+            part = msgspec.json.decode(file.read(), type=ReadStats)
+        total.segment_rows += part.segment_rows
+        total.segment_bytes += part.segment_bytes
+        total.tail_rows += part.tail_rows
+        total.tail_bytes += part.tail_bytes
+        total.tasks += part.tasks
+    return total

@@ -1,0 +1,219 @@
+"""A stream over topics: where it begins, how far the next micro-batch goes, which tasks read it.
+
+::
+
+    initial ──► latest(start) ──► tasks(start, end) ──► latest(end) ──► …        offsets logged by Spark in between
+
+``latest`` decides everything that must not change when a batch is replayed (how far, how many tasks) and puts it into
+the offset; ``tasks`` only reads offsets. Nothing here needs to be told that a batch was committed. The object lives in
+one driver process for as long as the query and holds its connections.
+
+New topics of a pattern and new partitions begin at their first record. A topic that is gone, or was created again under
+its name, is a loss (``failOnDataLoss``); if the query goes on, the new topic is read from its beginning.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from millstream.client.cluster import FoundOffset
+from millstream.spark.bounds import TopicPartition, starting, subscription
+from millstream.spark.filters import Predicate
+from millstream.spark.logs import Logs, Place
+from millstream.spark.loss import LossPolicy
+from millstream.spark.manifest import SegmentMap
+from millstream.spark.offsets import Position, StreamOffset, TopicPositions, read_offset
+from millstream.spark.options import Options
+from millstream.spark.plan import count, make_tasks, read_settings
+from millstream.spark.planner import Span, SplitCounts, admit_bytes, admit_rows
+from millstream.spark.task import ReadTask
+from millstream.spark.wanted import Column
+
+
+class TopicStream:
+    """The driver's side of one streaming query."""
+
+    def __init__(
+        self, options: Options, columns: Sequence[Column], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._options = options
+        self._settings = read_settings(options, columns, Predicate())
+        self._logs = Logs(options, subscription(options))
+        self._loss = LossPolicy(options["failOnDataLoss"])
+        self._clock = clock
+        self._last_batch_at: float | None = None
+        self._target: StreamOffset | None = None
+        self._seen: StreamOffset | None = None
+        self._segments: SegmentMap = {}
+
+    def close(self) -> None:
+        self._logs.close()
+
+    def initial(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins."""
+        places = self._logs.places()
+        starts = self._logs.start(places, starting(self._options, streaming=True))
+        return _offset(places, {place.key: Position(starts[place.key]) for place in places}).to_json()
+
+    def freeze(self) -> None:
+        """Read no further than what there is now, in however many batches (AvailableNow)."""
+        places = self._logs.places(missing_is_error=False)
+        self._target = self._ends(places)
+
+    def newest(self) -> dict[str, Any] | None:
+        """The ends of the logs as last seen, for progress reports."""
+        return None if self._seen is None else self._seen.to_json()
+
+    def latest(self, start_json: Mapping[str, Any], *, limited: bool) -> Mapping[str, Any]:
+        """How far the next batch goes; ``start_json`` itself if there is nothing to read.
+
+        Raises:
+            DataLost: records that should be read are gone, and the query wants to fail.
+        """
+        start = read_offset(start_json)
+        places = self._logs.places(missing_is_error=False)
+        ends = self._ends(places)
+        self._seen = ends
+        if self._target is not None:
+            ends = _not_beyond(ends, self._target)
+        known = self._begins(start, places, ends)
+        spans = [Span(p.topic, p.topic_id, p.partition, *known[p.key]) for p in places if p.key in known]
+        waiting = [span for span in spans if span.rows]
+        if not waiting and _same_partitions(start, spans):
+            return start_json
+        if limited and self._too_few(waiting):
+            return start_json
+        self._segments = self._logs.segments(places) if waiting else {}
+        chosen = self._admit(waiting) if limited else waiting
+        self._last_batch_at = self._clock()
+        counts = count(chosen, self._segments, self._options)
+        return self._offset_behind(start, spans, chosen, counts, ends).to_json()
+
+    def tasks(self, start_json: Mapping[str, Any], end_json: Mapping[str, Any]) -> list[ReadTask]:
+        """The tasks of a batch: a function of the two offsets, but for the files they are helped with."""
+        start, end = read_offset(start_json), read_offset(end_json)
+        spans: list[Span] = []
+        splits: list[int] = []
+        for topic_id, topic in end.topics.items():
+            for partition, position in topic.partitions.items():
+                before = start.position(topic_id, partition)
+                begin = before.offset if before is not None else max(0, position.begin)
+                if position.offset > begin:
+                    spans.append(Span(topic.name, topic_id, partition, begin, position.offset))
+                    splits.append(position.splits)
+        if not spans:
+            return []
+        names = {span.topic for span in spans}
+        places = [place for place in self._logs.places(missing_is_error=False) if place.topic in names]
+        scan = hashlib.sha256(json.dumps([start.to_json(), end.to_json()]).encode()).hexdigest()[:32]
+        counts = SplitCounts(tuple(splits), end.bundles)
+        return make_tasks(spans, counts, self._logs.segments(places), self._settings, scan)
+
+    def _ends(self, places: Sequence[Place]) -> StreamOffset:
+        found = self._logs.latest(places)
+        return _offset(places, {key: _end_position(end) for key, end in found.items()})
+
+    def _begins(
+        self, start: StreamOffset, places: Sequence[Place], ends: StreamOffset
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """From where to where each partition could be read now; says what is lost on the way."""
+        self._report_gone(start, places)
+        fresh = [place for place in places if start.position(place.topic_id, place.partition) is None]
+        first = self._logs.earliest(fresh)
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        for place in places:
+            end = ends.position(place.topic_id, place.partition)
+            if end is None:
+                continue  # appeared after the target was set
+            before = start.position(place.topic_id, place.partition)
+            begin = first[place.key].offset if before is None else before.offset
+            if before is None and begin > 0 and place.topic_id in start.topics:
+                self._loss.report(f"{place.topic}-{place.partition} is new, and its first {begin} offsets are gone")
+            if end.offset < begin and self._target is None:
+                self._loss.report(f"{place.topic}-{place.partition} ends at {end.offset}, and {begin} had been read")
+            found[place.key] = (begin, max(begin, end.offset))
+        return found
+
+    def _report_gone(self, start: StreamOffset, places: Sequence[Place]) -> None:
+        there = {(place.topic_id, place.partition) for place in places}
+        names = {place.topic for place in places}
+        for topic_id, topic in start.topics.items():
+            gone = [partition for partition in topic.partitions if (topic_id, partition) not in there]
+            if gone:
+                again = topic.name in names and all((topic_id, p) not in there for p in topic.partitions)
+                what = "was deleted and created again" if again else "is not there any more, or not subscribed to"
+                numbers = ", ".join(map(str, gone[:5]))
+                self._loss.report(f"topic {topic.name} (partition {numbers}) {what}")
+
+    def _too_few(self, waiting: Sequence[Span]) -> bool:
+        least = self._options["minOffsetsPerTrigger"]
+        if least is None or self._target is not None or sum(span.rows for span in waiting) >= least:
+            return False
+        now = self._clock()
+        if self._last_batch_at is None:
+            self._last_batch_at = now
+        return (now - self._last_batch_at) * 1000 < self._options["maxTriggerDelay"]
+
+    def _admit(self, waiting: list[Span]) -> list[Span]:
+        rows, size = self._options["maxOffsetsPerTrigger"], self._options["maxBytesPerTrigger"]
+        if rows is not None:
+            waiting = admit_rows(waiting, rows)
+        if size is not None:
+            files = [self._segments.get((span.topic_id, span.partition), ()) for span in waiting]
+            waiting = admit_bytes(waiting, files, size)
+        return waiting
+
+    def _offset_behind(
+        self,
+        start: StreamOffset,
+        spans: Sequence[Span],
+        chosen: Sequence[Span],
+        counts: SplitCounts,
+        ends: StreamOffset,
+    ) -> StreamOffset:
+        cuts = {(s.topic_id, s.partition): (s.end, n) for s, n in zip(chosen, counts.splits, strict=True)}
+        topics: dict[str, TopicPositions] = {}
+        for span in spans:
+            key = (span.topic_id, span.partition)
+            offset, splits = cuts.get(key, (span.start, 1))
+            end = ends.position(*key)
+            epoch = end.leader_epoch if end is not None else -1
+            begin = span.start if start.position(*key) is None else -1
+            partitions = dict(topics[span.topic_id].partitions) if span.topic_id in topics else {}
+            partitions[span.partition] = Position(offset, epoch, splits, begin)
+            topics[span.topic_id] = TopicPositions(span.topic, partitions)
+        return StreamOffset(topics, counts.bundles)
+
+
+def _offset(places: Sequence[Place], positions: Mapping[TopicPartition, Position]) -> StreamOffset:
+    topics: dict[str, dict[int, Position]] = {}
+    names: dict[str, str] = {}
+    for place in places:
+        names[place.topic_id] = place.topic
+        topics.setdefault(place.topic_id, {})[place.partition] = positions[place.key]
+    return StreamOffset({topic_id: TopicPositions(names[topic_id], held) for topic_id, held in topics.items()})
+
+
+def _end_position(found: FoundOffset) -> Position:
+    return Position(found.offset, found.leader_epoch)
+
+
+def _not_beyond(ends: StreamOffset, target: StreamOffset) -> StreamOffset:
+    """The ends, held back to the target; what is not in the target is left out."""
+    topics: dict[str, TopicPositions] = {}
+    for topic_id, topic in target.topics.items():
+        held: dict[int, Position] = {}
+        for partition, position in topic.partitions.items():
+            now = ends.position(topic_id, partition)
+            if now is not None:
+                held[partition] = position if position.offset < now.offset else now
+        if held:
+            topics[topic_id] = TopicPositions(topic.name, held)
+    return StreamOffset(topics)
+
+
+def _same_partitions(start: StreamOffset, spans: Sequence[Span]) -> bool:
+    before = {(topic_id, partition) for topic_id, topic in start.topics.items() for partition in topic.partitions}
+    return before == {(span.topic_id, span.partition) for span in spans}
