@@ -23,4 +23,12 @@ def start_broker(request):
         with contextlib.ExitStack() as stack:
             yield lambda topics=None, **options: stack.enter_context(kafka(topics=topics))
     else:
-        yield request.getfixturevalue("broker_factory")
+        factory, started = request.getfixturevalue("broker_factory"), []
+
+        def start(**options):
+            started.append(factory(**options))
+            return started[-1]
+
+        yield start
+        for broker in started:
+            print(f"--- what the broker on {broker.bootstrap} said\n{broker.log_tail()}")  # pytest shows it on failure
