@@ -252,6 +252,7 @@ class _Replaced:
         else:
             answer = join_answer(group, member, as_leader=False, leader=self.former_leader)
         answer_join(turn, group, member, answer)
+        renew_session(turn, member)  # it may have ended, forgiven, while the join was parked
 
     def _undo(self, turn: Turn) -> None:
         group, member, former = self.group, self.member, self.former
