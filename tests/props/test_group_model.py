@@ -90,6 +90,7 @@ class World:
         self.commits: dict[int, tuple[int, int]] = {}  # token -> (partition, offset)
         self.acked: dict[int, int] = {}  # partition -> last acknowledged offset
         self.told_generation = 0
+        self.told_group = None
         self.identities: list[tuple[str, int, str | None]] = []
 
     # The coordinator and its log
@@ -126,7 +127,6 @@ class World:
         self.held.clear()
         self.open.clear()
         self.commits.clear()
-        self.told_generation = 0  # a generation that had no assignment yet is not in the log
         self.coordinator = GroupCoordinator(self.settings)
         for key, value in self.log:
             self.coordinator.replay(key, value)
@@ -238,6 +238,8 @@ class World:
         elif error == ErrorCode.NONE:
             group = self.coordinator.groups[GROUP]
             assert response.generation_id == group.generation
+            if group is not self.told_group:  # forgotten when it was empty, and made anew
+                self.told_group, self.told_generation = group, 0
             assert response.generation_id >= self.told_generation, "generations went back"
             self.told_generation = response.generation_id
             client.member_id, client.generation = response.member_id, response.generation_id
