@@ -31,6 +31,7 @@ from millstream.kafka.context import Node
 from millstream.kafka.dispatch import Dispatcher
 from millstream.model.error_code import ErrorCode
 from millstream.net.intake import Intake
+from millstream.partition.delayed import DelayedAppends
 from millstream.partition.home import Home
 from millstream.partition.lifecycle import Lifecycle, last_term
 from millstream.partition.manifest import describe_partitions
@@ -87,7 +88,8 @@ class ShardProcess:
         self.client = ControllerClient(shard, self.metadata)
         self.table = PartitionTable()
         clean = shared.recovered.clean
-        self.lifecycle = Lifecycle(shard, settings, storage, self.table, clean=clean)
+        self.delayed = DelayedAppends(shard.reactor, storage)
+        self.lifecycle = Lifecycle(shard, settings, storage, self.table, self.delayed, clean=clean)
         self.partitions = Partitions(self.metadata, self.follower, self.table, self.lifecycle)
         self.controller = self._open_controller(clean=clean) if shard.id == CONTROLLER_SHARD else None
         self.node = self._node(settings)
@@ -125,7 +127,8 @@ class ShardProcess:
         node.controller = self.client
         node.partitions = self.table
         node.storage = self.storage
-        node.home = Home(shard, self.table, self.storage)
+        node.delayed = self.delayed
+        node.home = Home(shard, self.table, self.storage, self.delayed)
         node.ack_timeouts = AckTimeouts(shard.reactor, self.table)
         node.producer_ids = ProducerIds(self.client)
         node.coordinator = GroupRouter(shard, settings, self.metadata, self.client, self.table)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.coordinator.router import GroupRouter
     from millstream.core.fetch_session import FetchSessions
     from millstream.kafka.dispatch import Api
+    from millstream.partition.delayed import DelayedAppends
     from millstream.partition.home import Home
     from millstream.partition.table import PartitionTable
     from millstream.partition.timeouts import AckTimeouts
@@ -50,6 +51,7 @@ class Node:
         "ack_timeouts",
         "controller",
         "coordinator",
+        "delayed",
         "fetch_sessions",
         "home",
         "metadata",
@@ -66,6 +68,7 @@ class Node:
     controller: "ControllerClient"
     partitions: "PartitionTable"
     home: "Home"
+    delayed: "DelayedAppends"
     coordinator: "GroupRouter"
     producer_ids: "ProducerIds"
     fetch_sessions: "FetchSessions"
@@ -92,6 +95,7 @@ class RequestContext(Exchange):
         self.buffers = None
         self.size = 0
         self.holder = None
+        self.holds = False
         self.api = api
         self.api_version = api_version
         self.correlation_id = correlation_id

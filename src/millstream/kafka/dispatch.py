@@ -142,9 +142,7 @@ class Dispatcher:
         else:
             connection.intake.refuse(connection, f"sent a request of {len(chain)} bytes that is not a Produce")
 
-    def _dispatch(  # noqa: C901 - the hot path reads best as one line
-        self, connection: Connection, frame: memoryview, chain: IoBuf | None
-    ) -> None:
+    def _dispatch(self, connection: Connection, frame: memoryview, chain: IoBuf | None) -> None:
         try:
             end = len(frame)
             if end < HEADER_BYTES:
@@ -154,7 +152,7 @@ class Dispatcher:
             if api is None:
                 raise ProtocolError(f"API {api_key} is not served")
             position = HEADER_BYTES + max(id_size, 0)
-            if id_size >= 0 and frame[HEADER_BYTES:position] != connection.client_id_bytes or id_size < -1:
+            if (id_size >= 0 and frame[HEADER_BYTES:position] != connection.client_id_bytes) or id_size < -1:
                 _new_client_id(connection, frame[HEADER_BYTES:position], id_size)
             if version >= api.flexible_from:
                 if position >= end:

@@ -22,7 +22,7 @@ needs nothing here. Overload: see above; nothing is allocated that was not reser
 from collections import deque
 from collections.abc import Sequence
 from errno import EAGAIN, EWOULDBLOCK
-from socket import socket as Socket
+from socket import socket as TcpSocket  # noqa: N812
 from typing import TYPE_CHECKING, Final
 
 from millstream.iobuf import IoBuf
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MAX_IN_FLIGHT: Final = 256
 """Requests of one connection under way at once; stock clients use 1 to 5."""
 
-MAX_QUEUED_BYTES: Final = 4 << 20
+MAX_QUEUED_BYTES: Final = 1 << 20
 """Unsent bytes at which a connection is no longer read."""
 
 STASH_BYTES_MAX: Final = 32 << 20
@@ -51,7 +51,7 @@ class Exchange:
     wants no answer (acks=0).
     """
 
-    __slots__ = ("buffers", "connection", "done", "holder", "size")
+    __slots__ = ("buffers", "connection", "done", "holder", "holds", "size")
 
     def __init__(self, connection: "Connection") -> None:
         self.connection = connection
@@ -59,12 +59,22 @@ class Exchange:
         self.buffers: Sequence[Buffer] | None = None
         self.size = 0
         self.holder: Holder | None = None
+        self.holds = False
+
+    def hold(self) -> None:
+        """Let the connection be read no further until this exchange is completed."""
+        if not self.done and not self.holds:
+            self.holds = True
+            self.connection.held += 1
 
     def complete(self, buffers: Sequence[Buffer] | None, size: int, holder: Holder | None = None) -> None:
         """Hand in the answer, length prefix included."""
         assert not self.done
         self.done = True
         connection = self.connection
+        if self.holds:
+            connection.held -= 1
+        connection.unsent += size
         if connection.closed:
             if holder is not None:
                 holder.release()
@@ -97,6 +107,7 @@ class Connection:
         "frame_missing",
         "frame_size",
         "frames",
+        "held",
         "host",
         "intake",
         "listener",
@@ -107,10 +118,11 @@ class Connection:
         "reading",
         "socket",
         "stash",
+        "unsent",
         "writing",
     )
 
-    def __init__(self, intake: "Intake", sock: Socket, peer: tuple[str, int], local: tuple[str, int]) -> None:
+    def __init__(self, intake: "Intake", sock: TcpSocket, peer: tuple[str, int], local: tuple[str, int]) -> None:
         self.intake = intake
         self.socket = sock
         self.fd = sock.fileno()
@@ -123,6 +135,8 @@ class Connection:
         self.dirty = False
         self.writing = False
         self.frames = 0
+        self.held = 0  # exchanges that want nothing read until they are completed
+        self.unsent = 0  # bytes of completed answers that the kernel has not taken
         self.frame: IoBuf | None = None  # the frame that is being received, its fragments already reserved
         self.frame_size = 0
         self.frame_missing = 0
@@ -214,7 +228,7 @@ class Connection:
             self._pause(memoryview(b""))
 
     def _is_full(self) -> bool:
-        return len(self.exchanges) >= MAX_IN_FLIGHT or self.outbox.tail - self.outbox.head > MAX_QUEUED_BYTES
+        return self.held > 0 or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > MAX_QUEUED_BYTES
 
     def _pause(self, unread: memoryview) -> None:
         """Stop reading, and keep what was received but not handled; no room for that either ends the connection."""
@@ -277,7 +291,7 @@ class Connection:
             self.resume()
 
     def _has_caught_up(self) -> bool:
-        if len(self.exchanges) > MAX_IN_FLIGHT // 2 or self.outbox.queued_bytes > MAX_QUEUED_BYTES // 2:
+        if self.held or len(self.exchanges) > MAX_IN_FLIGHT // 2 or self.unsent > MAX_QUEUED_BYTES // 2:
             return False
         return not self.intake.is_waiting(self)
 
@@ -293,6 +307,7 @@ class Connection:
                 if self._failed(error):
                     return
             if count:
+                self.unsent -= count
                 self.intake.bytes_out.inc(count)
                 outbox.sent(count)
             if outbox.tail != outbox.head and (count == 0 or count >= MAX_BYTES or len(views) > 1):

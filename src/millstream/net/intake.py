@@ -5,7 +5,8 @@ What it promises:
 - A frame that does not arrive whole gets fragments for its full length from the *receive* share of the arena before
   its body is read. Without room the connection waits its turn, unread. Whoever waits presses on those that stall: a
   half-received frame that made no progress for a second is then dropped with its connection, else after ``STALL_MS``.
-- A peer that does not take its answers for ``STALL_MS`` while the arena is short is closed; its fragments come back.
+- A peer that does not take its answers for ``SHORT_STALL_MS`` while answers hold half of what they may is closed; its
+  fragments come back.
 - A connection without a request for ``connections.max.idle.ms`` is closed.
 - Answers completed in one loop turn leave in one system call per connection.
 
@@ -27,6 +28,7 @@ from millstream.telemetry.metrics import StatsSlab
 SCRATCH_BYTES: Final = 256 * 1024
 STALL_MS: Final = 30_000
 PRESSED_STALL_MS: Final = 1_000
+SHORT_STALL_MS: Final = 10_000
 SWEEP_MS: Final = 500
 
 FrameHandler = Callable[[Connection, memoryview], None]
@@ -218,7 +220,7 @@ class Intake:
             if connection.frame is not None:
                 limit = PRESSED_STALL_MS if pressed else STALL_MS
             else:
-                limit = STALL_MS if short else self.idle_ms
+                limit = SHORT_STALL_MS if short else self.idle_ms
             if idle_ms >= limit:
                 self._stalled.inc(1)
                 del seen[connection]

@@ -68,7 +68,7 @@ _CLOSED: Final = _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _STORAGE: Final = _refused(ErrorCode.KAFKA_STORAGE_ERROR)
 _INVALID_TIMESTAMP: Final = _refused(ErrorCode.INVALID_TIMESTAMP)
 _INVALID_TXN: Final = _refused(ErrorCode.INVALID_TXN_STATE)
-_BUSY: Final = _refused(ErrorCode.NOT_ENOUGH_REPLICAS)
+BUSY: Final = _refused(ErrorCode.NOT_ENOUGH_REPLICAS)
 
 
 def append(  # noqa: C901 - a list of checks reads best as one
@@ -133,7 +133,7 @@ def append(  # noqa: C901 - a list of checks reads best as one
     try:
         base = partition.group.replicate(views, size, count, max_timestamp)
     except ArenaFull:
-        return _BUSY
+        return BUSY
     except MillstreamError as error:
         return _refused(error.code)
     if producer_id >= 0:

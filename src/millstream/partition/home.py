@@ -23,7 +23,8 @@ from millstream.core.fetch_session import SessionPartition
 from millstream.errors import MillstreamError
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import append
+from millstream.partition.append import BUSY, Outcome, append
+from millstream.partition.delayed import DelayedAppends
 from millstream.partition.list_offsets import Found, list_offset
 from millstream.partition.partition import Partition
 from millstream.partition.read import ReadResult, read_here
@@ -80,11 +81,12 @@ class Home:
     Shard: one each.
     """
 
-    def __init__(self, shard: Shard, table: PartitionTable, storage: ShardStorage) -> None:
+    def __init__(self, shard: Shard, table: PartitionTable, storage: ShardStorage, delayed: DelayedAppends) -> None:
         self._shard = shard
         self._mailbox = shard.mailbox
         self._table = table
         self._storage = storage
+        self._delayed = delayed
         self._outgoing: dict[int, tuple[list[_Append], list[tuple[ProduceSlots, int]]]] = {}
         self._watches: dict[int, Watch] = {}  # armed on other shards, by number
         self._next_watch = 1
@@ -164,22 +166,45 @@ class Home:
         view = self._shard.arenas[sender].view
         now_ms = self._shard.reactor.wall_ms()
         accepts = self._storage.accepts_writes
-        give_back = self._mailbox.give_back
         for slot, (raft_group, loans) in enumerate(appends):
             partition = self._table.by_group.get(raft_group)
             if partition is None:
                 batch.settle(slot, (_GONE, -1, -1, -1))
+                self._return_loans(sender, loans)
+                continue
+            views = [view[offset : offset + size] for offset, size, _ in loans]
+            size = sum(len(part) for part in views)
+            if self._delayed.active:
+                outcome = BUSY
             else:
-                views = [view[offset : offset + size] for offset, size, _ in loans]
-                size = sum(len(part) for part in views)
-                error, base, end, append_time = append(partition, views, size, now_ms, accepts_writes=accepts)
-                batch.results[slot] = (error, base, append_time, partition.log.start_offset)
-                if error or end <= partition.high_watermark:
-                    batch.acked(slot)
-                else:
-                    partition.acks.append((end, batch, slot))
-            for _, _, token in loans:
-                give_back(sender, token)
+                outcome = append(partition, views, size, now_ms, accepts_writes=accepts)
+            if outcome is BUSY:
+                self._append_later(sender, loans, partition, views, size, batch, slot)
+            else:
+                batch.appended(partition, slot, outcome)
+                self._return_loans(sender, loans)
+
+    def _append_later(
+        self,
+        sender: int,
+        loans: list[Loan],
+        partition: Partition,
+        views: list[memoryview],
+        size: int,
+        batch: "_RemoteAppends",
+        slot: int,
+    ) -> None:
+        """No memory now: keep the loans and try again."""
+
+        def done(outcome: Outcome) -> None:
+            batch.appended(partition, slot, outcome)
+            self._return_loans(sender, loans)
+
+        self._delayed.add(partition, views, size, done)
+
+    def _return_loans(self, lender: int, loans: list[Loan]) -> None:
+        for _, _, token in loans:
+            self._mailbox.give_back(lender, token)
 
     # Read
 
@@ -325,6 +350,15 @@ class _RemoteAppends:
         self.results: list[_Appended] = [(_GONE, -1, -1, -1)] * count
         self._unsettled = count
         self._reply = reply
+
+    def appended(self, partition: Partition, slot: int, outcome: Outcome) -> None:
+        """Enter the outcome of an append; the slot is settled now or when the commit covers it."""
+        error, base, end, append_time = outcome
+        self.results[slot] = (error, base, append_time, partition.log.start_offset)
+        if error or end <= partition.high_watermark:
+            self.acked(slot)
+        else:
+            partition.acks.append((end, self, slot))
 
     def acked(self, slot: int) -> None:
         _ = slot

@@ -14,6 +14,7 @@ from millstream.config.settings import Settings
 from millstream.config.topic_properties import TopicConfig
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.errors import Corruption
+from millstream.partition.delayed import DelayedAppends
 from millstream.partition.partition import Partition
 from millstream.partition.table import Faulty, PartitionTable, Remote
 from millstream.raft.group import RaftGroup
@@ -30,12 +31,20 @@ class Lifecycle:
     """
 
     def __init__(
-        self, shard: Shard, settings: Settings, storage: ShardStorage, table: PartitionTable, *, clean: bool
+        self,
+        shard: Shard,
+        settings: Settings,
+        storage: ShardStorage,
+        table: PartitionTable,
+        delayed: DelayedAppends,
+        *,
+        clean: bool,
     ) -> None:
         self._shard = shard
         self._settings = settings
         self._storage = storage
         self._table = table
+        self._delayed = delayed
         self._clean = clean
         self._budget = ProducerBudget(settings.producer_ids_max)
 
@@ -67,7 +76,9 @@ class Lifecycle:
         log.producer_snapshot = _snapshot_of(producers)
         term = last_term(log, clean=self._clean or fresh)
         group = RaftGroup(log, term, write_caching=config.write_caching)
-        self._table.add(name, topic_id, Partition(name, topic_id, index, raft_group, log, group, config, producers))
+        partition = Partition(name, topic_id, index, raft_group, log, group, config, producers)
+        partition.delayed = self._delayed
+        self._table.add(name, topic_id, partition)
 
     def configure(self, name: str, config: TopicConfig) -> None:
         """A topic's configuration changed."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from millstream.config.topic_properties import TopicConfig
 from millstream.core.producer_state import ProducerState
-from millstream.errors import MillstreamError, Unavailable
+from millstream.errors import MillstreamError, Retriable, Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.raft.group import RaftGroup
 
@@ -36,6 +36,14 @@ class AckWaiter(Protocol):
 
     def expire(self, now_us: int) -> None:
         """Time went by without a commit; answer if it is too late."""
+        ...
+
+
+class OwnAppends(Protocol):
+    """Appends of the broker that wait for memory (``partition.delayed``)."""
+
+    def add_own(self, attempt: Callable[[], bool]) -> None:
+        """Call ``attempt`` until it returns True."""
         ...
 
 
@@ -60,6 +68,7 @@ class Partition:
         "closed",
         "config",
         "data_waiters",
+        "delayed",
         "group",
         "high_watermark",
         "index",
@@ -95,6 +104,7 @@ class Partition:
         self.high_watermark = group.high_watermark
         self.acks: deque[tuple[int, AckWaiter, int]] = deque()
         self.data_waiters: set[DataWaiter] = set()
+        self.delayed: OwnAppends | None = None  # where the broker's own appends wait for memory
         group.on_commit = self.on_commit
 
     @property
@@ -143,7 +153,17 @@ class Partition:
         # The import stands here because append builds on this module.
         from millstream.partition.append import append_trusted
 
-        _InternalAppend(self, done).start(append_trusted(self, batch))
+        internal = _InternalAppend(self, done)
+
+        def attempt() -> bool:
+            outcome = append_trusted(self, batch)
+            if isinstance(outcome, Retriable) and self.delayed is not None:
+                return False
+            internal.start(outcome)
+            return True
+
+        if not attempt() and self.delayed is not None:
+            self.delayed.add_own(attempt)
 
     def read_internal(self, offset: int, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]) -> None:
         """Read whole committed batches from ``offset`` on, at least one if there is any; an empty list at the end."""

@@ -23,6 +23,9 @@ ReadResult = tuple[int, int, int, int, IoBuf | None]
 
 _NONE: Final = int(ErrorCode.NONE)
 
+_COLD_SHARE: Final = 0.85
+"""Of the arena: with more in use nothing is read from segments; a fetch then waits until its time is up."""
+
 
 class Armed(Protocol):
     """Whoever wants to hear of the partition's next change (``partition.watch``)."""
@@ -66,6 +69,12 @@ def read_here(
         size = len(found)
         done((_NONE, high_watermark, high_watermark, start, found))
         return size
+
+    arena = partition.log.storage.arena
+    if arena.in_use_bytes + max_bytes > _COLD_SHARE * arena.capacity_bytes:
+        # Old data can wait; the memory that is left is for what is being written.
+        done((_NONE, high_watermark, high_watermark, start, None))
+        return 0
 
     def read(result: IoBuf | MillstreamError) -> None:
         if isinstance(result, MillstreamError):

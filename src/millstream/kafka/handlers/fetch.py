@@ -30,7 +30,7 @@ from millstream.partition.watch import Watch
 from millstream.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
 _NONE: Final = int(ErrorCode.NONE)
-FETCH_ROOM_MAX: Final = 4 << 20
+FETCH_ROOM_MAX: Final = 1 << 20
 """Bytes in one answer. Consumers ask for 50 MiB and take what they get; large shares would leave room for few."""
 
 
@@ -294,6 +294,7 @@ def handle(node: Node, ctx: RequestContext, request: FetchRequest, respond: Call
         respond(FetchResponse(error_code=int(context), session_id=0))
         return
     FetchCall(node, ctx, request, context).read(context.take())
+    ctx.hold()  # one fetch at a time per connection, as in Kafka: what is read ahead of its reader is memory
 
 
 def _entry(node: Node, asked: SessionPartition) -> Entry | None:

@@ -16,7 +16,7 @@ from typing import Final
 from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import append
+from millstream.partition.append import BUSY, Outcome, append
 from millstream.partition.partition import Partition
 from millstream.partition.table import Remote
 from millstream.wire.messages.produce import (
@@ -212,15 +212,34 @@ def append_here(node: Node, partition: Partition, records: object, call: Produce
     else:
         call.failed(slot, ErrorCode.INVALID_RECORD)
         return
-    error, base, end, append_time = append(
-        partition,
-        views,
-        size,
-        now_ms,
-        accepts_writes=node.storage.accepts_writes,
-    )
+    if node.delayed.active:
+        outcome = BUSY
+    else:
+        outcome = append(partition, views, size, now_ms, accepts_writes=node.storage.accepts_writes)
+    if outcome is BUSY:
+        _append_later(node, partition, views, size, call, slot)
+    else:
+        _settle(partition, outcome, call, slot)
+
+
+def _settle(partition: Partition, outcome: Outcome, call: ProduceCall, slot: int) -> None:
+    """Enter the outcome of an append; the slot is settled now or when the commit covers it."""
+    error, base, end, append_time = outcome
     call.results[slot] = (error, base, append_time, partition.log.start_offset)
     if error or end <= partition.high_watermark:
         call.acked(slot)
     else:
         partition.acks.append((end, call, slot))
+
+
+def _append_later(
+    node: Node, partition: Partition, views: Sequence[memoryview], size: int, call: ProduceCall, slot: int
+) -> None:
+    """There is no memory now: keep the batch, read no more from this producer, and try again."""
+    call.context.hold()
+    kept = memoryview(b"".join(views))
+
+    def done(outcome: Outcome) -> None:
+        _settle(partition, outcome, call, slot)
+
+    node.delayed.add(partition, (kept,), size, done)
