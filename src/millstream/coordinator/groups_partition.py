@@ -3,8 +3,8 @@
 ::
 
     open ──► loading: read the log, replay each record ──► active ──► closed (deleted, or the shard stops)
-                  │                                          │
-                  └── a record does not decode ──► failed ◄──┘ never: a failed write is told to whom it concerns
+                  │                                    (stopping: what is being written is still answered)
+                  └── a record does not decode ──► failed
 
 While it loads, requests are told COORDINATOR_LOAD_IN_PROGRESS and come back. A log with a record that does not decode
 stops this partition with one line that names the offset; its groups are refused (NOT_COORDINATOR) and all others go on.
@@ -66,6 +66,7 @@ class State(Enum):
 
     LOADING = "loading"
     ACTIVE = "active"
+    STOPPING = "stopping"
     FAILED = "failed"
     CLOSED = "closed"
 
@@ -87,6 +88,7 @@ class GroupsPartition:
         self._log = log.at(f"__consumer_offsets/{partition.index}")
         self._timer: Timer | None = None
         self._writes: list[Write] = []
+        self._appends_under_way = 0
         self._deleted_topics: list[str] = []  # deleted while loading
         self._begun_us = reactor.now_us()
         self._records = 0
@@ -182,7 +184,7 @@ class GroupsPartition:
     # Running
 
     def step(self, given: Input) -> None:
-        """Take an input; only while ACTIVE."""
+        """Take an input; only while ACTIVE (or, for the fate of a write, STOPPING)."""
         reactor = self._reactor
         self._carry_out(self.core.step(given, reactor.now_us(), reactor.wall_ms()))
 
@@ -229,6 +231,13 @@ class GroupsPartition:
             self.step(Expire(tuple(group_ids[start : start + _EXPIRY_SLICE_GROUPS])))
             yield
 
+    def stop(self) -> None:
+        """Take no more requests; answer what is being written, then refuse what still waits."""
+        if self.state is State.ACTIVE and (self._appends_under_way or self._writes):
+            self.state = State.STOPPING
+        elif self.state is not State.STOPPING:
+            self.close()
+
     def close(self) -> None:
         """Refuse what waits: another broker, or nobody, coordinates these groups now."""
         if self.state is State.CLOSED:
@@ -263,14 +272,18 @@ class GroupsPartition:
 
     def _append(self, records: list[tuple[bytes, bytes | None, tuple[()], int]], receipts: list[int]) -> None:
         def appended(result: int | MillstreamError) -> None:
-            if self.state is not State.ACTIVE:
+            self._appends_under_way -= 1
+            if self.state not in (State.ACTIVE, State.STOPPING):
                 return  # those who wait were refused when it closed
             error = client_code(result) if isinstance(result, MillstreamError) else ErrorCode.NONE
             if error is not ErrorCode.NONE:
                 self._log.warning("%d writes failed: %s", len(receipts), result)
             for receipt in receipts:
                 self.step(Persisted(receipt, error))
+            if self.state is State.STOPPING and not self._appends_under_way and not self._writes:
+                self.close()
 
+        self._appends_under_way += 1
         self.partition.append_internal(build_batch(records), appended)
 
 

@@ -64,8 +64,7 @@ class LocalGroups:
     def stop(self) -> None:
         """The broker stops: refuse what waits, so that clients look for the next coordinator."""
         for groups in self.partitions.values():
-            groups.close()
-        self.partitions.clear()
+            groups.stop()
 
     # Requests
 

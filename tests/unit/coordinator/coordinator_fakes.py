@@ -196,7 +196,8 @@ class FakeMailbox:
 
 
 class FakeMetadata:
-    def __init__(self):
+    def __init__(self, settings):
+        self.start_settings = settings
         self.topics = {}
         self.listeners = []
 
@@ -240,7 +241,7 @@ class Broker:
         self.settings = Settings(**{"group_initial_rebalance_delay_ms": 0, "data_dir": "/nowhere", **settings})
         self.count = partitions
         self.reactor = FakeReactor()
-        self.metadata = FakeMetadata()
+        self.metadata = FakeMetadata(self.settings)
         self.partitions = {}
         self.tables = [FakeTable() for _ in range(shards)]
         boxes = []

@@ -199,6 +199,24 @@ def test_closing_refuses_what_waits_and_ignores_what_comes_after():
     assert answers == [ErrorCode.NOT_COORDINATOR] * 2
 
 
+def test_stopping_answers_what_is_being_written_and_refuses_the_rest():
+    broker = Broker(partitions=1, logs={})
+    router = broker.routers[0]
+    (partition,) = broker.partitions.values()
+    partition.hold = True
+    answers: list = []
+    router.ask("g", OFFSET_COMMIT, 9, "c", "h", commit_request(), answers.append)
+    broker.reactor.turn()
+    router.ask("h", OFFSET_COMMIT, 9, "c", "h", commit_request("h"), answers.append)
+    router.stop()
+    router.ask("i", OFFSET_COMMIT, 9, "c", "h", commit_request("i"), answers.append)
+    assert answers == [ErrorCode.NOT_COORDINATOR]
+    broker.reactor.turn()
+    partition.persist()
+    assert [codes(a) for a in answers[1:]] == [[0], [0]]
+    assert router.local.partitions[0].state is State.CLOSED
+
+
 def test_a_topic_deleted_while_groups_load_takes_its_offsets_along():
     partition = FakePartition(0, [batch_of(stored("g", 1, "gone"), stored("g", 2, "kept"))])
     groups, reactor = opened(partition)

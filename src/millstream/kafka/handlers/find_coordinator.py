@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.cluster_view import advertised
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -42,7 +43,7 @@ def _answer(
     node_id, host, port = _NO_NODE, "", -1
     if error is ErrorCode.NONE:
         node_id = node.settings.node_id
-        host, port = node.settings.advertised_listeners or (ctx.local_host, ctx.local_port)
+        host, port = advertised(node, ctx)
     if ctx.api_version < _SEVERAL_KEYS_FROM:
         return FindCoordinatorResponse(error_code=error, error_message=message, node_id=node_id, host=host, port=port)
     return FindCoordinatorResponse(
