@@ -24,6 +24,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	  || { echo "millstream needs Python 3.11 or newer; name one with make setup PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) \
 	  || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
+	@test -x $(UV) || $(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip --upgrade >/dev/null
 	@test -x $(UV) || $(PY) -m pip install --quiet --disable-pip-version-check uv
 	@echo "installing what requirements.lock pins (with Spark, 1.7 GB on disk)"
 	@$(UV) pip install --quiet --python $(PY) --require-hashes -r requirements.lock

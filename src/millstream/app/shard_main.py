@@ -100,6 +100,7 @@ class ShardProcess:
             shard.stats,
             settings.socket_request_max_bytes,
             settings.connections_max_idle_ms,
+            settings.socket_frame_timeout_ms,
             dispatcher.on_frame,
             dispatcher.on_chain,
         )

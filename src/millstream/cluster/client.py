@@ -151,7 +151,11 @@ class ControllerClient:
         if name != GROUP_METADATA:
             return CreateTopic(name)
         # What Kafka gives this topic: compacted, and in segments that load fast.
-        configs = (("cleanup.policy", "compact"), ("compression.type", "producer"), ("segment.bytes", "104857600"))
+        configs = (
+            ("cleanup.policy", "compact"),
+            ("compression.type", "producer"),
+            ("segment.bytes", str(self._cache.settings.offsets_topic_segment_bytes)),
+        )
         return CreateTopic(name, self._cache.settings.offsets_topic_num_partitions, configs=configs)
 
     def _created(self, result: Result) -> None:

@@ -159,11 +159,6 @@ class TopicConfig:
         "delete.retention.ms",
         doc="How long a compacted topic keeps the mark of a deleted key.",
     )
-    file_delete_delay_ms = _inherits(
-        Settings.log_segment_delete_delay_ms,
-        "file.delete.delay.ms",
-        doc="How long a deleted segment's file stays on disk under another name.",
-    )
     index_interval_bytes = _inherits(
         Settings.log_index_interval_bytes,
         "index.interval.bytes",
@@ -207,6 +202,7 @@ UNSUPPORTED: Mapping[str, str] = MappingProxyType(
         "compression.gzip.level": _NO_RECOMPRESSION,
         "compression.lz4.level": _NO_RECOMPRESSION,
         "compression.zstd.level": _NO_RECOMPRESSION,
+        "file.delete.delay.ms": "a segment that is deleted goes at once",
         "follower.replication.throttled.replicas": _NO_REPLICAS,
         "leader.replication.throttled.replicas": _NO_REPLICAS,
         "local.retention.bytes": _NO_TIER,

@@ -4,7 +4,8 @@ What it promises:
 
 - A frame that does not arrive whole gets fragments for its full length from the *receive* share of the arena before
   its body is read. Without room the connection waits its turn, unread. Whoever waits presses on those that stall: a
-  half-received frame that made no progress for a second is then dropped with its connection, else after ``STALL_MS``.
+  half-received frame that made no progress for a second is then dropped with its connection, else after
+  ``socket.frame.timeout.ms``.
 - A peer that does not take its answers for ``SHORT_STALL_MS`` while answers hold half of what they may is closed; its
   fragments come back.
 - A connection without a request for ``connections.max.idle.ms`` is closed.
@@ -26,7 +27,6 @@ from millstream.telemetry.log import RateLimit, log
 from millstream.telemetry.metrics import StatsSlab
 
 SCRATCH_BYTES: Final = 256 * 1024
-STALL_MS: Final = 30_000
 PRESSED_STALL_MS: Final = 1_000
 SHORT_STALL_MS: Final = 10_000
 SWEEP_MS: Final = 500
@@ -49,6 +49,7 @@ class Intake:
         stats: StatsSlab,
         frame_bytes_max: int,
         idle_ms: int,
+        stall_ms: int,
         on_frame: FrameHandler,
         on_chain: ChainHandler,
     ) -> None:
@@ -56,6 +57,7 @@ class Intake:
         self.arena = arena
         self.frame_bytes_max = min(frame_bytes_max, arena.limit_bytes(MemoryClass.RECEIVE))
         self.idle_ms = idle_ms
+        self.stall_ms = stall_ms
         self.on_frame = on_frame
         self.on_chain = on_chain
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -218,7 +220,7 @@ class Intake:
             seen[connection] = before
             idle_ms = (now_us - before[2]) // 1000
             if connection.frame is not None:
-                limit = PRESSED_STALL_MS if pressed else STALL_MS
+                limit = PRESSED_STALL_MS if pressed else self.stall_ms
             else:
                 limit = SHORT_STALL_MS if short else self.idle_ms
             if idle_ms >= limit:

@@ -30,7 +30,6 @@ KAFKA_DEFAULTS = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
     "delete.retention.ms": "86400000",
-    "file.delete.delay.ms": "60000",
     "flush.messages": "9223372036854775807",
     "flush.ms": "9223372036854775807",
     "max.message.bytes": "1048588",

@@ -27,7 +27,7 @@ class Server:
         self.clients = []
         self.respond = respond or self.echo
         self.intake = Intake(
-            self.reactor, self.arena, self.stats, frame_bytes_max, 600_000, self.on_frame, self.on_chain
+            self.reactor, self.arena, self.stats, frame_bytes_max, 600_000, 30_000, self.on_frame, self.on_chain
         )
 
     def on_frame(self, connection, frame):

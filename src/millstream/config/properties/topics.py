@@ -77,13 +77,6 @@ class TopicDefaultProperties:
         doc="Default of the topic property index.interval.bytes. Apache Kafka's is 4096.",
         live=True,
     )
-    log_segment_delete_delay_ms = Property(
-        "log.segment.delete.delay.ms",
-        Integer(0, INT64_MAX, unit="ms"),
-        60_000,
-        doc="Default of the topic property file.delete.delay.ms.",
-        live=True,
-    )
     log_flush_interval_messages = Property(
         "log.flush.interval.messages",
         Integer(1, INT64_MAX),
