@@ -3,8 +3,8 @@
 Functions for a pair of API and version are written, compiled and kept on first use (about a millisecond each);
 ``warm_up`` does that for chosen pairs before a broker forks or serves. ``generated_source`` shows what was written.
 
-Bodies only: the headers that go before them are in ``wire.headers``, passed on here, whole frames in
-``wire.frames``. Decoders read ``buf[pos:end]`` and, but for requests, refuse bytes that are left over. They take any bytes and raise
+Bodies only: the headers that go before them are in ``wire.headers``, passed on here, whole frames in ``wire.frames``.
+Decoders read ``buf[pos:end]`` and, but for requests, refuse bytes that are left over. They take any bytes and raise
 nothing but ``ProtocolError``; a ``records`` field is a ``memoryview`` into ``buf``, everything else is copied out.
 Encoders raise ``EncodeError`` for a value that the version cannot carry and leave out fields that it does not have.
 
@@ -186,7 +186,7 @@ def _source(cls: type[Message], version: int, what: Literal["decode", "encode", 
     if not low <= version <= high:
         raise UnsupportedVersion(f"{cls.__name__} v{version} is not declared, {low} to {high} are")
     if what == "decode":
-        # Kafka's brokers ignore what follows a request, and librdkafka 2.16 sends such bytes: its Metadata request for all
+        # Kafka ignores what follows a request, and librdkafka 2.16 sends such bytes: its Metadata request for all
         # topics ends in three bytes too many.
         return decoder_source(cls, version, lenient=issubclass(cls, Embedded | Request))
     return encoder_source(cls, version, what == "encode_vectored")
