@@ -31,7 +31,13 @@ def start_broker(request):
                 kafka(topics=topics, properties={**PEER_SETTINGS, **(settings or {})})
             )
     else:
-        factory = request.getfixturevalue("broker_factory")
-        yield lambda topics, settings=None: factory(
-            topics=topics, settings={"group.initial.rebalance.delay.ms": 0, **(settings or {})}
-        )
+        factory, started = request.getfixturevalue("broker_factory"), []
+
+        def start(topics, settings=None):
+            settings = {"group.initial.rebalance.delay.ms": 0, **(settings or {})}
+            started.append(factory(topics=topics, settings=settings))
+            return started[-1]
+
+        yield start
+        for broker in started:
+            print(f"--- what the broker on {broker.bootstrap} said\n{broker.log_tail()}")  # pytest shows it on failure
