@@ -30,6 +30,9 @@ from millstream.partition.watch import Watch
 from millstream.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
 _NONE: Final = int(ErrorCode.NONE)
+MAX_WAIT_MS: Final = 60_000
+"""A parked fetch is answered, empty, after this at the latest: its connection is not read and might be gone."""
+
 FETCH_ROOM_MAX: Final = 1 << 20
 """Bytes in one answer. Consumers ask for 50 MiB and take what they get; large shares would leave room for few."""
 
@@ -64,7 +67,7 @@ class FetchCall:
         self.ctx = ctx
         self.request = request
         self.context = context
-        self.deadline_us = ctx.received_us + request.max_wait_ms * 1000
+        self.deadline_us = ctx.received_us + min(request.max_wait_ms, MAX_WAIT_MS) * 1000
         self.results: dict[SessionPartition, ReadResult] = {}
         self.partial: list[SessionPartition] = []
         self.woken: dict[SessionPartition, None] = {}
