@@ -57,6 +57,7 @@ SERVED: Final[dict[int, str]] = {
     19: "create_topics",
     20: "delete_topics",
     22: "init_producer_id",
+    23: "offset_for_leader_epoch",
     32: "describe_configs",
     37: "create_partitions",
     44: "incremental_alter_configs",

@@ -25,6 +25,7 @@ from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.partition.append import BUSY, Outcome, append
 from millstream.partition.delayed import DelayedAppends
+from millstream.partition.epoch_end import EpochEnd, epoch_end
 from millstream.partition.list_offsets import Found, list_offset
 from millstream.partition.partition import Partition
 from millstream.partition.read import ReadResult, read_here
@@ -39,6 +40,7 @@ READ: Final = 21
 WAKE: Final = 22
 UNWATCH: Final = 23
 LIST_OFFSET: Final = 24
+EPOCH_END: Final = 25
 
 TIMEOUT_US: Final = 30_000_000
 """For a shard that does not answer: the default request timeout of Kafka's clients."""
@@ -97,6 +99,7 @@ class Home:
         mailbox.serve(WAKE, self._serve_wake)
         mailbox.serve(UNWATCH, self._serve_unwatch)
         mailbox.serve(LIST_OFFSET, self._serve_list_offset)
+        mailbox.serve(EPOCH_END, self._serve_epoch_end)
 
     # Append
 
@@ -339,6 +342,32 @@ class Home:
             reply.send(_encode((_GONE, -1, -1, -1)))
             return
         list_offset(partition, timestamp, leader_epoch, isolation_level, lambda found: reply.send(_encode(found)))
+
+    # OffsetForLeaderEpoch
+
+    def epoch_end(
+        self, entry: Remote, current_leader_epoch: int, leader_epoch: int, done: Callable[[EpochEnd], None]
+    ) -> None:
+        """``partition.epoch_end.epoch_end`` on the partition's home."""
+
+        def answered(answer: bytes | memoryview | MillstreamError) -> None:
+            if isinstance(answer, MillstreamError):
+                done((int(answer.code), -1, -1))
+            else:
+                error, epoch, end = _decode_numbers(answer)
+                done((error, epoch, end))
+
+        request = _encode([entry.raft_group, current_leader_epoch, leader_epoch])
+        self._mailbox.call(entry.shard, EPOCH_END, request, answered, TIMEOUT_US)
+
+    def _serve_epoch_end(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
+        _ = sender
+        raft_group, current_leader_epoch, leader_epoch = _decode_numbers(payload)
+        partition = self._table.by_group.get(raft_group)
+        if partition is None:
+            reply.send(_encode((_GONE, -1, -1)))
+        else:
+            reply.send(_encode(epoch_end(partition, current_leader_epoch, leader_epoch)))
 
 
 class _RemoteAppends:

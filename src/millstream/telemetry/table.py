@@ -89,6 +89,7 @@ API: Final = Label(
         "CreateTopics",
         "DeleteTopics",
         "InitProducerId",
+        "OffsetForLeaderEpoch",
         "DescribeConfigs",
         "CreatePartitions",
         "IncrementalAlterConfigs",

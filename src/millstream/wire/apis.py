@@ -31,6 +31,10 @@ from millstream.wire.messages.list_offsets import ListOffsetsRequest, ListOffset
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from millstream.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from millstream.wire.schema import Request, Response
@@ -75,6 +79,7 @@ APIS: Final[dict[int, Api]] = {
         _api(CreateTopicsRequest, CreateTopicsResponse),
         _api(DeleteTopicsRequest, DeleteTopicsResponse),
         _api(InitProducerIdRequest, InitProducerIdResponse),
+        _api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
         _api(DescribeConfigsRequest, DescribeConfigsResponse),
         _api(CreatePartitionsRequest, CreatePartitionsResponse),
         _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
