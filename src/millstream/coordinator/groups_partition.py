@@ -2,7 +2,7 @@
 
 ::
 
-    open ──► loading: read the log, replay each record ──► active ──► closed (deleted, or the shard stops)
+    open ──► loading: read the log, keep the last record of each key, replay those ──► active ──► closed
                   │                                    (stopping: what is being written is still answered)
                   └── a record does not decode ──► failed
 
@@ -26,7 +26,7 @@ from millstream.errors import Corruption, MillstreamError, Retriable
 from millstream.model.error_code import ErrorCode
 from millstream.telemetry.log import log
 from millstream.wire.errors import BatchError
-from millstream.wire.records import build_batch, iter_batches, iter_records, parse_header
+from millstream.wire.records import Record, build_batch, iter_batches, iter_records, parse_header
 from millstream.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -79,12 +79,19 @@ class GroupsPartition:
     """
 
     def __init__(
-        self, partition: OffsetsPartition, reactor: "Reactor", settings: GroupSettings, census: Census
+        self,
+        partition: OffsetsPartition,
+        reactor: "Reactor",
+        settings: GroupSettings,
+        census: Census,
+        on_loaded: Callable[[], None],
     ) -> None:
+        """``on_loaded`` is called once, when the state is LOADING no more; maybe before this returns."""
         self.partition = partition
         self.state = State.LOADING
         self.core = GroupCoordinator(settings, census)
         self._reactor = reactor
+        self._on_loaded = on_loaded
         self._log = log.at(f"__consumer_offsets/{partition.index}")
         self._timer: Timer | None = None
         self._writes: list[Write] = []
@@ -92,6 +99,10 @@ class GroupsPartition:
         self._deleted_topics: list[str] = []  # deleted while loading
         self._begun_us = reactor.now_us()
         self._records = 0
+        self._latest: dict[bytes, Record] = {}
+        """While loading: the last record of each key. The groups are a function of these alone, as of a compacted
+        log.
+        """
         self._read(partition.log_start_offset)
 
     @property
@@ -106,7 +117,10 @@ class GroupsPartition:
     def _read(self, offset: int) -> None:
         partition = self.partition
         if offset >= partition.high_watermark:
-            self._loaded()
+            if self._latest:
+                self._background(self._replay(), offset, self._loaded)
+            else:
+                self._loaded()
             return
 
         def read(result: list[bytes] | MillstreamError) -> None:
@@ -117,52 +131,69 @@ class GroupsPartition:
             elif isinstance(result, MillstreamError):
                 self._fail(offset, result)
             else:
-                self._replay(offset, result)
+                self._collect(offset, result)
 
         partition.read_internal(offset, _READ_BYTES, read)
 
-    def _replay(self, offset: int, chunks: Sequence[bytes]) -> None:
-        """Replay what was read at ``offset``, in slices; then read on."""
+    def _collect(self, offset: int, chunks: Sequence[bytes]) -> None:
+        """Take the records of what was read at ``offset``, in slices; then read on."""
         next_offset = offset
 
-        def replay() -> Generator[None, None, None]:
+        def collect() -> Generator[None, None, None]:
             nonlocal next_offset
             for chunk in chunks:
                 for batch in iter_batches(chunk):
                     header = parse_header(batch)
                     if not header.is_control:
-                        yield from self._replay_batch(batch, offset)
+                        yield from self._collect_batch(batch)
                     next_offset = header.base_offset + header.last_offset_delta + 1
                     yield
 
-        def guarded() -> Generator[None, None, None]:
-            try:
-                yield from replay()
-            except (Corruption, BatchError) as error:
-                self._fail(next_offset, error)
-
-        def done() -> None:
-            if self.state is not State.LOADING:
-                return
+        def collected() -> None:
             if next_offset == offset:
                 self._fail(offset, Corruption("there is no whole batch where one must be"))
             else:
                 self._read(next_offset)
 
-        self._reactor.background("loading", guarded(), _LOAD_SHARE, done)
+        self._background(collect(), offset, collected)
 
-    def _replay_batch(self, batch: memoryview, from_offset: int) -> Generator[None, None, None]:
+    def _collect_batch(self, batch: memoryview) -> Generator[None, None, None]:
+        latest = self._latest
         for record in iter_records(batch):
-            if self.state is not State.LOADING:
-                return
-            if record.offset < from_offset:
-                continue
-            decoded = decode_record(record)
-            if decoded is not None:
-                self.core.replay(*decoded)
+            if record.key is None:
+                raise Corruption(f"the record at offset {record.offset} has no key")
+            latest[record.key] = record
             self._records += 1
             if self._records % _LOAD_SLICE_RECORDS == 0:
                 yield
+
+    def _replay(self) -> Generator[None, None, None]:
+        latest, self._latest = self._latest, {}
+        for count, record in enumerate(latest.values()):
+            # What was forgotten need not be forgotten again; its key may stand before what came after.
+            decoded = decode_record(record) if record.value is not None else None
+            if decoded is not None:
+                self.core.replay(*decoded)
+            if count % _LOAD_SLICE_RECORDS == 0:
+                yield
+
+    def _background(self, work: Generator[None, None, None], offset: int, done: Callable[[], None]) -> None:
+        """Do a part of the loading in slices; bad bytes from ``offset`` on end it."""
+
+        def guarded() -> Generator[None, None, None]:
+            try:
+                for _ in work:
+                    if self.state is not State.LOADING:
+                        return
+                    yield
+            except (Corruption, BatchError) as error:
+                self._fail(offset, error)
+
+        def finished() -> None:
+            if self.state is State.LOADING:
+                done()
+
+        self._reactor.background("loading", guarded(), _LOAD_SHARE, finished)
 
     def _loaded(self) -> None:
         self.state = State.ACTIVE
@@ -173,13 +204,16 @@ class GroupsPartition:
         deleted, self._deleted_topics = self._deleted_topics, []
         for topic in deleted:
             self.step(TopicDeleted(topic))
+        self._on_loaded()
 
     def _fail(self, offset: int, error: MillstreamError) -> None:
         self.state = State.FAILED
+        self._latest = {}
         self.core.unload()
         self._log.error(
             "the groups of this partition are not served: reading its log from offset %d: %s", offset, error.message
         )
+        self._on_loaded()
 
     # Running
 
@@ -242,12 +276,16 @@ class GroupsPartition:
         """Refuse what waits: another broker, or nobody, coordinates these groups now."""
         if self.state is State.CLOSED:
             return
+        was_loading = self.state is State.LOADING
         self.state = State.CLOSED
+        self._latest = {}
         if self._timer is not None:
             self._timer.cancel()
         self._writes.clear()
         for token in self.core.unload():
             _tell(token, ErrorCode.NOT_COORDINATOR)
+        if was_loading:
+            self._on_loaded()
 
     # Writing
 

@@ -48,12 +48,31 @@ class LocalGroups:
         self._census = Census()
         self._meters = _Meters(shard, self._census)
         self.partitions: dict[int, GroupsPartition] = {}
+        self._loading = 0
+        self._awaiting_load: list[Callable[[], None]] = []
         shard.reactor.call_later(self._expiry_interval_us, self._expire)
 
     def opened(self, partition: OffsetsPartition) -> None:
         """A partition of ``__consumer_offsets`` opened on this shard: load its groups."""
+        self._loading += 1
         reactor = self._shard.reactor
-        self.partitions[partition.index] = GroupsPartition(partition, reactor, self._settings, self._census)
+        self.partitions[partition.index] = GroupsPartition(
+            partition, reactor, self._settings, self._census, self._loaded
+        )
+
+    def _loaded(self) -> None:
+        self._loading -= 1
+        if not self._loading:
+            awaiting, self._awaiting_load = self._awaiting_load, []
+            for done in awaiting:
+                done()
+
+    def when_loaded(self, done: Callable[[], None]) -> None:
+        """Call ``done`` when no partition of this shard is loading, maybe at once."""
+        if self._loading:
+            self._awaiting_load.append(done)
+        else:
+            done()
 
     def closed(self, partition: OffsetsPartition) -> None:
         """It is about to close."""

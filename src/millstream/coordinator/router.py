@@ -112,6 +112,10 @@ class GroupRouter:
         """Refuse every request that waits on this shard."""
         self.local.stop()
 
+    def when_loaded(self, done: Callable[[], None]) -> None:
+        """Call ``done`` when the groups that this shard has opened are loaded: until then clients are told to wait."""
+        self.local.when_loaded(done)
+
     def _opened(self, partition: OffsetsPartition) -> None:
         if partition.name == OFFSETS_TOPIC:
             self.local.opened(partition)

@@ -9,6 +9,7 @@ from millstream.coordinator.hashing import partition_of
 from millstream.coordinator.records import encode_record
 from millstream.core.group.census import Census
 from millstream.core.group.commit import offset_record
+from millstream.core.group.image import group_tombstone
 from millstream.core.group.offsets import CommittedOffset
 from millstream.core.group.outputs import Commit, GroupSettings
 from millstream.errors import Corruption, OutcomeUnknown, Retriable, Unavailable
@@ -33,7 +34,7 @@ def stored(group: str, offset: int, topic: str = "t", partition: int = 0):
 
 def opened(partition: FakePartition) -> tuple[GroupsPartition, FakeReactor]:
     reactor = FakeReactor()
-    return GroupsPartition(partition, reactor, GroupSettings(), Census()), reactor
+    return GroupsPartition(partition, reactor, GroupSettings(), Census(), lambda: None), reactor
 
 
 def commit(groups: GroupsPartition, answers: list, **options) -> None:
@@ -75,6 +76,19 @@ def test_the_last_record_of_a_key_counts_and_tombstones_forget():
     reactor.turn()
     assert set(groups.core.groups) == {"h"}
     assert groups.core.groups["h"].offsets.get("t", 0).offset == 3
+
+
+def test_what_was_committed_after_a_group_was_forgotten_is_there():
+    group_key, _ = encode_record(*group_tombstone("g"))
+    offset_key, _ = stored("g", 1)
+    partition = FakePartition(
+        0, [batch_of(stored("g", 1), (group_key, b"\0\3\0\0" + bytes(20)), (offset_key, None), (group_key, None))]
+    )
+    partition.batches.append(batch_of(stored("g", 2), base_offset=4))
+    partition.high_watermark = 5
+    groups, reactor = opened(partition)
+    reactor.turn()
+    assert groups.core.groups["g"].offsets.get("t", 0).offset == 2
 
 
 def test_a_read_that_has_to_wait_is_tried_again():
@@ -224,6 +238,19 @@ def test_a_topic_deleted_while_groups_load_takes_its_offsets_along():
     reactor.turn()
     assert set(groups.core.groups["g"].offsets.topics) == {"kept"}
     assert partition.records()[-1].value is None
+
+
+def test_whoever_waits_for_the_groups_is_told_when_the_last_partition_has_them():
+    broker = Broker(partitions=3)
+    told: list[str] = []
+    broker.routers[0].when_loaded(lambda: told.append("nothing to load"))
+    good, bad = batch_of(stored("g", 1)), batch_of((b"\0\1", b""))
+    broker.open({0: [good], 2: [bad]}, run=False)
+    broker.routers[0].when_loaded(lambda: told.append("loaded"))
+    assert told == ["nothing to load"]
+    broker.reactor.turn()
+    assert told == ["nothing to load", "loaded"]
+    assert [p.state for p in broker.routers[0].local.partitions.values()] == [State.ACTIVE, State.ACTIVE, State.FAILED]
 
 
 def test_expired_offsets_are_looked_for_on_a_timer():

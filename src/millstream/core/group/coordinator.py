@@ -284,7 +284,12 @@ class GroupCoordinator:
                 group = self._enter(Group(key.group, value.commit_timestamp))
             group.offsets.put(key.topic, key.partition, stored_offset(value))
         elif value is None:
+            # Offsets have tombstones of their own: what a compacted log still holds of them counts.
             self._vanish(key.group)
+            if group is not None and group.offsets:
+                offsets, group = group.offsets, Group(key.group, group.state_since_ms)
+                group.offsets = offsets
+                self._enter(group)
         else:
             assert isinstance(value, GroupMetadataValue)
             if group is None:
