@@ -76,7 +76,7 @@ class Lifecycle:
         replay_producers(log, producers, self._shard.reactor.wall_ms())
         log.producer_snapshot = _snapshot_of(producers)
         term = last_term(log, clean=self._clean or fresh)
-        group = RaftGroup(log, term, write_caching=config.write_caching)
+        group = RaftGroup(log, term, write_caching=may_cache(name, config))
         partition = Partition(name, topic_id, index, raft_group, log, group, config, producers)
         partition.delayed = self._delayed
         self._table.add(name, topic_id, partition)
@@ -87,7 +87,7 @@ class Lifecycle:
         for entry in self._table.by_name.get(name, ()):
             if isinstance(entry, Partition):
                 entry.config = config
-                entry.group.write_caching = config.write_caching
+                entry.group.write_caching = may_cache(name, config)
                 entry.log.configure(config)
 
     def delete(self, name: str, topic_id: bytes) -> None:
@@ -96,6 +96,11 @@ class Lifecycle:
             partition.close()
             partition.producers.clear()
             self._storage.delete_log(partition.log, _nothing)
+
+
+def may_cache(name: str, config: TopicConfig) -> bool:
+    """Whether acks may run ahead of the sync; what the broker itself keeps in a topic never does."""
+    return config.write_caching and not name.startswith("__")
 
 
 def last_term(log: Log, *, clean: bool) -> int:

@@ -1,0 +1,453 @@
+"""A disk for real brokers that forgets in a crash what was not synced, and fails on demand.
+
+It stands behind the seam of ``storage.disk`` in every process of a broker that is started with ``--set
+internal.disk.factory=millstream.testing.disk:FaultDisk`` and ``MILLSTREAM_FAULT_DIR`` naming a directory. Writes go
+through to the real files, so that all processes see them; before each change, what it would take to undo it is
+journalled in the fault directory. A test kills the broker, calls `apply_crash`, which takes back every change that no
+sync had covered, and starts the broker again: it then finds what a power failure would have left.
+
+::
+
+    fault directory   control      operations counted so far, and at which one to kill the broker
+                      rules.json   faults to inject: which operation, on which path, what happens
+                      journal-PID  undo records, one file a process
+
+What counts as durable: a write or a truncation, when its file was synced by a sync that began after it; a name
+(created, renamed, removed), when its directory was synced likewise; everything, at ``sync_all``. With ``torn`` each
+512-byte sector of an undone write may have reached the disk all the same, in any order, and each directory keeps some
+prefix of its changes.
+
+The kill comes before the operation that was counted, and hits every process of the broker's process group at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import signal
+import struct
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from millstream.storage.disk import SystemDisk, SystemFile
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Sequence
+
+    from millstream.storage.disk import Buffer, File
+
+FAULT_DIR_VARIABLE: Final = "MILLSTREAM_FAULT_DIR"
+SECTOR_BYTES: Final = 512
+
+WRITE: Final = 1
+SYNC: Final = 2
+NAME: Final = 4
+SEND: Final = 8
+"""Kinds of operations, to be counted in any combination."""
+
+_CELLS: Final = struct.Struct("<QQQ")  # operations counted, kill at, kinds that count
+
+
+class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A fault: ``op`` is read, write, sync, open or free; ``path`` a part of the file's path.
+
+    ``error`` is an errno; ``delay_ms`` makes it slow; ``lie`` makes a sync return without syncing.
+    """
+
+    op: str
+    path: str = ""
+    error: int = 0
+    delay_ms: int = 0
+    lie: bool = False
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True):
+    """An undo record. What the fields mean depends on ``kind``.
+
+    write, truncate: ``data`` are the bytes that were at ``position``, the file had ``size`` bytes; ``length`` were
+    written. create, mkdir: the name did not exist. rename: ``target`` had ``data`` (``size`` -1: did not exist).
+    unlink: the file had ``data``. file, directory, all: a sync that began after ``number``.
+    """
+
+    number: int
+    kind: str
+    path: str
+    position: int = 0
+    data: bytes = b""
+    size: int = -1
+    length: int = 0
+    target: str = ""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Change).decode
+
+
+class Faults:
+    """The fault directory, as the test and every process of the broker see it."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(self.directory / "control", os.O_RDWR | os.O_CREAT, 0o600)
+        os.ftruncate(self._fd, mmap.PAGESIZE)
+        self._map = mmap.mmap(self._fd, mmap.PAGESIZE)
+        self._pid = 0
+        self._journal = -1
+        self._rules: tuple[Rule, ...] = ()
+        self._rules_stamp = 0
+
+    # The test's side
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the broker's environment needs."""
+        return {FAULT_DIR_VARIABLE: str(self.directory)}
+
+    @property
+    def operations(self) -> int:
+        """Operations of the counted kinds so far."""
+        return _CELLS.unpack_from(self._map)[0]
+
+    def kill_at(self, operation: int, kinds: int = WRITE | SYNC | NAME) -> None:
+        """Kill the broker at the ``operation``-th operation of these kinds from now on."""
+        with _Locked(self._fd):
+            _CELLS.pack_into(self._map, 0, 0, operation, kinds)
+
+    def inject(self, *rules: Rule) -> None:
+        """Replace the faults in force; none takes them all away."""
+        temporary = self.directory / "rules.new"
+        temporary.write_bytes(msgspec.json.encode(rules))
+        temporary.rename(self.directory / "rules.json")
+
+    # The broker's side
+
+    def count(self, kind: int) -> int:
+        """Count an operation; its number over everything that is journalled. Kills the broker if it is the one."""
+        with _Locked(self._fd):
+            counted, kill_at, kinds = _CELLS.unpack_from(self._map)
+            (number,) = struct.unpack_from("<Q", self._map, 64)
+            struct.pack_into("<Q", self._map, 64, number + 1)
+            if kind & kinds:
+                counted += 1
+                _CELLS.pack_into(self._map, 0, counted, kill_at, kinds)
+                if counted == kill_at:
+                    os.killpg(os.getpgid(0), signal.SIGKILL)
+                    time.sleep(60)  # this process is being killed, too
+        return number + 1
+
+    def journal(self, change: Change) -> None:
+        """Keep an undo record; the page cache outlives the process that wrote it."""
+        if self._pid != os.getpid() or not os.fstat(self._journal).st_nlink:
+            self._pid = os.getpid()
+            path = self.directory / f"journal-{self._pid}"
+            self._journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        data = _encode(change)
+        os.write(self._journal, struct.pack("<I", len(data)) + data)
+
+    def fault(self, op: str, path: str) -> Rule | None:
+        """The rule that applies to an operation: raises its error, waits its delay, and gives it back."""
+        try:
+            stamp = os.stat(self.directory / "rules.json").st_mtime_ns
+        except FileNotFoundError:
+            return None
+        if stamp != self._rules_stamp:
+            self._rules_stamp = stamp
+            self._rules = tuple(msgspec.json.decode((self.directory / "rules.json").read_bytes(), type=list[Rule]))
+        for rule in self._rules:
+            if rule.op == op and rule.path in path:
+                if rule.delay_ms:
+                    time.sleep(rule.delay_ms / 1000)
+                if rule.error:
+                    raise OSError(rule.error, os.strerror(rule.error), path)
+                return rule
+        return None
+
+
+class _Locked:
+    """The control file's lock: counting is one step over all processes."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __enter__(self) -> None:
+        fcntl.lockf(self._fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.lockf(self._fd, fcntl.LOCK_UN)
+
+
+class FaultFile(SystemFile):
+    """A file whose changes can be taken back."""
+
+    __slots__ = ("_faults",)
+
+    def __init__(self, path: str, fd: int, faults: Faults) -> None:
+        super().__init__(path, fd)
+        self._faults = faults
+
+    def _now_at(self) -> str:
+        """The path the file has now; it may have been renamed since it was opened."""
+        return os.readlink(f"/proc/self/fd/{self._fd}")
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        path = self._now_at()
+        self._faults.fault("write", path)
+        number = self._faults.count(WRITE)
+        length = sum(map(len, buffers))
+        size = os.fstat(self._fd).st_size
+        old = os.pread(self._fd, length, position)
+        self._faults.journal(Change(number, "write", path, position, old, size, length))
+        return super().pwritev(buffers, position)
+
+    def preadv(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
+        self._faults.fault("read", self.path)
+        return super().preadv(buffers, position)
+
+    def sync(self) -> None:
+        path = self._now_at()
+        rule = self._faults.fault("sync", path)
+        if rule is not None and rule.lie:
+            return
+        number = self._faults.count(SYNC)
+        super().sync()
+        self._faults.journal(Change(number, "file", path))
+
+    def truncate(self, size_bytes: int) -> None:
+        path = self._now_at()
+        number = self._faults.count(WRITE)
+        size = os.fstat(self._fd).st_size
+        old = os.pread(self._fd, max(0, size - size_bytes), size_bytes)
+        self._faults.journal(Change(number, "truncate", path, size_bytes, old, size))
+        super().truncate(size_bytes)
+
+
+class FaultDisk(SystemDisk):
+    """See the module. One per process; children that were forked share the counting."""
+
+    def __init__(self) -> None:
+        self._faults = Faults(os.environ[FAULT_DIR_VARIABLE])
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self._faults.fault("open", path)
+        if create and not os.path.exists(path):
+            number = self._faults.count(NAME)
+            self._faults.journal(Change(number, "create", os.path.realpath(path)))
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return FaultFile(path, os.open(path, flags, 0o640), self._faults)
+
+    def make_directory(self, path: str) -> bool:
+        if os.path.isdir(path):
+            return False
+        number = self._faults.count(NAME)
+        self._faults.journal(Change(number, "mkdir", os.path.realpath(path)))
+        return super().make_directory(path)
+
+    def remove_directory(self, path: str) -> None:
+        number = self._faults.count(NAME)
+        super().remove_directory(path)
+        self._faults.journal(Change(number, "rmdir", os.path.realpath(path)))
+
+    def rename(self, source: str, target: str) -> None:
+        number = self._faults.count(NAME)
+        source, target = os.path.realpath(source), os.path.realpath(target)
+        old = Path(target).read_bytes() if os.path.isfile(target) else None
+        size = -1 if old is None else len(old)
+        self._faults.journal(Change(number, "rename", source, 0, old or b"", size, 0, target))
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        number = self._faults.count(NAME)
+        path = os.path.realpath(path)
+        self._faults.journal(Change(number, "unlink", path, 0, Path(path).read_bytes()))
+        super().unlink(path)
+
+    def sync_directory(self, path: str) -> None:
+        self._faults.fault("sync", path)
+        number = self._faults.count(SYNC)
+        super().sync_directory(path)
+        self._faults.journal(Change(number, "directory", os.path.realpath(path)))
+
+    def sync_all(self, path: str) -> None:
+        self._faults.fault("sync", path)
+        number = self._faults.count(SYNC)
+        super().sync_all(path)
+        self._faults.journal(Change(number, "all", ""))
+
+    def free_bytes(self, path: str) -> int:
+        try:
+            self._faults.fault("free", path)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            return 0
+        return super().free_bytes(path)
+
+
+def kill_at_send(node: object) -> None:
+    """A shard hook (``internal.shard.hook``): sends of this shard count as operations, too."""
+    _ = node
+    from millstream.net.connection import Connection
+
+    faults = Faults(os.environ[FAULT_DIR_VARIABLE])
+    send: Callable[[Any], None] = Connection._send  # pyright: ignore[reportPrivateUsage]
+
+    def counted(connection: Any) -> None:
+        if connection.outbox.queued_bytes:
+            faults.count(SEND)
+        send(connection)
+
+    Connection._send = counted  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+
+
+# -- after the crash ---------------------------------------------------------------------------------------------------
+
+
+def apply_crash(directory: str | os.PathLike[str], rng: random.Random, *, torn: bool = True) -> int:
+    """Take back what was not durable when the broker died; how many changes that were. The journals start anew.
+
+    All processes of the broker must be gone.
+    """
+    changes: list[Change] = []
+    for journal in Path(directory).glob("journal-*"):
+        changes += _read(journal.read_bytes())
+        journal.unlink()
+    changes.sort(key=lambda change: change.number)
+    undone = _not_durable(changes, rng, torn=torn)
+    lost = {change.number for change in undone}
+    names = _Names()
+    for change in reversed(changes):
+        if change.number in lost:
+            _undo(change, names, rng, torn=torn)
+        elif change.kind == "rename":
+            names.renamed(change.path, change.target)
+    return len(undone)
+
+
+def _read(data: bytes) -> list[Change]:
+    """The whole records of a journal; the last may be cut off, and its change then never happened."""
+    found: list[Change] = []
+    position = 0
+    while position + 4 <= len(data):
+        (size,) = struct.unpack_from("<I", data, position)
+        record = data[position + 4 : position + 4 + size]
+        if len(record) < size:
+            break
+        found.append(_decode(record))
+        position += 4 + size
+    return found
+
+
+def _not_durable(changes: list[Change], rng: random.Random, *, torn: bool) -> list[Change]:
+    """The changes that no later sync covered; with ``torn`` some prefix of each directory's changes stays."""
+    files: dict[str, int] = {}
+    directories: dict[str, int] = {}
+    everything = 0
+    lost: list[Change] = []
+    for change in reversed(changes):
+        match change.kind:
+            case "file":
+                files.setdefault(change.path, change.number)
+            case "directory":
+                directories.setdefault(change.path, change.number)
+            case "all":
+                everything = max(everything, change.number)
+            case "write" | "truncate":
+                if change.number > max(everything, files.get(change.path, 0)):
+                    lost.append(change)
+            case _:
+                where = os.path.dirname(change.target or change.path)
+                if change.number > max(everything, directories.get(where, 0)):
+                    lost.append(change)
+                elif change.kind == "rename" and change.target in files:
+                    # The file was synced under its later name: what was written under the earlier one went with it.
+                    files.setdefault(change.path, files[change.target])
+    if not torn:
+        return lost
+    kept_until: dict[str, int] = {}
+    for change in lost:
+        if change.kind not in ("write", "truncate"):
+            where = os.path.dirname(change.target or change.path)
+            if where not in kept_until:
+                kept_until[where] = rng.choice([0, change.number, rng.randint(0, change.number)])
+    return [
+        change
+        for change in lost
+        if change.kind in ("write", "truncate")
+        or change.number > kept_until[os.path.dirname(change.target or change.path)]
+    ]
+
+
+class _Names:
+    """Where a file of an earlier name is now, seen backwards in time."""
+
+    def __init__(self) -> None:
+        self._moves: list[tuple[str, str]] = []
+
+    def renamed(self, source: str, target: str) -> None:
+        self._moves.append((source, target))
+
+    def now(self, path: str) -> str | None:
+        """The present path of what was called ``path`` then; None if something else has taken its place."""
+        for source, target in reversed(self._moves):
+            if path == source or path.startswith(source + "/"):
+                path = target + path[len(source) :]
+            elif path == target:
+                return None
+        return path
+
+
+def _undo(change: Change, names: _Names, rng: random.Random, *, torn: bool) -> None:
+    path = names.now(change.path)
+    if path is None:
+        return
+    try:
+        match change.kind:
+            case "write":
+                _unwrite(path, change, rng, torn=torn)
+            case "truncate":
+                with open(path, "r+b") as file:
+                    file.truncate(change.size)
+                    os.pwrite(file.fileno(), change.data, change.position)
+            case "create":
+                os.unlink(path)
+            case "mkdir":
+                shutil.rmtree(path)
+            case "rmdir":
+                os.mkdir(path)
+            case "rename":
+                os.rename(change.target, path)
+                if change.size >= 0:
+                    Path(change.target).write_bytes(change.data)
+            case _:
+                Path(path).write_bytes(change.data)
+    except FileNotFoundError:
+        # The kill came between the record and the change, or a directory that was taken back held it.
+        return
+
+
+def _unwrite(path: str, change: Change, rng: random.Random, *, torn: bool) -> None:
+    """Put back what was there, but for the sectors that reached the disk by themselves."""
+    end = change.position + change.length
+    keep_share = rng.random() if torn and rng.random() < 0.5 else 0.0
+    with open(path, "r+b") as file:
+        now = os.fstat(file.fileno()).st_size
+        if now < change.position:
+            return  # it never happened
+        size = max(change.size, change.position) if keep_share else change.size
+        for start in range(change.position - change.position % SECTOR_BYTES, end, SECTOR_BYTES):
+            first, stop = max(start, change.position), min(start + SECTOR_BYTES, end)
+            if keep_share and rng.random() < keep_share:
+                size = max(size, min(stop, now))
+                continue
+            old = change.data[first - change.position : stop - change.position]
+            old += bytes(stop - first - len(old))
+            os.pwrite(file.fileno(), old, first)
+        file.truncate(max(size, change.size))
