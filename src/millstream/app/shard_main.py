@@ -40,6 +40,7 @@ from millstream.partition.timeouts import AckTimeouts
 from millstream.partition.watch import Watch
 from millstream.raft.group import RaftGroup
 from millstream.shard.context import Shard
+from millstream.shard.control import ControlEnd
 from millstream.shard.handover import Arrival
 from millstream.shard.mailbox import Mailbox
 from millstream.shard.process import EXIT_CHILD, EXIT_OK, pin
@@ -50,6 +51,9 @@ from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log
 
 READY_TIMEOUT_US: Final = 60_000_000
+LOADING_US: Final = 10_000_000
+"""Groups that take longer to load than this are loaded while the broker serves."""
+
 CONTROLLER_SHARD: Final = 0
 
 
@@ -160,8 +164,23 @@ class ShardProcess:
         if hook:
             module, _, name = hook.partition(":")
             getattr(importlib.import_module(module), name)(self.node)
+        self.lifecycle.start_expiry()
         shard.reactor.settle()
-        control.ask("ready", shard.id, _nothing, READY_TIMEOUT_US)
+        self._tell_when_ready(control)
+
+    def _tell_when_ready(self, control: ControlEnd) -> None:
+        """Ready means that groups are loaded, too: clients that ask for their coordinator at once are not put off."""
+        told = False
+
+        def ready() -> None:
+            nonlocal told
+            if not told:
+                told = True
+                late.cancel()
+                control.ask("ready", self.shard.id, _nothing, READY_TIMEOUT_US)
+
+        late = self.shard.reactor.call_later(LOADING_US, ready)
+        self.node.coordinator.when_loaded(ready)
 
     def _take_connections(self) -> None:
         self.shared.handover[self.shard.id].take(self._connected)

@@ -8,7 +8,8 @@ The term of a partition is the last one found in its log, and one more after a c
 not synced (``write.caching``) and is gone must not be mistaken for what takes its place (KIP-101).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Final
 
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import TopicConfig
@@ -22,6 +23,12 @@ from millstream.shard.context import Shard
 from millstream.storage.log import Log
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log as operator_log
+
+
+EXPIRY_US: Final = 600_000_000
+"""Kafka's interval (producer.id.expiration.check.interval.ms)."""
+
+EXPIRY_SHARE: Final = 0.1
 
 
 class Lifecycle:
@@ -47,6 +54,8 @@ class Lifecycle:
         self._delayed = delayed
         self._clean = clean
         self._budget = ProducerBudget(settings.producer_ids_max)
+        self._expired = shard.stats.counter("kafka_producer_ids_expired")
+        self._producer_ids = shard.stats.gauge("kafka_producer_ids")
 
     def open(
         self,
@@ -80,6 +89,21 @@ class Lifecycle:
         partition = Partition(name, topic_id, index, raft_group, log, group, config, producers)
         partition.delayed = self._delayed
         self._table.add(name, topic_id, partition)
+
+    def start_expiry(self) -> None:
+        """Forget idempotent producers that appended nothing for long, from now on every ``EXPIRY_US``."""
+        self._shard.reactor.call_later(EXPIRY_US, self._expire)
+
+    def _expire(self) -> None:
+        self._shard.reactor.background("expiry", self._expire_all(), EXPIRY_SHARE, self.start_expiry)
+
+    def _expire_all(self) -> Generator[None, None, None]:
+        now_ms = self._shard.reactor.wall_ms()
+        for partition in list(self._table.by_group.values()):
+            if len(partition.producers):
+                self._expired.inc(partition.producers.expire(now_ms))
+                yield
+        self._producer_ids.set(self._budget.count)
 
     def configure(self, name: str, topic_id: bytes, config: TopicConfig) -> None:
         """A topic's configuration changed."""

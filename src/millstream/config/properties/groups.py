@@ -69,6 +69,7 @@ class GroupProperties:
     producer_ids_max = Property(
         "producer.ids.max",
         Integer(1),
-        5_000,
-        doc="Idempotent producers that one partition remembers; past it the one that wrote longest ago is forgotten.",
+        20_000,
+        doc="Idempotent producers that the partitions of one shard remember together, about 1 KiB each; past it the one "
+        "that wrote longest ago is forgotten.",
     )
