@@ -24,7 +24,6 @@ from millstream.storage.log import Log
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log as operator_log
 
-
 EXPIRY_US: Final = 600_000_000
 """Kafka's interval (producer.id.expiration.check.interval.ms)."""
 

@@ -70,6 +70,6 @@ class GroupProperties:
         "producer.ids.max",
         Integer(1),
         20_000,
-        doc="Idempotent producers that the partitions of one shard remember together, about 1 KiB each; past it the one "
+        doc="Idempotent producers that all partitions of a shard remember together, 1 KiB each; past it the one "
         "that wrote longest ago is forgotten.",
     )
