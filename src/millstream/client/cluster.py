@@ -15,6 +15,7 @@ from millstream.client.connection import Connection
 from millstream.client.metadata import BrokerAddress, ClusterMetadata, read_metadata
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable, Unavailable
 from millstream.model.error_code import RETRIABLE, ErrorCode
+from millstream.wire.errors import ProtocolError
 from millstream.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -174,20 +175,64 @@ class Cluster:
             OutcomeUnknown: the connection was lost after sending; the batches may have been stored.
             Retriable: not stored, trying again can help. Rejected: not stored, it cannot.
         """
+        outcome = self.produce_all({(topic, partition): batches}, acks=acks, timeout_s=timeout_s)[topic, partition]
+        if isinstance(outcome, MillstreamError):
+            raise outcome
+        return outcome
+
+    def produce_all(
+        self,
+        batches: Mapping[TopicPartition, Sequence[bytes]],
+        *,
+        acks: int = -1,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, int | MillstreamError]:
+        """Append to many partitions at once, one request to each leader, all of them under way together.
+
+        Nothing is tried again. The outcome of each partition is the base offset of its first batch, or one of the
+        errors of ``produce``.
+        """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
-        data = TopicProduceData(topic, partition_data=[PartitionProduceData(partition, list(batches))])
-        request = ProduceRequest(acks=acks, timeout_ms=int(limit_s * 1000), topic_data=[data])
-        connection = self.connection(self.leader(topic, partition).node_id)
-        version = connection.version_of(0, highest=12)
-        connection.send(request, version)
-        try:
-            answer = connection.receive(ProduceResponse, limit_s).responses[0].partition_responses[0]
-        except Unavailable as error:
-            raise OutcomeUnknown(f"produce to {topic}-{partition}: {error.message}") from error
-        if answer.error_code:
+        outcomes: dict[TopicPartition, int | MillstreamError] = {}
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for target in batches:
+            try:
+                by_leader.setdefault(self.leader(*target).node_id, []).append(target)
+            except MillstreamError as error:
+                outcomes[target] = error
+        sent: list[tuple[Connection, list[TopicPartition]]] = []
+        for node_id, targets in by_leader.items():
+            try:
+                connection = self.connection(node_id)
+                connection.send(_produce_request(targets, batches, acks, limit_s), connection.version_of(0, highest=12))
+                sent.append((connection, targets))
+            except MillstreamError as error:
+                # A frame that was cut off may have arrived whole all the same.
+                unknown = OutcomeUnknown(error.message) if isinstance(error, Unavailable) else error
+                outcomes.update(dict.fromkeys(targets, unknown))
+        for connection, targets in sent:
+            outcomes.update(self._produced(connection, targets, limit_s))
+        for topic in {target[0] for target, outcome in outcomes.items() if isinstance(outcome, MillstreamError)}:
             self.forget(topic)
-            raise error_of(answer.error_code, f"produce to {topic}-{partition}", answer.error_message)
-        return answer.base_offset
+        return outcomes
+
+    def _produced(
+        self, connection: Connection, targets: Sequence[TopicPartition], limit_s: float
+    ) -> dict[TopicPartition, int | MillstreamError]:
+        outcomes: dict[TopicPartition, int | MillstreamError] = {
+            target: OutcomeUnknown(f"the answer to a produce says nothing of {target[0]}-{target[1]}")
+            for target in targets
+        }
+        try:
+            answer = connection.receive(ProduceResponse, limit_s)
+        except (Unavailable, ProtocolError) as error:
+            return dict.fromkeys(targets, OutcomeUnknown(f"produce: {error.message}"))
+        for topic in answer.responses:
+            for item in topic.partition_responses:
+                what = f"produce to {topic.name}-{item.index}"
+                failed = item.error_code and error_of(item.error_code, what, item.error_message)
+                outcomes[topic.name, item.index] = failed or item.base_offset
+        return outcomes
 
     def describe_configs(
         self, resource_type: int, name: str, keys: Sequence[str] | None = None, *, node_id: int | None = None
@@ -255,6 +300,17 @@ class Cluster:
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                 if before_again is not None:
                     before_again()
+
+
+def _produce_request(
+    targets: Sequence[TopicPartition], batches: Mapping[TopicPartition, Sequence[bytes]], acks: int, limit_s: float
+) -> ProduceRequest:
+    by_topic: dict[str, list[PartitionProduceData]] = {}
+    for topic, partition in targets:
+        data = PartitionProduceData(partition, list(batches[topic, partition]))
+        by_topic.setdefault(topic, []).append(data)
+    topics = [TopicProduceData(name, partition_data=data) for name, data in by_topic.items()]
+    return ProduceRequest(acks=acks, timeout_ms=int(limit_s * 1000), topic_data=topics)
 
 
 def error_of(code: int, what: str, detail: str | None = None) -> MillstreamError:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from millstream.spark import kernel as k
+from millstream.spark import read_kernel as k
 from millstream.spark.wanted import Column
 
 RecordBatch: TypeAlias = Any

@@ -22,7 +22,7 @@ import numpy as np
 from crc32c import crc32c
 
 from millstream.errors import Corruption
-from millstream.spark import kernel as k
+from millstream.spark import read_kernel as k
 from millstream.spark.columns import BatchBuilder, BufferPool, Buffers, RecordBatch
 from millstream.spark.wanted import Wanted
 from millstream.wire.compression import decompress

@@ -15,7 +15,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from millstream.errors import Rejected
@@ -23,6 +31,7 @@ from millstream.spark.filters import Predicate, split_filters
 from millstream.spark.options import READ, Options, parse_options
 from millstream.spark.plan import check_read_options, plan_batch
 from millstream.spark.schema import spark_schema, wanted_columns
+from millstream.spark.sink import TopicStreamWriter, TopicWriter, write_settings
 from millstream.spark.stream import TopicStream
 from millstream.spark.task import ReadTask
 from millstream.spark.wanted import Column
@@ -70,6 +79,15 @@ class MillstreamDataSource(DataSource):
         ):
             raise Rejected("limits per trigger need Spark 4.2 or newer: this one does not say where a batch begins")
         return TopicStreamReader(options, wanted_columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise Rejected("a topic cannot be overwritten: use mode append")
+        return TopicWriter(write_settings(dict(self.options), schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002 (Spark's)
+        # Complete mode says overwrite; a topic then gets the whole result again, as with the Kafka connector.
+        return TopicStreamWriter(write_settings(dict(self.options), schema))
 
     def _read_options(self) -> Options:
         return parse_options(dict(self.options), READ)

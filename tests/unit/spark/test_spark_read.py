@@ -316,3 +316,25 @@ def test_counts_of_a_task_that_runs_twice_are_counted_once(kafka, manifest, tmp_
     list(read_task(task))
     assert read_stats(tmp_path / "s").rows == 100
     assert read_stats(tmp_path / "none") == ReadStats()
+
+
+def test_batches_larger_than_the_buffer_and_cut_off_by_it_are_read(query, kafka, manifest):
+    segment = b"".join(
+        plain(1, start=start, value_bytes=size)
+        for start, size in enumerate([10, 700_000, 300_000, 5, 2_000_000, 513_000, 524_000, 10, 100_000])
+    )
+    manifest.seal("t", kafka.topics["t"].id, 0, segment)
+    kafka.log("t").extend(segment)
+    rows, stats = query()
+    assert rows == expected(segment)
+    assert (stats.tail_rows, stats.segment_bytes) == (0, len(segment))
+
+
+def test_a_segment_that_ends_inside_of_a_batch_is_corrupt(query, kafka, manifest):
+    segment = plain(10) + plain(10, start=10)[:-7]
+    path = manifest.seal("t", kafka.topics["t"].id, 0, plain(10) + plain(10, start=10))
+    path.write_bytes(segment)
+    manifest.files["t", 0][0]["bytes"] = len(segment)
+    kafka.log("t").extend(plain(10) + plain(10, start=10))
+    with pytest.raises(Corruption, match="outside of its segment"):
+        query()

@@ -1,9 +1,4 @@
-"""The loops that run once per batch or per record, compiled by Numba from this one Python source.
-
-Everything here works on flat arrays and integers, so that the machine code needs no interpreter and holds no lock.
-There is no second implementation: the same functions run uncompiled under ``NUMBA_DISABLE_JIT=1``, which is how a
-debugger or a coverage tool looks into them. Compiled code is kept on disk (``cache=True``); the first worker on a
-machine pays two or three seconds, later ones a third of one.
+"""Reading: the loops that run once per batch or per record.
 
 ``index_batches`` walks the headers of Kafka v2 batches that stand back to back (the layout of a segment file and of a
 fetch response alike) into rows of a table. ``read_records`` walks the records of such batches straight into the buffers
@@ -16,21 +11,12 @@ Layout of batches and records: Kafka protocol guide, "Record Batch" (magic 2).
 # ruff: noqa: ANN001, ANN201 (types are stated once, in the signatures for the compiler)
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUntypedFunctionDecorator=false
 
-import logging
-import os
-import tempfile
 from typing import Any
 
-if "NUMBA_CACHE_DIR" not in os.environ:
-    _own = os.path.join(os.path.dirname(__file__), "__pycache__")
-    _home = os.path.join(os.path.expanduser("~"), ".cache")
-    if not any(os.access(place, os.W_OK) for place in (_own, os.path.dirname(__file__), _home, os.path.dirname(_home))):
-        # Read-only installation and no home, as in many containers: without this Numba refuses to cache at all.
-        os.environ["NUMBA_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"millstream-numba-{os.getuid()}")
-
-import numba
 import numpy as np
 from numba import types
+
+from millstream.spark.compiled import compiled, copy, inlined
 
 # Columns of the table that index_batches fills, one row per batch.
 POSITION = 0  # of the batch, later of its records section
@@ -99,30 +85,7 @@ _I64: Any = types.Array(types.int64, 1, "C")
 _TABLE: Any = types.Array(types.int64, 2, "C")
 
 
-_njit: Any = numba.njit
-_LOG = logging.getLogger("millstream.spark")
-
-
-def _compiled(signature: Any) -> Any:
-    # No reference counts: the caller holds every array for the whole call, and counting in each small function below
-    # costs four times what the function does (measured: 10 instead of 39 million records a second).
-    options = {"nogil": True, "_nrt": False}
-
-    def compile_now(function: Any) -> Any:
-        try:
-            return _njit(signature, cache=True, **options)(function)
-        except Exception as error:  # noqa: BLE001 (a file of the cache may be damaged in any way)
-            _LOG.warning("compiling %s anew, its compiled form on disk is of no use: %r", function.__name__, error)
-            return _njit(signature, **options)(function)
-
-    return compile_now
-
-
-_inlined: Any = _njit(nogil=True, _nrt=False, forceinline=True)
-"""For the small functions below: a call would cost more than what they do. They exist only inside their callers."""
-
-
-@_inlined
+@inlined
 def big_endian(data, position, size):
     """Signed big-endian integer of ``size`` bytes."""
     value = np.int64(data[position])
@@ -133,7 +96,7 @@ def big_endian(data, position, size):
     return value
 
 
-@_inlined
+@inlined
 def varint(data, position, end):
     """Zigzag varint: its value and the position behind it, or position -1 if it does not end before ``end``."""
     raw = np.uint64(0)
@@ -148,16 +111,7 @@ def varint(data, position, end):
     return np.int64(0), np.int64(-1)
 
 
-@_inlined
-def copy(target, to, source, at, size):
-    """Copies ``size`` bytes. Unsigned positions: signed ones are tested for "negative", and the vector code is lost."""
-    first = np.uint64(to)
-    start = np.uint64(at)
-    for index in range(np.uint64(size)):
-        target[first + index] = source[start + index]
-
-
-@_compiled(types.UniTuple(types.int64, 4)(_BYTES, types.int64, types.int64, _TABLE))
+@compiled(types.UniTuple(types.int64, 4)(_BYTES, types.int64, types.int64, _TABLE))
 def index_batches(data, position, end, table):
     """Fills ``table`` with the whole batches in ``data[position:end]``.
 
@@ -200,7 +154,7 @@ def index_batches(data, position, end, table):
     return FULL, rows, position, 0
 
 
-@_inlined
+@inlined
 def parse_record(data, position, end):
     """One record: (end, size, timestamp delta, offset delta, key at, key length, value at, value length, headers at).
 
@@ -226,7 +180,7 @@ def parse_record(data, position, end):
     return record_end, size, delta, offset_delta, key_at, key_length, value_at, value_length, headers_at
 
 
-@_inlined
+@inlined
 def put(ends, valid, target, row, held, data, at, length):
     """Writes one value, or null if ``length`` is negative, to a column; returns how many bytes that holds then."""
     if row & 7 == 0:
@@ -239,7 +193,7 @@ def put(ends, valid, target, row, held, data, at, length):
     return held
 
 
-@_inlined
+@inlined
 def put_headers(
     data, at, end, row, state,
     ends, valid, key_ends, key_data, value_ends, value_valid, value_data,
@@ -279,7 +233,7 @@ def put_headers(
     return DONE
 
 
-@_compiled(
+@compiled(
     types.int64(
         _BYTES, _TABLE, types.int64, _I64, _I64,
         _I64, _I64, _I32,

@@ -1,0 +1,168 @@
+"""Arrow columns to Kafka record batches, the way back of ``decode``.
+
+Takes the columns that Spark's Kafka sink takes: ``key`` and ``value`` (text or bytes), ``headers``, ``topic`` and
+``partition``; only ``value`` has to be there. A row goes to the partition that it names, else to the one that its key
+hashes to as in Kafka's Java producer, else to one that changes from Arrow batch to Arrow batch. Rows of one partition
+keep their order. All rows of a batch carry one time, that of writing.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from crc32c import crc32c
+
+from millstream.errors import Rejected
+from millstream.spark import write_kernel as k
+from millstream.spark.columns import RecordBatch
+from millstream.wire.compression import Codec, compress
+from millstream.wire.records import CRC_START, HEADER, HEADER_BYTES, MAGIC, OVERHEAD_BYTES
+
+_COLUMNS: Final = ("key", "value", "headers", "topic", "partition")
+_NO_BYTES: Final = np.empty(0, np.uint8)
+_NO_ENDS: Final = np.empty(0, np.int32)
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """One record batch on its way to a partition."""
+
+    topic: str
+    partition: int
+    batch: bytes
+    rows: int
+
+
+class RowEncoder:
+    """Encodes the rows of one task. ``partitions_of`` tells how many partitions a topic has."""
+
+    def __init__(
+        self,
+        topic: str | None,
+        partitions_of: Callable[[str], int],
+        *,
+        codec: str = "lz4",
+        batch_bytes: int = 512 << 10,
+    ) -> None:
+        self._topic = topic
+        self._partitions_of = partitions_of
+        self._codec = Codec[codec.upper()]
+        self._batch_bytes = batch_bytes
+        self._out: Any = np.empty(2 * batch_bytes, np.uint8)
+        self._turn = random.randrange(1 << 16)
+
+    def encode(self, rows: RecordBatch) -> Iterator[Encoded]:
+        """The record batches for these rows.
+
+        Raises:
+            Rejected: a row has no topic, or a partition that does not exist.
+        """
+        columns = _Columns(rows)
+        for topic, indexes in self._by_topic(rows):
+            count = self._partitions_of(topic)
+            self._turn += 1
+            chosen = columns.partitions(indexes, count, self._turn % count, topic)
+            for partition in np.unique(chosen).tolist():
+                yield from self._encode(topic, partition, columns, indexes[chosen == partition])
+
+    def _by_topic(self, rows: RecordBatch) -> Iterator[tuple[str, Any]]:
+        everything = np.arange(rows.num_rows, dtype=np.int64)
+        if self._topic is not None:
+            yield self._topic, everything
+            return
+        if "topic" not in rows.schema.names:
+            raise Rejected("say where to write: the option topic, or a column topic")
+        column = rows.column("topic")
+        if column.null_count:
+            raise Rejected("a row has no topic: the column topic is null in it, and the option topic is not set")
+        coded = column.dictionary_encode()
+        codes = coded.indices.to_numpy()
+        for code, topic in enumerate(coded.dictionary.to_pylist()):
+            yield topic, everything[codes == code]
+
+    def _encode(self, topic: str, partition: int, columns: "_Columns", indexes: Any) -> Iterator[Encoded]:
+        done = 0
+        while done < len(indexes):
+            count, size = k.write_records(indexes, done, self._batch_bytes, *columns.arrays, self._out)
+            if not count:
+                self._out = np.empty(size, np.uint8)
+                continue
+            yield Encoded(topic, partition, self._batch(memoryview(self._out)[:size], count), count)
+            done += count
+
+    def _batch(self, records: memoryview, count: int) -> bytes:
+        payload = compress(self._codec, records) if self._codec else records
+        now_ms = time.time_ns() // 1_000_000
+        length = HEADER_BYTES - OVERHEAD_BYTES + len(payload)
+        header = HEADER.pack(0, length, -1, MAGIC, 0, self._codec, count - 1, now_ms, now_ms, -1, -1, -1, count)
+        crc = crc32c(payload, crc32c(header[CRC_START:]))
+        return b"".join((header[: CRC_START - 4], crc.to_bytes(4, "big"), header[CRC_START:], payload))
+
+
+def check_columns(names: Sequence[str]) -> None:
+    """Refuse a table that cannot be written to a topic.
+
+    Raises:
+        Rejected: ``value`` is missing, or there is a column that a record has no place for.
+    """
+    if "value" not in names:
+        raise Rejected("a row needs a column value (text or bytes) to be written to a topic")
+    for name in names:
+        if name not in _COLUMNS:
+            raise Rejected(f"a record has no place for column {name!r}, only for {', '.join(_COLUMNS)}: select those")
+
+
+class _Columns:
+    """The buffers of one Arrow batch as the compiled loops want them; missing columns are all null."""
+
+    def __init__(self, rows: RecordBatch) -> None:
+        self._rows = rows
+        self._key = _field(rows, "key")
+        self.arrays = (*self._key, *_field(rows, "value"), *_headers(rows))
+
+    def partitions(self, indexes: Any, count: int, sticky: int, topic: str) -> Any:
+        """Where the rows of ``indexes`` go."""
+        chosen = np.full(self._rows.num_rows, k.NO_PARTITION, np.int32)
+        if "partition" in self._rows.schema.names:
+            chosen = pc.fill_null(self._rows.column("partition"), k.NO_PARTITION).to_numpy().astype(np.int32)
+            given = chosen[indexes]
+            wrong = given[(given >= count) | (given < k.NO_PARTITION)]
+            if len(wrong):
+                raise Rejected(f"a row wants partition {wrong[0]}, and topic {topic} has {count}")
+        k.choose_partitions(*self._key, count, sticky, chosen)
+        return chosen[indexes]
+
+
+def _field(rows: RecordBatch, name: str) -> tuple[Any, Any, Any]:
+    if name not in rows.schema.names:
+        ends = np.zeros(rows.num_rows + 1, np.int32)
+        return ends, np.zeros(rows.num_rows // 8 + 1, np.uint8), _NO_BYTES
+    return _binary(rows.column(name))
+
+
+def _binary(column: Any) -> tuple[Any, Any, Any]:
+    column = column.cast(pa.binary())
+    if column.offset:
+        column = pa.concat_arrays([column])
+    valid, ends, data = column.buffers()
+    mask = np.frombuffer(valid, np.uint8) if valid is not None and column.null_count else _NO_BYTES
+    return np.frombuffer(ends, np.int32), mask, np.frombuffer(data, np.uint8) if data is not None else _NO_BYTES
+
+
+def _headers(rows: RecordBatch) -> tuple[Any, ...]:
+    if "headers" not in rows.schema.names:
+        return _NO_ENDS, _NO_BYTES, _NO_ENDS, _NO_BYTES, _NO_ENDS, _NO_BYTES, _NO_BYTES
+    column = rows.column("headers")
+    if column.offset:
+        column = pa.concat_arrays([column])
+    valid, ends = column.buffers()[:2]
+    mask = np.frombuffer(valid, np.uint8) if valid is not None and column.null_count else _NO_BYTES
+    pairs = column.values
+    key_ends, key_mask, key_data = _binary(pairs.field("key"))
+    if len(key_mask):
+        raise Rejected("a header has no key")
+    return np.frombuffer(ends, np.int32), mask, key_ends, key_data, *_binary(pairs.field("value"))
