@@ -1,139 +1,180 @@
-"""The disk that forgets: what a crash takes back, and what it may not."""
+"""The disk that takes back what was not synced agrees with a simple one in memory, and keeps nothing it should not."""
 
-import errno
 import os
 import random
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from millstream.storage.disk import read_file, replace_file
-from millstream.testing.disk import FAULT_DIR_VARIABLE, FaultDisk, Faults, Rule, apply_crash
-
-
-@pytest.fixture
-def faults(tmp_path, monkeypatch):
-    faults = Faults(tmp_path / "faults")
-    monkeypatch.setenv(FAULT_DIR_VARIABLE, str(faults.directory))
-    return faults
+from millstream.storage.disk import SystemDisk
+from millstream.testing.disk import FAULT_DIR_VARIABLE, FaultDisk, apply_crash
+from millstream.testing.sim_disk import SimDisk
 
 
-@pytest.fixture
-def disk(faults):
-    return FaultDisk()
+def fault_disk(directory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FAULT_DIR_VARIABLE, str(directory))
+        return FaultDisk()
 
 
 @pytest.fixture
-def data(tmp_path):
-    path = tmp_path / "data"
-    path.mkdir()
-    return str(path)
+def world(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    return SimpleNamespace(disk=fault_disk(tmp_path / "faults"), data=data, faults=tmp_path / "faults")
 
 
-def crash(faults, torn=False, seed=1):
-    return apply_crash(faults.directory, random.Random(seed), torn=torn)
+def crash(world, torn=False, seed=0):
+    return apply_crash(world.faults, random.Random(seed), torn=torn)
 
 
-def write(disk, path, data, position=0, sync=False, create=True):
-    file = disk.open(path, create=create)
-    file.pwritev([data], position)
+def written(world, name, data, *, sync=True, sync_names=True):
+    file = world.disk.open(str(world.data / name), create=True)
+    file.pwritev([data], 0)
     if sync:
         file.sync()
-    file.close()
+    if sync_names:
+        world.disk.sync_directory(str(world.data))
+    return file
 
 
-def test_what_was_synced_stays_and_the_rest_goes(disk, faults, data):
-    path = f"{data}/log"
-    write(disk, path, b"a" * 1000, sync=True)
-    disk.sync_directory(data)
-    write(disk, path, b"b" * 1000, position=1000)
-    write(disk, path, b"c" * 10, position=5)
-    assert crash(faults) == 2
-    assert read_file(disk, path) == b"a" * 1000
+def test_what_was_synced_stays_and_what_was_not_goes(world):
+    file = written(world, "a", b"durable")
+    file.pwritev([b"DUR"], 0)
+    file.pwritev([b" and more"], 7)
+    assert (world.data / "a").read_bytes() == b"DURable and more"
+    assert crash(world) == 2
+    assert (world.data / "a").read_bytes() == b"durable"
 
 
-def test_a_file_whose_name_was_not_synced_is_gone(disk, faults, data):
-    write(disk, f"{data}/log", b"x", sync=True)
-    crash(faults)
-    assert disk.list(data) == []
+def test_a_truncation_that_was_not_synced_is_taken_back(world):
+    written(world, "a", b"0123456789").truncate(4)
+    crash(world)
+    assert (world.data / "a").read_bytes() == b"0123456789"
 
 
-def test_a_replaced_file_is_the_old_or_the_new_one(disk, faults, data):
-    path = f"{data}/state"
-    replace_file(disk, path, b"old")
-    assert crash(faults) == 0
-    assert read_file(disk, path) == b"old"
-    file = disk.open(f"{path}.tmp", create=True)
-    file.pwritev([b"new"], 0)
-    file.sync()
-    file.close()
-    disk.rename(f"{path}.tmp", path)
-    crash(faults)
-    assert read_file(disk, path) == b"old"
-    replace_file(disk, path, b"newer")
-    crash(faults)
-    assert read_file(disk, path) == b"newer"
+def test_a_name_needs_its_directory_synced(world):
+    written(world, "a", b"x", sync_names=False)
+    written(world, "b", b"y")  # syncs the directory, and with it both names
+    written(world, "c", b"z", sync_names=False)
+    crash(world)
+    assert sorted(os.listdir(world.data)) == ["a", "b"]
 
 
-def test_an_unsynced_write_under_an_earlier_name_is_taken_back_under_the_later_one(disk, faults, data):
-    write(disk, f"{data}/a", b"good", sync=True)
-    disk.sync_directory(data)
-    write(disk, f"{data}/a", b"evil", create=False)
-    disk.rename(f"{data}/a", f"{data}/b")
-    disk.sync_directory(data)
-    crash(faults)
-    assert disk.list(data) == ["b"]
-    assert read_file(disk, f"{data}/b") == b"good"
+def test_a_replacement_that_was_not_synced_gives_the_old_file_back(world):
+    written(world, "a", b"old")
+    written(world, "a.tmp", b"new")
+    world.disk.rename(str(world.data / "a.tmp"), str(world.data / "a"))
+    crash(world)
+    assert (world.data / "a").read_bytes() == b"old"
+    assert (world.data / "a.tmp").read_bytes() == b"new"
 
 
-def test_removed_and_cut_files_come_back(disk, faults, data):
-    write(disk, f"{data}/a", b"keep me", sync=True)
-    write(disk, f"{data}/b", b"0123456789", sync=True)
-    disk.sync_all(data)
-    disk.unlink(f"{data}/a")
-    file = disk.open(f"{data}/b")
-    file.truncate(3)
-    file.close()
-    crash(faults)
-    assert read_file(disk, f"{data}/a") == b"keep me"
-    assert read_file(disk, f"{data}/b") == b"0123456789"
+def test_a_removal_that_was_not_synced_is_taken_back_with_its_bytes(world):
+    file = written(world, "a", b"kept")
+    file.pwritev([b"GONE"], 0)
+    world.disk.unlink(str(world.data / "a"))
+    crash(world)
+    assert (world.data / "a").read_bytes() == b"kept"
 
 
-def test_torn_writes_keep_whole_sectors_only_and_never_touch_what_was_synced(disk, faults, data):
-    path = f"{data}/log"
-    seen = set()
-    for seed in range(40):
-        write(disk, path, b"a" * 4096, sync=True)
-        disk.sync_all(data)
-        write(disk, path, b"b" * 8192, position=4096)
-        crash(faults, torn=True, seed=seed)
-        content = bytes(read_file(disk, path))
-        assert content[:4096] == b"a" * 4096
-        for start in range(4096, len(content), 512):
-            assert set(content[start : start + 512]) <= {0} or set(content[start : start + 512]) == {ord("b")}
-        seen.add(len(content))
-        os.unlink(path)
-        disk.open(path, create=True).close()
-        disk.sync_all(data)
-    assert len(seen) > 3, "tearing takes different shapes"
+def test_a_second_crash_begins_where_the_first_ended(world):
+    written(world, "a", b"one").pwritev([b"two"], 0)
+    crash(world)
+    world.disk = fault_disk(world.faults)
+    written(world, "a", b"uno").pwritev([b"due"], 0)
+    crash(world)
+    assert (world.data / "a").read_bytes() == b"uno"
 
 
-def test_a_sync_that_lies_makes_nothing_durable(disk, faults, data):
-    path = f"{data}/0.wal"
-    disk.open(path, create=True).close()
-    disk.sync_directory(data)
-    faults.inject(Rule("sync", ".wal", lie=True))
-    write(disk, path, b"lost", sync=True)
-    crash(faults)
-    assert read_file(disk, path) == b""
+def test_torn_keeps_sectors_one_by_one(world):
+    kept = set()
+    for seed in range(30):
+        file = written(world, "a", bytes(4096))
+        file.pwritev([b"\1" * 4096], 0)
+        file.close()
+        crash(world, torn=True, seed=seed)
+        content = (world.data / "a").read_bytes()
+        assert len(content) == 4096
+        sectors = [content[start : start + 512] for start in range(0, 4096, 512)]
+        assert set(sectors) <= {bytes(512), b"\1" * 512}
+        kept.add(sum(sector != bytes(512) for sector in sectors))
+    assert 0 in kept, "sometimes nothing reached the disk"
+    assert kept & set(range(1, 8)), "sometimes a part did"
 
 
-def test_errors_are_injected_by_operation_and_path(disk, faults, data):
-    faults.inject(Rule("write", "log", error=errno.ENOSPC), Rule("free", error=errno.ENOSPC))
-    with pytest.raises(OSError, match="No space") as caught:
-        write(disk, f"{data}/log", b"x")
-    assert caught.value.errno == errno.ENOSPC
-    assert disk.free_bytes(data) == 0
-    write(disk, f"{data}/other", b"x")
-    faults.inject()
-    write(disk, f"{data}/log", b"x")
-    assert disk.free_bytes(data) > 0
+def test_sync_all_makes_bytes_and_names_durable(world):
+    file = world.disk.open(str(world.data / "a"), create=True)
+    file.pwritev([b"all"], 0)
+    world.disk.sync_all(str(world.data))
+    crash(world)
+    assert (world.data / "a").read_bytes() == b"all"
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), NAMES, st.integers(0, 1500), st.binary(min_size=1, max_size=900)),
+        st.tuples(st.just("sync"), NAMES),
+        st.tuples(st.just("truncate"), NAMES, st.integers(0, 1500)),
+        st.tuples(st.just("rename"), NAMES, NAMES),
+        st.tuples(st.just("unlink"), NAMES),
+        st.tuples(st.just("sync_directory")),
+        st.tuples(st.just("sync_all")),
+    ),
+    max_size=25,
+)
+
+
+def act(disk, root, step):
+    """One step, or nothing where it does not apply."""
+    verb, *rest = step
+    path = f"{root}/{rest[0]}" if rest else root
+    names = set(disk.list(root))
+    match verb:
+        case "write":
+            disk.open(path, create=True).pwritev([rest[2]], rest[1])
+        case "sync" if rest[0] in names:
+            disk.open(path).sync()
+        case "truncate" if rest[0] in names:
+            disk.open(path).truncate(rest[1])
+        case "rename" if rest[0] in names and rest[0] != rest[1]:
+            disk.rename(path, f"{root}/{rest[1]}")
+        case "unlink" if rest[0] in names:
+            disk.unlink(path)
+        case "sync_directory":
+            disk.sync_directory(root)
+        case "sync_all":
+            disk.sync_all(root)
+
+
+def content(disk, root):
+    found = {}
+    for name in disk.list(root):
+        file = disk.open(f"{root}/{name}")
+        data = bytearray(file.size())
+        if data:
+            file.preadv([data], 0)
+        found[name] = bytes(data)
+        file.close()
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS)
+def test_it_agrees_with_the_simple_disk_in_memory(tmp_path_factory, steps):
+    base = tmp_path_factory.mktemp("faults")
+    root = str(base / "data")
+    os.mkdir(root)
+    real, simple = fault_disk(base / "journal"), SimDisk(random.Random(0))
+    simple.make_directory("/data")
+    simple.sync_all("/data")
+    for step in steps:
+        act(real, root, step)
+        act(simple, "/data", step)
+    assert content(real, root) == content(simple, "/data")
+    apply_crash(base / "journal", random.Random(0), torn=False)
+    simple.crash(torn=False)
+    assert content(SystemDisk(), root) == content(simple, "/data")
