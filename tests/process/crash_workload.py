@@ -80,12 +80,17 @@ class ProducerLoop(Stopping):
             value = f"{self.process}-{number:06}"
             partition = number % workload.partitions
             operation = workload.history.send(self.process, workload.topic, partition, value)
-            self.producer.produce(
-                workload.topic,
-                f"{value}{self.padding}",
-                partition=partition,
-                on_delivery=lambda error, message, operation=operation: self.delivered(operation, error, message),
-            )
+            try:
+                self.producer.produce(
+                    workload.topic,
+                    f"{value}{self.padding}",
+                    partition=partition,
+                    on_delivery=lambda error, message, operation=operation: self.delivered(operation, error, message),
+                )
+            except KafkaException as error:
+                workload.history.sent(operation, Outcome.FAIL)
+                workload.complaints.append(f"{self.process} can send no more: {error}")
+                return
             number += 1
             next_s += self.pause_s
             while (left := next_s - time.monotonic()) > 0:
@@ -94,8 +99,10 @@ class ProducerLoop(Stopping):
 
     def delivered(self, operation, error, message):
         if error is None:
-            self.acknowledged += 1
             self.workload.history.sent(operation, Outcome.OK, max(-1, message.offset()))
+            with self.workload.progress:
+                self.acknowledged += 1
+                self.workload.progress.notify_all()
             return
         self.workload.history.sent(operation, Outcome.INFO)
         if error.fatal() or error.code() not in (KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_QUEUE):
@@ -196,6 +203,7 @@ class Workload:
         self.partitions = partitions
         self.history = History()
         self.complaints = []
+        self.progress = threading.Condition()
         self.producers = [ProducerLoop(self, f"p{i}", rate, padding) for i in range(producers)]
         self.threads = [*self.producers, *(Member(self, f"m{i}") for i in range(members)), Reader(self, "tail")]
 
@@ -206,6 +214,13 @@ class Workload:
     @property
     def acknowledged(self):
         return sum(producer.acknowledged for producer in self.producers)
+
+    def wait_progress(self, records, timeout_s=FINAL_TIMEOUT_S):
+        """Returns when that many more records were acknowledged; raises when none come any more."""
+        goal = self.acknowledged + records
+        with self.progress:
+            if not self.progress.wait_for(lambda: self.acknowledged >= goal or self.complaints, timeout_s):
+                raise AssertionError(f"no acknowledgement in {timeout_s} s; {self.acknowledged} of {goal}")
 
     def alive(self):
         """Raises what a client's thread has raised."""
@@ -236,8 +251,18 @@ class Workload:
             thread.end()
         self.read_everything()
         self.ask_committed()
-        assert not self.complaints, self.complaints[:10]
         verify(self.history)
+        assert not self.complaints, self.complaints[:10]
+
+    def give_up(self):
+        """Ends what still runs, without judging."""
+        for thread in self.threads:
+            thread.stopping.set()
+        for producer in self.producers:
+            producer.producer.purge()
+        for thread in self.threads:
+            if thread.ident is not None:
+                thread.join(5)
 
     def read_everything(self):
         reader = Reader(self, "final")
