@@ -15,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from millstream.errors import MillstreamError, Rejected
+from millstream.telemetry.metrics import Counter, StatsSlab
+from millstream.telemetry.table import HTTP_ROUTE
 
 TIMEOUT_S: Final = 10.0
 CONNECTIONS_MAX: Final = 32
@@ -25,6 +27,7 @@ class Routes:
 
     def __init__(
         self,
+        stats: StatsSlab,
         metrics: Callable[[], bytes],
         status: Callable[[], dict[str, Any]],
         segments: Callable[[str], dict[str, Any]],
@@ -32,21 +35,28 @@ class Routes:
         self.metrics = metrics
         self.status = status
         self.segments = segments
+        self.count: dict[str, Counter] = {
+            route: stats.counter("http_requests", route=route) for route in HTTP_ROUTE.values
+        }
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
         """Status code, content type and body for a GET of ``path``."""
         parts = [urllib.parse.unquote(part) for part in urllib.parse.urlsplit(path).path.split("/") if part]
         try:
             if parts == ["metrics"]:
+                self.count["metrics"].inc()
                 return 200, "text/plain; version=0.0.4; charset=utf-8", self.metrics()
             if parts == ["v1", "status"]:
+                self.count["other"].inc()
                 return 200, "application/json", _json(self.status())
             if len(parts) == 4 and parts[:2] == ["v1", "topics"] and parts[3] == "segments":
+                self.count["manifest"].inc()
                 return 200, "application/json", _json(self.segments(parts[2]))
         except Rejected as error:
             return 404, "application/json", _json({"error": error.code.name, "message": error.message})
         except MillstreamError as error:
             return 503, "application/json", _json({"error": error.code.name, "message": error.message})
+        self.count["other"].inc()
         known = "/metrics, /v1/status, /v1/topics/<name>/segments"
         return 404, "application/json", _json({"error": "NOT_FOUND", "message": f"known paths: {known}"})
 

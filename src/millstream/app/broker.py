@@ -42,6 +42,7 @@ from millstream.shard.reactor import Reactor
 from millstream.shard.stall import StallWatch
 from millstream.storage.disk import load_disk
 from millstream.telemetry.log import Level, log
+from millstream.telemetry.metrics import StatsSlab
 from millstream.telemetry.render import render
 
 WATCH_US: Final = 100_000
@@ -82,6 +83,7 @@ class Supervisor:
         self.children: list[Child] = []
         self.ready = 0
         self.stopping = False
+        self.stats = StatsSlab()
         self.cluster_id = ""
         self.about_path = os.path.join(settings.data_dir, "broker.json")
 
@@ -93,13 +95,17 @@ class Supervisor:
         self.listener = bind(*settings.listen)
         http_host, http_port = settings.http_listen or (settings.listen[0], 0)
         try:
-            self.http = HttpServer(http_host, http_port, Routes(self._metrics, self._status, self._segments))
+            self.http = HttpServer(
+                http_host, http_port, Routes(self.stats, self._metrics, self._status, self._segments)
+            )
         except OSError as error:
             raise port_taken(http_host, http_port, error, "http.listen") from error
         disk = load_disk(settings.internal_disk_factory)
         recovered = recover_in_child(settings, disk)
         host, port = self.listener.getsockname()[:2]
-        self.shared = Shared(settings, disk, (host, port), self.http.url, recovered, load_cluster(disk, settings))
+        self.shared = Shared(
+            settings, disk, (host, port), self.http.url, recovered, load_cluster(disk, settings), self.stats
+        )
         self._fork()
         try:
             self._supervise()
@@ -131,8 +137,8 @@ class Supervisor:
     def _supervise(self) -> None:
         """Watch over the shards from here on, until the broker stops."""
         shared = self.shared
-        self.reactor = Reactor(-1, shared.stats)
-        log.who("supervisor", shared.stats)
+        self.reactor = Reactor(-1, self.stats)
+        log.who("supervisor", self.stats)
         rename("supervisor")
         self._catch_signals()
         self.watch = StallWatch(self.settings.stall_limit_ms)
@@ -229,7 +235,7 @@ class Supervisor:
             local = sock.getsockname()
             arrival = Arrival(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]), "PLAINTEXT")
             if self._open_connections() >= self.settings.connections_max or not self._hand_over(sock, arrival):
-                self.shared.stats.counter("net_refused_connections").inc()
+                self.stats.counter("net_refused_connections").inc()
                 sock.close()
 
     def _load(self, shard: int) -> int:

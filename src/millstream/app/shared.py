@@ -30,6 +30,7 @@ class Shared:
         http_url: str,
         recovered: Recovered,
         cluster: LoadedCluster,
+        stats: StatsSlab,
     ) -> None:
         shards = settings.shards
         each = settings.memory_bytes // shards
@@ -41,7 +42,7 @@ class Shared:
         self.cluster = cluster
         self.arenas = [Arena.create(shard, each, poison=settings.internal_arena_poison) for shard in range(shards)]
         self.mesh = Mesh(shards)
-        self.stats = StatsSlab()
+        self.stats = stats  # the supervisor's
         self.shard_stats = [{role: StatsSlab(shard, role) for role in ROLES} for shard in range(shards)]
         self.control = [ControlPair() for _ in range(shards)]
         self.handover = [Handover() for _ in range(shards)]

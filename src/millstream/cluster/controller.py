@@ -114,6 +114,7 @@ class Controller:
         self._state = cache.state.copy()
         self._rules = self._rules_now()
         self._applied = [cache.revision] * shard.count
+        self._commands = shard.stats.counter("controller_commands")
         self._uncommitted: deque[Commit] = deque()
         self._pending: deque[_Pending] = deque()
         self._commit_seen = False
@@ -213,6 +214,7 @@ class Controller:
         while uncommitted and uncommitted[0].end <= high_watermark:
             commit = uncommitted.popleft()
             announce(commit.commands, self._cache)
+            self._commands.inc(len(commit.commands))
             payload = encode(commit)
             for shard in range(self._shard.count):
                 if shard != self._shard.id:

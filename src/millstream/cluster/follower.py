@@ -50,6 +50,9 @@ class Follower:
         self._leaders: dict[bytes, dict[int, int]] = {}
         self.on_applied: Callable[[int], None] = self._tell_controller
         """Called with the revision when a commit is applied; the controller takes it over on its own shard."""
+        self._revision = shard.stats.gauge("cluster_metadata_revision")
+        self._topics = shard.stats.gauge("cluster_topics")
+        self._measure()
         shard.mailbox.serve(APPLY, self._serve_apply)
         shard.mailbox.serve(LEADERS, self._serve_leaders)
 
@@ -78,8 +81,14 @@ class Follower:
                     yield from cache.apply(command, homes)
                     yield
                 assert next(homes, None) is None, "a commit places partitions that it does not create"
+            self._measure()
             self.on_applied(commit.end)
         self._applying = False
+
+    def _measure(self) -> None:
+        self._revision.set(self._cache.revision)
+        if self._shard.id == CONTROLLER_SHARD:
+            self._topics.set(len(self._cache.names()))
 
     def _serve_apply(self, sender: int, payload: bytes, reply: Reply) -> None:
         _ = sender, reply

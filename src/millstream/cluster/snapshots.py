@@ -55,6 +55,7 @@ class Snapshots:
         self._data_dir = data_dir
         self._placement = placement
         self._interval_us = interval_us
+        self._count = reactor.stats.counter("controller_snapshots")
         self._timer: Timer | None = None
         self._stopping: Callable[[], None] | None = None
 
@@ -89,6 +90,7 @@ class Snapshots:
         if error is not None:
             operator_log.warning("the controller's snapshot was not saved, its log is kept: %s", error)
         else:
+            self._count.inc()
             self._trim()
         if self._stopping is not None and error is None and self._store.revision != self._cache.revision:
             self._save()

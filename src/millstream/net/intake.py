@@ -69,6 +69,9 @@ class Intake:
         self._gauge = stats.gauge("net_connections")
         self._refused = stats.counter("net_refused_frames")
         self._stalled = stats.counter("net_stalled_connections")
+        self._accepted = stats.counter("net_accepted_connections")
+        self._idle_closed = stats.counter("net_idle_connections_closed")
+        self._waiting_gauge = stats.gauge("net_waiting_frames")
         self._quiet = RateLimit(per_minute=6)
         self._dirty: list[Connection] = []
         self._waiting: deque[tuple[Connection, int]] = deque()
@@ -87,6 +90,7 @@ class Intake:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(self, sock, peer, local)
         self.connections.add(connection)
+        self._accepted.inc()
         self._gauge.set(len(self.connections))
         if self._idle_sweep is None:
             self._watch_idle()
@@ -160,6 +164,7 @@ class Intake:
         if connection not in self._is_waiting:
             self._is_waiting.add(connection)
             self._waiting.append((connection, size))
+            self._waiting_gauge.set(len(self._is_waiting))
         self.watch_for_stalls()
 
     def is_waiting(self, connection: Connection) -> bool:
@@ -177,6 +182,7 @@ class Intake:
             self._waiting.popleft()
             connection.resume()
             self._is_waiting.discard(connection)
+            self._waiting_gauge.set(len(self._is_waiting))
             if not connection.reading and not connection.closed and connection.frame is None and connection.stash:
                 # The arena could not serve what the budget allowed: first in line again.
                 self._is_waiting.add(connection)
@@ -242,6 +248,7 @@ class Intake:
         fresh: dict[Connection, int] = {}
         for connection in list(self.connections):
             if self._idle_seen.get(connection) == connection.frames and not connection.exchanges:
+                self._idle_closed.inc()
                 connection.close()
             else:
                 fresh[connection] = connection.frames

@@ -97,7 +97,6 @@ API: Final = Label(
         "Other",
     ),
 )
-FRAME_FAULT: Final = Label("reason", ("too_large", "garbage", "unsupported", "no_memory", "stalled"))
 GENERATION: Final = Label("generation", ("0", "1", "2"))
 GROUP_STATE: Final = Label("state", ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"))
 BACKGROUND: Final = Label(
@@ -145,13 +144,11 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("net_received_bytes", "Bytes read from client sockets.", _BYTES, per_shard=True),
     _counter("net_sent_bytes", "Bytes written to client sockets.", _BYTES, per_shard=True),
     _counter("net_refused_frames", "Connections closed for bytes that are no request."),
-    _counter("net_rejected_frames", "Frames that were not served.", label=FRAME_FAULT),
     _counter("net_stalled_connections", "Connections closed because they held memory and did not move."),
     _counter("net_idle_connections_closed", "Connections closed after connections.max.idle.ms."),
     _gauge("net_waiting_frames", "Connections whose next frame waits for memory.", per_shard=True),
     # Requests
     _latency("kafka_request_latency", "From a request's last byte to its answer handed to the socket.", API),
-    _counter("kafka_request_errors", "Answers whose top-level or first error code is not NONE.", label=API),
     # Produce and fetch
     _counter("kafka_produce_bytes", "Bytes of record batches accepted.", _BYTES),
     _counter("kafka_produce_batches", "Record batches accepted."),
