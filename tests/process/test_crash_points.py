@@ -156,9 +156,8 @@ def run_series(directory, seed, points, settings=None):
     except BaseException as error:
         error.add_note(f"seed {seed}, history in {directory}, points: {'; '.join(series.points)}")
         raise
-    print(
-        f"seed {seed}: {len(series.points)} points, {workload.acknowledged} acknowledged, {series.taken_back} changes lost"
-    )
+    done = f"{workload.acknowledged} acknowledged, {series.taken_back} changes lost"
+    print(f"seed {seed}: {len(series.points)} points, {done}")
     return series, workload
 
 
