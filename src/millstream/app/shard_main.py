@@ -55,6 +55,8 @@ LOADING_US: Final = 10_000_000
 """Groups that take longer to load than this are loaded while the broker serves."""
 
 CONTROLLER_SHARD: Final = 0
+_CACHE: Final = "CacheMemory.take"
+"""Where the log cache allocates; its fragments live as long as the shard."""
 
 
 def main(shared: Shared, shard_id: int) -> int:
@@ -228,9 +230,19 @@ class ShardProcess:
                 stop_storage()
 
         def stop_storage() -> None:
-            self.storage.stop(lambda: answer(EXIT_OK))
+            self.storage.stop(stopped)
+
+        def stopped() -> None:
+            self._report_leaks()
+            answer(EXIT_OK)
 
         self.drain.start(drained)
+
+    def _report_leaks(self) -> None:
+        """With poisoning on (tests): every fragment but the log cache's must have come home."""
+        leaks = [leak for leak in self.shard.arena.leaks() if _CACHE not in leak]
+        if self.shared.settings.internal_arena_poison and leaks:
+            log.error("%d fragments leaked, the last allocated by %s", len(leaks), leaks[-1])
 
 
 def pin_to_own_core(shard_id: int) -> None:
