@@ -3,9 +3,8 @@
 import socket
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-
 from bench import raw
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 pytestmark = pytest.mark.process
 
