@@ -57,7 +57,7 @@ _ReadAnswer = tuple[int, int, int, int, list[Loan] | None]
 
 _decode_appends = msgspec.msgpack.Decoder(list[_Append]).decode
 _decode_appended = msgspec.msgpack.Decoder(list[_Appended]).decode
-_decode_read = msgspec.msgpack.Decoder(tuple[int, bool, list[_Read]]).decode
+_decode_read = msgspec.msgpack.Decoder(tuple[int, bool, bool, list[_Read]]).decode
 _decode_read_answers = msgspec.msgpack.Decoder(list[_ReadAnswer]).decode
 _decode_numbers = msgspec.msgpack.Decoder(list[int]).decode
 
@@ -219,6 +219,7 @@ class Home:
         call: FetchReads,
         *,
         minimum_one: bool,
+        gather: bool,
     ) -> None:
         """Read partitions of shard ``to`` for one fetch; ``call.take_many`` gets all results at once."""
         reads: list[_Read] = []
@@ -243,12 +244,12 @@ class Home:
                     items, _decode_read_answers(answer), strict=True
                 ):
                     data = None if loans is None else self._borrowed(to, loans)
-                    if error or data is not None:
+                    if error or (data is not None and not gather):
                         self._unarmed(asked)
                     results.append((asked, (error, high_watermark, stable, start, data)))
             call.take_many(results)
 
-        self._mailbox.call(to, READ, _encode((max_bytes, minimum_one, reads)), answered, TIMEOUT_US)
+        self._mailbox.call(to, READ, _encode((max_bytes, minimum_one, gather, reads)), answered, TIMEOUT_US)
 
     def _unarmed(self, asked: SessionPartition) -> None:
         """The read found something, so the other shard armed nothing."""
@@ -264,7 +265,7 @@ class Home:
         return data
 
     def _serve_read(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
-        room, minimum_one, reads = _decode_read(payload)
+        room, minimum_one, gather, reads = _decode_read(payload)
         batch = _RemoteReads(self, len(reads), reply)
         granted = not minimum_one
         for slot, (raft_group, offset, max_bytes, leader_epoch, number) in enumerate(reads):
@@ -278,7 +279,14 @@ class Home:
                 batch.put(slot, result)
 
             taken = read_here(
-                partition, offset, min(max_bytes, room), leader_epoch, watch, done, minimum_one=not granted
+                partition,
+                offset,
+                min(max_bytes, room),
+                leader_epoch,
+                watch,
+                done,
+                minimum_one=not granted,
+                gather=gather,
             )
             granted = granted or taken > 0
             room -= taken

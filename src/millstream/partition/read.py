@@ -42,10 +42,12 @@ def read_here(
     done: Callable[[ReadResult], None],
     *,
     minimum_one: bool,
+    gather: bool = False,
 ) -> int:
     """Fetch 5/8. Read for one fetch from a partition of this shard; returns how much of its room that takes, in bytes.
 
-    ``done`` is called once, now or when the helper process has read. A read that finds nothing arms ``watch``.
+    ``done`` is called once, now or when the helper process has read. A read that finds nothing arms ``watch``;
+    with ``gather`` one that finds something does too, as its reader may want more.
     """
     error = epoch_error(partition, leader_epoch)
     if error is ErrorCode.NONE:
@@ -64,6 +66,8 @@ def read_here(
         # There is something, but this answer has no room for it; the next fetch of the session looks again.
         done((_NONE, high_watermark, high_watermark, start, None))
         return 0
+    if gather:
+        watch.arm(partition)
     found = read_cached(partition, offset, max_bytes, minimum_one=minimum_one)
     if found is not None:
         size = len(found)

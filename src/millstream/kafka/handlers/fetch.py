@@ -45,6 +45,7 @@ class FetchCall:
     """
 
     __slots__ = (
+        "behind",
         "context",
         "ctx",
         "deadline_us",
@@ -70,6 +71,7 @@ class FetchCall:
         self.deadline_us = ctx.received_us + min(request.max_wait_ms, MAX_WAIT_MS) * 1000
         self.results: dict[SessionPartition, ReadResult] = {}
         self.partial: list[SessionPartition] = []
+        self.behind: list[SessionPartition] = []  # read after the shard whose turn it is
         self.woken: dict[SessionPartition, None] = {}
         self.size = 0
         self.granted = False  # a first batch was given, whatever its size
@@ -81,30 +83,49 @@ class FetchCall:
 
     # Reading
 
-    def read(self, partitions: list[SessionPartition]) -> None:
-        """Fetch 4/8. Read ``partitions`` where they live; ``settle`` follows when all have answered."""
+    def read(self, partitions: list[SessionPartition], *, in_turn: bool = True) -> None:
+        """Fetch 4/8. Read ``partitions`` where they live; ``settle`` follows when all have answered.
+
+        Room goes by turn: the shard of the first partition reads before the others, which get what it leaves.
+        """
         node = self.node
         room = self._room()
         self.reading += 1
+        here: list[tuple[SessionPartition, Partition]] = []
         remote: dict[int, list[tuple[SessionPartition, Remote]]] = {}
+        remote_first = False
         for asked in partitions:
             entry = _entry(node, asked)
             if isinstance(entry, Partition):
-                self.reading += 1
-                taken = self._read_here(entry, asked, min(asked.max_bytes, room), first=not self.granted)
-                self.granted = self.granted or taken > 0
-                room -= taken
+                here.append((asked, entry))
             elif isinstance(entry, Remote):
+                remote_first = remote_first or not (remote or here)
                 remote.setdefault(entry.shard, []).append((asked, entry))
             else:
                 code = ErrorCode.KAFKA_STORAGE_ERROR if entry is not None else _missing(node, asked)
                 self.results[asked] = (int(code), -1, -1, -1, None)
                 self.error = True
+        if in_turn and remote_first and (here or len(remote) > 1):
+            shard = next(iter(remote))
+            ahead = {shard: remote.pop(shard)}
+            self.behind = [asked for asked, _ in here]
+            self.behind += [asked for items in remote.values() for asked, _ in items]
+            here, remote = [], ahead
+        for asked, entry in here:
+            self.reading += 1
+            taken = self._read_here(entry, asked, min(asked.max_bytes, room), first=not self.granted)
+            self.granted = self.granted or taken > 0
+            room -= taken
         for shard, items in remote.items():
             self.reading += 1
             share = max(room, 0) // len(remote)
-            node.home.read(shard, items, share, self, minimum_one=not self.granted)
+            node.home.read(shard, items, share, self, minimum_one=not self.granted, gather=self.gathers)
         self._read_done()
+
+    @property
+    def gathers(self) -> bool:
+        """A first batch may be too little to answer with: what has data is watched for more."""
+        return self.request.min_bytes > 1
 
     def _read_here(self, partition: Partition, asked: SessionPartition, limit: int, *, first: bool) -> int:
         """Read one partition of this shard; returns the bytes that it takes of the request's room."""
@@ -114,7 +135,14 @@ class FetchCall:
             self.take(asked, result)
 
         return read_here(
-            partition, asked.fetch_offset, limit, asked.current_leader_epoch, watch, done, minimum_one=first
+            partition,
+            asked.fetch_offset,
+            limit,
+            asked.current_leader_epoch,
+            watch,
+            done,
+            minimum_one=first,
+            gather=self.gathers,
         )
 
     def take(self, asked: SessionPartition, result: ReadResult) -> None:
@@ -134,6 +162,7 @@ class FetchCall:
         data = result[4]
         if data is not None:
             self.size += len(data)
+            self.granted = True
         before = self.results.get(asked)
         if before is not None and before[4] is not None:
             before[4].release()
@@ -141,7 +170,12 @@ class FetchCall:
 
     def _read_done(self) -> None:
         self.reading -= 1
-        if not self.reading:
+        if self.reading:
+            return
+        if self.behind:
+            behind, self.behind = self.behind, []
+            self.read(behind, in_turn=False)
+        else:
             self.settle()
 
     def _room(self) -> int:
@@ -158,6 +192,8 @@ class FetchCall:
         """Everything was read: answer, or wait for more."""
         now_us = self.node.shard.reactor.now_us()
         enough = self.size >= self.request.min_bytes or self.error or self.context.superseded
+        if not self.results and not self.context.incremental:
+            enough = True  # it named no partition: a consumer that closes its session
         if enough or now_us >= self.deadline_us or self.ctx.connection.closed:
             self.answer()
             return
