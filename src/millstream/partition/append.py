@@ -4,7 +4,8 @@ The broker looks at the batch's 61-byte header and its checksum, never at a reco
 and what a client is told when it does not hold:
 
 ===========================================  =====================================
-exactly one batch, whole, of format 2        INVALID_RECORD / CORRUPT_MESSAGE
+exactly one batch, whole, of format 2        INVALID_RECORD (CORRUPT_MESSAGE: a
+                                             format or length that cannot be)
 no larger than ``max.message.bytes``         MESSAGE_TOO_LARGE
 CRC-32C over everything behind the epoch     CORRUPT_MESSAGE
 count matches the offset deltas; a codec      INVALID_RECORD
@@ -83,7 +84,7 @@ def append(  # noqa: C901 - a list of checks reads best as one
     if not accepts_writes:
         return _STORAGE
     if size < HEADER_BYTES:
-        return _CORRUPT
+        return _INVALID
     head = views[0]
     if len(head) < HEADER_BYTES:
         head = memoryview(b"".join(views))[:HEADER_BYTES]
@@ -103,8 +104,8 @@ def append(  # noqa: C901 - a list of checks reads best as one
         count,
     ) = unpack_header(head, 0)
     if magic != MAGIC or length + OVERHEAD_BYTES != size:
-        several = HEADER_BYTES <= length + OVERHEAD_BYTES < size
-        return _INVALID if magic == MAGIC and several else _CORRUPT
+        # As Kafka: one that clients do not try again for what cannot get better.
+        return _CORRUPT if magic > MAGIC or length + OVERHEAD_BYTES < HEADER_BYTES else _INVALID
     config = partition.config
     if size > config.max_message_bytes:
         return _TOO_LARGE

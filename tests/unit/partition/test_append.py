@@ -119,11 +119,11 @@ def damage(at, form, value):
 @pytest.mark.parametrize(
     ("what", "data", "error"),
     [
-        ("empty", b"", ErrorCode.CORRUPT_MESSAGE),
-        ("a header cut short", batch()[:60], ErrorCode.CORRUPT_MESSAGE),
-        ("a batch cut short", batch()[:-1], ErrorCode.CORRUPT_MESSAGE),
+        ("empty", b"", ErrorCode.INVALID_RECORD),
+        ("a header cut short", batch()[:60], ErrorCode.INVALID_RECORD),
+        ("a batch cut short", batch()[:-1], ErrorCode.INVALID_RECORD),
         ("two batches", batch() + batch(), ErrorCode.INVALID_RECORD),
-        ("old magic", damage(16, ">b", 1), ErrorCode.CORRUPT_MESSAGE),
+        ("old magic", damage(16, ">b", 1), ErrorCode.INVALID_RECORD),
         ("a wrong checksum", batch()[:-1] + b"\xff", ErrorCode.CORRUPT_MESSAGE),
         ("no records", damage(57, ">i", 0), ErrorCode.INVALID_RECORD),
         ("deltas that do not match the count", damage(23, ">i", 7), ErrorCode.INVALID_RECORD),

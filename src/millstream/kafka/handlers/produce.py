@@ -19,15 +19,23 @@ from millstream.model.error_code import ErrorCode
 from millstream.partition.append import BUSY, Outcome, append
 from millstream.partition.partition import Partition
 from millstream.partition.table import Remote
+from millstream.wire.compression import Codec
 from millstream.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from millstream.wire.records import CODEC_MASK
 
 _NONE: Final = int(ErrorCode.NONE)
 _PENDING: Final = (int(ErrorCode.REQUEST_TIMED_OUT), -1, -1, -1)
+
+_ZSTD_FROM: Final = 7
+"""First version of Produce that may carry zstd."""
+
+_CODEC_AT: Final = 22
+"""Place of the attributes' low byte in a batch."""
 
 # (error code, base offset, log append time or -1, log start offset or -1)
 Result = tuple[int, int, int, int]
@@ -48,8 +56,12 @@ class ProduceCall:
         """The slot's result, entered when it was appended, now holds."""
         _ = slot
         self.unsettled -= 1
-        if not self.unsettled and not self.context.done:
+        if self.unsettled:
+            return
+        if not self.context.done:
             self.answer()
+        elif self.request.acks == 0 and self.request is not _NO_REQUEST and any(result[0] for result in self.results):
+            self.context.connection.close()  # acks=0, refused by another shard after there was nothing to answer
 
     def failed(self, slot: int, error: ErrorCode) -> None:
         self.settle(slot, (int(error), -1, -1, -1))
@@ -166,6 +178,7 @@ def handle(
         _refuse(call, ErrorCode.INVALID_TXN_STATE if -1 <= acks <= 1 else ErrorCode.INVALID_REQUIRED_ACKS)
         return
     by_id = ctx.api_version >= 13
+    old = ctx.api_version < _ZSTD_FROM
     now_ms = node.shard.reactor.wall_ms()
     table = node.partitions
     slot = 0
@@ -175,8 +188,8 @@ def handle(
         refused = acks < 0 and key in table.short_of_replicas
         for data in topic.partition_data:
             entry = entries[data.index] if entries is not None and 0 <= data.index < len(entries) else None
-            if refused:
-                call.failed(slot, ErrorCode.NOT_ENOUGH_REPLICAS)
+            if refused or (old and _is_zstd(data.records)):
+                call.failed(slot, ErrorCode.NOT_ENOUGH_REPLICAS if refused else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             elif isinstance(entry, Partition):
                 append_here(node, entry, data.records, call, slot, now_ms)
             elif isinstance(entry, Remote):
@@ -195,6 +208,15 @@ def handle(
         timeouts = node.ack_timeouts
         if not timeouts.armed:
             timeouts.arm()
+
+
+def _is_zstd(records: object) -> bool:
+    """Whether a batch is compressed with zstd: a consumer as old as its producer could not read it (KIP-110)."""
+    if isinstance(records, IoBuf):
+        low = records.copy(_CODEC_AT, 1) if len(records) > _CODEC_AT else b""
+    else:
+        low = bytes(records[_CODEC_AT : _CODEC_AT + 1]) if isinstance(records, memoryview) else b""
+    return bool(low) and low[0] & CODEC_MASK == Codec.ZSTD
 
 
 def _refuse(call: ProduceCall, error: ErrorCode) -> None:
