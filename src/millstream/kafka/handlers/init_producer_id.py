@@ -2,7 +2,8 @@
 
 Without a transactional id every request gets a new id at epoch 0, whatever id the caller had before: an idempotent
 producer bumps its epoch by itself (KIP-360). Transactions are not served: a request with a transactional id is told
-UNSUPPORTED_VERSION, which clients take as final.
+UNSUPPORTED_VERSION, which clients take as final. An id without an epoch, or an epoch without an id, is told
+INVALID_REQUEST.
 """
 
 from collections.abc import Callable
@@ -21,6 +22,10 @@ def handle(
     if request.transactional_id is not None:
         code = ErrorCode.INVALID_REQUEST if not request.transactional_id else ErrorCode.UNSUPPORTED_VERSION
         respond(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
+        return
+
+    if (request.producer_id < 0) != (request.producer_epoch < 0):
+        respond(InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1))
         return
 
     def answer(producer_id: int | MillstreamError) -> None:

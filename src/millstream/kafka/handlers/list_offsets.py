@@ -13,6 +13,7 @@ Look-ups by time read the time index and one batch through the helper process, s
 and the partitions of other shards are asked through ``partition.home``. The answer goes out when all have answered.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -47,7 +48,7 @@ def handle(
             respond(_answer(request, found))
 
     lowest = next((low for version, low in _LOWEST_TIMESTAMP_BY_VERSION if ctx.api_version >= version), -2)
-    seen: set[tuple[str, int]] = set()
+    named = Counter((name, asked.partition_index) for name, asked in wanted)
     for slot, (name, asked) in enumerate(wanted):
 
         def done(result: Found, slot: int = slot) -> None:
@@ -56,7 +57,7 @@ def handle(
 
         key = (name, asked.partition_index)
         entry = node.partitions.find(*key)
-        if key in seen:
+        if named[key] > 1:
             done((int(ErrorCode.INVALID_REQUEST), -1, -1, -1))
         elif asked.timestamp < lowest:
             done((int(ErrorCode.UNSUPPORTED_VERSION), -1, -1, -1))
@@ -68,7 +69,6 @@ def handle(
             done((int(node.partitions.missing(name)), -1, -1, -1))
         else:
             done((int(ErrorCode.KAFKA_STORAGE_ERROR), -1, -1, -1))
-        seen.add(key)
     settled()
 
 
