@@ -79,7 +79,7 @@ class Node:
 class RequestContext(Exchange):
     """One request: what its header said, who sent it, and the one answer it will get."""
 
-    __slots__ = ("api", "api_version", "body", "correlation_id", "received_us")
+    __slots__ = ("_body_at", "_frame", "api", "api_version", "correlation_id", "received_us")
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class RequestContext(Exchange):
         api: "Api",
         api_version: int,
         correlation_id: int,
-        body: memoryview,
-        received_us: int,
+        frame: memoryview,
+        body_at: int,
     ) -> None:
         self.connection = connection
         self.done = False
@@ -99,8 +99,14 @@ class RequestContext(Exchange):
         self.api = api
         self.api_version = api_version
         self.correlation_id = correlation_id
-        self.body = body
-        self.received_us = received_us
+        self._frame = frame
+        self._body_at = body_at
+        self.received_us = connection.received_us
+
+    @property
+    def body(self) -> memoryview:
+        """The request behind its header; of a chain, what its first fragment holds of it."""
+        return self._frame[self._body_at :]
 
     @property
     def api_key(self) -> int:

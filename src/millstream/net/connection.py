@@ -19,6 +19,7 @@ vanishes releases all that it held; requests under way finish and their answers 
 needs nothing here. Overload: see above; nothing is allocated that was not reserved.
 """
 
+import struct
 from collections import deque
 from collections.abc import Sequence
 from errno import EAGAIN, EWOULDBLOCK
@@ -42,6 +43,8 @@ STASH_BYTES_MAX: Final = 32 << 20
 
 MIN_FRAME_BYTES: Final = 8
 """The shortest request header: api key, version and correlation id."""
+
+_read_size: Final = struct.Struct(">i").unpack_from
 
 
 class Exchange:
@@ -116,6 +119,7 @@ class Connection:
         "outbox",
         "port",
         "reading",
+        "received_us",
         "socket",
         "stash",
         "unsent",
@@ -141,6 +145,7 @@ class Connection:
         self.frame_size = 0
         self.frame_missing = 0
         self.stash = b""
+        self.received_us = 0  # when the bytes that are being handled came
         self.client_id: str | None = None
         self.client_id_bytes = memoryview(b"")
         self.decoders: dict[int, object] = {}
@@ -173,13 +178,14 @@ class Connection:
     def _split(self, buffer: memoryview, end: int) -> None:
         """Hand on every whole frame in ``buffer[:end]`` and keep the rest."""
         intake = self.intake
+        self.received_us = intake.reactor.now_us()
         position = 0
         while end - position >= 4:
-            size = int.from_bytes(buffer[position : position + 4], "big", signed=True)
+            (size,) = _read_size(buffer, position)
             if not MIN_FRAME_BYTES <= size <= intake.frame_bytes_max:
                 intake.refuse(self, f"claims a request of {size} bytes")
                 return
-            if self._is_full():
+            if self.held or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > MAX_QUEUED_BYTES:  # see _is_full
                 self._pause(buffer[position:end])
                 return
             begin = position + 4
@@ -219,6 +225,7 @@ class Connection:
             return
         self.frame = None
         self.frames += 1
+        self.received_us = self.intake.reactor.now_us()
         try:
             self.intake.on_chain(self, frame)
         finally:

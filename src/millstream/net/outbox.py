@@ -17,6 +17,9 @@ MAX_VIEWS = 256
 MAX_BYTES = 1 << 20
 """Bytes handed to one ``sendmsg``: a MiB keeps the call under the 500 µs that a callback may take."""
 
+JOINED_BYTES = 16 << 10
+"""Several small answers are joined up to this size: copying them costs less than handing them over one by one."""
+
 
 class Holder(Protocol):
     """Something that keeps memory until it was sent."""
@@ -54,6 +57,11 @@ class Outbox:
         buffers = self.buffers
         if len(buffers) <= 2:
             return list(buffers)
+        if self.tail - self.head <= JOINED_BYTES:
+            joined = b"".join(buffers)
+            buffers.clear()
+            buffers.append(joined)
+            return [joined]
         views: list[Buffer] = []
         room = MAX_BYTES
         for buffer in buffers:

@@ -61,9 +61,24 @@ def test_dropping_releases_everything_once():
 def test_one_send_is_bounded_in_views_and_bytes():
     outbox = Outbox()
     for _ in range(2 * MAX_VIEWS):
-        outbox.push([b"x"], 1, None)
+        outbox.push([bytes(1000)], 1000, None)
     assert len(outbox.next_views()) == MAX_VIEWS
     large = Outbox()
     for _ in range(8):
         large.push([bytes(MAX_BYTES // 2)], MAX_BYTES // 2, None)
     assert sum(map(len, large.next_views())) == MAX_BYTES
+
+
+def test_small_answers_leave_as_one_buffer_and_a_partial_send_goes_on_within_it():
+    released = []
+    outbox = Outbox()
+    for text in (b"one", b"two", b"three"):
+        outbox.push([text], len(text), Held(released, text))
+    (joined,) = outbox.next_views()
+    assert joined == b"onetwothree"
+    outbox.sent(4)
+    assert released == [b"one"]
+    assert b"".join(outbox.next_views()) == b"wothree"
+    outbox.sent(7)
+    assert released == [b"one", b"two", b"three"]
+    assert outbox.queued_bytes == 0
