@@ -100,6 +100,11 @@ class KafkaPythonProducer:
         self.producer.close(5)
 
 
+POLL_MS = 5000
+"""Longer than a rebalance on a busy machine: a poll of kafka-python 3.0.12 that ends in the middle of a second join
+forgets the answer to it, and the consumer then waits for ever without sending a request."""
+
+
 class KafkaPythonConsumer(Taking):
     def __init__(self, bootstrap, topic, group):
         from kafka import KafkaConsumer
@@ -113,7 +118,7 @@ class KafkaPythonConsumer(Taking):
         )
 
     def poll(self):
-        records = self.consumer.poll(timeout_ms=200)
+        records = self.consumer.poll(timeout_ms=POLL_MS)
         return [record.value.decode() for part in records.values() for record in part]
 
     def commit(self):
