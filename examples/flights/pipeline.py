@@ -1,8 +1,8 @@
 """The Spark job: flights in, delays by week and airline out.
 
-A streaming query over the topic ``flights`` (every record that is there, then it stops: trigger AvailableNow), a window
-of seven days, a join with the airlines, which are a topic, too. Each micro-batch replaces the Parquet table and sends the
-rows to the topic ``delays-by-week``: at least once, as a batch that is repeated is sent again.
+A streaming query over the topic ``flights`` (every record that is there, then it stops: trigger AvailableNow), a
+window of seven days, a join with the airlines, which are a topic, too. Each micro-batch replaces the Parquet table
+and sends the rows to the topic ``delays-by-week``: at least once, as a batch that is repeated is sent again.
 """
 
 import time
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from broker import DemoFailed
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives them
 from rich.console import Console
 
 from millstream import spark as ms
@@ -98,6 +98,7 @@ def run_query(spark: SparkSession, bootstrap: str, data: Path, console: Console)
 
     def store(batch: DataFrame, number: int) -> None:
         nonlocal sent
+        _ = number
         named = batch.join(F.broadcast(airlines), "carrier").cache()
         named.write.mode("overwrite").parquet(str(parquet))
         rows = named.select(

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from pathlib import Path
 
-from broker import RunningBroker
 from pipeline import Results
 from rich.console import Console
 from rich.table import Table
@@ -13,7 +12,7 @@ from load import Loaded
 SHOWN_AIRLINES = 6
 
 
-def show(loaded: Loaded, results: Results, broker: RunningBroker, data: Path, console: Console) -> None:
+def show(loaded: Loaded, results: Results, data: Path, console: Console) -> None:
     console.print("[bold]4.[/bold] the result")
     console.print(summary(results))
     chart = data / "delays.png"
@@ -76,9 +75,9 @@ def figures(loaded: Loaded, results: Results) -> Table:
 
 def draw(results: Results, path: Path) -> None:
     """Mean departure delay by week, a line for each of the largest airlines."""
-    import matplotlib
+    import matplotlib as mpl
 
-    matplotlib.use("Agg")
+    mpl.use("Agg")
     import matplotlib.pyplot as plt
 
     lines: dict[str, list[tuple[object, float]]] = defaultdict(list)
@@ -95,6 +94,6 @@ def draw(results: Results, path: Path) -> None:
     axes.set_ylabel("minutes")
     axes.grid(visible=True, axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, ncols=3, fontsize="small", loc="upper right")
+    figure.legend(frameon=False, ncols=SHOWN_AIRLINES, fontsize="small", loc="outside lower center")
     figure.savefig(path, dpi=130)
     plt.close(figure)

@@ -52,7 +52,7 @@ def run(console: Console) -> None:
         from pipeline import run_pipeline
 
         results = run_pipeline(broker.bootstrap, DATA, console)
-        show(loaded, results, broker, DATA, console)
+        show(loaded, results, DATA, console)
     console.print(
         f"[dim]all of it took {time.monotonic() - begun:.0f} s; the broker has stopped, its data are in {DATA}[/dim]"
     )
