@@ -271,8 +271,8 @@ class FetchCall:
         node = self.node
         results = self.results
         if context.superseded or ctx.connection.closed:
-            self.release()
             self._stop_watching()
+            self.release()
             code = ErrorCode.INVALID_FETCH_SESSION_EPOCH if context.superseded else ErrorCode.NONE
             ctx.respond(FetchResponse(error_code=int(code), session_id=context.session_id))
             return

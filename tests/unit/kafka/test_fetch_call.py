@@ -1,0 +1,48 @@
+"""What a fetch holds on to, and lets go of."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from millstream.core.fetch_session import SessionPartition
+from millstream.kafka.handlers.fetch import FetchCall
+from millstream.partition.watch import Watch
+from millstream.wire.messages.fetch import FetchPartition, FetchRequest
+
+
+def parked(*, closed: bool) -> tuple[FetchCall, Any, list[Any]]:
+    """A fetch without a session that waits for one quiet partition."""
+    asked = SessionPartition("quiet", bytes(16), FetchPartition(0))
+    partition = SimpleNamespace(data_waiters=set())
+    answers: list[Any] = []
+    context = SimpleNamespace(
+        superseded=False,
+        incremental=False,
+        session_id=0,
+        include=lambda *_: True,
+        finish=lambda _: 0,
+    )
+    ctx = SimpleNamespace(
+        connection=SimpleNamespace(closed=closed),
+        received_us=0,
+        respond=answers.append,
+        respond_vectored=lambda message, holder: answers.append(message),
+    )
+    node = SimpleNamespace(home=None, shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)))
+    call = FetchCall(cast(Any, node), cast(Any, ctx), FetchRequest(max_wait_ms=100), cast(Any, context))
+    call.results[asked] = (0, 0, 0, 0, None)
+    watch = asked.watch = Watch(asked)
+    watch.call = call
+    watch.arm(cast(Any, partition))
+    return call, partition, answers
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_fetch_that_ends_watches_nothing_any_more(closed: bool) -> None:
+    """Also one whose client went away: a quiet partition would keep it for ever."""
+    call, partition, answers = parked(closed=closed)
+    assert partition.data_waiters
+    call.answer()
+    assert len(answers) == 1
+    assert not partition.data_waiters
