@@ -15,6 +15,7 @@ import threading
 import time
 
 SEND_TIMEOUT_S = 60
+SESSION_MS = 10_000  # a member whose leave was lost in a kill holds its successor up for this long
 QUIET = {"log_level": 2}  # a broker that was killed refuses connections; librdkafka would say so many times a second
 
 
@@ -67,6 +68,7 @@ class ConfluentConsumer(Taking):
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
+                "session.timeout.ms": SESSION_MS,
                 **options,
             }
         )
@@ -115,6 +117,7 @@ class KafkaPythonConsumer(Taking):
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            session_timeout_ms=SESSION_MS,
         )
 
     def poll(self):
@@ -183,6 +186,7 @@ class AiokafkaConsumer(Taking):
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            session_timeout_ms=SESSION_MS,
         )
         await self.consumer.start()
 
@@ -320,7 +324,7 @@ def kcat_consumer(bootstrap, topic, group):
     from bench.peers.kcat import kcat
 
     path, env = kcat()
-    options = ["-X", "auto.offset.reset=earliest", "-q", "-u", "-E"]
+    options = ["-X", "auto.offset.reset=earliest", "-X", f"session.timeout.ms={SESSION_MS}", "-q", "-u", "-E"]
     return ToolConsumer([path, "-b", bootstrap, *options, "-G", group, topic], env)
 
 
@@ -335,6 +339,7 @@ def console_consumer(bootstrap, topic, group):
     from bench.peers.kafka import CONSOLE_CONSUMER, java_command
 
     arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--from-beginning"]
+    arguments += ["--command-property", f"session.timeout.ms={SESSION_MS}"]
     return ToolConsumer(java_command(CONSOLE_CONSUMER, arguments, level="warn"))
 
 

@@ -145,6 +145,22 @@ def test_a_group_shares_partitions_and_takes_over_those_of_a_member_that_leaves(
     first.close()
 
 
+@pytest.mark.process
+def test_a_member_that_has_left_does_not_hold_up_its_successor_after_a_kill(start_broker):
+    """The answer to a leave is a promise: with these session timeouts a forgotten one costs the successor minutes."""
+    broker = start_broker(topics={"left": 1})
+    producer = ConfluentProducer(broker.bootstrap, "left")
+    for i in range(3):
+        written = values(f"round-{i}", 20)
+        producer.send(written)
+        member = ConfluentConsumer(broker.bootstrap, "left", "leaving", **{"session.timeout.ms": 300_000})
+        member.take(written, 30)
+        member.commit()
+        member.close()
+        broker.kill()
+        broker.restart()
+
+
 @pytest.mark.conformance
 def test_java_performance_tools_finish_although_the_broker_is_killed_on_the_way(start_broker):
     broker = start_broker(topics={"perf": PARTITIONS})
