@@ -178,6 +178,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "sealed file cannot be opened. broker: everything from brokers.",
     ),
     Option("manifest.url", _text, None, "HTTP address of the broker, if it should not be asked for it."),
+    Option(
+        "filter.pushdown", _boolean, False,
+        "Apply the query's filters on offset, timestamp, partition and topic while planning and reading. Only for a "
+        "DataFrame that is used with one filter: Spark keeps the last one for its other uses. Needs "
+        "spark.sql.python.filterPushdown.enabled.",
+    ),
     Option("split.bytes", _size, 128 << 20, "How much log one Spark task is meant to read."),
     Option("batch.rows", _count, ROW_LIMIT, "Most rows in one Arrow batch."),
     Option("batch.bytes", _size, BYTE_LIMIT, "Most bytes in one Arrow batch, unless a single record is larger."),
@@ -265,6 +271,11 @@ def _find(name: str) -> Option:
         return option
     if low == "path":
         raise Rejected("a topic has no path: name it with the option subscribe, and call load() without arguments")
+    if low == "provider":
+        raise Rejected(
+            "Spark keeps the options of a CREATE TABLE to itself when a Python source is read: "
+            "use CREATE TEMPORARY VIEW … USING millstream OPTIONS (…)"
+        )
     if low.startswith(("kafka.ssl.", "kafka.sasl.")):
         raise Rejected(f"option {name} is not supported: connections are in plain text so far")
     near = difflib.get_close_matches(low, [*_BY_NAME, *_ALIASES], 1)

@@ -4,14 +4,15 @@ Spark makes these objects in several short-lived driver processes and pickles re
 options and values, never connections. What decodes is imported by the workers that decode. Names of methods and
 parameters are Spark's, which calls some by keyword.
 
-Filters are pushed down only where Spark has that switched on (``spark.sql.python.filterPushdown.enabled``): a reader
-that merely has ``pushFilters`` is refused by Spark where it is off, so the reader that is given then has none.
+A filter of the query is applied by Spark unless the option ``filter.pushdown`` asks for more. Spark 4.1 to 4.3 keep
+what a Python reader said about the *last* filter for every other use of the same DataFrame (measured: ``df.where(a)``
+makes a later ``df.select(…)``, and the other side of a union, return the rows of ``a``), so by default the reader that
+Spark is given cannot take filters, and results are right however a DataFrame is used.
 """
 
 # ruff: noqa: N802 (names are Spark's)
 
 import importlib
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -43,8 +44,6 @@ except ImportError:  # Spark 4.1 knows neither limits nor AvailableNow for Pytho
     _admission = None
     _AvailableNow = object
 
-_WITHOUT_PUSHDOWN = "pyspark.sql.worker.plan_data_source_read"
-
 
 class TaskPartition(InputPartition):
     """A task on its way to a worker."""
@@ -66,8 +65,7 @@ class MillstreamDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._read_options()
         check_read_options(options, streaming=False)
-        caller: str = sys._getframe(1).f_globals.get("__name__", "")  # pyright: ignore[reportPrivateUsage]
-        kind = TopicReader if caller == _WITHOUT_PUSHDOWN else PushdownTopicReader
+        kind = PushdownTopicReader if options["filter.pushdown"] else TopicReader
         return kind(options, wanted_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -109,7 +107,7 @@ class TopicReader(DataSourceReader):
 
 
 class PushdownTopicReader(TopicReader):
-    """The same, where Spark pushes filters down."""
+    """The same, narrowed by the filters of the one query that its DataFrame is for."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         self._predicate, left = split_filters(filters)

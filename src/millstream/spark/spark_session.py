@@ -3,7 +3,7 @@
 ``session()`` finds a Java, starts Spark with the settings that make a Python source fast, and changes nothing that the
 user has set: what is given here, what stands in ``spark-defaults.conf`` or on a ``spark-submit`` command line, and a
 session that is already running all win. On a cluster, or with a session made elsewhere, put ``RECOMMENDED`` into that
-session's configuration; everything works without, only slower and without filters pushed down.
+session's configuration; everything works without, only slower.
 """
 
 import os
@@ -20,8 +20,6 @@ from millstream.spark.java import find_java_home
 RECOMMENDED: Final[Mapping[str, str]] = {
     # Between the JVM and its Python workers; measured: up to a third more throughput, a quarter less per task.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Off by default, and offset and time filters then read everything.
-    "spark.sql.python.filterPushdown.enabled": "true",
     # A worker that is not reused costs half a second a task.
     "spark.python.worker.reuse": "true",
     "spark.sql.session.timeZone": "UTC",

@@ -1,0 +1,156 @@
+"""Batch queries on a real broker: every record once, from files and from the tail, filters and columns as asked."""
+
+from datetime import UTC, datetime
+
+import pytest
+from conftest import SMALL_SEGMENTS
+
+from millstream import spark as ms
+
+pytestmark = [pytest.mark.spark, pytest.mark.process]
+
+
+def load(spark, topic, **options):
+    return spark.read.format("millstream").options(**topic.options(**options)).load()
+
+
+def test_every_record_is_there_once_with_all_its_fields(spark, topic):
+    before = datetime.now(UTC).replace(tzinfo=None)
+    written = topic(3).produce(1000, headers=[("trace", b"1"), ("trace", None)])
+    rows = load(spark, written, includeHeaders="true").collect()
+    assert sorted(row.value for row in rows) == sorted(written.sent)
+    assert {(row.partition, row.offset) for row in rows} == {
+        (p, o) for p in range(3) for o in range(sum(row.partition == p for row in rows))
+    }
+    row = rows[0]
+    number = int(row.value.split(b":")[0])
+    assert row.key == f"key-{number % 97}".encode()
+    assert (row.topic, row.timestampType) == (written.name, 0)
+    assert abs((row.timestamp - before).total_seconds()) < 120
+    assert [(header.key, header.value) for header in row.headers] == [("trace", b"1"), ("trace", None)]
+
+
+def test_sealed_segments_are_read_from_disk_and_the_rest_from_the_broker(spark, topic, tmp_path):
+    written = topic(2, segment_bytes=SMALL_SEGMENTS).produce(5000, value_bytes=1500)
+    assert written.sealed_segments() > 4
+    rows = load(spark, written, **{"stats.dir": str(tmp_path)}).select("value").collect()
+    assert sorted(row.value for row in rows) == sorted(written.sent)
+    stats = ms.read_stats(tmp_path)
+    assert stats.rows == 5000
+    assert stats.segment_rows > 2500
+    assert stats.tail_rows > 0
+
+
+def test_every_way_of_reading_gives_the_same_rows(spark, topic):
+    written = topic(2, segment_bytes=SMALL_SEGMENTS).produce(3000, value_bytes=1500)
+    found = [
+        sorted((row.partition, row.offset, row.value) for row in load(spark, written, **options).collect())
+        for options in ({"read.path": "broker"}, {"split.bytes": "500k"}, {"minPartitions": "7", "batch.rows": "100"})
+    ]
+    assert found[0] == found[1] == found[2]
+    assert sorted(row[2] for row in found[0]) == sorted(written.sent)
+
+
+@pytest.fixture(params=["true", "false"])
+def pushdown(spark, request):
+    """Spark's switch for handing filters to Python sources, in both positions."""
+    name = "spark.sql.python.filterPushdown.enabled"
+    before = spark.conf.get(name)
+    spark.conf.set(name, request.param)
+    yield request.param
+    spark.conf.set(name, before)
+
+
+def test_one_table_used_with_several_filters_gives_each_its_rows(spark, topic, pushdown):
+    written = topic(2).produce(1000)
+    table = load(spark, written)
+    low, high = table.where("offset < 10"), table.where("offset >= 100 AND offset < 120 AND partition = 1")
+    assert {row.offset for row in low.collect()} == set(range(10))
+    assert table.select("value").count() == 1000
+    assert sorted(row.offset for row in high.select("offset").collect()) == list(range(100, 120))
+    assert low.union(high).count() == 40
+    assert table.count() == 1000
+
+
+def test_filters_are_applied_while_reading_when_a_query_asks_for_that(spark, topic, tmp_path):
+    written = topic(2, segment_bytes=SMALL_SEGMENTS).produce(4000, value_bytes=1500)
+    everything = load(spark, written).select("partition", "offset", "timestamp").collect()
+    middle = sorted(row.timestamp for row in everything)[2000]
+    name = "spark.sql.python.filterPushdown.enabled"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "true")
+    try:
+        options = {"filter.pushdown": "true", "stats.dir": str(tmp_path)}
+        some = load(spark, written, **options).where("offset >= 1000 AND offset < 1100 AND partition = 1")
+        assert sorted(row.offset for row in some.collect()) == list(range(1000, 1100))
+        assert ms.read_stats(tmp_path).rows == 100
+        late = load(spark, written, **{"filter.pushdown": "true"}).where(f"timestamp > timestamp'{middle}'")
+        assert late.count() == sum(row.timestamp > middle for row in everything)
+    finally:
+        spark.conf.set(name, before)
+
+
+def test_asking_for_filters_where_spark_has_them_off_is_an_error(spark, topic):
+    with pytest.raises(Exception, match="filterPushdown"):
+        load(spark, topic(), **{"filter.pushdown": "true"}).where("offset > 5").count()
+
+
+def test_only_the_columns_that_are_named(spark, topic):
+    written = topic().produce(100)
+    table = spark.read.format("millstream").options(**written.options()).schema("offset bigint, value binary").load()
+    assert table.columns == ["offset", "value"]
+    assert sorted(row.value for row in table.collect()) == sorted(written.sent)
+
+
+def test_from_and_to(spark, topic):
+    written = topic(1).produce(100)
+    name = written.name
+    ends = {"startingOffsets": f'{{"{name}": {{"0": 20}}}}', "endingOffsets": f'{{"{name}": {{"0": 30}}}}'}
+    assert sorted(row.offset for row in load(spark, written, **ends).collect()) == list(range(20, 30))
+
+
+def test_sql_reads_a_topic_through_a_view(spark, topic):
+    written = topic().produce(100)
+    options = ", ".join(f"`{name}` '{value}'" for name, value in written.options().items())
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW orders USING millstream OPTIONS ({options})")
+    assert spark.sql("SELECT count(*) AS n FROM orders").collect()[0].n == 100
+    spark.catalog.dropTempView("orders")
+
+
+def test_an_empty_topic_has_no_rows(spark, topic):
+    assert load(spark, topic()).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"failOnDataLos": "true"}, "did you mean failOnDataLoss"),
+        ({"startingOffsets": "latest"}, "cannot begin at latest"),
+        ({"subscribe": "no-such-topic"}, "topic no-such-topic does not exist"),
+    ],
+)
+def test_a_mistake_is_told_in_words(spark, topic, options, words):
+    with pytest.raises(Exception, match=words):
+        load(spark, topic(), **options).count()
+
+
+def test_a_column_of_another_type_is_refused(spark, topic):
+    written = topic()
+    table = spark.read.format("millstream").options(**written.options()).schema("value string").load()
+    with pytest.raises(Exception, match="column 'value' is binary, not string"):
+        table.count()
+
+
+def test_rows_are_written_and_read_back(spark, topic):
+    target = topic(3)
+    rows = spark.range(1000).selectExpr("CAST(id % 10 AS STRING) AS key", "CAST(id AS STRING) AS value")
+    options = {"kafka.bootstrap.servers": target.bootstrap, "topic": target.name}
+    with pytest.raises(Exception, match="delivery=at-least-once"):
+        rows.write.format("millstream").options(**options).mode("append").save()
+    rows.write.format("millstream").options(delivery="at-least-once", **options).mode("append").save()
+    back = load(spark, target).collect()
+    assert sorted(int(row.value) for row in back) == list(range(1000))
+    homes = {}
+    for row in back:
+        homes.setdefault(row.key, set()).add(row.partition)
+    assert all(len(partitions) == 1 for partitions in homes.values())
