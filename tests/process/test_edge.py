@@ -400,6 +400,16 @@ def test_log_append_time_is_in_the_answer_and_in_the_batch(client):
         assert [record.timestamp for record in iter_records(stored)] == [answer.log_append_time_ms] * 2
 
 
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_batches_of_every_codec_are_stored_as_they_came(client, codec):
+    topic, _ = client.create()
+    one = batch(20, b"compressible " * 50, compression=codec)
+    for partition in (0, 1):
+        assert client.error(topic, partition, one) == "NONE"
+        (got,) = stored(client, topic, partition, 20)
+        assert got[16:] == one[16:]
+
+
 def test_a_request_larger_than_a_fragment_reaches_both_shards(client):
     """It is received in pieces, whose parts are lent to the other shard."""
     topic, topic_id = client.create()
@@ -589,6 +599,31 @@ def test_no_partition_starves_beside_one_that_fills_every_answer(client):
                 at = position.pop(key)
                 position[key] = max(at, got[-1] + 1)  # behind the others, as clients do
     assert min(position.values()) >= 1, position
+
+
+def test_limits_of_zero_still_give_the_first_batch(client):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        client.produce(topic, partition, batch(2))
+        assert offsets(client.fetch_one(topic, partition, 0, max_bytes=0)) == [0, 1]
+        assert offsets(client.fetch_one(topic, partition, 0, partition_max_bytes=0)) == [0, 1]
+
+
+def test_what_grows_wakes_a_reader_that_wants_more_with_and_without_a_session(client, other):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        for session in ((0, -1), (0, 0)):
+            began, start = time.monotonic(), client.end(topic, partition)
+            asked = {(topic, partition): start}
+            if session == (0, 0):
+                opened = client.fetch(asked, session=session)
+                session, asked = (opened.session_id, 1), {}
+            client.send_fetch(asked, session=session, max_wait_ms=30_000, min_bytes=5000)
+            for _ in range(6):
+                other.produce(topic, partition, batch(1, bytes(1000)))
+            answer = parts(client.receive_fetch())
+            assert offsets(answer[topic, partition])[:5] == list(range(start, start + 5))
+            assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("version", [4, 11, 13])
@@ -876,6 +911,13 @@ def test_a_client_name_against_the_rules_is_refused(client):
     answer = client.connection.call(ApiVersionsRequest("no spaces please", "1.0"), ApiVersionsResponse, 3)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert client.connection.call(ApiVersionsRequest("edge", "1.0"), ApiVersionsResponse, 3).error_code == 0
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4, 5])
+def test_producer_ids_in_every_version(client, version):
+    assert client.producer_id().error_code == 0
+    answer = client.connection.call(InitProducerIdRequest(None), InitProducerIdResponse, version)
+    assert (answer.error_code, answer.producer_epoch) == (0, 0) and answer.producer_id >= 0
 
 
 def test_producer_ids_are_unique_and_odd_requests_refused(client, other):
