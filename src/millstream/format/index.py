@@ -111,6 +111,11 @@ def scan_index(data: bytes | bytearray, base_offset: int) -> IndexScan:
             or crc32c(view[at + _CRC_START : until]) != crc
         ):
             break
+        while positions and positions[-1] >= size:
+            # The log's end was cut: what an earlier block says about bytes behind it is void.
+            offsets.pop()
+            positions.pop()
+            timestamps.pop()
         for offset, position, timestamp in _ENTRY.iter_unpack(view[at + HEADER_BYTES : until]):
             offsets.append(base + offset)
             positions.append(position)

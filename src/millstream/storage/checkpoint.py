@@ -52,7 +52,7 @@ _SNAPSHOT_FILES: Final = 2
 class _Mark:
     """One log as it was when the checkpoint looked at it."""
 
-    __slots__ = ("files", "log", "position", "remove", "rolled", "segments", "state")
+    __slots__ = ("files", "generation", "log", "position", "remove", "rolled", "segments", "state")
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -66,8 +66,9 @@ class _Mark:
             self.segments.append((segment.path, segment.summary_at(mark)))
         self.files: list[tuple[str, bytes]] = []
         self.remove: list[str] = []
+        self.generation = log.generation
         self.state = log.state_dirty
-        if log.state_dirty:
+        if self.state:
             self.files.append((f"{log.directory}/{EPOCHS_FILE}", encode_log_state(log.durable_state())))
         if self.position - log.snapshot_position >= _SNAPSHOT_BYTES:
             self.add_snapshot()
@@ -104,6 +105,9 @@ class Checkpointer:
         self._marks: list[_Mark] = []
         self._waiting: list[Callable[[], None]] = []  # for the next checkpoint
         self._answering: list[Callable[[], None]] = []  # for the one that runs
+        self._when_idle: list[Callable[[], None]] = []
+        self._sent = False  # the worker is at it
+        self._cuts: dict[int, int] = {}  # cuts of logs' ends that the worker has yet to make, and their notes' frames
         self._again = False
         self._next_id = 1
         self._covered = 0
@@ -132,7 +136,8 @@ class Checkpointer:
         self._again = False
         self._answering, self._waiting = self._waiting, []
         self._begun_us = storage.reactor.now_us()
-        self._covered = storage.wal.durable_sequence
+        # A cut's note is needed until the files are cut.
+        self._covered = min([storage.wal.durable_sequence, *(frame - 1 for frame in self._cuts.values())])
         self.wal_bytes = storage.wal.written_bytes
         self._marks = []
         logs = list(storage.dirty_logs)
@@ -141,7 +146,7 @@ class Checkpointer:
     def _mark(self, logs: list[Log]) -> Generator[None, None, None]:
         dirty = self._storage.dirty_logs
         for log in logs:
-            dirty.discard(log)
+            dirty.pop(log, None)
             log.dirty = False
             if not log.closed:
                 self._marks.append(_Mark(log))
@@ -153,7 +158,8 @@ class Checkpointer:
 
     def _write(self) -> Generator[None, None, None]:
         for mark in self._marks:
-            mark.log.behind.when_written(mark.position, self._written)
+            log = mark.log
+            log.behind.when_written(min(mark.position, log.durable_position), self._written)
             yield
 
     def _written(self) -> None:
@@ -163,6 +169,12 @@ class Checkpointer:
             return
         storage = self._storage
         marks = [mark for mark in self._marks if not mark.log.closed]
+        if any(mark.generation != mark.log.generation for mark in marks):
+            # A log's end was cut meanwhile: what was marked of it is no more.
+            self._take_back()
+            self._waiting, self._answering = self._answering + self._waiting, []
+            self._begin()
+            return
         number = self._next_id
         self._next_id += 1
         segments: list[tuple[str, SegmentSummary]] = []
@@ -175,6 +187,7 @@ class Checkpointer:
             if len(segments) >= _PART_SEGMENTS:
                 storage.send(Checkpoint(number, segments, files, remove, last=False))
                 segments, files, remove = [], [], []
+        self._sent = True
         state = WalState(self._covered + 1, storage.wal.next_generation)
         path = f"{storage.wal_directory}/{STATE_FILE}"
         storage.send(Checkpoint(number, segments, files, remove, (path, encode_wal_state(state))))
@@ -182,19 +195,16 @@ class Checkpointer:
     def finished(self, reply: Checkpointed) -> None:
         """The worker's answer."""
         storage = self._storage
+        self._sent = False
         if reply.errno and not reply.synced:
             storage.fail(f"checkpoint: {reply.what}: {os.strerror(reply.errno)}")
             return
         self.running = False
         if reply.errno:
-            for mark in self._marks:
-                mark.give_back()
-                if not mark.log.closed:
-                    mark.log.dirty = True
-                    storage.dirty_logs.add(mark.log)
-            self._marks = []
+            self._take_back()
             self._waiting = self._answering + self._waiting
             self._answering = []
+            self._now_idle()
             storage.disk_full(reply.errno)
             return
         self._marks = []
@@ -204,5 +214,40 @@ class Checkpointer:
         answering, self._answering = self._answering, []
         for done in answering:
             done()
+        self._now_idle()
         if (self._again or storage.wal.full) and not self.running:
             self._begin()
+
+    def wait_for_cut(self, number: int) -> None:
+        """A note became durable just now that stands for a cut in the files until `cut_done`."""
+        self._cuts[number] = self._storage.wal.durable_sequence
+
+    def cut_done(self, number: int) -> None:
+        """The files are cut, if not durably; the next checkpoint sees to that."""
+        del self._cuts[number]
+
+    @property
+    def cutting(self) -> bool:
+        """Whether the worker has yet to cut files."""
+        return bool(self._cuts)
+
+    def _now_idle(self) -> None:
+        idle, self._when_idle = self._when_idle, []
+        for callback in idle:
+            callback()
+
+    def _take_back(self) -> None:
+        """Nothing came of the marks: the next checkpoint takes them again."""
+        for mark in self._marks:
+            mark.give_back()
+            if not mark.log.closed:
+                mark.log.dirty = True
+                self._storage.dirty_logs[mark.log] = None
+        self._marks = []
+
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Call back when no checkpoint is on its way to the disk: at once, or when this one is over."""
+        if self._sent:
+            self._when_idle.append(callback)
+        else:
+            callback()

@@ -81,8 +81,9 @@ class Find(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Cut a segment file and its index to `size_bytes`, `end_offset`. → nothing."""
+    """Cut a segment file and its index to `size_bytes`, `end_offset`. → `Done`."""
 
+    id: int
     path: str
     base_offset: int
     size_bytes: int

@@ -42,13 +42,13 @@ def trim_prefix(log: Log, offset: int, done: Callable[[], None] | None) -> None:
 
     def durable() -> None:
         log.durable_start = max(log.durable_start, offset)
+        log.state_dirty = True
         _drop_segments(log)
         if done is not None:
             done()
 
     log.storage.wal.add_note(log, Kind.TRIM, offset, 0, _NO_PAYLOAD, durable)
     log.start_offset = offset
-    log.state_dirty = True
 
 
 def _drop_segments(log: Log) -> None:
@@ -56,9 +56,10 @@ def _drop_segments(log: Log) -> None:
     if log.closed:
         return
     active = log.refresh()
-    if log.start_offset >= log.next_offset and active.size_bytes:
+    start = log.durable_start  # a later trim may have been asked for and not be durable yet
+    if start >= log.next_offset and active.size_bytes:
         log.roll()
-    dropped = log.segments_list.drop_front(log.start_offset)
+    dropped = log.segments_list.drop_front(start)
     for segment in dropped:
         segment.dead = True
     if dropped:
@@ -73,16 +74,30 @@ def truncate_suffix(log: Log, offset: int, done: Callable[[], None] | None) -> N
         if done is not None:
             log.storage.wal.when_durable(done)
         return
-    if offset < log.start_offset:
-        raise AssertionError(f"{log.name}: cut to {offset}, which is before its start {log.start_offset}")
+    if offset < log.start_offset or log.cutting:
+        raise AssertionError(f"{log.name}: cut to {offset}; it starts at {log.start_offset}, cutting: {log.cutting}")
+
+    def durable() -> None:
+        log.cutting = False
+        if not log.closed:
+            _cut(log, offset)
+        if done is not None:
+            done()
+
+    log.storage.wal.add_note(log, Kind.TRUNCATE, offset, 0, _NO_PAYLOAD, durable)
+    log.cutting = True
+    log.close_range()
+
+
+def _cut(log: Log, offset: int) -> None:
+    """The note is durable: cut what is in memory, have the files cut."""
+    storage = log.storage
     position = log.cache.position_of(offset)
     if position is None:
-        # A cut that deep follows a change of leaders after a long absence: reading a few pages here is no stall that
-        # counts.
+        # A cut that deep follows a change of leaders after a long absence: reading a few pages is no stall that counts.
         segment = log.segments_list.find(offset)
         assert segment is not None
-        position = segment.stream + position_of(log.storage.disk, segment.path, segment.base_offset, offset)
-    log.storage.wal.add_note(log, Kind.TRUNCATE, offset, 0, _NO_PAYLOAD, done)
+        position = segment.stream + position_of(storage.disk, segment.path, segment.base_offset, offset)
     _cut_memory(log, position)
     dropped = log.segments_list.drop_back(offset)
     for segment in dropped:
@@ -92,23 +107,26 @@ def truncate_suffix(log: Log, offset: int, done: Callable[[], None] | None) -> N
     active.entries = [value for group in _triples(active.entries) if group[0] < offset for value in group]
     active.next_index = min(active.next_index, position - active.stream)
     log.rolled = [segment for segment in log.rolled if not segment.dead and segment is not active]
-    log.next_offset = offset
-    mark = log.mark()
-    log.storage.wal.forget_suffix(log, mark)
-    if log.durable_mark.offset > offset:
-        log.durable_mark = mark
-    log.durable_offset = min(log.durable_offset, offset)
-    log.durable_position = min(log.durable_position, position)
-    log.written_position = min(log.written_position, position)
-    log.snapshot_position = min(log.snapshot_position, position)
-    log.behind.cut(position)
-    log.cut_epochs(offset)
-    log.state_dirty = True
+    log.cut_to(offset, position)
     gone = [segment.path for segment in dropped]
     gone += [f"{log.directory}/{offset_name(one, PRODUCERS_SUFFIX)}" for one in log.drop_snapshots(offset)]
-    if gone:
-        log.storage.send(Remove(gone))
-    log.storage.send(Cut(active.path, active.base_offset, position - active.stream, offset))
+
+    def cut_done() -> None:
+        storage.checkpointer.cut_done(number)
+        storage.changed(log)  # the cut is not durable yet: one more checkpoint has to come
+
+    number = storage.expect(cut_done)
+    commands = (Remove(gone), Cut(number, active.path, active.base_offset, position - active.stream, offset))
+    log.behind.hold(position)
+
+    def cut_files() -> None:
+        for command in commands:
+            storage.send(command)
+        log.behind.go_on(position)
+
+    # The note is needed until then; and not while a checkpoint is about to say how long the segments are.
+    storage.checkpointer.wait_for_cut(number)
+    storage.checkpointer.when_idle(cut_files)
 
 
 def _cut_memory(log: Log, position: int) -> None:
@@ -141,6 +159,7 @@ def save_vote(log: Log, vote: bytes, done: Callable[[], None]) -> None:
     def durable() -> None:
         fragment.release()
         log.durable_vote = vote
+        log.state_dirty = True
         done()
 
     start = fragment.offset
@@ -150,4 +169,3 @@ def save_vote(log: Log, vote: bytes, done: Callable[[], None]) -> None:
         fragment.release()
         raise
     log.vote = vote
-    log.state_dirty = True

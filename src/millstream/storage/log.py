@@ -63,6 +63,7 @@ class DurableMark(NamedTuple):
     max_timestamp: int
     max_timestamp_offset: int
     min_timestamp: int
+    generation: int
 
 
 class Log:
@@ -83,6 +84,7 @@ class Log:
         "behind",
         "cache",
         "closed",
+        "cutting",
         "directory",
         "dirty",
         "durable_mark",
@@ -90,6 +92,7 @@ class Log:
         "durable_vote",
         "durable_offset",
         "durable_position",
+        "generation",
         "group",
         "name",
         "next_offset",
@@ -147,6 +150,12 @@ class Log:
         self._epochs: list[tuple[int, int]] = list(loaded.state.epochs)
         self._epoch = self._epochs[-1][0] if self._epochs else -1
         self.vote = self.durable_vote = loaded.state.vote
+        self.cutting = False
+        """The end is being cut: nothing may be appended until that is durable."""
+
+        self.generation = 0
+        """How often the end was cut."""
+
         self.state_dirty = False
         self.dirty = False
         """Something of it became durable in the WAL since the last checkpoint looked."""
@@ -256,8 +265,8 @@ class Log:
                 f"a batch of {size} bytes, a file of the write-ahead log takes {wal.record_bytes_max}",
                 ErrorCode.MESSAGE_TOO_LARGE,
             )
-        if leader_epoch < self._epoch:
-            raise AssertionError(f"{self.name}: epoch {leader_epoch} after {self._epoch}")
+        if leader_epoch < self._epoch or self.cutting:
+            raise AssertionError(f"{self.name}: epoch {leader_epoch} after {self._epoch}, cutting: {self.cutting}")
         tick = wal.make_room(size, size // MAX_FRAGMENT_BYTES + 2)
         pieces = self._place(size, base_offset, last_offset)
         if leader_epoch != self._epoch:
@@ -398,12 +407,13 @@ class Log:
             segment.max_timestamp,
             segment.max_timestamp_offset,
             segment.min_timestamp,
+            self.generation,
         )
 
     def became_durable(self, mark: DurableMark) -> None:
         """A tick with records of this log landed; it is durable up to `mark`."""
         offset = mark[0]
-        if offset > self.durable_offset:
+        if offset > self.durable_offset and mark[6] == self.generation:
             self.durable_offset = offset
             self.durable_position = mark[1]
             self.durable_mark = mark
@@ -411,7 +421,7 @@ class Log:
                 self.on_durable(offset)
         if not self.dirty:
             self.dirty = True
-            self._storage.dirty_logs.add(self)
+            self._storage.dirty_logs[self] = None
         behind = self.behind
         if behind.target > self.written_position and not behind.under_way:
             behind.advance()
@@ -500,12 +510,20 @@ class Log:
         """(largest known epoch ≤ `leader_epoch`, where it ended, exclusive); (-1, -1) if all are larger (KIP-279)."""
         return epoch_end(self._epochs, leader_epoch, self.next_offset)
 
-    def cut_epochs(self, offset: int) -> None:
-        """Forget the epochs that began at or behind `offset`."""
+    def cut_to(self, offset: int, position: int) -> None:
+        """The log ends at `offset`, stream `position`, now; its cache and segments were cut already."""
+        self.generation += 1
+        self.next_offset = offset
+        self.durable_offset = min(self.durable_offset, offset)
+        self.durable_position = min(self.durable_position, position)
+        self.written_position = min(self.written_position, position)
+        self.snapshot_position = min(self.snapshot_position, position)
+        self.durable_mark = self.mark()
+        self.behind.cut(position)
         while self._epochs and self._epochs[-1][1] >= offset:
             self._epochs.pop()
-            self.state_dirty = True
         self._epoch = self._epochs[-1][0] if self._epochs else -1
+        self.state_dirty = True
 
     def durable_state(self) -> LogState:
         """What the ``epochs`` file is to say: what a crash now would leave."""
@@ -571,6 +589,8 @@ class Log:
 
     def truncate_suffix(self, offset: int, done: Callable[[], None] | None = None) -> None:
         """Let the log end at `offset` (a batch's base offset), durably: what came after is void.
+
+        It does when `done` is called, in a later turn; nothing may be appended before.
 
         Raises:
             ArenaFull: no room in the write-ahead log now; nothing was changed.

@@ -82,6 +82,8 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note) -> LoadedLog:
             disk.unlink(f"{directory}/{name}")
     bases = sorted(base for name in names if (base := parse_offset(name, SEGMENT_SUFFIX)) is not None)
     state = _load_state(disk, directory, bases, note)
+    while len(bases) > 1 and bases[1] <= state.start_offset:
+        _remove_segment(disk, directory, bases.pop(0))  # trimmed; a crash came between the note and the deletion
     segments: list[SegmentSummary] = []
     for place, base in enumerate(bases):
         following = bases[place + 1] if place + 1 < len(bases) else None
@@ -96,12 +98,13 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note) -> LoadedLog:
         )
     if segments and segments[-1].end_offset < state.start_offset:
         raise Corruption(f"{directory}: the log starts at {state.start_offset} and ends at {segments[-1].end_offset}")
-    segments = _drop_obsolete(disk, directory, segments, state.start_offset)
     end = segments[-1].end_offset if segments else state.start_offset
     if state.epochs and state.epochs[-1][1] > end:
         # It began in batches that a crash took away.
         state = LogState(state.start_offset, tuple(one for one in state.epochs if one[1] <= end), state.vote)
     producers, files = _load_producers(disk, directory, names, end, note)
+    if len(disk.list(directory)) < len(names):
+        disk.sync_directory(directory)  # what was removed must not come back when nobody looks for it any more
     return LoadedLog(state, tuple(segments), producers, files)
 
 
@@ -211,15 +214,11 @@ def position_of(disk: Disk, path: str, base: int, offset: int) -> int:
     raise Corruption(f"{path}: no batch starts at offset {offset}")
 
 
-def _drop_obsolete(disk: Disk, directory: str, segments: list[SegmentSummary], start: int) -> list[SegmentSummary]:
-    """Remove the files of segments that were trimmed; a crash may have come between the note and the deletion."""
-    kept = [one for place, one in enumerate(segments) if one.end_offset > start or place + 1 == len(segments)]
-    for one in segments[: len(segments) - len(kept)]:
-        path = f"{directory}/{offset_name(one.base_offset, SEGMENT_SUFFIX)}"
-        if exists(disk, index_path(path)):
-            disk.unlink(index_path(path))
-        disk.unlink(path)
-    return kept
+def _remove_segment(disk: Disk, directory: str, base: int) -> None:
+    path = f"{directory}/{offset_name(base, SEGMENT_SUFFIX)}"
+    if exists(disk, index_path(path)):
+        disk.unlink(index_path(path))
+    disk.unlink(path)
 
 
 def _load_producers(

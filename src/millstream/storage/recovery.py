@@ -130,7 +130,6 @@ def recover(
     run.replay(directories, lambda group: _controller(data_dir) if group == CONTROLLER_GROUP else None)
     if CONTROLLER_GROUP in run.replays and run.replays[CONTROLLER_GROUP].fault:
         raise Corruption(run.replays[CONTROLLER_GROUP].fault)
-    disk.sync_all(data_dir)
     run.replay(directories, lambda group: None if group == CONTROLLER_GROUP else locate(group))
     run.remove_leftovers()
     disk.sync_all(data_dir)
@@ -169,12 +168,13 @@ def _open_clean(disk: Disk, data_dir: str, states: dict[int, WalState], shards: 
 
 
 def _remove_directories(disk: Disk, root: str, states: dict[int, WalState], shards: int) -> None:
-    """Remove the directories of shards that no longer run; their frames are void."""
-    gone = [number for number in states if number >= shards]
-    for number in gone:
-        remove_deleted(disk, f"{root}/{number}")
-    if gone:
-        disk.sync_directory(root)
+    """Remove the directories of shards that no longer run; their frames are void. First the name: half of one misleads."""
+    for number in [number for number in states if number >= shards]:
+        disk.rename(f"{root}/{number}", f"{root}/{number}{DELETED_SUFFIX}")
+    disk.sync_directory(root)
+    for name in disk.list(root):
+        if name.endswith(DELETED_SUFFIX):
+            remove_deleted(disk, f"{root}/{name}")
 
 
 def _read_directory(disk: Disk, path: str, shard: int, state: WalState) -> _Directory:
@@ -212,13 +212,16 @@ class _Recovery:
         self.replays: dict[int, LogReplay] = {}
         self._finished: set[int] = set()
         self._trims: dict[int, int] = {}
+        self._truncations: dict[int, list[int]] = {}
 
     def look_ahead(self, directory: _Directory) -> None:
-        """Learn where logs start in the end: segments before may be gone already, whatever records come first."""
+        """Learn where logs are cut in the end: the segments may show it already, whatever records come first."""
         for file, place in directory.verdict.order:
             for record, _ in directory.scans[file].frames[place].records():
                 if record.kind == Kind.TRIM:
                     self._trims[record.group] = max(record.base, self._trims.get(record.group, 0))
+                elif record.kind == Kind.TRUNCATE:
+                    self._truncations.setdefault(record.group, []).append(record.base)
 
     def report_wal(self, directory: _Directory) -> None:
         """Say what is wrong with the write-ahead log itself."""
@@ -243,12 +246,16 @@ class _Recovery:
         """Replay the groups that `locate` knows, then finish them."""
         for directory in directories:
             self._replay_directory(directory, locate)
-        for group in self.replays.keys() - self._finished:
+        fresh = [group for group in self.replays if group not in self._finished]
+        for group in fresh:
             one = self.replays[group]
             one.finish()
             self._finished.add(group)
             if one.fault:
                 self._faults.append(one.fault)
+        self._disk.sync_all(self._data_dir)
+        for group in fresh:
+            self.replays[group].describe()
 
     def _replay_directory(self, directory: _Directory, locate: Callable[[int], LogPlace | None]) -> None:
         unknown: set[int] = set()
@@ -296,7 +303,8 @@ class _Recovery:
             place = locate(group)
             if place is None:
                 return None
-            one = LogReplay(self._disk, place, self._trims.get(group, 0), self._now_ms, self._note)
+            cuts = self._truncations.get(group, [])
+            one = LogReplay(self._disk, place, self._trims.get(group, 0), cuts, self._now_ms, self._note)
             self.replays[group] = one
         return one
 

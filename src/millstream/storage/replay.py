@@ -38,6 +38,7 @@ from millstream.wire.records import checksum
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.format.index import SegmentSummary
     from millstream.format.wal import Record
     from millstream.storage.disk import Buffer, Disk, File
 
@@ -56,7 +57,13 @@ class LogReplay:
     """The replay of one group: `apply` each record in order, `flush` before their buffers go, `finish` once."""
 
     def __init__(
-        self, disk: Disk, place: LogPlace, trimmed_to: int, now_ms: int, note: Callable[[str, str], None]
+        self,
+        disk: Disk,
+        place: LogPlace,
+        trimmed_to: int,
+        truncations: list[int],
+        now_ms: int,
+        note: Callable[[str, str], None],
     ) -> None:
         self._disk = disk
         self.place = place
@@ -72,8 +79,13 @@ class LogReplay:
         self._pending_bytes = 0
         self._rescued: File | None = None
         self._rescued_bytes = 0
-        self._cut_back = False
+        # Suffixes were cut off: the segments may show it already, so records that a later cut makes void are not written
+        # again, and what stands behind the end is no copy of anything.
+        self._void_from = [min(truncations[place:]) for place in range(len(truncations))]
+        self._cut_back = bool(truncations)
         self._visited: list[int] = []
+        # To be written once the segments are synced.
+        self._indexes: list[tuple[str, SegmentIndex, SegmentSummary]] = []
         self.records = 0
         self.bytes = 0
         self.fault = ""
@@ -127,8 +139,11 @@ class LogReplay:
                 self._rescue(record, payload)
 
     def _batch(self, record: Record, payload: memoryview | None) -> None:
+        if self._void_from and record.base >= self._void_from[0]:
+            return
         if not self._begun:
             if record.last < self._start and not self._begin_trimmed(record.base):
+                self._note_epoch(record.leader_epoch, record.base)
                 return
             if not self._begun:
                 self._begin(record.base)
@@ -156,16 +171,20 @@ class LogReplay:
             self.flush()
 
     def _grow(self, batch: Batch) -> None:
-        if not self._epochs or batch.leader_epoch > self._epochs[-1][0]:
-            self._epochs.append((batch.leader_epoch, batch.base_offset))
+        self._note_epoch(batch.leader_epoch, batch.base_offset)
         self._growing.add(batch)
 
+    def _note_epoch(self, epoch: int, offset: int) -> None:
+        if not self._epochs or epoch > self._epochs[-1][0]:
+            self._epochs.append((epoch, offset))
+
     def _truncate(self, offset: int) -> None:
-        self.flush()
-        if self._begun and offset >= self._growing.end_offset:
-            return
-        self._begin(offset)
-        self._cut_back = True
+        """The log was cut here; no record before was at or behind `offset`, they are void."""
+        lowest = self._void_from.pop(0)
+        if not self._begun:
+            self._begin(lowest)
+        elif self._growing.end_offset < lowest:
+            raise Corruption(f"the log ends at {self._growing.end_offset} and was cut at {lowest}")
         while self._epochs and self._epochs[-1][1] >= offset:
             self._epochs.pop()
 
@@ -204,6 +223,8 @@ class LogReplay:
         if self._state is None and self._bases and first:
             self._derive_state(offset)
         below = [base for base in self._bases if base <= offset]
+        if self._cut_back and len(below) > 1 and below[-1] == offset:
+            below.pop()  # the segment before may still have what was cut off behind its end
         if not below:
             if self._bases or offset <= self._start or (not self._start and not offset):
                 self._open(offset, SegmentIndex(offset), create=True)
@@ -275,7 +296,7 @@ class LogReplay:
         self.flush()
         file, growing = self._current()
         file.truncate(growing.size_bytes)
-        self._index.replace(self._disk, file.path, growing.summary(sealed=True))
+        self._indexes.append((file.path, self._index, growing.summary(sealed=True)))
         self._open(base, SegmentIndex(base), create=True)
 
     def _current(self) -> tuple[File, Growing]:
@@ -349,7 +370,7 @@ class LogReplay:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Cut what lies behind the last record and write what goes with the segments; the caller syncs."""
+        """Cut what lies behind the last record, or put up the fence; the caller syncs, then calls `describe`."""
         if self.uncertain and not self.fault:
             if self._begun:
                 self._take_from_segment(None)
@@ -360,10 +381,16 @@ class LogReplay:
             self._cut()
         if self._file is not None:
             self._file.close()
+        if self.fault and not self._fenced:
+            fence(self._disk, self.place.directory, self.fault)
+
+    def describe(self) -> None:
+        """Write what goes with the segments, which are durable now; the caller syncs."""
         if self.fault:
-            if not self._fenced:
-                fence(self._disk, self.place.directory, self.fault)
             return
+        for path, index, summary in self._indexes:
+            if summary.base_offset in self._visited:
+                index.replace(self._disk, path, summary)
         make_directories(self._disk, self.place.directory)
         state = LogState(self._start, tuple(self._epochs), self._vote)
         path = f"{self.place.directory}/{EPOCHS_FILE}"
@@ -378,7 +405,7 @@ class LogReplay:
         for base in [one for one in self._bases if one > self._visited[0] and one not in self._visited]:
             self._unlink(base)
         if growing.size_bytes:
-            self._index.replace(self._disk, file.path, growing.summary(sealed=False))
+            self._indexes.append((file.path, self._index, growing.summary(sealed=False)))
         else:
             self._unlink(self._base)
 

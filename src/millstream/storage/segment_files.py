@@ -69,11 +69,12 @@ class SegmentFiles:
             ends = iter(command.spans)
             arena = self._arena
             buffers: list[Buffer] = [arena[start:end] for start, end in zip(ends, ends, strict=True)]
-            with self._lock:
-                self._dirty.add(path)
             written = write_all(file, buffers, command.position)
         finally:
             self.files.release(file)
+            # Not before: a checkpoint that took the path off in between would have synced nothing.
+            with self._lock:
+                self._dirty.add(path)
         if command.entries:
             index = self.index(path, _base(path))
             with self._lock:
@@ -84,15 +85,19 @@ class SegmentFiles:
     def _make_home(self, path: str, topic: str) -> None:
         """The partition's directory, and beside it the file that says the topic's name."""
         directory = os.path.dirname(path)
-        changed = make_directories(self.disk, directory)
+        if not make_directories(self.disk, directory):
+            return
         parent = os.path.dirname(directory)
-        if topic and changed:
+        # Another shard may have made the upper ones a moment ago and not synced them: each syncs all that it relies on.
+        changed = [parent]
+        while len(changed[-1]) > len(self._data_dir):
+            changed.append(os.path.dirname(changed[-1]))
+        if topic:
             name = self.disk.open(f"{parent}/{TOPIC_FILE}", create=True)
             try:
                 write_all(name, [topic.encode() + b"\n"], 0)
             finally:
                 name.close()
-            changed.append(parent)
             with self._lock:
                 self._dirty.add(f"{parent}/{TOPIC_FILE}")
         with self._lock:
@@ -112,8 +117,10 @@ class SegmentFiles:
         finally:
             self.files.release(file)
         index = self.index(command.path, command.base_offset)
+        self._unlink(index_path(command.path))  # it speaks of bytes that others will take the place of
         with self._lock:
             index.cut(command.size_bytes)
+            self._dirty_directories.add(os.path.dirname(command.path))
 
     def remove(self, path: str) -> None:
         """Delete a segment and its index; neither needs to exist."""

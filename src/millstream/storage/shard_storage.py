@@ -94,7 +94,7 @@ class ShardStorage:
 
         self.stopping = False
         self.logs: dict[int, Log] = {}
-        self.dirty_logs: set[Log] = set()
+        self.dirty_logs: dict[Log, None] = {}  # in the order in which they changed
         self.cache_hits = stats.counter("cache_hits")
         self.cache_misses = stats.counter("cache_misses")
         self._written_bytes = stats.counter("segment_written_bytes")
@@ -106,9 +106,9 @@ class ShardStorage:
         self._full_faults = stats.counter("storage_faults", kind="disk_full")
         self._helpers = helpers
         self._summaries = read_opened(disk, data_dir)
-        self._removals: dict[int, Callable[[], None]] = {}
-        self._next_removal = 1
-        self._refused: set[Log] = set()
+        self._expected: dict[int, Callable[[], None]] = {}
+        self._next_expected = 1
+        self._refused: dict[Log, None] = {}
         self._checking_space = False
         self._checkpoint_timer = False
         self._full_since_us = 0
@@ -225,19 +225,23 @@ class ShardStorage:
 
     def delete_log(self, log: Log, done: Callable[[], None]) -> None:
         """Let go of a log and remove its files; `done` when they are gone. What is under way for it is void."""
-        number = self._next_removal
-        self._next_removal += 1
-        self._removals[number] = done
         self._forget(log)
-        self.send(RemoveDirectory(number, log.directory))
+        self.send(RemoveDirectory(self.expect(done), log.directory))
+
+    def expect(self, done: Callable[[], None]) -> int:
+        """A number for a command that is answered with `Done`; `done` is called then."""
+        number = self._next_expected
+        self._next_expected += 1
+        self._expected[number] = done
+        return number
 
     def _forget(self, log: Log) -> None:
         log.close_range()
         log.closed = True
         log.on_durable = None
         self.logs.pop(log.group, None)
-        self.dirty_logs.discard(log)
-        self._refused.discard(log)
+        self.dirty_logs.pop(log, None)
+        self._refused.pop(log, None)
         self._partitions.add(-1)
         log.behind.abandon()
         ranges = log.cache.clear()
@@ -265,16 +269,13 @@ class ShardStorage:
         self.wal.when_durable(lambda: self.checkpointer.request(lambda: self._stopped(done)))
 
     def _stopped(self, done: Callable[[], None]) -> None:
-        if not self.wal.idle or self.dirty_logs:
-            # Something was appended after all (an offset commit that was under way).
+        if not self.wal.idle or self.dirty_logs or self.checkpointer.cutting:
+            # Something was appended after all (an offset commit that was under way), or files are still being cut.
             self.wal.when_durable(lambda: self.checkpointer.request(lambda: self._stopped(done)))
             return
-        summaries: list[LogSummary] = [summarize(log) for log in self.logs.values()]
-        state = WalState(self.wal.next_sequence, self.wal.next_generation, clean=True, logs=encode_summaries(summaries))
-        replace_file(self.disk, f"{self.wal_directory}/{STATE_FILE}", encode_wal_state(state))
+        self._stop_done = done
         self.wal.close()
         self.send(Stop())
-        self._stop_done = done
 
     def _helper_ended(self, name: str, status: ExitStatus | None) -> None:
         if not self.stopping or not self.wal.closed or (status is not None and status.code):
@@ -283,8 +284,15 @@ class ShardStorage:
         self._ended += 1
         if self._ended == 2:  # writer and worker
             self._helpers.detach()
+            self._leave_summary()
             if self._stop_done is not None:
                 self._stop_done()
+
+    def _leave_summary(self) -> None:
+        """Everything is durable in the segments: say so, and what there is."""
+        summaries: list[LogSummary] = [summarize(log) for log in self.logs.values()]
+        state = WalState(self.wal.next_sequence, self.wal.next_generation, clean=True, logs=encode_summaries(summaries))
+        replace_file(self.disk, f"{self.wal_directory}/{STATE_FILE}", encode_wal_state(state))
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------
 
@@ -353,7 +361,7 @@ class ShardStorage:
             case Done():
                 if reply.errno:
                     operator_log.warning("a deleted topic's files could not be removed: %s", os.strerror(reply.errno))
-                self._removals.pop(reply.id)()
+                self._expected.pop(reply.id)()
             case Failed():
                 self.fail(reply.reason)
 
@@ -361,7 +369,7 @@ class ShardStorage:
 
     def write_refused(self, log: Log, errno: int) -> None:
         """A segment write found the disk full: it is tried again once a second."""
-        self._refused.add(log)
+        self._refused[log] = None
         self.disk_full(errno)
 
     def disk_full(self, errno: int) -> None:
@@ -392,7 +400,7 @@ class ShardStorage:
                 self._refuse(f"{free} bytes are free, {reserve} are kept in reserve")
         else:
             self.wal.try_again()
-            refused, self._refused = self._refused, set()
+            refused, self._refused = self._refused, {}
             for log in refused:
                 log.behind.advance()
             if refused or not self.checkpointer.running:
@@ -417,9 +425,13 @@ class ShardStorage:
     def rolled(self, log: Log) -> None:
         """A segment was sealed."""
         self._rolled.inc()
-        if not log.dirty:
+        self.changed(log)
+
+    def changed(self, log: Log) -> None:
+        """The next checkpoint has to look at a log."""
+        if not log.dirty and not log.closed:
             log.dirty = True
-            self.dirty_logs.add(log)
+            self.dirty_logs[log] = None
 
     def segment_began(self, log: Log, segment: Segment) -> None:
         """A segment got its first batch."""

@@ -270,14 +270,6 @@ class Wal:
         else:
             tick.callbacks.append(callback)
 
-    def forget_suffix(self, log: Log, mark: DurableMark) -> None:
-        """The log was cut to `mark`: no tick under way may declare more of it durable than what is left."""
-        for tick in (self._out, *self._waiting):
-            if tick is not None:
-                for place, one in enumerate(tick.logs):
-                    if one is log and tick.marks[place].offset > mark.offset:
-                        tick.marks[place] = mark
-
     # -- submitting
     # --------------------------------------------------------------------------------------------------------
 

@@ -86,6 +86,11 @@ class Worker:
         """Do it; the reply, if this command has one now."""
         return self._handlers[type(command)](command)
 
+    def finish(self) -> None:
+        """Make the last changes durable, deletions above all; raises OSError if that is impossible."""
+        self.files.sync()
+        self.files.sync_directories()
+
     def _write(self, command: Write) -> Reply:
         try:
             return Written(command.group, 0, self.files.write(command))
@@ -94,13 +99,13 @@ class Worker:
                 return Written(command.group, error.errno or 0, 0)
             return Failed(f"{command.path} could not be written: {error.strerror}")
 
-    def _cut(self, command: Cut) -> Reply | None:
+    def _cut(self, command: Cut) -> Reply:
         try:
             self.files.cut(command)
         except OSError as error:
             return Failed(f"{command.path} could not be cut: {error.strerror}")
         self.reader.forget(command.path)
-        return None
+        return Done(command.id, 0)
 
     def _remove(self, command: Remove) -> Reply | None:
         try:
@@ -221,6 +226,7 @@ def run_worker(worker: Worker, channel: WorkerChannel) -> int:
             if isinstance(command, Stop):
                 for lane in (segments, syncs, readers, chores):
                     lane.finish()
+                worker.finish()
                 return 0
             lanes[type(command)].put(command)
     return 0

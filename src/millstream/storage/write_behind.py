@@ -5,7 +5,7 @@ or a full cache asks for it (`write`). One `Write` of a log is under way at a ti
 the next goes to the same place. Only durable bytes are ever written, so a segment never holds what the write-ahead
 log does not, and recovery may take a segment's bytes for the copy that they are.
 
-A full disk (ENOSPC, EDQUOT) is told to `on_refused` and `retry` starts again; any other error ends the shard.
+A full disk (ENOSPC, EDQUOT) is told to `on_refused` and `advance` tries again; any other error ends the shard.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class WriteBehind:
 
     __slots__ = (
         "_generation",
+        "held",
         "_log",
         "_pending",
         "_send",
@@ -51,6 +52,9 @@ class WriteBehind:
         """Stream position up to which somebody wants the segment to reach."""
 
         self.under_way = False
+        self.held: list[int] = []
+        """Stream positions of cuts of the log's end that are not in the files yet: nothing behind is written."""
+
         self.on_refused = on_refused
 
     def add(self, one: Range) -> None:
@@ -75,7 +79,7 @@ class WriteBehind:
     def advance(self) -> None:
         """Send the next piece, if there is one to send."""
         log = self._log
-        limit = min(self.target, log.durable_position)
+        limit = min(self.target, log.durable_position, *self.held)
         begin = position = log.written_position
         if position >= limit or log.closed:
             return
@@ -138,6 +142,16 @@ class WriteBehind:
         waiters, self._waiters = self._waiters, []
         for wanted, callback in waiters:
             self._waiters.append((min(wanted, position), callback))
+
+    def hold(self, position: int) -> None:
+        """Write nothing behind `position` for now: the files are about to be cut there."""
+        self.held.append(position)
+
+    def go_on(self, position: int) -> None:
+        """They are."""
+        self.held.remove(position)
+        if not self.under_way:
+            self.advance()
 
     def abandon(self) -> None:
         """The log is closed: nobody waits for its bytes any more."""

@@ -11,12 +11,11 @@ clock stands still until nothing else can run. A crash is whatever the disk rais
 from __future__ import annotations
 
 import heapq
+import os
 from collections import deque
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from millstream.config.settings import Settings
-from millstream.config.topic_properties import topic_config
 from millstream.format.names import wal_directory
 from millstream.iobuf import Arena
 from millstream.shard.process import ExitStatus
@@ -40,8 +39,6 @@ DATA_DIR = "/data"
 MIB = 1 << 20
 
 
-_DEFAULTS = Settings(data_dir=DATA_DIR, shards=1)
-
 SMALL: dict[str, Any] = {
     "wal_bytes": 512 * 1024,
     "wal_file_bytes": 64 * 1024,
@@ -52,6 +49,16 @@ SMALL: dict[str, Any] = {
     "log_retention_check_interval_ms": 300_000,
 }
 """Settings of a `LocalShard` unless it is told otherwise."""
+
+
+_TOPIC: dict[str, Any] = {
+    "segment_bytes": 1 << 30,
+    "segment_ms": 7 * 86_400_000,
+    "index_interval_bytes": 4096,
+    "cleanup_policy": ("delete",),
+    "retention_ms": 7 * 86_400_000,
+    "retention_bytes": -1,
+}
 
 
 class Stopped(Exception):
@@ -210,6 +217,7 @@ class LocalHelpers:
                 self._work(other)
                 return
             lane.popleft()
+            self.file_worker.finish()
             reactor.call_soon(on_ended, "worker", ExitStatus(0))
             return
         reply = self.file_worker.carry_out(lane.popleft())
@@ -246,6 +254,7 @@ class LocalShard:
         self.clean = clean
         self.reactor = LocalReactor(now_ms)
         self.arena = Arena.create(shard_id, memory_bytes)
+        os.close(self.arena.fd)  # nobody forks here, and a test makes thousands; the mapping goes with the object
         self.stats = StatsSlab(shard_id, "shard")
         # Not `Settings`: its bounds are for people, a test wants a write-ahead log of a few KiB.
         self.settings = SimpleNamespace(**{**SMALL, **(settings or {})})
@@ -255,15 +264,16 @@ class LocalShard:
         helpers: Any = self.helpers
         self.storage = ShardStorage(context, given, disk, DATA_DIR, helpers)
 
-    def open(self, group: int, topic: str = "topic", **config: str) -> Log:
-        """Open partition `group` of a topic whose id is made of the group, too."""
+    def open(self, group: int, **config: Any) -> Log:
+        """Open the only partition of a topic whose name and id are made of its group."""
         return self.storage.open_partition_log(
-            group, bytes(12) + group.to_bytes(4, "big"), topic, 0, self.config(**config), clean=self.clean
+            group, bytes(12) + group.to_bytes(4, "big"), f"topic{group}", 0, self.config(**config), clean=self.clean
         )
 
-    def config(self, **config: str) -> TopicConfig:
-        """A topic's configuration; names with underscores."""
-        return topic_config({name.replace("_", "."): value for name, value in config.items()}, _DEFAULTS)
+    def config(self, **config: Any) -> TopicConfig:
+        """What the storage asks of a topic's configuration; any value goes."""
+        made: Any = SimpleNamespace(**{**_TOPIC, **config})
+        return made
 
     def step(self) -> bool:
         """One thing happens; False when nothing can but time."""
@@ -307,7 +317,16 @@ def place_of(group: int, segment_bytes: int = 1 << 30) -> LogPlace:
 
 
 def recover_locally(
-    disk: Disk, *, shards: int = 1, segment_bytes: int = 1 << 30, now_ms: int = 1_700_000_000_000
+    disk: Disk,
+    *,
+    shards: int = 1,
+    segment_bytes: int = 1 << 30,
+    now_ms: int = 1_700_000_000_000,
+    deleted: frozenset[int] | set[int] = frozenset(),
 ) -> RecoveryReport:
-    """Recovery over a `LocalShard`'s disk."""
-    return recover(disk, DATA_DIR, lambda group: place_of(group, segment_bytes), shards=shards, now_ms=now_ms)
+    """Recovery over the disk of `LocalShard`s; groups in `deleted` are those that the controller no longer knows."""
+
+    def locate(group: int) -> LogPlace | None:
+        return None if group in deleted else place_of(group, segment_bytes)
+
+    return recover(disk, DATA_DIR, locate, shards=shards, now_ms=now_ms)
