@@ -135,6 +135,7 @@ class ShardProcess:
         node.partitions = self.table
         node.storage = self.storage
         node.delayed = self.delayed
+        node.meters = self.lifecycle.meters
         node.home = Home(shard, self.table, self.storage, self.delayed)
         node.ack_timeouts = AckTimeouts(shard.reactor, self.table)
         node.producer_ids = ProducerIds(self.client)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millstream.kafka.dispatch import Api
     from millstream.partition.delayed import DelayedAppends
     from millstream.partition.home import Home
+    from millstream.partition.meters import Meters
     from millstream.partition.table import PartitionTable
     from millstream.partition.timeouts import AckTimeouts
     from millstream.shard.context import Shard
@@ -54,6 +55,7 @@ class Node:
         "delayed",
         "fetch_sessions",
         "home",
+        "meters",
         "metadata",
         "partitions",
         "producer_ids",
@@ -69,6 +71,7 @@ class Node:
     partitions: "PartitionTable"
     home: "Home"
     delayed: "DelayedAppends"
+    meters: "Meters"
     coordinator: "GroupRouter"
     producer_ids: "ProducerIds"
     fetch_sessions: "FetchSessions"

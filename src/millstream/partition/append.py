@@ -139,6 +139,7 @@ def append(  # noqa: C901 - a list of checks reads best as one
         return _refused(error.code)
     if producer_id >= 0:
         partition.producers.record(producer_id, producer_epoch, base_sequence, count, base, max_timestamp, now_ms)
+    partition.meters.accepted(size, count)
     return (_NONE, base, base + count, append_time)
 
 
@@ -169,6 +170,7 @@ def _stamp_append_time(views: Sequence[memoryview], now_ms: int) -> tuple[memory
 def _sequence_verdict(partition: Partition, verdict: object) -> Outcome:
     """A sequence that is not the next one: the answer that was given before, or why not."""
     if isinstance(verdict, Duplicate):
+        partition.meters.duplicates.inc()
         append_time = -1 if partition.config.message_timestamp_type == "CreateTime" else verdict.timestamp
         return (_NONE, verdict.base_offset, verdict.base_offset + verdict.record_count, append_time)
     assert isinstance(verdict, ErrorCode)

@@ -393,6 +393,8 @@ class _RemoteAppends:
         error, base, end, append_time = outcome
         self.results[slot] = (error, base, append_time, partition.log.start_offset)
         if error or end <= partition.high_watermark:
+            if error:
+                partition.meters.rejected.inc()
             self.acked(slot)
         else:
             partition.acks.append((end, self, slot))

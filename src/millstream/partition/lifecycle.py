@@ -16,6 +16,7 @@ from millstream.config.topic_properties import TopicConfig
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.errors import Corruption
 from millstream.partition.delayed import DelayedAppends
+from millstream.partition.meters import Meters
 from millstream.partition.partition import Partition
 from millstream.partition.table import Faulty, PartitionTable, Remote
 from millstream.raft.group import RaftGroup
@@ -53,6 +54,7 @@ class Lifecycle:
         self._delayed = delayed
         self._clean = clean
         self._budget = ProducerBudget(settings.producer_ids_max)
+        self.meters = Meters(shard.stats)
         self._expired = shard.stats.counter("kafka_producer_ids_expired")
         self._producer_ids = shard.stats.gauge("kafka_producer_ids")
 
@@ -85,7 +87,7 @@ class Lifecycle:
         log.producer_snapshot = _snapshot_of(producers)
         term = last_term(log, clean=self._clean or fresh)
         group = RaftGroup(log, term, write_caching=may_cache(name, config))
-        partition = Partition(name, topic_id, index, raft_group, log, group, config, producers)
+        partition = Partition(name, topic_id, index, raft_group, log, group, config, producers, self.meters)
         partition.delayed = self._delayed
         self._table.add(name, topic_id, partition)
 

@@ -17,6 +17,7 @@ from millstream.config.topic_properties import TopicConfig
 from millstream.core.producer_state import ProducerState
 from millstream.errors import MillstreamError, Retriable, Unavailable
 from millstream.model.error_code import ErrorCode
+from millstream.partition.meters import Meters
 from millstream.raft.group import RaftGroup
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Partition:
         "index",
         "internal",
         "log",
+        "meters",
         "name",
         "producers",
         "raft_group",
@@ -90,6 +92,7 @@ class Partition:
         group: RaftGroup,
         config: TopicConfig,
         producers: ProducerState,
+        meters: Meters,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
@@ -99,6 +102,7 @@ class Partition:
         self.group = group
         self.config = config
         self.producers = producers
+        self.meters = meters
         self.internal = name.startswith("__")
         self.closed = False
         self.high_watermark = group.high_watermark

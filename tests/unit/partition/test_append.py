@@ -8,8 +8,10 @@ from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.partition.append import append
+from millstream.partition.meters import Meters
 from millstream.partition.partition import Partition
 from millstream.raft.group import RaftGroup
+from millstream.telemetry.metrics import StatsSlab
 from millstream.wire.records import batch_crc_ok, build_batch, parse_header
 
 NOW = 1_700_000_000_000
@@ -58,7 +60,7 @@ def make(term=4, **overrides):
     log = MemoryLog()
     group = RaftGroup(log, term, write_caching=config.write_caching)
     producers = ProducerState(60_000, ProducerBudget(10))
-    return Partition("t", bytes(16), 0, 7, log, group, config, producers)
+    return Partition("t", bytes(16), 0, 7, log, group, config, producers, Meters(StatsSlab()))
 
 
 def batch(values=(b"v",), timestamp=NOW, **options):

@@ -184,6 +184,8 @@ class FetchCall:
             wanted = max(0, min(self.request.max_bytes, self.node.settings.fetch_max_bytes, FETCH_ROOM_MAX))
             if self.node.shard.arena.reserve(MemoryClass.FETCH, wanted):
                 self.reserved = wanted
+            else:
+                self.node.meters.cut.inc()
         return self.reserved - self.size
 
     # Waiting
@@ -215,6 +217,7 @@ class FetchCall:
         """Hold nothing and wait for a change or the deadline."""
         self._let_go()
         self.parked = True
+        self.node.meters.waiters.add(1)
         self.timer = self.node.shard.reactor.call_at(self.deadline_us, self._too_late)
         self.context.park(self._changed)
 
@@ -232,15 +235,19 @@ class FetchCall:
     def _changed(self) -> None:
         """A watched partition has something; look at it once this turn's commits are all in."""
         if self.parked:
-            self.parked = False
+            self._unpark()
             assert self.timer is not None
             self.timer.cancel()
             self.node.shard.reactor.call_soon(self._read_again)
 
     def _too_late(self) -> None:
         if self.parked:
-            self.parked = False
+            self._unpark()
             self._read_again()
+
+    def _unpark(self) -> None:
+        self.parked = False
+        self.node.meters.waiters.add(-1)
 
     def _read_again(self) -> None:
         self.context.park(None)
@@ -301,7 +308,10 @@ class FetchCall:
         if self.reserved > self.size:
             node.shard.arena.unreserve(MemoryClass.FETCH, self.reserved - self.size)
             self.reserved = self.size
+        node.meters.fetched.inc(self.size)
         session_id = context.finish(node.shard.reactor.wall_ms())
+        if not context.incremental:
+            node.meters.count_sessions(len(node.fetch_sessions), node.fetch_sessions.evictions)
         message = FetchResponse(session_id=session_id, responses=responses)
         ctx.respond_vectored(message, self)
 

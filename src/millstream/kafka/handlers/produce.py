@@ -254,6 +254,8 @@ def _settle(partition: Partition, outcome: Outcome, call: ProduceCall, slot: int
     error, base, end, append_time = outcome
     call.results[slot] = (error, base, append_time, partition.log.start_offset)
     if error or end <= partition.high_watermark:
+        if error:
+            partition.meters.rejected.inc()
         call.acked(slot)
     else:
         partition.acks.append((end, call, slot))
