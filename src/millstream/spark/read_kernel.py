@@ -233,6 +233,26 @@ def put_headers(
     return DONE
 
 
+@inlined
+def is_wanted(offset, timestamp, parameters):
+    """Whether a record lies in the wanted offsets (half open) and times (inclusive)."""
+    return (
+        parameters[FROM_OFFSET] <= offset < parameters[END_OFFSET]
+        and parameters[FROM_TIMESTAMP] <= timestamp <= parameters[LAST_TIMESTAMP]
+    )
+
+
+@inlined
+def room_for(size, rows, held, state, parameters):
+    """Whether one more record fits, whose own length bounds each of its parts: ``DONE``, ``FULL`` or ``GROW``."""
+    if rows > 0:
+        return FULL if rows >= parameters[ROW_LIMIT] or held + size > parameters[BYTE_LIMIT] else DONE
+    if size > parameters[CAPACITY]:
+        state[NEEDED] = size
+        return GROW
+    return DONE
+
+
 @compiled(
     types.int64(
         _BYTES, _TABLE, types.int64, _I64, _I64,
@@ -256,18 +276,10 @@ def read_records(
     ``DONE``; ``FULL`` when the row or byte limit is reached; ``GROW`` when one record alone does not fit the buffers
     (``state[NEEDED]`` says what would); ``MALFORMED`` with the state at the batch that is broken.
     """
-    byte_limit = parameters[BYTE_LIMIT]
-    row_limit = parameters[ROW_LIMIT]
-    from_offset = parameters[FROM_OFFSET]
-    end_offset = parameters[END_OFFSET]
-    from_timestamp = parameters[FROM_TIMESTAMP]
-    last_timestamp = parameters[LAST_TIMESTAMP]
     want_key = parameters[WANT_KEY] != 0
     want_value = parameters[WANT_VALUE] != 0
     want_headers = parameters[WANT_HEADERS] != 0
-    rows = state[ROWS]
-    keys = state[KEY_BYTES]
-    values = state[VALUE_BYTES]
+    rows, keys, values = state[ROWS], state[KEY_BYTES], state[VALUE_BYTES]
     status = DONE
     while state[AT_BATCH] < batches:
         batch = table[state[AT_BATCH]]
@@ -284,26 +296,17 @@ def read_records(
                 break
             offset = batch[BASE_OFFSET] + offset_delta
             timestamp = batch[MAX_TIMESTAMP] if log_append_time else batch[BASE_TIMESTAMP] + delta
-            wanted = from_offset <= offset < end_offset and from_timestamp <= timestamp <= last_timestamp
-            if wanted:
-                # A record's own length bounds each of its parts.
-                if rows > 0:
-                    held = keys + values + state[HEADER_KEY_BYTES] + state[HEADER_VALUE_BYTES]
-                    if rows >= row_limit or held + size > byte_limit:
-                        status = FULL
-                        break
-                elif size > parameters[CAPACITY]:
-                    state[NEEDED] = size
-                    status = GROW
-                    break
-                if want_headers:
+            if is_wanted(offset, timestamp, parameters):
+                held = keys + values + state[HEADER_KEY_BYTES] + state[HEADER_VALUE_BYTES]
+                status = room_for(size, rows, held, state, parameters)
+                if status == DONE and want_headers:
                     status = put_headers(
                         data, headers_at, after, rows, state,
                         header_ends, header_valid, header_key_ends, header_key_data,
                         header_value_ends, header_value_valid, header_value_data,
                     )  # fmt: skip
-                    if status != DONE:
-                        break
+                if status != DONE:
+                    break
                 if want_key:
                     keys = put(key_ends, key_valid, key_data, rows, keys, data, key_at, key_length)
                     state[NULL_KEYS] += key_length < 0
@@ -316,13 +319,10 @@ def read_records(
                 rows += 1
             position = after
             done += 1
-        state[AT_POSITION] = position
-        state[AT_RECORD] = done
+        state[AT_POSITION], state[AT_RECORD] = position, done
         if status != DONE:
             break
         state[AT_BATCH] += 1
         state[AT_RECORD] = 0
-    state[ROWS] = rows
-    state[KEY_BYTES] = keys
-    state[VALUE_BYTES] = values
+    state[ROWS], state[KEY_BYTES], state[VALUE_BYTES] = rows, keys, values
     return status
