@@ -5,9 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from millstream.core.fetch_session import SessionPartition
+from millstream.core.fetch_session import FetchSessions, SessionPartition
 from millstream.kafka.handlers.fetch import FetchCall
+from millstream.partition.meters import Meters
 from millstream.partition.watch import Watch
+from millstream.telemetry.metrics import StatsSlab
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest
 
 
@@ -29,7 +31,12 @@ def parked(*, closed: bool) -> tuple[FetchCall, Any, list[Any]]:
         respond=answers.append,
         respond_vectored=lambda message, holder: answers.append(message),
     )
-    node = SimpleNamespace(home=None, shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)))
+    node = SimpleNamespace(
+        home=None,
+        meters=Meters(StatsSlab()),
+        fetch_sessions=FetchSessions(0, 1, 10, lambda n: 0),
+        shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)),
+    )
     call = FetchCall(cast(Any, node), cast(Any, ctx), FetchRequest(max_wait_ms=100), cast(Any, context))
     call.results[asked] = (0, 0, 0, 0, None)
     watch = asked.watch = Watch(asked)
