@@ -1,0 +1,283 @@
+"""What a client sees of Fetch.
+
+Raw requests to one real broker with two shards; every topic has a partition on each, so half of what is asked here
+hops. ``pytest tests/process/edge --peer kafka`` asks a real Apache Kafka the same: a test that fails there is wrong,
+unless its first line says how we differ.
+"""
+
+import time
+
+import pytest
+from edge_client import batch, is_peer, metric, offsets, parts, stored
+
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+
+@pytest.mark.parametrize("version", [4, 5, 7, 11, 12])
+def test_fetch_by_name_in_every_version(client, version):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        client.produce(topic, partition, batch(3))
+        part = client.fetch_one(topic, partition, 0, version)
+        assert (part.error_code, part.high_watermark, part.last_stable_offset) == (0, 3, 3)
+        assert part.log_start_offset == (0 if version >= 5 else -1)
+        assert offsets(part) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("version", [13, 16, 17])
+def test_fetch_by_topic_id(client, version):
+    topic, topic_id = client.create()
+    for partition in (0, 1):
+        client.produce(topic, partition, batch(3))
+    unknown = b"\7" * 16
+    answer = parts(client.fetch({(topic_id, 0): 0, (topic_id, 1): 0, (topic_id, 7): 0, (unknown, 0): 0}, version))
+    assert offsets(answer[topic_id, 0]) == offsets(answer[topic_id, 1]) == [0, 1, 2]
+    assert answer[topic_id, 7].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answer[unknown, 0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_fetch_in_the_middle_of_a_batch_gives_the_whole_batch(client):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        client.produce(topic, partition, batch(5))
+        client.produce(topic, partition, batch(5))
+        assert offsets(client.fetch_one(topic, partition, 3)) == list(range(10))
+        assert offsets(client.fetch_one(topic, partition, 7)) == list(range(5, 10))
+
+
+def test_offsets_outside_the_log_are_refused_at_once(client):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        client.produce(topic, partition, batch(2))
+        for offset in (3, -1, 1 << 62):
+            part = client.fetch_one(topic, partition, offset, max_wait_ms=60_000)
+            assert (part.error_code, part.records or b"") == (ErrorCode.OFFSET_OUT_OF_RANGE, b"")
+        part = client.fetch_one(topic, partition, 2)
+        assert (part.error_code, part.high_watermark, part.records or b"") == (0, 2, b"")
+
+
+def test_unknown_partitions_are_refused_at_once(client, request):
+    """Kafka 4.3.1 says so only when the time of the other partitions is up; a client learns it sooner from us."""
+    topic, _ = client.create()
+    wait_ms = 100 if is_peer(request.config) else 60_000
+    answer = parts(client.fetch({(topic, 0): 0, (topic, 2): 0, ("no-such-topic", 0): 0}, max_wait_ms=wait_ms))
+    assert answer[topic, 0].error_code == 0
+    assert answer[topic, 2].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answer["no-such-topic", 0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_first_batch_goes_whatever_its_size(client):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        for _ in range(2):
+            client.produce(topic, partition, batch(1, bytes(100_000)))
+        part = client.fetch_one(topic, partition, 0, partition_max_bytes=1000, max_bytes=1000)
+        assert offsets(part)[:1] == [0] and len(part.records) < 200_000
+    answer = parts(client.fetch({(topic, 0): (0, 1000), (topic, 1): (0, 1000)}, max_bytes=1000))
+    sizes = [len(answer[topic, partition].records or b"") for partition in (0, 1)]
+    assert min(sizes) < 1100 < 100_000 <= max(sizes), sizes
+
+
+def test_no_partition_starves_beside_one_that_fills_every_answer(client):
+    """Each is served in its turn, on whichever shard it lives: with a session, and when the client turns the order."""
+    topic, _ = client.create()
+    for partition in (0, 1):
+        for _ in range(6):
+            client.produce(topic, partition, batch(1, bytes(700_000)))
+    limit = 1_000_000
+
+    first = client.fetch({(topic, 0): (0, limit), (topic, 1): (0, limit)}, session=(0, 0), max_bytes=limit)
+    position = {(topic, 0): 0, (topic, 1): 0}
+    answer = first
+    for epoch in range(1, 5):
+        moved = {}
+        for key, part in parts(answer).items():
+            if got := offsets(part):
+                position[key] = got[-1] + 1
+                moved[key] = (position[key], limit)
+        answer = client.fetch(moved, session=(first.session_id, epoch), max_bytes=limit)
+        assert answer.error_code == 0
+    assert min(position.values()) >= 1, position
+
+    position = {(topic, 0): 0, (topic, 1): 0}
+    for _ in range(4):
+        answer = client.fetch({key: (at, limit) for key, at in position.items()}, max_bytes=limit)
+        for key, part in parts(answer).items():
+            if got := offsets(part):
+                at = position.pop(key)
+                position[key] = max(at, got[-1] + 1)  # behind the others, as clients do
+    assert min(position.values()) >= 1, position
+
+
+def test_limits_of_zero_still_give_the_first_batch(client):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        client.produce(topic, partition, batch(2))
+        assert offsets(client.fetch_one(topic, partition, 0, max_bytes=0)) == [0, 1]
+        assert offsets(client.fetch_one(topic, partition, 0, partition_max_bytes=0)) == [0, 1]
+
+
+def test_what_grows_wakes_a_reader_that_wants_more_with_and_without_a_session(client, other):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        for session in ((0, -1), (0, 0)):
+            began, start = time.monotonic(), client.end(topic, partition)
+            asked = {(topic, partition): start}
+            if session == (0, 0):
+                opened = client.fetch(asked, session=session)
+                session, asked = (opened.session_id, 1), {}
+            client.send_fetch(asked, session=session, max_wait_ms=30_000, min_bytes=5000)
+            for _ in range(6):
+                other.produce(topic, partition, batch(1, bytes(1000)))
+            answer = parts(client.receive_fetch())
+            assert offsets(answer[topic, partition])[:5] == list(range(start, start + 5))
+            assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("version", [4, 11, 13])
+def test_a_waiting_fetch_is_woken_by_data_on_any_shard(client, other, version):
+    topic, topic_id = client.create()
+    name = topic_id if version >= 13 else topic
+    for partition in (0, 1):
+        ends = {(name, i): other.end(topic, i) for i in (0, 1)}
+        began = time.monotonic()
+        client.send_fetch(ends, version, max_wait_ms=30_000)
+        other.produce(topic, partition, batch(1))
+        answer = parts(client.receive_fetch())
+        assert time.monotonic() - began < 10
+        assert offsets(answer[name, partition]) == [ends[name, partition]]
+
+
+def test_min_bytes_are_gathered_from_both_shards(client, other):
+    topic, _ = client.create()
+    began = time.monotonic()
+    client.send_fetch({(topic, 0): 0, (topic, 1): 0}, max_wait_ms=30_000, min_bytes=2500)
+    for partition in (0, 1):
+        other.produce(topic, partition, batch(1, bytes(1000)))
+    assert client.connection._due
+    other.produce(topic, 0, batch(1, bytes(1000)))
+    answer = parts(client.receive_fetch())
+    assert time.monotonic() - began < 10
+    assert offsets(answer[topic, 0]) == [0, 1]
+    assert offsets(answer[topic, 1]) == [0]
+
+
+def test_a_fetch_ends_with_what_there_is_when_its_time_is_up(client):
+    topic, _ = client.create()
+    client.produce(topic, 1, batch(1))
+    began = time.monotonic()
+    answer = parts(client.fetch({(topic, 0): 0, (topic, 1): 0}, max_wait_ms=300, min_bytes=10_000))
+    assert 0.25 < time.monotonic() - began < 5
+    assert offsets(answer[topic, 0]) == []
+    assert offsets(answer[topic, 1]) == [0]
+
+
+def test_a_fetch_of_nothing_is_answered_at_once(client):
+    began = time.monotonic()
+    answer = client.fetch({}, max_wait_ms=20_000)
+    assert (answer.error_code, answer.session_id, list(answer.responses)) == (0, 0, [])
+    topic, _ = client.create()
+    session = client.fetch({(topic, 0): 0}, session=(0, 0)).session_id
+    closed = client.fetch({}, session=(session, -1), max_wait_ms=20_000)  # how consumers close their session
+    assert (closed.error_code, closed.session_id) == (0, 0)
+    assert time.monotonic() - began < 5
+    gone = client.fetch({}, session=(session, 1))
+    assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("version", [7, 11, 13])
+def test_a_session_sends_only_what_changed(client, other, version):
+    topic, topic_id = client.create()
+    name = topic_id if version >= 13 else topic
+    keys = [(name, 0), (name, 1)]
+    first = client.fetch(dict.fromkeys(keys, 0), version, session=(0, 0))
+    assert first.session_id > 0 and sorted(parts(first)) == sorted(keys)
+    quiet = client.fetch({}, version, session=(first.session_id, 1))
+    assert (quiet.error_code, quiet.session_id, list(quiet.responses)) == (0, first.session_id, [])
+    epoch = 2
+    for partition in (0, 1):
+        client.send_fetch({}, version, session=(first.session_id, epoch), max_wait_ms=30_000)
+        other.produce(topic, partition, batch(1))
+        answer = parts(client.receive_fetch())
+        assert list(answer) == [(name, partition)] and offsets(answer[name, partition]) == [0]
+        answer = client.fetch({(name, partition): 1}, version, session=(first.session_id, epoch + 1))
+        assert answer.error_code == 0
+        epoch += 2
+    wrong = client.fetch({}, version, session=(first.session_id, 1))
+    assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_forgotten_partitions_are_not_answered_any_more(client, other):
+    topic, _ = client.create()
+    session = client.fetch({(topic, 0): 0, (topic, 1): 0}, session=(0, 0)).session_id
+    client.fetch({}, session=(session, 1), forget=[(topic, 0)])
+    other.produce(topic, 0, batch(1))
+    other.produce(topic, 1, batch(1))
+    answer = parts(client.fetch({}, session=(session, 2), max_wait_ms=5000))
+    assert list(answer) == [(topic, 1)]
+    back = parts(client.fetch({(topic, 0): 0, (topic, 1): 1}, session=(session, 3)))
+    assert offsets(back[topic, 0]) == [0]
+
+
+def test_a_thousand_partitions_in_one_fetch(client, other):
+    topic, topic_id = client.create(1000)
+    asked = {(topic_id, i): 0 for i in range(1000)}
+    for partition in (0, 1, 500, 999):
+        other.produce(topic, partition, batch(1))
+    answer = client.fetch(asked, 13, session=(0, 0))
+    got = parts(answer)
+    assert len(got) == 1000
+    assert sorted(key[1] for key, part in got.items() if offsets(part)) == [0, 1, 500, 999]
+    began = time.monotonic()
+    moved = {(topic_id, i): 1 for i in (0, 1, 500, 999)}
+    assert client.fetch(moved, 13, session=(answer.session_id, 1)).error_code == 0
+    moved = {}
+    for epoch, partition in enumerate((7, 8, 700, 701), start=2):
+        client.send_fetch(moved, 13, session=(answer.session_id, epoch), max_wait_ms=30_000)
+        other.produce(topic, partition, batch(1))
+        assert list(parts(client.receive_fetch())) == [(topic_id, partition)]
+        moved = {(topic_id, partition): 1}
+    assert time.monotonic() - began < 15
+
+
+def test_what_was_evicted_from_memory_is_read_from_disk_unchanged(broker, client, connect, request):
+    topic, _ = client.create()
+    filler, _ = client.create()
+    sent = {p: [batch(3, bytes([p, i]) * 5000, timestamp=1000 + i) for i in range(40)] for p in (0, 1)}
+    for partition, batches in sent.items():
+        for one in batches:
+            assert client.error(topic, partition, one) == "NONE"
+    big = batch(1, bytes(1_000_000))
+    for number in range(0 if is_peer(request.config) else 120):
+        assert client.error(filler, number % 2, big) == "NONE"
+    for restarted in (False, True):
+        if restarted:
+            broker.kill()
+            broker.restart()
+            client = connect()
+            while client.offset(topic, 0, -1)[0] or client.offset(topic, 1, -1)[0]:
+                time.sleep(0.02)
+        misses = [0.0] if is_peer(request.config) else metric(broker, "millstream_cache_misses_total")
+        for partition, batches in sent.items():
+            got = stored(client, topic, partition, 120)
+            assert [one[16:] for one in got] == [one[16:] for one in batches]  # but for base offset and leader epoch
+            assert client.offset(topic, partition, 1017)[1:3] == (1017, 47)
+            assert offsets(client.fetch_one(topic, partition, 61, partition_max_bytes=100)) == [60, 61, 62]
+        assert is_peer(request.config) or sum(metric(broker, "millstream_cache_misses_total")) > sum(misses)
+
+
+def test_a_waiting_reader_is_told_that_its_topic_was_deleted(client, other):
+    for version, error in ((11, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_ID)):
+        topic, topic_id = client.create()
+        name = topic_id if version >= 13 else topic
+        began = time.monotonic()
+        client.send_fetch({(name, 0): 0, (name, 1): 0}, version, max_wait_ms=20_000)
+        deleted = other.connection.call(DeleteTopicsRequest([], [topic], 10_000), DeleteTopicsResponse, 5)
+        assert deleted.responses[0].error_code == 0
+        answer = parts(client.receive_fetch())
+        assert time.monotonic() - began < 15
+        told = {part.error_code for part in answer.values()}
+        assert told & {error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}, told
