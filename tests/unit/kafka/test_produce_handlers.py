@@ -1,14 +1,16 @@
 """Produce calls whose slots settle late, and requests of versions that are not served."""
 
 import struct
+from collections import deque
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from millstream.kafka.handlers import produce_legacy
+from millstream.kafka.handlers import produce, produce_legacy
 from millstream.kafka.handlers.produce import ProduceCall
 from millstream.model.error_code import ErrorCode
+from millstream.partition.partition import Partition
 from millstream.wire.errors import ProtocolError
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -20,12 +22,16 @@ class Context:
         self.api_version = version
         self.body = memoryview(body)
         self.done = False
+        self.holds = False
         self.received_us = 0
         self.connection = SimpleNamespace(closings=0, close=self._close)
         self.answers: list[Any] = []
 
     def _close(self) -> None:
         self.connection.closings += 1
+
+    def hold(self) -> None:
+        self.holds = True
 
     def respond(self, answer: Any) -> None:
         assert not self.done
@@ -75,6 +81,32 @@ def test_a_call_that_timed_out_is_answered_once_and_keeps_its_connection() -> No
     call.settle(1, (int(ErrorCode.CORRUPT_MESSAGE), -1, -1, -1))
     assert len(context.answers) == 1
     assert context.connection.closings == 0
+
+
+def test_acks_0_is_read_no_further_while_there_is_no_memory_for_it() -> None:
+    partition = Partition.__new__(Partition)
+    partition.high_watermark = 0
+    partition.acks = deque()
+    partition.log = cast(Any, SimpleNamespace(start_offset=0))
+    waiting: list[Any] = []
+    node = SimpleNamespace(
+        shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)),
+        partitions=SimpleNamespace(by_name={"t": [partition]}, short_of_replicas=set()),
+        delayed=SimpleNamespace(active=True, add=lambda *delayed: waiting.append(delayed)),
+        settings=None,
+    )
+    context = Context()
+    data = PartitionProduceData(0, memoryview(b"a batch"))
+    request = ProduceRequest(acks=0, timeout_ms=1000, topic_data=[TopicProduceData("t", bytes(16), [data])])
+    produce.handle(cast(Any, node), cast(Any, context), request, context.respond)
+    assert context.holds and not context.done
+    ((_, _, _, done),) = waiting
+    done((0, 0, 1, -1))  # appended: now it only waits for the sync
+    ((_, call, slot),) = partition.acks
+    call.expire(1 << 60)
+    assert not context.done
+    call.acked(slot)
+    assert context.done and not context.answers and context.connection.closings == 0
 
 
 def old_request(acks: int = 1, topics: int = 1, partitions: int = 2) -> bytes:

@@ -74,7 +74,7 @@ class ProduceCall:
     def expire(self, now_us: int) -> None:
         """Answer if the client's time is over: what is not committed is then reported as unknown."""
         context = self.context
-        if not context.done and now_us - context.received_us >= self.request.timeout_ms * 1000:
+        if self.request.acks and not context.done and now_us - context.received_us >= self.request.timeout_ms * 1000:
             self.answer(settled=False)
 
     def answer(self, *, settled: bool = True) -> None:
@@ -202,7 +202,7 @@ def handle(
                 data.records.release()  # a chain is ours; views belong to the receive buffer
             slot += 1
     if acks == 0:
-        if not ctx.done:
+        if not ctx.done and not ctx.holds:  # one that has to wait for memory holds its connection until it is stored
             ctx.respond_nothing()
     elif call.unsettled:
         timeouts = node.ack_timeouts
