@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-SEGMENT_BYTES = 4 << 20
-"""Small, so that even this data set fills several segments."""
+SEGMENT_BYTES = 1 << 20
+"""The least that a topic may have, so that even this data set, compressed, fills several segments."""
 
 TOPICS = {"flights": 4, "weather": 2, "planes": 1, "airports": 1, "airlines": 1, "delays-by-week": 1}
 
@@ -28,6 +28,7 @@ class Loaded:
     """What went in."""
 
     records: int
+    flights: int
     value_bytes: int
     seconds: float
 
@@ -69,11 +70,11 @@ def load_topics(bootstrap: str, console: Console) -> Loaded:
             raise DemoFailed(
                 f"not every record was acknowledged: {failures[0] if failures else 'the broker is silent'}"
             )
-    return Loaded(total, sent_bytes, time.monotonic() - begun)
+    return Loaded(total, len(tables["flights"][0]), sent_bytes, time.monotonic() - begun)
 
 
 def create_topics(bootstrap: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     wanted = [
         NewTopic(name, partitions, config={"segment.bytes": str(SEGMENT_BYTES)}) for name, partitions in TOPICS.items()
     ]

@@ -5,14 +5,19 @@ window of seven days, a join with the airlines, which are a topic, too. Each mic
 and sends the rows to the topic ``delays-by-week``: at least once, as a batch that is repeated is sent again.
 """
 
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from broker import DemoFailed
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives them
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from millstream import spark as ms
 from millstream.errors import MillstreamError
@@ -35,15 +40,29 @@ class Results:
     parquet: Path
 
 
-def run_pipeline(bootstrap: str, data: Path, console: Console) -> Results:
-    """Run the query to its end."""
+def run_pipeline(bootstrap: str, data: Path, flights: int, console: Console) -> Results:
+    """Run the query over so many flights to its end. What Spark's machinery has to say goes to ``spark.log``."""
     console.print("[bold]3.[/bold] running a PySpark streaming job over the topic (delays by week and airline)")
-    with console.status("   starting Spark"):
-        spark = start_spark(data)
+    with errors_into(data / "spark.log"):
+        with console.status("   starting Spark"):
+            spark = start_spark(data)
+        try:
+            return run_query(spark, bootstrap, data, flights, console)
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def errors_into(log: Path) -> Iterator[None]:
+    """Let this process and those that it starts write their standard error to a file."""
+    kept = os.dup(2)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
     try:
-        return run_query(spark, bootstrap, data, console)
+        yield
     finally:
-        spark.stop()
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def start_spark(data: Path) -> SparkSession:
@@ -67,7 +86,7 @@ def start_spark(data: Path) -> SparkSession:
     return spark
 
 
-def run_query(spark: SparkSession, bootstrap: str, data: Path, console: Console) -> Results:
+def run_query(spark: SparkSession, bootstrap: str, data: Path, total: int, console: Console) -> Results:
     parquet, stats = data / "delays.parquet", data / "read-stats"
     stats.mkdir()
     source = {"kafka.bootstrap.servers": bootstrap, "startingOffsets": "earliest"}
@@ -91,8 +110,12 @@ def run_query(spark: SparkSession, bootstrap: str, data: Path, console: Console)
     )
     weekly = (
         flights.groupBy(F.window("at", "7 days").alias("week"), "carrier")
-        .agg(F.count("*").alias("flights"), F.avg("dep_delay").alias("mean_delay"))
-        .select(F.col("week.start").alias("week"), "carrier", "flights", "mean_delay")
+        .agg(
+            F.count("*").alias("flights"),
+            F.count("dep_delay").alias("departed"),
+            F.avg("dep_delay").alias("mean_delay"),
+        )
+        .select(F.col("week.start").alias("week"), "carrier", "flights", "departed", "mean_delay")
     )
     sent = 0
 
@@ -103,7 +126,9 @@ def run_query(spark: SparkSession, bootstrap: str, data: Path, console: Console)
         named.write.mode("overwrite").parquet(str(parquet))
         rows = named.select(
             F.concat_ws("/", "carrier", F.date_format("week", "yyyy-MM-dd")).cast("binary").alias("key"),
-            F.to_json(F.struct("week", "carrier", "name", "flights", "mean_delay")).cast("binary").alias("value"),
+            F.to_json(F.struct("week", "carrier", "name", "flights", "departed", "mean_delay"))
+            .cast("binary")
+            .alias("value"),
         )
         rows.write.format("millstream").mode("append").options(
             **{"kafka.bootstrap.servers": bootstrap, "topic": "delays-by-week", "delivery": "at-least-once"}
@@ -119,10 +144,7 @@ def run_query(spark: SparkSession, bootstrap: str, data: Path, console: Console)
         .trigger(availableNow=True)
         .start()
     )
-    with console.status("   reading") as status:
-        while not query.awaitTermination(1):
-            done = sum(progress["numInputRows"] for progress in query.recentProgress)
-            status.update(f"   reading: {done:,} flights in {len(query.recentProgress)} micro-batches")
+    watch(query, total, console)
     seconds = time.monotonic() - begun
     read = ms.read_stats(str(stats))
     table = spark.read.parquet(str(parquet)).orderBy("week", "carrier")
@@ -136,3 +158,18 @@ def run_query(spark: SparkSession, bootstrap: str, data: Path, console: Console)
         sent=sent,
         parquet=parquet,
     )
+
+
+def watch(query: StreamingQuery, total: int, console: Console) -> None:
+    """Show how far the query is until it ends."""
+    with Progress(
+        TextColumn("   {task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
+    ) as progress:
+        task = progress.add_task("flights", total=total)
+        while not query.awaitTermination(1):
+            progress.update(task, completed=rows_read(query))
+        progress.update(task, completed=rows_read(query))
+
+
+def rows_read(query: StreamingQuery) -> int:
+    return sum(batch["numInputRows"] for batch in query.recentProgress)

@@ -34,13 +34,15 @@ def show(loaded: Loaded, results: Results, data: Path, console: Console) -> None
 def summary(results: Results) -> Table:
     """The airlines with the most flights, over the whole year."""
     flights: dict[str, int] = defaultdict(int)
+    departed: dict[str, int] = defaultdict(int)
     delays: dict[str, float] = defaultdict(float)
     worst: dict[str, tuple[float, str]] = {}
     for row in results.table:
-        name, count, mean = str(row["name"]), int(row["flights"]), row["mean_delay"]  # type: ignore[call-overload]
-        flights[name] += count
+        name, mean = str(row["name"]), row["mean_delay"]
+        flights[name] += int(row["flights"])  # type: ignore[call-overload]
         if mean is not None:
-            delays[name] += float(mean) * count  # type: ignore[arg-type]
+            departed[name] += int(row["departed"])  # type: ignore[call-overload]
+            delays[name] += float(mean) * int(row["departed"])  # type: ignore[arg-type, call-overload]
             worst[name] = max(worst.get(name, (0.0, "")), (float(mean), f"{row['week']:%d %b}"))  # type: ignore[arg-type]
     table = Table(title="Departures from New York in 2013, by airline", title_justify="left")
     for column, justify in (
@@ -53,7 +55,7 @@ def summary(results: Results) -> Table:
     for name in sorted(flights, key=flights.__getitem__, reverse=True):
         delay, week = worst[name]
         table.add_row(
-            name, f"{flights[name]:,}", f"{delays[name] / flights[name]:.1f} min", f"{week} ({delay:.0f} min)"
+            name, f"{flights[name]:,}", f"{delays[name] / departed[name]:.1f} min", f"{week} ({delay:.0f} min)"
         )
     return table
 
@@ -62,12 +64,13 @@ def figures(loaded: Loaded, results: Results) -> Table:
     table = Table(show_header=False, box=None, padding=(0, 3, 0, 3))
     table.add_row(
         "in",
-        f"{loaded.records:,} records, {loaded.value_bytes / 1e6:.0f} MB in {loaded.seconds:.1f} s",
-        f"{loaded.records / loaded.seconds:,.0f} records/s, every one synced before its ack",
+        f"{loaded.records:,} records, {loaded.value_bytes / 1e6:.0f} MB in {loaded.seconds:.1f} s, "
+        f"{loaded.records / loaded.seconds:,.0f} records/s",
+        "every one synced before its ack",
     )
     table.add_row(
         "Spark",
-        f"{results.records:,} records in {results.seconds:.1f} s",
+        f"{results.records:,} records in {results.seconds:.1f} s, {results.records / results.seconds:,.0f} records/s",
         f"{results.segment_rows:,} straight from segment files, {results.tail_rows:,} from the broker's tail",
     )
     return table

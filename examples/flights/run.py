@@ -10,6 +10,7 @@
 Every step says what it does and stops with one sentence when it cannot.
 """
 
+import fcntl
 import os
 import shutil
 import sys
@@ -51,7 +52,7 @@ def run(console: Console) -> None:
         # Spark takes a second to import; nobody should wait for that to learn that a port is taken.
         from pipeline import run_pipeline
 
-        results = run_pipeline(broker.bootstrap, DATA, console)
+        results = run_pipeline(broker.bootstrap, DATA, loaded.flights, console)
         show(loaded, results, DATA, console)
     console.print(
         f"[dim]all of it took {time.monotonic() - begun:.0f} s; the broker has stopped, its data are in {DATA}[/dim]"
@@ -59,13 +60,27 @@ def run(console: Console) -> None:
 
 
 def prepare() -> None:
-    """An empty place for the data of this run."""
+    """An empty place for the data of this run; what the last one left there goes."""
     if DATA.exists():
+        if is_in_use(DATA / "broker" / "lock"):
+            raise DemoFailed(f"a broker is running on {DATA / 'broker'}, which the demo would replace: stop it first")
         shutil.rmtree(DATA)
     DATA.mkdir(parents=True)
     free = shutil.disk_usage(DATA).free
     if free < NEEDED_BYTES:
         raise DemoFailed(f"{DATA} has {free >> 20} MiB left, the demo needs {NEEDED_BYTES >> 20}; free some space")
+
+
+def is_in_use(lock: Path) -> bool:
+    """Whether a broker holds the lock of its data directory."""
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
 
 
 if __name__ == "__main__":
