@@ -1,7 +1,8 @@
 """Random histories of a shard's storage on a disk that forgets, judged by a model: what `test_storage_model` runs.
 
-The model knows what was appended and what was promised. After every crash and recovery it is asked whether what is there can be
-explained: everything promised, nothing that was never written, in order, once, at its place; indexes as a rebuild would make them.
+The model knows what was appended and what was promised. After every crash and recovery it is asked whether what is there
+can be explained: everything promised, nothing that was never written, in order, once, at its place; indexes as a rebuild
+would make them.
 """
 
 from __future__ import annotations
@@ -147,7 +148,17 @@ class History:
 
     def operate(self) -> None:
         verb = self.rng.choices(
-            [self.append, self.settle, self.checkpoint, self.roll, self.trim, self.vote, self.cut, self.delete, self.restart],
+            [
+                self.append,
+                self.settle,
+                self.checkpoint,
+                self.roll,
+                self.trim,
+                self.vote,
+                self.cut,
+                self.delete,
+                self.restart,
+            ],
             [60, 14, 6, 4, 5, 3, 2, 1, 1],
         )[0]
         verb(self.rng.choice(list(self.models)))

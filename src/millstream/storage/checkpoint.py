@@ -107,7 +107,7 @@ class Checkpointer:
         self._answering: list[Callable[[], None]] = []  # for the one that runs
         self._when_idle: list[Callable[[], None]] = []
         self._sent = False  # the worker is at it
-        self._cuts: dict[int, int] = {}  # cuts of logs' ends that the worker has yet to make, and their notes' frames
+        self._changes: dict[int, int] = {}  # changes of files that the worker has yet to make, their notes' frames
         self._again = False
         self._next_id = 1
         self._covered = 0
@@ -136,8 +136,8 @@ class Checkpointer:
         self._again = False
         self._answering, self._waiting = self._waiting, []
         self._begun_us = storage.reactor.now_us()
-        # A cut's note is needed until the files are cut.
-        self._covered = min([storage.wal.durable_sequence, *(frame - 1 for frame in self._cuts.values())])
+        # The note of a cut or a trim is needed until the files show it.
+        self._covered = min([storage.wal.durable_sequence, *(frame - 1 for frame in self._changes.values())])
         self.wal_bytes = storage.wal.written_bytes
         self._marks = []
         logs = list(storage.dirty_logs)
@@ -218,18 +218,18 @@ class Checkpointer:
         if (self._again or storage.wal.full) and not self.running:
             self._begin()
 
-    def wait_for_cut(self, number: int) -> None:
-        """A note became durable just now that stands for a cut in the files until `cut_done`."""
-        self._cuts[number] = self._storage.wal.durable_sequence
+    def wait_for_change(self, number: int) -> None:
+        """A note is durable that stands for a change of files until `change_made`."""
+        self._changes[number] = self._storage.wal.durable_sequence
 
-    def cut_done(self, number: int) -> None:
-        """The files are cut, if not durably; the next checkpoint sees to that."""
-        del self._cuts[number]
+    def change_made(self, number: int) -> None:
+        """The files show it, if not durably; the next checkpoint sees to that."""
+        del self._changes[number]
 
     @property
-    def cutting(self) -> bool:
-        """Whether the worker has yet to cut files."""
-        return bool(self._cuts)
+    def changing(self) -> bool:
+        """Whether the worker has yet to cut or remove files."""
+        return bool(self._changes)
 
     def _now_idle(self) -> None:
         idle, self._when_idle = self._when_idle, []

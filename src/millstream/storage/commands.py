@@ -81,18 +81,18 @@ class Find(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Cut a segment file and its index to `size_bytes`, `end_offset`. → `Done`."""
+    """Cut a segment file to `size_bytes` and forget its index. → `Done`."""
 
     id: int
     path: str
     base_offset: int
     size_bytes: int
-    end_offset: int
 
 
 class Remove(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Remove segments with all that belongs to them. → nothing."""
+    """Remove segments with all that belongs to them. → `Done`."""
 
+    id: int
     paths: list[str]
 
 

@@ -64,8 +64,21 @@ def _drop_segments(log: Log) -> None:
         segment.dead = True
     if dropped:
         log.rolled = [segment for segment in log.rolled if not segment.dead]
-        log.storage.send(Remove([segment.path for segment in dropped]))
+        _send_change(log, lambda number: Remove(number, [segment.path for segment in dropped]))
         log.storage.segments_dropped(dropped)
+
+
+def _send_change(log: Log, command: Callable[[int], Remove | Cut]) -> None:
+    """Have files cut or removed; the note that stands for it in the write-ahead log is needed until that is durable."""
+    storage = log.storage
+
+    def carried_out() -> None:
+        storage.checkpointer.change_made(number)
+        storage.changed(log)  # not durable yet: one more checkpoint has to come
+
+    number = storage.expect(carried_out)
+    storage.checkpointer.wait_for_change(number)
+    storage.send(command(number))
 
 
 def truncate_suffix(log: Log, offset: int, done: Callable[[], None] | None) -> None:
@@ -110,22 +123,14 @@ def _cut(log: Log, offset: int) -> None:
     log.cut_to(offset, position)
     gone = [segment.path for segment in dropped]
     gone += [f"{log.directory}/{offset_name(one, PRODUCERS_SUFFIX)}" for one in log.drop_snapshots(offset)]
-
-    def cut_done() -> None:
-        storage.checkpointer.cut_done(number)
-        storage.changed(log)  # the cut is not durable yet: one more checkpoint has to come
-
-    number = storage.expect(cut_done)
-    commands = (Remove(gone), Cut(number, active.path, active.base_offset, position - active.stream, offset))
     log.behind.hold(position)
 
     def cut_files() -> None:
-        for command in commands:
-            storage.send(command)
+        _send_change(log, lambda number: Remove(number, gone))
+        _send_change(log, lambda number: Cut(number, active.path, active.base_offset, position - active.stream))
         log.behind.go_on(position)
 
-    # The note is needed until then; and not while a checkpoint is about to say how long the segments are.
-    storage.checkpointer.wait_for_cut(number)
+    # Not while a checkpoint is about to say how long the segments are.
     storage.checkpointer.when_idle(cut_files)
 
 

@@ -22,6 +22,7 @@ from millstream.format.index import SegmentSummary
 from millstream.format.names import (
     EPOCHS_FILE,
     FAULT_FILE,
+    INDEX_SUFFIX,
     PRODUCERS_SUFFIX,
     SEGMENT_SUFFIX,
     TEMPORARY_SUFFIX,
@@ -78,7 +79,8 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note) -> LoadedLog:
     if FAULT_FILE in names:
         raise Corruption(bytes(read_file(disk, f"{directory}/{FAULT_FILE}")).decode(errors="replace").strip())
     for name in names:
-        if name.endswith(TEMPORARY_SUFFIX):
+        orphan = name.endswith(INDEX_SUFFIX) and name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX not in names
+        if orphan or name.endswith(TEMPORARY_SUFFIX):
             disk.unlink(f"{directory}/{name}")
     bases = sorted(base for name in names if (base := parse_offset(name, SEGMENT_SUFFIX)) is not None)
     state = _load_state(disk, directory, bases, note)

@@ -168,7 +168,7 @@ def _open_clean(disk: Disk, data_dir: str, states: dict[int, WalState], shards: 
 
 
 def _remove_directories(disk: Disk, root: str, states: dict[int, WalState], shards: int) -> None:
-    """Remove the directories of shards that no longer run; their frames are void. First the name: half of one misleads."""
+    """Remove the directories of shards that no longer run, the name first: half of one would mislead."""
     for number in [number for number in states if number >= shards]:
         disk.rename(f"{root}/{number}", f"{root}/{number}{DELETED_SUFFIX}")
     disk.sync_directory(root)

@@ -79,8 +79,8 @@ class LogReplay:
         self._pending_bytes = 0
         self._rescued: File | None = None
         self._rescued_bytes = 0
-        # Suffixes were cut off: the segments may show it already, so records that a later cut makes void are not written
-        # again, and what stands behind the end is no copy of anything.
+        # Suffixes were cut off: the segments may show it already, so records that a later cut makes void are not
+        # written again, and what stands behind the end is no copy of anything.
         self._void_from = [min(truncations[place:]) for place in range(len(truncations))]
         self._cut_back = bool(truncations)
         self._visited: list[int] = []
@@ -106,6 +106,7 @@ class LogReplay:
                 self._state = decode_log_state(read_file(disk, f"{place.directory}/{EPOCHS_FILE}"))
         except Corruption as error:
             self._fail(f"{place.directory}/{EPOCHS_FILE}: {error.message}")
+        self._trimmed = trimmed_to > 0
         self._start = max(trimmed_to, 0 if self._state is None else self._state.start_offset)
         self._epochs = [] if self._state is None else list(self._state.epochs)
         self._vote = b"" if self._state is None else self._state.vote
@@ -145,7 +146,7 @@ class LogReplay:
             if record.last < self._start and not self._begin_trimmed(record.base):
                 self._note_epoch(record.leader_epoch, record.base)
                 return
-            if not self._begun:
+            if not self._begun and (record.base > self._start or not self._begin_trimmed(record.base)):
                 self._begin(record.base)
         next_offset = self._growing.end_offset
         if record.base < next_offset:
@@ -189,21 +190,48 @@ class LogReplay:
             self._epochs.pop()
 
     def _begin_trimmed(self, offset: int) -> bool:
-        """Begin with a record that was trimmed since, if its segment is still there: its unsynced bytes may be torn."""
-        kept = [base for place, base in enumerate(self._bases) if self._bases[place + 1 : place + 2] > [self._start]]
-        for base in [one for one in self._bases[:-1] if one not in kept]:
-            self._unlink(base)
+        """Begin at or before the log's start, if the segments reach so far.
+
+        If they do not, they were to be removed and came back in the crash, some of them and perhaps torn: they go now.
+        Whatever is not trimmed follows in the write-ahead log.
+        """
+        while len(self._bases) > 1 and self._bases[1] <= self._start:
+            self._unlink(self._bases[0])
         if not self._bases or self._bases[0] > offset:
             return False
         try:
             self._begin(offset)
         except (Corruption, WalkEnd):
-            # Later segments are gone: so was this one to be. Whatever is not trimmed follows in the write-ahead log.
             self._begun = False
             for base in [one for one in self._bases if one <= offset]:
                 self._unlink(base)
             return False
         return True
+
+    def _remove_trimmed(self) -> None:
+        """No batch is to be replayed and the log was trimmed: segments that were removed and came back go again."""
+        while len(self._bases) > 1 and self._bases[1] <= self._start:
+            self._unlink(self._bases[0])
+        if not self._bases or self._bases[0] >= self._start:
+            return
+        base = self._bases[0]
+        index = SegmentIndex.load(self._disk, self._path(base), base)
+        if index.summary is not None and index.summary.end_offset >= self._start:
+            return
+        growing = Growing(index, self._now_ms)
+        file = self._disk.open(self._path(base))
+        try:
+            for batch in batches_from(file, growing.size_bytes, file.size()):
+                if batch.base_offset != growing.end_offset:
+                    break
+                growing.add(batch)
+                if growing.end_offset >= self._start:
+                    return
+        except WalkEnd:
+            pass  # torn before the start: nothing of it is the log's
+        finally:
+            file.close()
+        self._unlink(base)
 
     def _unlink(self, base: int) -> None:
         self._bases.remove(base)
@@ -379,6 +407,8 @@ class LogReplay:
             self._rescued.close()
         if not self.fault and self._begun:
             self._cut()
+        elif not self.fault and self._trimmed:
+            self._remove_trimmed()
         if self._file is not None:
             self._file.close()
         if self.fault and not self._fenced:

@@ -269,7 +269,7 @@ class ShardStorage:
         self.wal.when_durable(lambda: self.checkpointer.request(lambda: self._stopped(done)))
 
     def _stopped(self, done: Callable[[], None]) -> None:
-        if not self.wal.idle or self.dirty_logs or self.checkpointer.cutting:
+        if not self.wal.idle or self.dirty_logs or self.checkpointer.changing:
             # Something was appended after all (an offset commit that was under way), or files are still being cut.
             self.wal.when_durable(lambda: self.checkpointer.request(lambda: self._stopped(done)))
             return

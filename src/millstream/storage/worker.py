@@ -107,14 +107,14 @@ class Worker:
         self.reader.forget(command.path)
         return Done(command.id, 0)
 
-    def _remove(self, command: Remove) -> Reply | None:
+    def _remove(self, command: Remove) -> Reply:
         try:
             for path in command.paths:
                 self.files.remove(path)
                 self.reader.forget(path)
         except OSError as error:
             return Failed(f"{error.filename} could not be removed: {error.strerror}")
-        return None
+        return Done(command.id, 0)
 
     def _remove_directory(self, command: RemoveDirectory) -> Reply:
         try:
