@@ -135,7 +135,8 @@ class TopicConfig:
     min_insync_replicas = _inherits(
         Settings.min_insync_replicas,
         "min.insync.replicas",
-        doc="With acks=all, a write needs this many replicas. A single node has one: more refuses such writes.",
+        doc="With acks=all, a write needs this many replicas, or as many as the topic has if those are fewer (Kafka's rule): "
+        "one on a single node.",
     )
     flush_messages = _inherits(
         Settings.log_flush_interval_messages,

@@ -50,8 +50,6 @@ class PartitionTable:
         self.by_name: dict[str, list[Entry]] = {}
         self.by_id: dict[bytes, list[Entry]] = {}
         self.by_group: dict[int, Partition] = {}
-        self.short_of_replicas: set[str | bytes] = set()
-        """Topics, by name and by id, whose ``min.insync.replicas`` this node cannot meet: acks=all is refused there."""
         self._opened: list[OnPartition] = []
         self._closed: list[OnPartition] = []
 
@@ -100,18 +98,10 @@ class PartitionTable:
             for callback in self._opened:
                 callback(entry)
 
-    def set_replicas_wanted(self, name: str, topic_id: bytes, wanted: int) -> None:
-        """A topic's ``min.insync.replicas`` is ``wanted``; every partition has one replica."""
-        if wanted > 1:
-            self.short_of_replicas |= {name, topic_id}
-        else:
-            self.short_of_replicas -= {name, topic_id}
-
     def remove_topic(self, name: str, topic_id: bytes) -> list[Partition]:
         """Forget a topic; returns its partitions of this shard, after ``on_close`` callbacks ran."""
         entries = self.by_name.pop(name, [])
         self.by_id.pop(topic_id, None)
-        self.short_of_replicas -= {name, topic_id}
         local = [entry for entry in entries if isinstance(entry, Partition)]
         for partition in local:
             del self.by_group[partition.raft_group]

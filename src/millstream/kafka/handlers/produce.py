@@ -158,9 +158,7 @@ _MESSAGES: Final[dict[int, str]] = {
     int(ErrorCode.INVALID_TIMESTAMP): "A timestamp lies outside message.timestamp.before.max.ms or after.max.ms.",
     int(ErrorCode.MESSAGE_TOO_LARGE): "The batch is larger than the topic's max.message.bytes.",
     int(ErrorCode.KAFKA_STORAGE_ERROR): "The broker cannot store the batch now: its disk is full or the log is faulty.",
-    int(
-        ErrorCode.NOT_ENOUGH_REPLICAS
-    ): "min.insync.replicas is more than the one replica there is, or there is no memory now.",
+    int(ErrorCode.NOT_ENOUGH_REPLICAS): "The broker has no memory for the batch now.",
 }
 
 
@@ -185,11 +183,10 @@ def handle(
     for topic in request.topic_data:
         key = topic.topic_id if by_id else topic.name
         entries = (table.by_id if by_id else table.by_name).get(key)  # type: ignore[call-overload]
-        refused = acks < 0 and key in table.short_of_replicas
         for data in topic.partition_data:
             entry = entries[data.index] if entries is not None and 0 <= data.index < len(entries) else None
-            if refused or (old and _is_zstd(data.records)):
-                call.failed(slot, ErrorCode.NOT_ENOUGH_REPLICAS if refused else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            if old and _is_zstd(data.records):
+                call.failed(slot, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             elif isinstance(entry, Partition):
                 append_here(node, entry, data.records, call, slot, now_ms)
             elif isinstance(entry, Remote):
