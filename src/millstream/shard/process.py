@@ -80,8 +80,9 @@ class Child:
     def wait(self, timeout_s: float | None = None) -> ExitStatus | None:
         """Wait for its end; None when `timeout_s` passed first. Not on a reactor's thread."""
         if self.status is None:
-            readable, _, _ = select.select([self.pidfd], [], [], timeout_s)
-            if not readable:
+            ended = select.poll()  # select() takes no descriptor above 1023
+            ended.register(self.pidfd, select.POLLIN)
+            if not ended.poll(None if timeout_s is None else timeout_s * 1000):
                 return None
             self._ended(os.waitpid(self.pid, 0)[1])
         return self.status
