@@ -135,7 +135,7 @@ class TopicConfig:
     min_insync_replicas = _inherits(
         Settings.min_insync_replicas,
         "min.insync.replicas",
-        doc="With acks=all, a write needs this many replicas, or as many as the topic has if those are fewer, as in Kafka: "
+        doc="With acks=all, a write needs this many replicas, or as many as it has if those are fewer, as in Kafka: "
         "one on a single node.",
     )
     flush_messages = _inherits(

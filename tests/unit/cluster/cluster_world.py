@@ -237,7 +237,10 @@ class HandReactor:
 
     def turn(self) -> bool:
         """One turn; whether anything happened."""
-        readable, _, _ = select.select(list(self.readers), [], [], 0)
+        waiting = select.poll()  # select() takes no descriptor above 1023, and a long session has such
+        for fd in self.readers:
+            waiting.register(fd, select.POLLIN)
+        readable = [fd for fd, _ in waiting.poll(0)]
         work: list[tuple[Callable[..., None], tuple[object, ...]]] = [(self.readers[fd], ()) for fd in readable]
         now_us = self.now_us()
         for timer in self.timers:
