@@ -1,31 +1,22 @@
 """Random histories of a shard's storage on a disk that forgets, judged by a model: what `test_storage_model` runs.
 
-The model knows what was appended and what was promised. After every crash and recovery it is asked whether what is there
-can be explained: everything promised, nothing that was never written, in order, once, at its place; indexes as a rebuild
-would make them.
+The model knows what was appended and what was promised. After every crash and recovery it is asked whether what is
+there can be explained: everything promised, nothing that was never written, in order, once, at its place; indexes as
+a rebuild would make them.
 """
 
 from __future__ import annotations
 
 import random
-import struct
 from typing import Any
-
-from crc32c import crc32c
 
 from millstream.iobuf import ArenaFull
 from millstream.storage.disk import read_file
 from millstream.storage.index import Growing, SegmentIndex, batches_from
-from millstream.testing.local_storage import LocalShard, Stopped, place_of, recover_locally
+from millstream.testing.local_storage import LocalShard, Stopped, place_of, plain_batch, recover_locally
 from millstream.testing.sim_disk import PowerFailure, SimDisk
 
 SEGMENT_BYTES = 40_000
-
-
-def make_batch(base: int, count: int, body: bytes, timestamp: int) -> bytes:
-    """A batch whose records are never looked at: only the header and the checksum are Kafka's."""
-    covered = struct.pack(">hiqqqhii", 0, count - 1, timestamp, timestamp + count, -1, -1, -1, count) + body
-    return struct.pack(">qiibI", base, 9 + len(covered), 0, 2, crc32c(covered)) + covered
 
 
 class Model:
@@ -171,8 +162,7 @@ class History:
             base = log.next_offset
             if self.rng.random() < 0.02:
                 model.epoch += 1
-            batch = make_batch(base, count, self.rng.randbytes(size), self.rng.randint(1000, 9000))
-            data = batch[:12] + struct.pack(">i", model.epoch) + batch[16:]
+            data = plain_batch(base, count, self.rng.randbytes(size), self.rng.randint(1000, 9000), model.epoch)
             sent = data[:8] + b"\xff" * 8 + data[16:]  # the broker sets what a producer cannot know
             sent = b"\xaa" * 8 + sent[8:]
             cut = self.rng.randint(0, len(sent))

@@ -326,7 +326,9 @@ class Log:
         if room >= size:
             return [(one, one.used, one.used + size)]
         split = room if room >= SPLIT_MIN and size > SPLIT_MIN else 0
-        ranges = self._new_ranges(size - split, base_offset if not split else last_offset + 1, last_offset + 1, split)
+        level = self._level if one is self._no_range else min(self._level + 1, len(LADDER) - 1)
+        first_base = base_offset if not split else last_offset + 1
+        ranges = self._new_ranges(level, size - split, first_base, last_offset + 1, split)
         pieces = [(one, one.used, one.used + split)] if split else []
         rest = size - split
         for fresh in ranges:
@@ -336,14 +338,13 @@ class Log:
             self.cache.add(fresh)
             self._storage.memory.enter(fresh)
             self.behind.add(fresh)
-        if one is not self._no_range:
-            self._level = min(self._level + 1, len(LADDER) - 1)
+        self._level = level
         self._open = ranges[-1]
         # What is full is written as soon as it is durable; the last one is still open.
         self.behind.target = max(self.behind.target, ranges[-1].stream)
         return pieces
 
-    def _new_ranges(self, size: int, first_base: int, following_base: int, split: int) -> list[Range]:
+    def _new_ranges(self, level: int, size: int, first_base: int, following_base: int, split: int) -> list[Range]:
         """Ranges for `size` more bytes; all of them or, with ArenaFull, none."""
         memory = self._storage.memory
         segment = self.segments_list.active
@@ -353,7 +354,7 @@ class Log:
         base = first_base
         try:
             while size > 0:
-                wanted = next((step for step in LADDER[self._level :] if step >= size), MAX_FRAGMENT_BYTES)
+                wanted = next((step for step in LADDER[level:] if step >= size), MAX_FRAGMENT_BYTES)
                 fragment = memory.take(wanted)
                 limit = max(min(size, wanted), min(wanted, segment_end - stream))
                 ranges.append(Range(self, segment, fragment, base, stream, stream - segment.stream, limit))

@@ -81,7 +81,7 @@ class Reader:
                 if taken or got - taken < BATCH_HEADER_BYTES <= command.limit - position - taken:
                     break
                 raise Fault(f"{command.path}: byte {end.position}: {end.reason}") from end
-            if batch.base_offset >= command.end_offset:
+            if batch.last_offset >= command.end_offset:
                 break
             if taken + batch.size > min(got, command.max_bytes) and (taken or not command.minimum_one):
                 break

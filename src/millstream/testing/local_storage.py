@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import heapq
 import os
+import struct
 from collections import deque
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+from crc32c import crc32c
 
 from millstream.format.names import wal_directory
 from millstream.iobuf import Arena
@@ -59,6 +62,16 @@ _TOPIC: dict[str, Any] = {
     "retention_ms": 7 * 86_400_000,
     "retention_bytes": -1,
 }
+
+
+def plain_batch(base: int, count: int, body: bytes = b"", timestamp: int = 1000, epoch: int = -1) -> bytes:
+    """A batch that is Kafka's in header and checksum; `body` stands where the records would, which storage never reads."""
+    covered = _COVERED.pack(0, count - 1, timestamp, timestamp, -1, -1, -1, count) + body
+    return _UNCOVERED.pack(base, 9 + len(covered), epoch, 2, crc32c(covered)) + covered
+
+
+_UNCOVERED = struct.Struct(">qiibI")
+_COVERED = struct.Struct(">hiqqqhii")
 
 
 class Stopped(Exception):

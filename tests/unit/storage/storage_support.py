@@ -1,0 +1,63 @@
+"""What the storage tests share: a shard by hand, and appending what a producer would send."""
+
+import random
+import struct
+from typing import Any
+
+from millstream.testing.local_storage import LocalShard, plain_batch, recover_locally
+from millstream.testing.sim_disk import SimDisk
+
+
+def new_shard(seed: int = 1, disk: SimDisk | None = None, **options: Any) -> LocalShard:
+    """A shard over an empty disk, or after recovery over one that is given."""
+    rng = random.Random(seed)
+    disk = disk or SimDisk(rng)
+    report = recover_locally(disk, segment_bytes=options.pop("segment_bytes", 1 << 30))
+    assert not report.faults, report.faults
+    return LocalShard(disk, rng, clean=report.clean, **options)
+
+
+def append(log: Any, count: int = 1, size: int = 0, timestamp: int = 1000, epoch: int = 0, pieces: int = 1) -> bytes:
+    """Append a batch as a producer sends it; returns it as the log must have it."""
+    base = log.next_offset
+    data = plain_batch(7777, count, random.Random(base).randbytes(size), timestamp)
+    step = -(-len(data) // pieces)
+    views = [memoryview(data)[at : at + step] for at in range(0, len(data), step)]
+    log.append(views, len(data), base, base + count - 1, epoch, timestamp)
+    return struct.pack(">qii", base, len(data) - 12, epoch) + data[16:]
+
+
+def fill(shard: LocalShard, log: Any, batches: int, size: int = 500, **options: Any) -> list[bytes]:
+    """Append so many batches, each durable before the WAL has no room for more."""
+    written: list[bytes] = []
+    for n in range(batches):
+        written.append(append(log, 1, size, **options))
+        if n % 50 == 49:
+            settle(shard)
+    settle(shard)
+    return written
+
+
+def settle(shard: LocalShard) -> None:
+    """Until everything appended is durable."""
+    shard.run(lambda: shard.storage.wal.idle)
+
+
+def read_everything(shard: LocalShard, log: Any) -> bytes:
+    """The whole log, from wherever it is."""
+    offset, data = log.start_offset, b""
+    while offset < log.next_offset:
+        found = log.read(offset, log.next_offset, 1 << 20, True)
+        if found is None:
+            found = shard.call(log.read_cold, offset, log.next_offset, 1 << 20, True)
+        if isinstance(found, Exception):
+            raise found
+        part = bytes(found)
+        found.release()
+        data += part
+        at = 0
+        while at < len(part):
+            size = int.from_bytes(part[at + 8 : at + 12], "big") + 12
+            offset = int.from_bytes(part[at : at + 8], "big") + int.from_bytes(part[at + 23 : at + 27], "big") + 1
+            at += size
+    return data

@@ -1,0 +1,172 @@
+"""Reads from segment files: checked, bounded, whole batches; damage is told and does not spread."""
+
+import pytest
+from storage_support import append, fill, new_shard, settle
+
+from millstream.errors import Corruption, Rejected, Retriable
+from millstream.iobuf import MemoryClass
+from millstream.testing.local_storage import MIB, place_of
+
+BIG = {"wal_bytes": 8 * MIB, "wal_file_bytes": MIB}
+
+
+def cold(shard, log, offset, max_bytes=1 << 20, end=None, minimum_one=True):
+    """One cold read; the bytes, or the error."""
+    found = shard.call(log.read_cold, offset, log.next_offset if end is None else end, max_bytes, minimum_one)
+    if isinstance(found, Exception):
+        return found
+    data = bytes(found)
+    found.release()
+    return data
+
+
+@pytest.fixture
+def shard():
+    return new_shard(settings=BIG)
+
+
+@pytest.mark.parametrize("size", [200, 3000, 200_000])
+def test_cold_reads_return_what_a_warm_one_would(shard, size: int) -> None:
+    log = shard.open(1)
+    written = [append(log, 2, size) for _ in range(3)]
+    settle(shard)
+    written += [append(log, 3, size // 3 + n) for n in range(5)]
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    offsets = [0, 2, 4, 6, 9, 12, 15, 18, 21]
+    for place in range(8):
+        for offset in range(offsets[place], offsets[place + 1]):
+            for limit in (0, size, 2 * size + 200, 1 << 22):
+                expected, room = b"", limit
+                for data in written[place:]:
+                    if len(data) > room and expected:
+                        break
+                    expected += data
+                    room -= len(data)
+                assert cold(shard, log, offset, limit) == expected, (offset, limit)
+    assert cold(shard, log, 3, 10, minimum_one=False) == b""
+    assert cold(shard, log, 0, end=5) == b"".join(written[:2])
+
+
+def test_a_reader_goes_on_where_it_stopped_over_all_segments(shard) -> None:
+    log = shard.open(1, segment_bytes=20_000)
+    written = fill(shard, log, 200, 900)
+    shard.call(shard.storage.checkpoint)
+    offset, data = 0, b""
+    while offset < 200:
+        part = cold(shard, log, offset, 5000)
+        assert 0 < len(part) <= 5000
+        data += part
+        offset += len(part) // 961
+    assert data == b"".join(written)
+
+
+def test_a_rotten_batch_is_an_error_for_its_reader_and_the_rest_is_served(
+    shard, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log, other = shard.open(1), shard.open(2)
+    written = fill(shard, log, 20, 900)
+    expected = fill(shard, other, 5, 900)
+    shard.call(shard.storage.checkpoint)
+    path = f"{place_of(1).directory}/00000000000000000000.log"
+    shard.disk.flip(path, 961 * 7 + 300)
+    assert cold(shard, log, 0) == b"".join(written[:7])
+    failure = cold(shard, log, 7)
+    assert isinstance(failure, Corruption)
+    assert path in failure.message
+    assert f"byte {961 * 7}, offset 7" in failure.message
+    assert cold(shard, log, 8) == b"".join(written[8:])
+    assert cold(shard, other, 0) == b"".join(expected)
+    assert shard.stats.counter("storage_faults", kind="corruption").value == 1
+    assert "topic1/0] corrupt: " in capfd.readouterr().err
+
+
+def test_a_rotten_header_is_found_as_well(shard) -> None:
+    log = shard.open(1)
+    fill(shard, log, 20, 900)
+    shard.call(shard.storage.checkpoint)
+    shard.disk.flip(f"{place_of(1).directory}/00000000000000000000.log", 961 * 4 + 16)  # magic
+    assert isinstance(cold(shard, log, 4), Corruption)
+
+
+def test_an_offset_before_the_start_is_refused(shard) -> None:
+    log = shard.open(1, segment_bytes=5000)
+    fill(shard, log, 40, 900)
+    shard.call(shard.storage.checkpoint)
+    shard.call(log.trim_prefix, 20)
+    assert isinstance(cold(shard, log, 3), Rejected)
+    assert cold(shard, log, 20)
+
+
+def test_a_read_waits_for_memory_and_gives_up_in_the_end(shard) -> None:
+    log = shard.open(1)
+    written = fill(shard, log, 20, 900)
+    shard.call(shard.storage.checkpoint)
+    hoard = []
+    with pytest.raises(Exception, match="no free fragment"):
+        while True:
+            hoard.append(shard.arena.allocate(131072))
+    small = []
+    with pytest.raises(Exception, match="no free fragment"):
+        while True:
+            small.append(shard.arena.allocate(19_000))
+    answers: list = []
+    log.read_cold(0, 20, 10_000, True, answers.append)
+    shard.run(lambda: bool(answers), limit_us=50_000)
+    assert not answers
+    hoard.pop().release()
+    shard.run(lambda: bool(answers))
+    assert bytes(answers[0]) == b"".join(written[:10])
+    answers[0].release()
+    hoard.append(shard.arena.allocate(131072))
+    failure = shard.call(log.read_cold, 0, 20, 10_000, True)
+    assert isinstance(failure, Retriable)
+    for one in hoard + small:
+        one.release()
+
+
+def test_fragments_that_were_not_filled_go_back(shard) -> None:
+    log = shard.open(1)
+    fill(shard, log, 20, 900)
+    shard.call(shard.storage.checkpoint)
+    before = shard.arena.live_fragments
+    found = shard.call(log.read_cold, 0, 20, 1 << 20, True)
+    assert len(found) == 20 * 961
+    found.release()
+    assert shard.arena.live_fragments == before
+    assert shard.arena.reserved_bytes(MemoryClass.FETCH) == 0
+
+
+def test_timestamps_find_the_first_record_late_enough() -> None:
+    from millstream.wire.records import build_batch
+
+    shard = new_shard(settings=BIG)
+    log = shard.open(1, segment_bytes=4000)
+    stamps = [[10, 30, 20], [5, 6, 7], [40, 35, 90], [90, 90, 41], [1, 2, 3]] * 8
+    records: list[tuple[int, int]] = []
+    for n, batch_stamps in enumerate(stamps):
+        base = log.next_offset
+        codec = n % 5
+        data = build_batch([(None, b"v" * 90, (), s + n * 100) for s in batch_stamps], compression=codec)
+        log.append((memoryview(data),), len(data), base, base + 2, 0, max(batch_stamps) + n * 100)
+        records += [(base + i, s + n * 100) for i, s in enumerate(batch_stamps)]
+    settle(shard)
+    end = log.next_offset
+    for timestamp in [0, 6, 31, 91, 106, 190, 191, 1490, 3000, 3990, 3991, 99_999]:
+        expected = next(((o, s, 0) for o, s in records if s >= timestamp), None)
+        assert shard.call(log.offset_for_timestamp, timestamp, end) == expected, timestamp
+    assert shard.call(log.offset_for_timestamp, 3900, 100) is None
+    largest = max(s for _, s in records)
+    assert shard.call(log.max_timestamp, end) == (next(o for o, s in records if s == largest), largest, 0)
+    below = [one for one in records if one[0] < 60]
+    largest = max(s for _, s in below)
+    assert shard.call(log.max_timestamp, 60) == (next(o for o, s in below if s == largest), largest, 0)
+
+
+def test_a_log_without_timestamps_has_no_largest() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    append(log, 1, 10, timestamp=-1)
+    settle(shard)
+    assert shard.call(log.max_timestamp, 1) is None
+    assert shard.call(log.offset_for_timestamp, 5, 1) is None

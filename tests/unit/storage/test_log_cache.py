@@ -1,0 +1,123 @@
+"""The log cache: small for quiet logs, evicted oldest first once written, readable while it is sent, spared by cold reads."""
+
+import random
+
+import pytest
+from storage_support import append, fill, new_shard, read_everything, settle
+
+from millstream.iobuf import ArenaFull, MemoryClass
+from millstream.testing.local_storage import MIB
+
+ROOMY = {"wal_bytes": 64 * MIB, "wal_file_bytes": 4 * MIB, "checkpoint_bytes": 1 << 40}
+
+
+def test_ten_thousand_quiet_logs_cost_a_few_kib_each() -> None:
+    shard = new_shard(memory_bytes=256 * MIB, settings=ROOMY)
+    logs = [shard.open(n) for n in range(1, 10_001)]
+    for n, log in enumerate(logs):
+        append(log, 1, 1000)
+        if n % 1000 == 999:
+            settle(shard)
+    settle(shard)
+    assert all(log.durable_offset == 1 for log in logs)
+    assert shard.arena.reserved_bytes(MemoryClass.CACHE) <= 10_000 * 2592
+
+
+def test_ranges_grow_with_traffic_and_start_small_again_after_silence() -> None:
+    shard = new_shard(memory_bytes=8 * MIB, settings=ROOMY)
+    quiet, busy = shard.open(1), shard.open(2)
+    fill(shard, busy, 400, 1000)
+    sizes = [len(one.view) for one in busy.cache.live()]
+    assert sizes[:4] == [2592, 8748, 29525, 131072]
+    append(quiet, 1, 1000)
+    settle(shard)
+    fill(shard, busy, 6000, 1000)
+    assert not quiet.cache.live()
+    append(quiet, 1, 1000)
+    assert [len(one.view) for one in quiet.cache.live()] == [2592]
+
+
+def test_the_oldest_written_ranges_go_first_and_everything_stays_readable() -> None:
+    shard = new_shard(memory_bytes=4 * MIB, settings=ROOMY)
+    log = shard.open(1)
+    written = fill(shard, log, 4000, 1000)
+    assert log.read(0, log.next_offset, 100, True) is None
+    assert bytes(log.read(3999, 4000, 100, True)) == written[-1]
+    assert shard.arena.reserved_bytes(MemoryClass.CACHE) <= shard.arena.limit_bytes(MemoryClass.CACHE)
+    assert read_everything(shard, log) == b"".join(written)
+
+
+def test_a_send_keeps_its_bytes_while_the_cache_moves_on() -> None:
+    shard = new_shard(memory_bytes=4 * MIB, settings=ROOMY)
+    log = shard.open(1)
+    written = fill(shard, log, 100, 1000)
+    held = log.read(0, 100, 50_000, True)
+    expected = b"".join(written)[: len(held)]
+    fill(shard, log, 4000, 1000)
+    assert log.read(0, 100, 50_000, True) is None
+    assert bytes(held) == expected
+    held.release()
+
+
+def test_cold_reads_leave_the_tail_in_the_cache() -> None:
+    shard = new_shard(memory_bytes=4 * MIB, settings=ROOMY)
+    log, other = shard.open(1), shard.open(2)
+    fill(shard, log, 3000, 1000)
+    fill(shard, other, 50, 1000)
+    before = [one for one in log.cache.live() + other.cache.live()]
+    for offset in range(0, 1000, 50):
+        found = shard.call(log.read_cold, offset, 3000, 100_000, True)
+        assert len(found) > 90_000
+        found.release()
+    assert [one for one in log.cache.live() + other.cache.live()] == before
+    assert other.read(0, 50, 1000, True) is not None
+
+
+def test_nothing_is_evicted_that_is_only_in_the_wal_and_the_append_is_refused_instead() -> None:
+    shard = new_shard(memory_bytes=2 * MIB, settings=ROOMY)
+    log = shard.open(1)
+    shard.helpers._lanes["segments"] = _Stuck()
+    with pytest.raises(ArenaFull, match="not on disk yet"):
+        for _ in range(2000):
+            append(log, 1, 1000)
+            settle(shard)
+    reached = log.next_offset
+    assert log.durable_offset == reached
+    assert len(bytes(log.read(0, reached, 1 << 30, True))) == reached * 1061
+    stuck = shard.helpers._lanes["segments"]
+    shard.helpers._lanes["segments"] = stuck.release()
+    settle(shard)
+    shard.run(lambda: log.written_position >= log.durable_position - 131072)
+    append(log, 1, 1000)
+
+
+class _Stuck(list):
+    """A queue that says it is empty: the worker does not get to it."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def release(self):
+        from collections import deque
+
+        return deque(self)
+
+
+def test_quiet_logs_do_not_fill_the_cache_with_bytes_that_nobody_writes() -> None:
+    """Far more logs than the cache has room for, each with a little: the oldest are written and leave."""
+    shard = new_shard(memory_bytes=4 * MIB, settings=ROOMY)
+    rng = random.Random(3)
+    logs = [shard.open(n) for n in range(1, 1200)]
+    refused = 0
+    for _ in range(6000):
+        try:
+            append(rng.choice(logs), 1, 700)
+        except ArenaFull:
+            refused += 1
+            shard.run(lambda: not shard.helpers.steps() and not shard.reactor.ready)
+        for _ in range(2):
+            shard.step()
+    settle(shard)
+    assert refused < 60
+    for log in rng.sample(logs, 40):
+        assert len(read_everything(shard, log)) == log.next_offset * 761
