@@ -9,8 +9,10 @@ What a client reports in so many words as lost (an offset that is no longer ther
 its state) is an anomaly of its own kind, collected in `complaints`.
 """
 
+import sys
 import threading
 import time
+import traceback
 from collections import defaultdict
 
 from confluent_kafka import (
@@ -30,6 +32,13 @@ GROUP = "crash-group"
 FINAL_TIMEOUT_S = 60
 
 
+class Complaint(AssertionError):
+    """What clients said of the broker, in their words."""
+
+    def __init__(self, complaints):
+        super().__init__("; ".join(complaints[:10]))
+
+
 class Stopping(threading.Thread):
     """A client's thread; what it raises is kept for the test."""
 
@@ -43,13 +52,18 @@ class Stopping(threading.Thread):
     def run(self):
         try:
             self.work()
+        except (KafkaException, SystemError) as error:  # SystemError: how confluent-kafka trips over a fatal error
+            self.workload.complain(f"{self.process}: {error}")
         except Exception as error:  # noqa: BLE001 - raised again by `end`
             self.error = error
 
     def end(self):
         self.stopping.set()
         self.join(FINAL_TIMEOUT_S)
-        assert not self.is_alive(), f"{self.name} does not end"
+        if self.is_alive():
+            frame = sys._current_frames().get(self.ident)
+            where = "".join(traceback.format_stack(frame)) if frame else "nowhere"
+            raise AssertionError(f"{self.name} does not end; it is at\n{where}")
         if self.error is not None:
             raise self.error
 
@@ -71,8 +85,13 @@ class ProducerLoop(Stopping):
                 "retry.backoff.ms": 20,
                 "message.timeout.ms": 120_000,
                 "request.timeout.ms": 5000,
+                "error_cb": self.failed,
             }
         )
+
+    def failed(self, error):
+        if error.fatal():
+            self.workload.complain(f"{self.process}: {error}")
 
     def work(self):
         workload, number, next_s = self.workload, 0, time.monotonic()
@@ -80,17 +99,12 @@ class ProducerLoop(Stopping):
             value = f"{self.process}-{number:06}"
             partition = number % workload.partitions
             operation = workload.history.send(self.process, workload.topic, partition, value)
-            try:
-                self.producer.produce(
-                    workload.topic,
-                    f"{value}{self.padding}",
-                    partition=partition,
-                    on_delivery=lambda error, message, operation=operation: self.delivered(operation, error, message),
-                )
-            except KafkaException as error:
-                workload.history.sent(operation, Outcome.FAIL)
-                workload.complaints.append(f"{self.process} can send no more: {error}")
-                return
+            self.producer.produce(
+                workload.topic,
+                f"{value}{self.padding}",
+                partition=partition,
+                on_delivery=lambda error, message, operation=operation: self.delivered(operation, error, message),
+            )
             number += 1
             next_s += self.pause_s
             while (left := next_s - time.monotonic()) > 0:
@@ -106,7 +120,7 @@ class ProducerLoop(Stopping):
             return
         self.workload.history.sent(operation, Outcome.INFO)
         if error.fatal() or error.code() not in (KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_QUEUE):
-            self.workload.complaints.append(f"{self.process}: {operation.value}: {error}")
+            self.workload.complain(f"{self.process}: {operation.value}: {error}")
 
 
 class Reader(Stopping):
@@ -142,7 +156,7 @@ class Reader(Stopping):
                 records[message.partition()].append((message.offset(), value))
                 self.next_offsets[message.partition()] = message.offset() + 1
             elif message.error().code() == KafkaError._AUTO_OFFSET_RESET:
-                self.workload.complaints.append(f"{self.process}: {message.error()}")
+                self.workload.complain(f"{self.process}: {message.error()}")
         for partition, got in records.items():
             self.workload.history.polled(self.process, self.workload.topic, partition, got, group=group)
         return bool(records)
@@ -215,18 +229,27 @@ class Workload:
     def acknowledged(self):
         return sum(producer.acknowledged for producer in self.producers)
 
+    def complain(self, what):
+        """A client says in so many words that the broker broke a promise."""
+        with self.progress:
+            self.complaints.append(what)
+            self.progress.notify_all()
+
     def wait_progress(self, records, timeout_s=FINAL_TIMEOUT_S):
         """Returns when that many more records were acknowledged; raises when none come any more."""
         goal = self.acknowledged + records
         with self.progress:
             if not self.progress.wait_for(lambda: self.acknowledged >= goal or self.complaints, timeout_s):
                 raise AssertionError(f"no acknowledgement in {timeout_s} s; {self.acknowledged} of {goal}")
+        self.alive()
 
     def alive(self):
-        """Raises what a client's thread has raised."""
+        """Raises what a client's thread has raised, or complained of: then there is no need to go on."""
         for thread in self.threads:
             if thread.error is not None:
                 raise thread.error
+        if self.complaints:
+            raise Complaint(self.complaints)
 
     def ask_committed(self):
         """Asks the broker what the group has committed, and writes the answer down."""
@@ -252,7 +275,8 @@ class Workload:
         self.read_everything()
         self.ask_committed()
         verify(self.history)
-        assert not self.complaints, self.complaints[:10]
+        if self.complaints:
+            raise Complaint(self.complaints)
 
     def give_up(self):
         """Ends what still runs, without judging."""
