@@ -30,6 +30,7 @@ from millstream.testing.history_check import verify
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
 GROUP = "crash-group"
 FINAL_TIMEOUT_S = 60
+PROGRESS_TIMEOUT_S = 30
 
 
 class Complaint(AssertionError):
@@ -37,6 +38,10 @@ class Complaint(AssertionError):
 
     def __init__(self, complaints):
         super().__init__("; ".join(complaints[:10]))
+
+
+class NoProgress(AssertionError):
+    """Nothing is acknowledged any more."""
 
 
 class Stopping(threading.Thread):
@@ -235,12 +240,12 @@ class Workload:
             self.complaints.append(what)
             self.progress.notify_all()
 
-    def wait_progress(self, records, timeout_s=FINAL_TIMEOUT_S):
+    def wait_progress(self, records, timeout_s=PROGRESS_TIMEOUT_S):
         """Returns when that many more records were acknowledged; raises when none come any more."""
         goal = self.acknowledged + records
         with self.progress:
             if not self.progress.wait_for(lambda: self.acknowledged >= goal or self.complaints, timeout_s):
-                raise AssertionError(f"no acknowledgement in {timeout_s} s; {self.acknowledged} of {goal}")
+                raise NoProgress(f"no acknowledgement in {timeout_s} s; {self.acknowledged} of {goal}")
         self.alive()
 
     def alive(self):

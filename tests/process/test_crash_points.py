@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from bench import processes
 from bench.peers.kafka import free_port
-from crash_workload import Complaint, Workload
+from crash_workload import Complaint, NoProgress, Workload
 
 from millstream.testing import Broker, BrokerFailed
 from millstream.testing.disk import NAME, SEND, SYNC, WRITE, Faults, apply_crash
@@ -198,5 +198,7 @@ def test_a_broker_that_answers_before_its_sync_is_found_out(tmp_path):
             return
         except Complaint:
             return  # an idempotent producer that finds its last batch gone says so by itself
+        except NoProgress:
+            pass  # it lost more than records, the topic's own creation for one; look for a plainer case
         tried += len(series.points)
     raise AssertionError(f"{tried} crash points did not find a broker that answers before its sync")
