@@ -109,15 +109,6 @@ def run_query(spark: SparkSession, bootstrap: str, data: Path, total: int, conso
         .select("f.*")
         .withColumn("at", F.to_timestamp("time_hour"))
     )
-    weekly = (
-        flights.groupBy(F.window("at", "7 days").alias("week"), "carrier")
-        .agg(
-            F.count("*").alias("flights"),
-            F.count("dep_delay").alias("departed"),
-            F.avg("dep_delay").alias("mean_delay"),
-        )
-        .select(F.col("week.start").alias("week"), "carrier", "flights", "departed", "mean_delay")
-    )
     sent = 0
 
     def store(batch: DataFrame, number: int) -> None:
@@ -139,7 +130,8 @@ def run_query(spark: SparkSession, bootstrap: str, data: Path, total: int, conso
 
     begun = time.monotonic()
     query = (
-        weekly.writeStream.outputMode("complete")
+        by_week(flights)
+        .writeStream.outputMode("complete")
         .foreachBatch(store)
         .option("checkpointLocation", str(data / "checkpoint"))
         .trigger(availableNow=True)
@@ -159,6 +151,19 @@ def run_query(spark: SparkSession, bootstrap: str, data: Path, total: int, conso
         tail_rows=read.tail_rows,
         sent=sent,
         parquet=parquet,
+    )
+
+
+def by_week(flights: DataFrame) -> DataFrame:
+    """Flights and their mean delay, by week and airline."""
+    return (
+        flights.groupBy(F.window("at", "7 days").alias("week"), "carrier")
+        .agg(
+            F.count("*").alias("flights"),
+            F.count("dep_delay").alias("departed"),
+            F.avg("dep_delay").alias("mean_delay"),
+        )
+        .select(F.col("week.start").alias("week"), "carrier", "flights", "departed", "mean_delay")
     )
 
 
