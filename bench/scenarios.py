@@ -32,7 +32,7 @@ class Plan:
     fetch_bytes: int
 
 
-FULL = Plan(0.7, 3.0, 3, 1 << 30, 12.0, 15.0, 20.0, 256 << 20)
+FULL = Plan(0.7, 2.5, 3, 1 << 30, 12.0, 12.0, 20.0, 256 << 20)
 QUICK = Plan(0.4, 1.5, 1, 512 << 20, 5.0, 5.0, 8.0, 256 << 20)
 
 
@@ -280,24 +280,28 @@ LOADS: tuple[Scenario, ...] = (
         "fetch 1 MiB a request, 128 KB batches",
         _flow(3.2),
         functools.partial(fetch, max_bytes=_MIB, records=128),
+        rounds=2,
     ),
     Scenario(
         "fetch-128k",
         "fetch 128 KiB a request, 128 KB batches",
         _flow(2.0),
         functools.partial(fetch, max_bytes=_MIB // 8, records=128),
+        rounds=2,
     ),
     Scenario(
         "fetch-1m-small",
         "fetch 1 MiB a request, 1 KB batches",
         _flow(None),
         functools.partial(fetch, max_bytes=_MIB, records=1),
+        rounds=2,
     ),
     Scenario(
         "fetch-128k-small",
         "fetch 128 KiB a request, 1 KB batches",
         _flow(None),
         functools.partial(fetch, max_bytes=_MIB // 8, records=1),
+        rounds=2,
     ),
     Scenario(
         "rfc",
@@ -320,6 +324,7 @@ START_EMPTY = Scenario(
     "start on an empty directory",
     (Figure("first_ack_s", "s to the first ack", True, 2, 0.6), Figure("cpu_s", "CPU-s until then", True, 2)),
     start_empty,
+    rounds=2,
 )
 
 THOUSAND = Scenario(
