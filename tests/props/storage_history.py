@@ -131,7 +131,7 @@ class History:
 
     def power_cycle(self) -> None:
         self.crashes += 1
-        self.disk.fail = lambda kind, path: 0
+        self.disk.capacity_bytes = None
         self.disk.crash(torn=self.rng.random() < 0.8)
         self.start()
 
@@ -225,6 +225,7 @@ class History:
             log.truncate_suffix(offset, lambda: done.append(1))
         except ArenaFull:
             return
+        self.disk.capacity_bytes = None
         model.promised_end = min(model.promised_end, offset)
         log.on_durable = lambda end: None
         self.shard_of(group).run(lambda: bool(done), limit_us=10_000_000)
@@ -232,6 +233,18 @@ class History:
             raise Violation(f"seed {self.seed}: a cut of {log!r} never became durable")
         model.batches = [one for one in model.batches if one[0] < offset]
         self.follow(log, model)
+
+    def space(self, group: int) -> None:
+        """The disk is full, or nearly, or has space again."""
+        if self.disk.capacity_bytes is None:
+            used = (1 << 40) - self.disk.free_bytes("")
+            self.disk.capacity_bytes = used + self.rng.choice([0, 0, 5_000, 60_000])
+        else:
+            self.disk.capacity_bytes = None
+
+    def wait(self, group: int) -> None:
+        """A second or two go by."""
+        self.shard_of(group).run(limit_us=self.rng.choice([10_000, 2_500_000]))
 
     def delete(self, group: int) -> None:
         if len(self.models) < 2:
@@ -246,6 +259,7 @@ class History:
 
     def restart(self, group: int) -> None:
         """An orderly stop and a start: nothing may need replaying."""
+        self.disk.capacity_bytes = None
         for shard in self.shards:
             shard.stop()
         for model in self.models.values():

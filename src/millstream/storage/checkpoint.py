@@ -114,6 +114,9 @@ class Checkpointer:
         self._begun_us = 0
         self._writes = 0
         self.running = False
+        self.refused = False
+        """The last one found the disk full."""
+
         self.wal_bytes = 0
         """Bytes of the write-ahead log when the last checkpoint began."""
 
@@ -200,6 +203,7 @@ class Checkpointer:
             storage.fail(f"checkpoint: {reply.what}: {os.strerror(reply.errno)}")
             return
         self.running = False
+        self.refused = reply.errno != 0
         if reply.errno:
             self._take_back()
             self._waiting = self._answering + self._waiting

@@ -129,7 +129,7 @@ class Log:
         self.directory = directory
         self.topic = topic
         self.closed = False
-        self.configure(config)
+        self._set(config)
         # Where the log is
         self.start_offset = loaded.state.start_offset
         stream = 0
@@ -556,7 +556,12 @@ class Log:
     # ------------------------------------------------------------------------------------------------------
 
     def configure(self, config: TopicConfig) -> None:
-        """The topic's configuration changed; it holds from the next range and segment on."""
+        """The topic's configuration changed: sizes hold from the next range and segment on, ages at once."""
+        self._set(config)
+        if self.refresh().size_bytes:
+            self._storage.segment_began(self, self.segments_list.active)
+
+    def _set(self, config: TopicConfig) -> None:
         self._config = config
         self._segment_bytes: int = config.segment_bytes
         self.segment_ms: int = config.segment_ms

@@ -19,7 +19,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from millstream.format.names import DELETED_SUFFIX, TEMPORARY_SUFFIX, TOPIC_FILE
-from millstream.storage.disk import FileCache, make_directories, replace_file, write_all
+from millstream.storage.disk import FileCache, exists, make_directories, replace_file, write_all
 from millstream.storage.index import SegmentIndex, index_path
 
 if TYPE_CHECKING:
@@ -64,7 +64,6 @@ class SegmentFiles:
             file = self.files.acquire(path, create=True)
             with self._lock:
                 self._removed.pop(path, None)
-                self._dirty_directories.add(os.path.dirname(path))
         try:
             ends = iter(command.spans)
             arena = self._arena
@@ -83,25 +82,28 @@ class SegmentFiles:
         return written
 
     def _make_home(self, path: str, topic: str) -> None:
-        """The partition's directory, and beside it the file that says the topic's name."""
+        """The partition's directory, and beside it the file that says the topic's name.
+
+        Every name on the way is synced by the next checkpoint, whoever made it: another shard may have made the upper
+        ones a moment ago, or an attempt that then found the disk full.
+        """
         directory = os.path.dirname(path)
-        if not make_directories(self.disk, directory):
-            return
         parent = os.path.dirname(directory)
-        # Another shard may have made the upper ones a moment ago and not synced them: each syncs all that it relies on.
-        changed = [parent]
-        while len(changed[-1]) > len(self._data_dir):
-            changed.append(os.path.dirname(changed[-1]))
-        if topic:
-            name = self.disk.open(f"{parent}/{TOPIC_FILE}", create=True)
+        names = [directory, parent]
+        while len(names[-1]) > len(self._data_dir):
+            names.append(os.path.dirname(names[-1]))
+        with self._lock:
+            self._dirty_directories.update(names)
+        make_directories(self.disk, directory)
+        label = f"{parent}/{TOPIC_FILE}"
+        if topic and (not exists(self.disk, label) or not self.disk.size(label)):
+            name = self.disk.open(label, create=True)
             try:
                 write_all(name, [topic.encode() + b"\n"], 0)
             finally:
                 name.close()
             with self._lock:
-                self._dirty.add(f"{parent}/{TOPIC_FILE}")
-        with self._lock:
-            self._dirty_directories.update(changed)
+                self._dirty.add(label)
 
     def cut(self, command: Cut) -> None:
         """Shorten a segment and its index."""

@@ -108,7 +108,7 @@ class ShardStorage:
         self._summaries = read_opened(disk, data_dir)
         self._expected: dict[int, Callable[[], None]] = {}
         self._next_expected = 1
-        self._refused: dict[Log, None] = {}
+        self._refused: dict[Log, None] = {}  # logs whose last write found the disk full
         self._checking_space = False
         self._checkpoint_timer = False
         self._full_since_us = 0
@@ -349,6 +349,8 @@ class ShardStorage:
             case Written():
                 log = self.logs.get(reply.group)
                 if log is not None:
+                    if self._refused and not reply.errno:
+                        self._refused.pop(log, None)
                     log.behind.written(reply.errno, reply.bytes)
             case ReadDone():
                 self.cold_reads.finished(reply)
@@ -400,12 +402,12 @@ class ShardStorage:
                 self._refuse(f"{free} bytes are free, {reserve} are kept in reserve")
         else:
             self.wal.try_again()
-            refused, self._refused = self._refused, {}
-            for log in refused:
-                log.behind.advance()
-            if refused or not self.checkpointer.running:
-                self.checkpointer.request()
-            if free >= reserve * _STARTS_AGAIN and not refused:
+            for log in self._refused:
+                if not log.behind.under_way:
+                    log.behind.advance()
+            self.checkpointer.request()
+            trouble = self._refused or self.checkpointer.refused or self.wal.full
+            if free >= reserve * _STARTS_AGAIN and not trouble:
                 self.accepts_writes = True
                 self._read_only.set(0)
                 operator_log.info(

@@ -65,7 +65,7 @@ _TOPIC: dict[str, Any] = {
 
 
 def plain_batch(base: int, count: int, body: bytes = b"", timestamp: int = 1000, epoch: int = -1) -> bytes:
-    """A batch that is Kafka's in header and checksum; `body` stands where the records would, which storage never reads."""
+    """A batch with a header and checksum as Kafka has them; `body` stands where the records would."""
     covered = _COVERED.pack(0, count - 1, timestamp, timestamp, -1, -1, -1, count) + body
     return _UNCOVERED.pack(base, 9 + len(covered), epoch, 2, crc32c(covered)) + covered
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from millstream.storage.disk import Buffer
 
 SECTOR_BYTES: Final = 512
+_ROOMY: Final = 1 << 40
 
 
 class PowerFailure(BaseException):
@@ -312,8 +313,6 @@ class SimDisk:
 
     def free_bytes(self, path: str) -> int:
         del path
-        if self.capacity_bytes is None:
-            return 1 << 40
         used = 0
         todo = [self._root]
         while todo:
@@ -322,7 +321,7 @@ class SimDisk:
                     todo.append(node)
                 else:
                     used += len(node.content)
-        return max(0, self.capacity_bytes - used)
+        return max(0, (_ROOMY if self.capacity_bytes is None else self.capacity_bytes) - used)
 
     # -- paths ---------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""One log on its home shard: appending, reading from the cache, leader epochs, segments. Everything in one process, by hand."""
+"""One log on its home shard: appending, reading from the cache, leader epochs, segments; in one process, by hand."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""The log cache: small for quiet logs, evicted oldest first once written, readable while it is sent, spared by cold reads."""
+"""The log cache: small for quiet logs, evicted oldest first once written, whole while sent, spared by cold reads."""
 
 import random
 
@@ -64,12 +64,12 @@ def test_cold_reads_leave_the_tail_in_the_cache() -> None:
     log, other = shard.open(1), shard.open(2)
     fill(shard, log, 3000, 1000)
     fill(shard, other, 50, 1000)
-    before = [one for one in log.cache.live() + other.cache.live()]
+    before = list(log.cache.live() + other.cache.live())
     for offset in range(0, 1000, 50):
         found = shard.call(log.read_cold, offset, 3000, 100_000, True)
         assert len(found) > 90_000
         found.release()
-    assert [one for one in log.cache.live() + other.cache.live()] == before
+    assert list(log.cache.live() + other.cache.live()) == before
     assert other.read(0, 50, 1000, True) is not None
 
 

@@ -1,0 +1,165 @@
+"""Disks that fail or are full: a shard stops with the reason, or refuses, tries again and recovers by itself."""
+
+import errno
+import random
+
+import pytest
+from storage_support import append, fill, new_shard, read_everything, settle
+
+from millstream.iobuf import ArenaFull
+from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE, ExitStatus
+from millstream.testing.local_storage import MIB, LocalShard, Stopped, place_of, recover_locally
+
+
+def failing(kind: str, part: str, code: int):
+    return lambda what, path: code if what == kind and part in path else 0
+
+
+def test_a_failed_wal_sync_stops_the_shard_and_acks_nothing() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    written = fill(shard, log, 10)
+    acked: list[int] = []
+    log.on_durable = acked.append
+    shard.disk.fail = failing("sync", ".wal", errno.EIO)
+    append(log)
+    with pytest.raises(Stopped, match="frame could not be synced: Input/output error") as stopped:
+        settle(shard)
+    assert stopped.value.code == EXIT_STORAGE
+    assert acked == []
+    assert shard.stats.counter("storage_faults", kind="sync_error").value == 1
+    shard.disk.fail = lambda kind, path: 0
+    shard.disk.crash(torn=True)
+    report = recover_locally(shard.disk)
+    shard = LocalShard(shard.disk, shard.rng, clean=report.clean)
+    assert read_everything(shard, shard.open(1)).startswith(b"".join(written))
+
+
+def test_a_failed_wal_write_stops_the_shard() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    fill(shard, log, 1)
+    shard.disk.fail = failing("write", ".wal", errno.EIO)
+    append(log)
+    with pytest.raises(Stopped, match="frame could not be written"):
+        settle(shard)
+
+
+def test_a_failed_segment_sync_stops_the_shard_and_the_wal_is_kept() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    written = fill(shard, log, 10)
+    shard.disk.fail = failing("sync", ".log", errno.EIO)
+    with pytest.raises(Stopped, match="segments could not be synced: Input/output error"):
+        shard.call(shard.storage.checkpoint)
+    shard.disk.fail = lambda kind, path: 0
+    shard.disk.crash(torn=False)
+    report = recover_locally(shard.disk)
+    shard = LocalShard(shard.disk, shard.rng, clean=report.clean)
+    assert read_everything(shard, shard.open(1)) == b"".join(written)
+
+
+def test_a_segment_that_cannot_be_written_stops_the_shard() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    fill(shard, log, 10)
+    shard.disk.fail = failing("write", ".log", errno.EIO)
+    with pytest.raises(Stopped, match="could not be written: Input/output error"):
+        shard.call(shard.storage.checkpoint)
+
+
+def test_a_helper_that_ends_stops_the_shard_by_name() -> None:
+    shard = new_shard()
+    with pytest.raises(Stopped, match="writer 0 was killed by SIGKILL") as stopped:
+        shard.storage._helper_ended("writer 0", ExitStatus(137, 9))
+    assert stopped.value.code == EXIT_CHILD
+
+
+def test_a_full_disk_refuses_producers_keeps_the_rest_going_and_recovers_by_itself(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    shard = new_shard(settings={"wal_bytes": MIB, "wal_file_bytes": 128 * 1024, "checkpoint_bytes": 1 << 40})
+    user, internal = shard.open(1), shard.open(2)
+    written = fill(shard, user, 100, 900)
+    shard.disk.fail = failing("write", "topics", errno.ENOSPC)
+    user.behind.write(user.durable_position)
+    shard.run(lambda: not shard.storage.accepts_writes)
+    expected = fill(shard, internal, 20, 100)
+    assert bytes(user.read(0, 100, 1 << 20, True)) == b"".join(written)
+    assert bytes(internal.read(0, 20, 1 << 20, True)) == b"".join(expected)
+    for _ in range(3):
+        shard.reactor.sleep(shard.reactor.now_us() + 2_000_000)
+        shard.run(lambda: not shard.helpers.steps())
+    assert not shard.storage.accepts_writes
+    shard.disk.fail = lambda kind, path: 0
+    shard.run(lambda: shard.storage.accepts_writes, limit_us=10_000_000)
+    assert shard.storage.accepts_writes
+    written.append(append(user, 1, 900))
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    shard.disk.crash(torn=False)
+    report = recover_locally(shard.disk)
+    shard = LocalShard(shard.disk, shard.rng, clean=report.clean)
+    assert read_everything(shard, shard.open(1)) == b"".join(written)
+    assert read_everything(shard, shard.open(2)) == b"".join(expected)
+    lines = [line for line in capfd.readouterr().err.splitlines() if "repaired" not in line]
+    assert [("disk full" in line, "space again" in line) for line in lines] == [(True, False), (False, True)]
+
+
+def test_below_the_reserve_producers_are_refused_before_the_disk_is_full() -> None:
+    shard = new_shard(settings={"storage_reserve_bytes": 1 * MIB})
+    log = shard.open(1)
+    used = (1 << 40) - shard.disk.free_bytes("")
+    shard.disk.capacity_bytes = used + 3 * MIB
+    while shard.storage.accepts_writes and log.next_offset < 4000:
+        fill(shard, log, 20, 5000)
+        shard.run(lambda: not shard.helpers.steps() and not shard.reactor.ready)
+        shard.reactor.sleep(shard.reactor.now_us() + 1_100_000)
+    assert not shard.storage.accepts_writes
+    assert shard.stats.gauge("storage_read_only").value == 1
+    shard.disk.capacity_bytes = None
+    shard.run(lambda: shard.storage.accepts_writes, limit_us=5_000_000)
+    assert shard.storage.accepts_writes
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_lost_by_a_disk_that_is_full_at_any_moment(seed: int) -> None:
+    """Space comes and goes while segments roll and checkpoints run; then the power fails."""
+    rng = random.Random(seed)
+    shard = new_shard(seed, settings={"checkpoint_bytes": 50_000})
+    logs = [shard.open(n, segment_bytes=20_000) for n in (1, 2, 3)]
+    written: dict[int, list[bytes]] = {1: [], 2: [], 3: []}
+    acked = {1: 0, 2: 0, 3: 0}
+    for log in logs:
+        log.on_durable = lambda end, group=log.group: acked.__setitem__(group, end)
+    for _ in range(400):
+        if rng.random() < 0.05:
+            used = (1 << 40) - shard.disk.free_bytes("") if shard.disk.capacity_bytes is None else 0
+            shard.disk.capacity_bytes = None if used == 0 else used + rng.randint(0, 60_000)
+        log = rng.choice(logs)
+        try:
+            written[log.group].append(append(log, 1, rng.choice([50, 900, 4000])))
+        except ArenaFull:
+            pass  # refused, and nothing happened
+        for _ in range(rng.randint(0, 5)):
+            if not shard.step():
+                shard.reactor.sleep(shard.reactor.now_us() + 1_000_000)
+    shard.disk.capacity_bytes = None
+    shard.disk.crash(torn=True)
+    report = recover_locally(shard.disk, segment_bytes=20_000)
+    assert report.faults == ()
+    shard = LocalShard(shard.disk, rng, clean=report.clean)
+    for group in written:
+        log = shard.open(group, segment_bytes=20_000)
+        assert log.next_offset >= acked[group]
+        assert read_everything(shard, log) == b"".join(written[group][: log.next_offset])
+
+
+def test_a_topic_directory_that_cannot_be_removed_is_said_and_survived(capfd: pytest.CaptureFixture[str]) -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    fill(shard, log, 5)
+    shard.call(shard.storage.checkpoint)
+    shard.disk.fail = failing("rename", place_of(1).directory, errno.EIO)
+    shard.call(shard.storage.delete_log, log)
+    assert "could not be removed: Input/output error" in capfd.readouterr().err

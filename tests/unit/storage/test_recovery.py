@@ -1,0 +1,385 @@
+"""What a start finds and mends: torn tails, damaged frames, lost indexes, clean stops, other shard counts."""
+
+import random
+
+import pytest
+from storage_support import append, fill, new_shard, read_everything, settle
+
+from millstream.errors import Corruption
+from millstream.format.names import wal_name
+from millstream.storage.disk import read_file
+from millstream.testing.local_storage import DATA_DIR, LocalShard, place_of, recover_locally
+from millstream.testing.sim_disk import PowerFailure, SimDisk
+
+WAL = f"{DATA_DIR}/wal/0/{wal_name(0)}"
+SEGMENT = f"{place_of(1).directory}/00000000000000000000"
+
+
+def crash(shard: LocalShard, *, torn: bool = False) -> SimDisk:
+    """The power fails."""
+    shard.disk.crash(torn=torn)
+    return shard.disk
+
+
+def kill(shard: LocalShard) -> SimDisk:
+    """Only the processes are gone: what was written is there, synced or not."""
+    shard.disk.sync_all("")
+    return shard.disk
+
+
+def kinds(report) -> list[str]:
+    return [repair.kind for repair in report.repairs]
+
+
+def reopened(disk: SimDisk, report, group: int = 1, **config):
+    shard = LocalShard(disk, random.Random(5), clean=report.clean)
+    return shard, shard.open(group, **config)
+
+
+def test_nothing_is_recovered_from_nothing() -> None:
+    report = recover_locally(SimDisk(random.Random(1)))
+    assert (report.clean, report.records, report.repairs, report.faults) == (True, 0, (), ())
+
+
+def test_acked_batches_are_there_after_a_crash_that_kept_no_unsynced_byte() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    written = fill(shard, log, 30)
+    report = recover_locally(crash(shard))
+    assert (report.clean, report.records, report.logs) == (False, 30, 1)
+    assert kinds(report) == ["wal_replayed"]
+    shard, log = reopened(shard.disk, report)
+    assert read_everything(shard, log) == b"".join(written)
+
+
+def test_a_second_crash_during_recovery_changes_nothing() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    written = fill(shard, log, 30)
+    disk = crash(shard)
+    steps = 0
+    for operation in range(1, 40):
+        disk.crash_at = disk.operations + operation
+        try:
+            recover_locally(disk)
+        except PowerFailure:
+            disk.crash(torn=operation % 2 == 0)
+            steps += 1
+    disk.crash_at = -1
+    assert steps > 5
+    shard, log = reopened(disk, recover_locally(disk))
+    assert read_everything(shard, log) == b"".join(written)
+
+
+def test_a_torn_frame_is_cut_with_one_line() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    written = fill(shard, log, 10)
+    append(log, 1, 3000)
+    settle(shard)
+    disk = kill(shard)
+    end = len(bytes(disk._file(WAL).content).rstrip(b"\0"))
+    for position in range(end - 3000, end - 2000):
+        disk.flip(WAL, position)
+    report = recover_locally(disk)
+    assert kinds(report) == ["torn_wal", "wal_replayed"]
+    assert report.faults == ()
+    shard, log = reopened(disk, report)
+    assert read_everything(shard, log) == b"".join(written)
+
+
+def _damage_record(disk: SimDisk, batch: bytes, *, segment_too: bool = False) -> None:
+    """Spoil the payload of a batch in the write-ahead log, and its copy in the segment."""
+    for path in (WAL, SEGMENT + ".log") if segment_too else (WAL,):
+        position = bytes(disk._file(path).content).index(batch)
+        disk.flip(path, position + len(batch) - 3)
+
+
+def test_damage_in_the_durable_wal_is_mended_from_the_segment_where_the_batch_was_written_behind() -> None:
+    shard = new_shard()
+    log, other = shard.open(1), shard.open(2)
+    written = fill(shard, log, 20)
+    fill(shard, other, 5)
+    log.behind.write(log.durable_position)
+    shard.run(lambda: log.written_position == log.durable_position)
+    disk = kill(shard)
+    _damage_record(disk, written[7])
+    report = recover_locally(disk)
+    assert report.faults == ()
+    assert any(
+        "offsets 7 to 7 are damaged in the write-ahead log; the segment has them" in one.message
+        for one in report.repairs
+    )
+    shard, log = reopened(disk, report)
+    assert read_everything(shard, log) == b"".join(written)
+
+
+def test_damage_that_nothing_mends_fences_that_log_only_and_cuts_nothing() -> None:
+    shard = new_shard()
+    log, other = shard.open(1), shard.open(2)
+    written = fill(shard, log, 20)
+    expected = fill(shard, other, 20)
+    disk = kill(shard)
+    _damage_record(disk, written[7], segment_too=True)
+    report = recover_locally(disk)
+    assert len(report.faults) == 1
+    assert "topic1/0: offsets 7 to 7 are damaged in the write-ahead log, and no segment has them" in report.faults[0]
+    shard = LocalShard(disk, random.Random(5), clean=report.clean)
+    with pytest.raises(Corruption, match="offsets 7 to 7"):
+        shard.open(1)
+    assert read_everything(shard, shard.open(2)) == b"".join(expected)
+    assert bytes(read_file(disk, SEGMENT + ".log")).startswith(b"".join(written[:7]))
+    assert bytes(read_file(disk, f"{place_of(1).directory}/00000000000000000008.rescued")) == b"".join(written[8:])
+    shard.stop()
+    report = recover_locally(disk)
+    shard = LocalShard(disk, random.Random(5), clean=report.clean)
+    with pytest.raises(Corruption, match="offsets 7 to 7"):
+        shard.open(1)
+
+
+def test_unreadable_frames_fence_the_logs_that_may_have_lost_by_them() -> None:
+    """Log 1 goes on after the hole, so nothing of it was in there; nobody can say so of log 2."""
+    shard = new_shard()
+    log, other = shard.open(1), shard.open(2)
+    written = fill(shard, log, 3)
+    fill(shard, other, 3)
+    append(other, 1, 10)
+    settle(shard)
+    position = shard.storage.wal._position
+    append(shard.open(3), 1, 10)
+    settle(shard)
+    written += fill(shard, log, 2)
+    disk = kill(shard)
+    for at in range(position, position + 512):
+        disk.flip(WAL, at)
+    report = recover_locally(disk)
+    assert any("cannot be read; logs whose last records were there may end early" in fault for fault in report.faults)
+    assert sum(fault.startswith("topic2/0: frames ") for fault in report.faults) == 1
+    shard = LocalShard(disk, random.Random(5), clean=report.clean)
+    assert read_everything(shard, shard.open(1)) == b"".join(written)
+    with pytest.raises(Corruption, match="may have held records of this log"):
+        shard.open(2)
+
+
+def test_a_lost_wal_file_is_reported() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    fill(shard, log, 100, 1000)
+    disk = kill(shard)
+    disk.unlink(WAL)
+    report = recover_locally(disk)
+    assert any("were durable and cannot be read" in fault for fault in report.faults)
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged", "short"])
+def test_an_index_is_rebuilt_with_one_line(how: str, capfd: pytest.CaptureFixture[str]) -> None:
+    shard = new_shard(seed=2)
+    log = shard.open(1, segment_bytes=40_000)
+    written = fill(shard, log, 120, 900)
+    shard.call(shard.storage.checkpoint)
+    disk = kill(shard)
+    before = bytes(read_file(disk, SEGMENT + ".index"))
+    if how == "missing":
+        disk.unlink(SEGMENT + ".index")
+    elif how == "damaged":
+        disk.flip(SEGMENT + ".index", len(before) // 2)
+    else:
+        disk.open(SEGMENT + ".index").truncate(len(before) - 5)
+    report = recover_locally(disk)
+    capfd.readouterr()
+    shard, log = reopened(disk, report, segment_bytes=40_000)
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "repaired: " + SEGMENT + ".index was missing, damaged or short" in lines[0]
+    assert read_everything(shard, log) == b"".join(written)
+    assert [one.base_offset for one in log.segments()] == [0, 41, 82]
+    assert shard.stats.counter("recovery_repairs", kind="index_rebuilt").value == 1
+
+
+def test_a_missing_epochs_file_is_derived_again(capfd: pytest.CaptureFixture[str]) -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    for epoch in (0, 2, 5):
+        fill(shard, log, 5, epoch=epoch)
+    shard.call(shard.storage.checkpoint)
+    disk = kill(shard)
+    disk.unlink(f"{place_of(1).directory}/epochs")
+    report = recover_locally(disk)
+    _, log = reopened(disk, report)
+    assert log.leader_epochs == [(0, 0), (2, 5), (5, 10)]
+    assert "epochs was missing" in capfd.readouterr().err
+
+
+def test_a_damaged_epochs_file_fences_the_log() -> None:
+    shard = new_shard()
+    fill(shard, shard.open(1), 5)
+    shard.call(shard.storage.checkpoint)
+    disk = kill(shard)
+    disk.flip(f"{place_of(1).directory}/epochs", 20)
+    with pytest.raises(Corruption, match="epochs"):
+        reopened(disk, recover_locally(disk))
+
+
+def test_a_hole_between_segments_fences_the_log() -> None:
+    shard = new_shard()
+    log = shard.open(1, segment_bytes=3000)
+    fill(shard, log, 20, 900)
+    shard.call(shard.storage.checkpoint)
+    disk = kill(shard)
+    disk.unlink(log.segments()[2].path)
+    with pytest.raises(Corruption, match="are in no segment"):
+        reopened(disk, recover_locally(disk))
+
+
+def test_a_segment_that_lost_durable_bytes_fences_the_log() -> None:
+    shard = new_shard()
+    fill(shard, shard.open(1), 20)
+    shard.call(shard.storage.checkpoint)
+    disk = kill(shard)
+    disk.open(SEGMENT + ".log").truncate(3000)
+    with pytest.raises(Corruption, match="were synced"):
+        reopened(disk, recover_locally(disk))
+
+
+def test_after_a_clean_stop_no_log_file_and_no_wal_file_is_read() -> None:
+    shard = new_shard()
+    logs = [shard.open(n) for n in range(1, 51)]
+    for log in logs:
+        fill(shard, log, 3)
+        log.producer_snapshot = lambda: b"producers"
+    shard.stop()
+    disk = shard.disk
+    read: list[str] = []
+    disk.fail = lambda kind, path: read.append(path) or 0 if kind == "read" else 0
+    report = recover_locally(disk)
+    assert report.clean
+    shard = LocalShard(disk, random.Random(5), clean=report.clean)
+    logs = [shard.open(n) for n in range(1, 51)]
+    assert [log.next_offset for log in logs] == [3] * 50
+    assert logs[7].load_producer_snapshot() == (3, b"producers")
+    assert {path.rpartition("/")[2] for path in read} <= {"state", "opened"}
+
+
+def test_what_a_clean_stop_noted_is_not_believed_after_the_crash_that_follows() -> None:
+    shard = new_shard()
+    fill(shard, shard.open(1), 3)
+    shard.stop()
+    shard, log = reopened(shard.disk, recover_locally(shard.disk))
+    fill(shard, log, 3)
+    report = recover_locally(crash(shard))
+    assert not report.clean
+    assert reopened(shard.disk, report)[1].next_offset == 6
+
+
+def test_a_segment_that_changed_size_by_hand_is_looked_at_after_a_clean_stop() -> None:
+    shard = new_shard()
+    fill(shard, shard.open(1), 20)
+    shard.stop()
+    report = recover_locally(shard.disk)
+    shard.disk.open(SEGMENT + ".log").truncate(3000)
+    with pytest.raises(Corruption, match="were synced"):
+        reopened(shard.disk, report)
+
+
+def test_any_number_of_shards_finds_what_another_number_left() -> None:
+    disk = SimDisk(random.Random(1))
+    recover_locally(disk, shards=3)
+    shards = [LocalShard(disk, random.Random(n), shard_id=n) for n in range(3)]
+    written = {}
+    for group in range(1, 10):
+        shard = shards[group % 3]
+        written[group] = fill(shard, shard.open(group), 10)
+    disk.crash(torn=True)
+    report = recover_locally(disk, shards=1)
+    assert sorted(name for name in disk.list(f"{DATA_DIR}/wal")) == ["0"]
+    shard = LocalShard(disk, random.Random(9), clean=report.clean)
+    for group in range(1, 10):
+        assert read_everything(shard, shard.open(group)) == b"".join(written[group])
+    shard.stop()
+    report = recover_locally(disk, shards=2)
+    assert report.clean
+    second = LocalShard(disk, random.Random(9), shard_id=1, clean=report.clean)
+    assert second.open(4).next_offset == 10
+
+
+def test_a_group_that_the_controller_no_longer_knows_is_left_alone() -> None:
+    shard = new_shard()
+    fill(shard, shard.open(1), 5)
+    fill(shard, shard.open(2), 5)
+    disk = crash(shard)
+    report = recover_locally(disk, deleted={1})
+    assert report.logs == 1
+    assert disk.list(f"{DATA_DIR}/topics") == [f"{2:032x}"]
+
+
+def test_a_deletion_that_the_crash_cut_short_is_finished() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    fill(shard, log, 5)
+    shard.call(shard.storage.checkpoint)
+    disk = kill(shard)
+    disk.rename(place_of(1).directory, place_of(1).directory + ".deleted")
+    recover_locally(disk, deleted={1})
+    assert disk.list(f"{DATA_DIR}/topics") == []
+
+
+def test_producer_snapshots_of_batches_that_a_crash_took_are_not_used() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    log.producer_snapshot = lambda: b"as of %d" % log.next_offset
+    fill(shard, log, 100, 1000)
+    append(log, 1, 1000)  # appended, never durable
+    shard.call(shard.storage.checkpoint)
+    names = disk_names(shard)
+    assert "00000000000000000101.producers" in names
+    disk = crash(shard)
+    disk.fail = lambda kind, path: 0
+    report = recover_locally(disk)
+    shard, log = reopened(disk, report)
+    if log.next_offset == 100:
+        assert log.load_producer_snapshot() is None
+        assert "00000000000000000101.producers" not in disk_names(shard)
+
+
+def disk_names(shard: LocalShard) -> list[str]:
+    return shard.disk.list(place_of(1).directory)
+
+
+def test_headers_are_replayed_from_an_offset_on_over_all_segments() -> None:
+    shard = new_shard()
+    log = shard.open(1, segment_bytes=9000)
+    fill(shard, log, 60, 900)
+    shard.stop()
+    _, log = reopened(shard.disk, recover_locally(shard.disk), segment_bytes=9000)
+    seen: list[int] = []
+    log.replay_headers(23, lambda header: seen.append(header[0]))
+    assert seen == list(range(23, 60))
+
+
+def test_the_start_offset_survives_in_the_wal_and_in_the_epochs_file() -> None:
+    shard = new_shard()
+    log = shard.open(1, segment_bytes=3000)
+    written = fill(shard, log, 20, 900)
+    shard.call(log.trim_prefix, 7)
+    report = recover_locally(crash(shard))
+    shard, log = reopened(shard.disk, report, segment_bytes=3000)
+    assert (log.start_offset, log.next_offset) == (7, 20)
+    fill(shard, log, 1)
+    shard.call(shard.storage.checkpoint)
+    shard, log = reopened(shard.disk, recover_locally(crash(shard)), segment_bytes=3000)
+    assert log.start_offset == 7
+    assert read_everything(shard, log).startswith(written[7])
+
+
+def test_a_log_trimmed_to_its_end_goes_on_where_it_was() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    fill(shard, log, 10)
+    shard.call(log.trim_prefix, 10)
+    shard.call(shard.storage.checkpoint)
+    assert [one.base_offset for one in log.segments()] == [10]
+    shard, log = reopened(shard.disk, recover_locally(crash(shard)))
+    assert (log.start_offset, log.next_offset) == (10, 10)
+    append(log)
+    settle(shard)
+    assert log.durable_offset == 11
