@@ -109,9 +109,14 @@ class Frame(NamedTuple):
     mended: bool
     """Only one of the two copies of head and table was readable."""
 
+    @property
+    def payload_position(self) -> int:
+        """Where in the file the first payload starts; they follow each other."""
+        return self.position + FRAME_HEAD_BYTES + len(self.table)
+
     def records(self) -> Iterator[tuple[Record, int]]:
         """Each record with the position of its payload in the file."""
-        at = self.position + FRAME_HEAD_BYTES + len(self.table)
+        at = self.payload_position
         for kind, _, _, group, epoch, base, last, size, crc in RECORD.iter_unpack(self.table):
             yield Record(kind, group, epoch, base, last, size, crc), at
             at += size

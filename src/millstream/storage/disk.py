@@ -261,13 +261,14 @@ def replace_file(disk: Disk, path: str, data: Buffer) -> None:
     disk.sync_directory(os.path.dirname(path))
 
 
-def write_aside(disk: Disk, path: str, data: Buffer) -> None:
-    """The first half of `replace_file`: a synced `path`.tmp, not yet renamed."""
+def write_aside(disk: Disk, path: str, data: Buffer, *, sync: bool = True) -> None:
+    """The first half of `replace_file`: `path`.tmp, not yet renamed, which must not happen before it is synced."""
     file = disk.open(path + ".tmp", create=True)
     try:
         file.truncate(0)
         write_all(file, [data], 0)
-        file.sync()
+        if sync:
+            file.sync()
     finally:
         file.close()
 

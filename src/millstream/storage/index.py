@@ -117,9 +117,13 @@ class SegmentIndex:
         self.summary = summary
         self.whole = True
 
+    def encode(self, summary: SegmentSummary) -> bytes:
+        """The whole index as a file's content."""
+        return encode_block(summary, self.offsets, self.positions, self.timestamps)
+
     def replace(self, disk: Disk, segment_path: str, summary: SegmentSummary) -> None:
         """Write the whole index anew, in one step."""
-        block = encode_block(summary, self.offsets, self.positions, self.timestamps)
+        block = self.encode(summary)
         replace_file(disk, index_path(segment_path), block)
         self.file_bytes = len(block)
         self.pending = 0

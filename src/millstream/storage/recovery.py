@@ -28,6 +28,7 @@ from millstream.format.names import (
     DELETED_SUFFIX,
     OPENED_FILE,
     STATE_FILE,
+    TEMPORARY_SUFFIX,
     TOPIC_FILE,
     TOPICS_DIRECTORY,
     WAL_DIRECTORY,
@@ -35,7 +36,18 @@ from millstream.format.names import (
     parse_wal_name,
     wal_name,
 )
-from millstream.format.wal import Kind, Scan, Verdict, WalState, decode_wal_state, encode_wal_state, judge, scan
+from millstream.format.wal import (
+    RECORD,
+    Kind,
+    Record,
+    Scan,
+    Verdict,
+    WalState,
+    decode_wal_state,
+    encode_wal_state,
+    judge,
+    scan,
+)
 from millstream.storage.disk import exists, make_directories, read_at, read_file, replace_file
 from millstream.storage.replay import LogPlace, LogReplay
 from millstream.storage.segment_files import remove_deleted
@@ -127,7 +139,8 @@ def recover(
     for directory in directories:
         run.report_wal(directory)
         run.look_ahead(directory)
-    run.replay(directories, lambda group: _controller(data_dir) if group == CONTROLLER_GROUP else None)
+    if CONTROLLER_GROUP in run.groups:
+        run.replay(directories, lambda group: _controller(data_dir) if group == CONTROLLER_GROUP else None)
     if CONTROLLER_GROUP in run.replays and run.replays[CONTROLLER_GROUP].fault:
         raise Corruption(run.replays[CONTROLLER_GROUP].fault)
     run.replay(directories, lambda group: None if group == CONTROLLER_GROUP else locate(group))
@@ -210,6 +223,9 @@ class _Recovery:
         self._repairs = repairs
         self._faults: list[str] = []
         self.replays: dict[int, LogReplay] = {}
+        self.groups: set[int] = set()
+        """Those with records in the write-ahead logs."""
+
         self._finished: set[int] = set()
         self._trims: dict[int, int] = {}
         self._truncations: dict[int, list[int]] = {}
@@ -217,11 +233,12 @@ class _Recovery:
     def look_ahead(self, directory: _Directory) -> None:
         """Learn where logs are cut in the end: the segments may show it already, whatever records come first."""
         for file, place in directory.verdict.order:
-            for record, _ in directory.scans[file].frames[place].records():
-                if record.kind == Kind.TRIM:
-                    self._trims[record.group] = max(record.base, self._trims.get(record.group, 0))
-                elif record.kind == Kind.TRUNCATE:
-                    self._truncations.setdefault(record.group, []).append(record.base)
+            for kind, _, _, group, _, base, _, _, _ in RECORD.iter_unpack(directory.scans[file].frames[place].table):
+                self.groups.add(group)
+                if kind == Kind.TRIM:
+                    self._trims[group] = max(base, self._trims.get(group, 0))
+                elif kind == Kind.TRUNCATE:
+                    self._truncations.setdefault(group, []).append(base)
 
     def report_wal(self, directory: _Directory) -> None:
         """Say what is wrong with the write-ahead log itself."""
@@ -254,8 +271,10 @@ class _Recovery:
             if one.fault:
                 self._faults.append(one.fault)
         self._disk.sync_all(self._data_dir)
-        for group in fresh:
-            self.replays[group].describe()
+        written = [path for group in fresh for path in self.replays[group].describe()]
+        self._disk.sync_all(self._data_dir)
+        for path in written:
+            self._disk.rename(path + TEMPORARY_SUFFIX, path)
 
     def _replay_directory(self, directory: _Directory, locate: Callable[[int], LogPlace | None]) -> None:
         unknown: set[int] = set()
@@ -275,21 +294,24 @@ class _Recovery:
                 open_file = file
             durable = frame.sequence <= directory.verdict.durable_sequence
             torn: set[int] = set()
-            for number, (record, at) in enumerate(frame.records()):
-                if record.group in unknown or record.group in torn:
+            at = frame.payload_position
+            for number, entry in enumerate(RECORD.iter_unpack(frame.table)):
+                kind, _, _, group, epoch, base, last, size, crc = entry
+                start, at = at, at + size
+                if group in unknown or group in torn:
                     continue
-                one = here.get(record.group)
+                one = here.get(group)
                 if one is None:
-                    one = self._open(record.group, locate)
+                    one = self._open(group, locate)
                     if one is None:
-                        unknown.add(record.group)
+                        unknown.add(group)
                         continue
-                    here[record.group] = one
+                    here[group] = one
                 good = number not in frame.bad
                 if good or durable:
-                    one.apply(record, data[at : at + record.size] if good else None)
+                    one.apply(Record(kind, group, epoch, base, last, size, crc), data[start:at] if good else None)
                 else:
-                    torn.add(record.group)  # the rest of its records in this frame cannot stand without this one
+                    torn.add(group)  # the rest of its records in this frame cannot stand without this one
         if expected <= directory.verdict.durable_sequence:
             _doubt(here, directory, expected, directory.verdict.durable_sequence)
         for one in here.values():

@@ -28,7 +28,7 @@ from millstream.format.names import (
     offset_name,
     parse_offset,
 )
-from millstream.format.segment import BATCH_CRC_START, Batch, WalkEnd, parse_batch
+from millstream.format.segment import BATCH_CRC_START, Batch, WalkEnd, parse_batch, walk
 from millstream.format.wal import Kind
 from millstream.storage.disk import exists, make_directories, read_at, read_file, write_all, write_aside
 from millstream.storage.index import Growing, SegmentIndex, batches_from, index_path
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from millstream.storage.disk import Buffer, Disk, File
 
 _WRITE_BYTES: Final = 1024 * 1024
+_READ_BYTES: Final = 4 * 1024 * 1024
 
 
 class LogPlace(msgspec.Struct, frozen=True):
@@ -157,17 +158,17 @@ class LogReplay:
             self._mend(record.last + 1, "are damaged in the write-ahead log")
             return
         self.uncertain = ""
-        batch = parse_batch(payload, 0, 0, len(payload))
         if self._growing.size_bytes and (
             self._growing.size_bytes + record.size > self.place.segment_bytes or record.base in self._bases
         ):
             self._next_segment(record.base)
+        position = self._growing.size_bytes
         if not self._pending:
-            self._pending_at = self._growing.size_bytes
+            self._pending_at = position
         self._pending.append(payload)
         self._pending_bytes += record.size
         self.bytes += record.size
-        self._grow(batch._replace(position=self._growing.size_bytes))
+        self._grow(parse_batch(payload, 0, position, position + len(payload)))
         if self._pending_bytes >= _WRITE_BYTES:
             self.flush()
 
@@ -296,14 +297,24 @@ class LogReplay:
     def _look_at_tail(self, file: File, size: int) -> None:
         """Say so when what was written behind is torn; it is written again either way."""
         position = self._growing.size_bytes
-        try:
-            for batch in batches_from(file, position, size):
-                if not _sound(file, batch):
-                    raise WalkEnd(batch.position, "a batch does not match its checksum")
-        except WalkEnd as end:
+        wanted = _READ_BYTES
+        reason = ""
+        while position < size and not reason:
+            data = memoryview(read_at(file, position, min(wanted, size - position)))
+            end = 0
+            for batch in walk(data):
+                if checksum([data[batch.position : batch.position + batch.size]], BATCH_CRC_START) != batch.crc:
+                    reason = "a batch does not match its checksum"
+                    break
+                end = batch.position + batch.size
+            if not end and len(data) == size - position:
+                reason = reason or "the last batch is not whole"
+            wanted = _READ_BYTES if end else 2 * wanted
+            position += end
+        if reason:
             self._note(
                 "torn_segment",
-                f"{file.path} is torn at byte {end.position} ({end.reason}); written again from the write-ahead log",
+                f"{file.path} is torn at byte {position} ({reason}); written again from the write-ahead log",
             )
 
     def _open(self, base: int, index: SegmentIndex, *, create: bool) -> None:
@@ -414,18 +425,21 @@ class LogReplay:
         if self.fault and not self._fenced:
             fence(self._disk, self.place.directory, self.fault)
 
-    def describe(self) -> None:
-        """Write what goes with the segments, which are durable now; the caller syncs."""
+    def describe(self) -> list[str]:
+        """Write what goes with the segments, which are durable now, under temporary names; the names to be given."""
         if self.fault:
-            return
-        for path, index, summary in self._indexes:
-            if summary.base_offset in self._visited:
-                index.replace(self._disk, path, summary)
+            return []
+        files = [
+            (index_path(path), index.encode(summary))
+            for path, index, summary in self._indexes
+            if summary.base_offset in self._visited
+        ]
         make_directories(self._disk, self.place.directory)
         state = LogState(self._start, tuple(self._epochs), self._vote)
-        path = f"{self.place.directory}/{EPOCHS_FILE}"
-        write_aside(self._disk, path, encode_log_state(state))
-        self._disk.rename(path + ".tmp", path)
+        files.append((f"{self.place.directory}/{EPOCHS_FILE}", encode_log_state(state)))
+        for path, data in files:
+            write_aside(self._disk, path, data, sync=False)
+        return [path for path, _ in files]
 
     def _cut(self) -> None:
         self.flush()
