@@ -154,3 +154,10 @@ def test_rows_are_written_and_read_back(spark, topic):
     for row in back:
         homes.setdefault(row.key, set()).add(row.partition)
     assert all(len(partitions) == 1 for partitions in homes.values())
+
+
+def test_a_session_has_what_is_recommended_and_is_not_made_twice(spark):
+    for name, value in ms.RECOMMENDED.items():
+        assert spark.conf.get(name) == value
+    assert ms.session("another", cores=1) is spark
+    assert spark.sparkContext.master == "local[2]"

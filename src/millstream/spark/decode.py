@@ -75,21 +75,23 @@ class Decoder:
     ``rows`` counts the rows decoded so far, ``position`` is the offset behind the last batch looked at.
     """
 
-    def __init__(self, wanted: Wanted, topic: str, partition: int, start: int, end: int) -> None:
+    def __init__(
+        self, wanted: Wanted, topic: str, partition: int, start: int, end: int, pool: BufferPool | None = None
+    ) -> None:
+        """Begin at ``start``, inclusive, and stop before ``end``; decoders of one task may share a pool."""
         self.position = start
         self.rows = 0
         self._wanted = wanted
         self._name = f"{topic}-{partition}"
         self._end = end
         names = frozenset(column.name for column in wanted.columns)
-        self._pool = BufferPool(names, wanted.row_limit, wanted.byte_limit)
+        self._pool = buffer_pool(wanted) if pool is None else pool
         self._builder = BatchBuilder(wanted.columns, topic, partition, wanted.row_limit)
         self._buffers = self._pool.take()
         self._table = np.empty((0, k.TABLE_WIDTH), np.int64)
         self._parameters = np.zeros(k.PARAMETER_WIDTH, np.int64)
         self._parameters[k.ROW_LIMIT] = wanted.row_limit
         self._parameters[k.BYTE_LIMIT] = wanted.byte_limit
-        self._parameters[k.CAPACITY] = wanted.byte_limit
         self._parameters[k.END_OFFSET] = end
         self._parameters[k.FROM_TIMESTAMP] = wanted.from_timestamp
         self._parameters[k.LAST_TIMESTAMP] = wanted.last_timestamp
@@ -182,7 +184,6 @@ class Decoder:
             if status == k.GROW:
                 needed = int(self._buffers.state[k.NEEDED])
                 self._pool.grow(needed)
-                self._parameters[k.CAPACITY] = max(int(self._parameters[k.CAPACITY]), needed)
                 self._buffers = self._pool.take()
             else:
                 yield self._take()
@@ -191,6 +192,7 @@ class Decoder:
     def _call(self, data: Any, table: Any) -> int:
         buffers = self._buffers
         before = buffers.rows
+        self._parameters[k.CAPACITY] = buffers.capacity
         status = k.read_records(data, table, len(table), buffers.state, self._parameters, *buffers.arrays)
         self.rows += buffers.rows - before
         return status
@@ -204,6 +206,11 @@ class Decoder:
     def corrupt(self, offset: int, what: str, where: str) -> Corruption:
         """The error for something wrong at an offset of this partition."""
         return Corruption(f"{self._name}, offset {offset}: {what} ({where})")
+
+
+def buffer_pool(wanted: Wanted) -> BufferPool:
+    """Buffers for decoders of these columns."""
+    return BufferPool(frozenset(column.name for column in wanted.columns), wanted.row_limit, wanted.byte_limit)
 
 
 class _Run:

@@ -14,8 +14,8 @@ from typing import Final
 
 from millstream.client import Cluster
 from millstream.errors import Unavailable
-from millstream.spark.columns import RecordBatch
-from millstream.spark.decode import Decoder, TransactionInSegment
+from millstream.spark.columns import BufferPool, RecordBatch
+from millstream.spark.decode import Decoder, TransactionInSegment, buffer_pool
 from millstream.spark.loss import LossPolicy
 from millstream.spark.planner import ReadRange, Segment
 from millstream.spark.segment_file import CHUNK_BYTES, SegmentFile
@@ -42,18 +42,20 @@ def read_task(task: ReadTask) -> Iterator[RecordBatch]:
     """
     _settle()
     stats = ReadStats(tasks=1)
+    pool = buffer_pool(task.settings.wanted)
     for part in task.ranges:
-        yield from _RangeReader(task.settings, part, stats).read()
+        yield from _RangeReader(task.settings, part, stats, pool).read()
     if task.settings.stats_dir is not None:
         write_stats(task.settings.stats_dir, task.scan, task.index, stats)
 
 
 def _settle() -> None:
-    """Take what is loaded by now out of the garbage collector's sight, once for a worker.
+    """Take what is loaded by now out of the garbage collector's sight, at a worker's first and second task.
 
-    Spark's workers collect garbage after every task; walking the imports alone would cost 20 to 60 ms each time.
+    Spark's workers collect garbage after every task; walking the imports alone would cost 20 to 60 ms each time, and
+    much of them comes only while the first task runs.
     """
-    if not _settled:
+    if len(_settled) < 2:
         _settled.append(True)
         gc.collect()
         gc.freeze()
@@ -62,13 +64,13 @@ def _settle() -> None:
 class _RangeReader:
     """Reads one range of one partition."""
 
-    def __init__(self, settings: ReadSettings, part: ReadRange, stats: ReadStats) -> None:
+    def __init__(self, settings: ReadSettings, part: ReadRange, stats: ReadStats, pool: BufferPool) -> None:
         span = part.span
         self._settings = settings
         self._segments = part.segments
         self._end = span.end
         self._stats = stats
-        self._decoder = Decoder(settings.wanted, span.topic, span.partition, span.start, span.end)
+        self._decoder = Decoder(settings.wanted, span.topic, span.partition, span.start, span.end, pool)
         self._tail = Tail(
             _cluster(settings),
             span,

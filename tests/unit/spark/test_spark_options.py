@@ -1,5 +1,7 @@
 """Options: official names in any case, values of the right form, clear words for everything else."""
 
+from pathlib import Path
+
 import pytest
 
 from millstream.errors import Rejected
@@ -145,3 +147,12 @@ def test_the_table_of_options_is_complete():
     assert len(table) == len(OPTIONS) - 2
     assert all(doc for _, _, _, doc in table.values())
     assert table["failOnDataLoss"][2] == "True"
+
+
+def test_the_guide_shows_every_option_as_it_is_declared():
+    guide = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
+    rows = [line for line in guide.splitlines() if line.startswith("| `")]
+    assert rows == [
+        f"| `{name}` | {use} | {f'`{default}`' if default else ''} | {meaning} |"
+        for name, use, default, meaning in option_table()
+    ]
