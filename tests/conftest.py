@@ -1,0 +1,8 @@
+"""What all tests share."""
+
+import warnings
+
+
+def pytest_unconfigure() -> None:
+    """The interpreter's last words about clients' sockets would stand behind the summary, which is to be the last line."""
+    warnings.simplefilter("ignore", ResourceWarning)
