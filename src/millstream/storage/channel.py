@@ -2,7 +2,7 @@
 each.
 
 The reactor's end never blocks: what the socket does not take now is kept and sent when it takes more, and a turn's
-messages leave in one system call. The worker's end blocks and may be used by several of its threads. A message is a
+messages leave in one system call. The worker's end blocks, one of its threads to each. A message is a
 few hundred bytes; what is bulky travels through the arena. End of file means that the other process is gone: the
 reactor hears it from the process descriptor as well, so here it only stops listening.
 """
@@ -10,7 +10,6 @@ reactor hears it from the process descriptor as well, so here it only stops list
 from __future__ import annotations
 
 import socket
-import threading
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -105,12 +104,11 @@ class ReactorChannel:
 
 
 class WorkerChannel:
-    """The worker's end; `receive` is one thread's, `send` anybody's."""
+    """The worker's end, one thread's."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._received = bytearray()
-        self._lock = threading.Lock()
 
     def receive(self) -> list[bytes]:
         """Wait for messages; an empty list when the shard is gone."""
@@ -125,8 +123,7 @@ class WorkerChannel:
 
     def send(self, message: bytes) -> None:
         """Send one message; a shard that is gone hears nothing."""
-        with self._lock:
-            try:
-                self._socket.sendall(len(message).to_bytes(_LENGTH_BYTES, "little") + message)
-            except (BrokenPipeError, ConnectionResetError):
-                return
+        try:
+            self._socket.sendall(len(message).to_bytes(_LENGTH_BYTES, "little") + message)
+        except (BrokenPipeError, ConnectionResetError):
+            return

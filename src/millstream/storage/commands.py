@@ -181,6 +181,25 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 Reply = Written | Checkpointed | ReadDone | Found | Done | Prepared | Failed
 
+SEGMENTS_LANE = 0
+SYNCS_LANE = 1
+CHORES_LANE = 2
+READS_LANE = 3
+LANES = 6
+"""Lanes of the worker; those from `READS_LANE` on are alike and take turns."""
+
+LANE_OF: dict[type[Command], int] = {
+    Write: SEGMENTS_LANE,
+    Cut: SEGMENTS_LANE,
+    Remove: SEGMENTS_LANE,
+    RemoveDirectory: SEGMENTS_LANE,
+    Checkpoint: SYNCS_LANE,
+    PrepareFile: CHORES_LANE,
+    Read: READS_LANE,
+    Find: READS_LANE,
+}
+"""Which lane carries out what; within a lane, in the order it was sent."""
+
 _encoder = msgspec.msgpack.Encoder()
 encode = _encoder.encode
 decode_command = msgspec.msgpack.Decoder(Command).decode

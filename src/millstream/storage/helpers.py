@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from millstream.format.names import wal_directory
 from millstream.shard.process import spawn
 from millstream.storage.channel import ReactorChannel, WorkerChannel, channel_pair
+from millstream.storage.commands import LANE_OF, LANES, READS_LANE, Stop, encode
 from millstream.storage.ticks import TickSlots
 from millstream.storage.worker import Worker, run_worker
 from millstream.storage.writer import TickWriter, run_writer
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.iobuf import Arena
     from millstream.shard.process import Child, ExitStatus
     from millstream.shard.reactor import Reactor
+    from millstream.storage.commands import Command
     from millstream.storage.disk import Disk
 
 
@@ -34,16 +36,17 @@ class Helpers:
     """How a shard speaks with its writer and its worker: forked before its reactor exists, attached after."""
 
     def __init__(
-        self, slots: TickSlots, go_fd: int, done_fd: int, end: socket.socket, writer: Child, worker: Child
+        self, slots: TickSlots, go_fd: int, done_fd: int, ends: list[socket.socket], writer: Child, worker: Child
     ) -> None:
         self.slots = slots
         self.writer = writer
         self.worker = worker
         self._go_fd = go_fd
         self._done_fd = done_fd
-        self._end = end
+        self._ends = ends
         self._reactor: Reactor | None = None
-        self._channel: ReactorChannel | None = None
+        self._lanes: list[ReactorChannel] = []
+        self._reader = 0
         self._on_landed: Callable[[], None] = _nothing
 
     def attach(
@@ -56,7 +59,7 @@ class Helpers:
         """Hear from the helpers on this reactor: a tick landed, the worker said something, one of them ended."""
         self._reactor = reactor
         self._on_landed = on_landed
-        self._channel = ReactorChannel(reactor, self._end, on_message)
+        self._lanes = [ReactorChannel(reactor, end, on_message) for end in self._ends]
         reactor.add_reader(self._done_fd, self._rung)
         for child in (self.writer, self.worker):
             reactor.add_reader(child.pidfd, partial(self._ended, child, on_ended))
@@ -65,11 +68,18 @@ class Helpers:
         """Have the writer look at the next slot."""
         os.eventfd_write(self._go_fd, 1)
 
-    def send(self, message: bytes) -> None:
-        """Send the worker a message."""
-        if self._channel is None:
-            raise AssertionError("the helpers are not attached to a reactor")
-        self._channel.send(message)
+    def send(self, command: Command) -> None:
+        """Send the worker a command, by its lane; it leaves at the end of the turn."""
+        lane = LANE_OF[type(command)]
+        if lane == READS_LANE:
+            lane += self._reader
+            self._reader = (self._reader + 1) % (LANES - READS_LANE)
+        self._lanes[lane].send(encode(command))
+
+    def stop_worker(self) -> None:
+        """Have the worker finish what it was sent, then end."""
+        for lane in self._lanes:
+            lane.send(encode(Stop()))
 
     def _rung(self) -> None:
         os.eventfd_read(self._done_fd)
@@ -82,9 +92,10 @@ class Helpers:
 
     def detach(self) -> None:
         """Both have ended: listen no more."""
-        if self._reactor is not None and self._channel is not None:
+        if self._reactor is not None:
             self._reactor.remove_reader(self._done_fd)
-            self._channel.close()
+            for lane in self._lanes:
+                lane.close()
 
 
 def _nothing() -> None:
@@ -95,11 +106,12 @@ def start_helpers(shard_id: int, arena: Arena, disk: Disk, data_dir: str) -> Hel
     """Fork the writer and the worker, in the shard's process, before its reactor is made and before `pin`."""
     slots = TickSlots()
     go_fd, done_fd = os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC)
-    ours, theirs = channel_pair()
+    pairs = [channel_pair() for _ in range(LANES)]
+    ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
     def writer_main() -> int:
-        ours.close()
-        theirs.close()
+        for end in ours + theirs:
+            end.close()
         operator_log.who(f"shard {shard_id} writer")
         # It makes no cycles, and a collection would stand between a frame and its sync.
         gc.disable()
@@ -107,12 +119,14 @@ def start_helpers(shard_id: int, arena: Arena, disk: Disk, data_dir: str) -> Hel
         return run_writer(writer, slots, go_fd, done_fd)
 
     def worker_main() -> int:
-        ours.close()
+        for end in ours:
+            end.close()
         operator_log.who(f"shard {shard_id} worker")
         gc.freeze()
-        return run_worker(Worker(disk, data_dir, arena.view), WorkerChannel(theirs))
+        return run_worker(Worker(disk, data_dir, arena.view), [WorkerChannel(end) for end in theirs])
 
     writer = spawn(f"writer {shard_id}", writer_main)
     worker = spawn(f"worker {shard_id}", worker_main)
-    theirs.close()
+    for end in theirs:
+        end.close()
     return Helpers(slots, go_fd, done_fd, ours, writer, worker)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from millstream.storage.shard_storage import ShardStorage
 
 _SHARE: Final = 0.05
+_FIRST_ROUND_US: Final = 30_000_000
+"""The first look comes half a minute after the start, as Kafka's does."""
 
 
 class Housekeeping:
@@ -35,23 +37,21 @@ class Housekeeping:
         self._storage = storage
         self._interval_us = interval_ms * 1000
         self._running = False
-        self._due: list[tuple[int, int, Log, Segment]] = []  # (due in ms, tie breaker, log, segment)
-        self._ties = 0
+        self._due: list[tuple[int, int, int]] = []  # (due in ms, group, base offset of the segment)
         self._timer: Timer | None = None
         self._timer_due_ms = 0
         stats = storage.stats
         self._deleted = stats.counter("retention_deleted_bytes")
         self._sizes = stats.gauge("log_size_bytes")
         self._segments = stats.gauge("log_segments")
-        storage.reactor.call_later(self._interval_us, self._round)
+        storage.reactor.call_later(min(self._interval_us, _FIRST_ROUND_US), self._round)
 
     # -- age of segments -----------------------------------------------------------------------------------------------
 
     def segment_began(self, log: Log, segment: Segment) -> None:
         """A segment got its first batch, or its log another `segment.ms`: see to it that it is sealed in time."""
         due_ms = segment.created_ms + log.segment_ms
-        self._ties += 1
-        heapq.heappush(self._due, (due_ms, self._ties, log, segment))
+        heapq.heappush(self._due, (due_ms, log.group, segment.base_offset))
         if self._timer is None or due_ms < self._timer_due_ms:
             self._arm()
 
@@ -68,9 +68,13 @@ class Housekeeping:
         self._timer = None
         now_ms = self._storage.now_ms()
         while self._due and self._due[0][0] <= now_ms:
-            _, _, log, segment = heapq.heappop(self._due)
+            _, group, base_offset = heapq.heappop(self._due)
+            log = self._storage.logs.get(group)
+            if log is None:
+                continue  # deleted meanwhile
+            segment = log.segments_list.active
             due = segment.created_ms + log.segment_ms <= now_ms and log.next_offset > segment.base_offset
-            if due and not log.closed and segment is log.segments_list.active:
+            if due and segment.base_offset == base_offset:
                 log.roll()
         self._arm()
 

@@ -32,15 +32,17 @@ def index_path(segment_path: str) -> str:
 
 
 class SegmentIndex:
-    """Entries of one segment, rising in offset and position, never falling in timestamp."""
+    """Entries of one segment, rising in offset and position, never falling in timestamp.
 
-    __slots__ = ("base_offset", "file_bytes", "offsets", "pending", "positions", "summary", "timestamps", "whole")
+    One thread changes it, others may look things up meanwhile: an entry counts once its timestamp is there, which is
+    added last, and a cut puts new arrays in place of the old.
+    """
+
+    __slots__ = ("_entries", "base_offset", "file_bytes", "pending", "summary", "whole")
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
-        self.offsets = array("q")
-        self.positions = array("q")
-        self.timestamps = array("q")
+        self._entries = (array("q"), array("q"), array("q"))  # offsets, positions, timestamps
         self.pending = 0
         """Entries at the end that the file does not have."""
 
@@ -62,37 +64,51 @@ class SegmentIndex:
             index.whole = False
             return index
         scan = scan_index(data, base_offset)
-        index.offsets, index.positions, index.timestamps = scan.offsets, scan.positions, scan.timestamps
+        index._entries = (scan.offsets, scan.positions, scan.timestamps)
         index.file_bytes = scan.valid_bytes
         index.summary = scan.summary
         index.whole = scan.whole and scan.summary is not None
         return index
 
+    @property
+    def offsets(self) -> array[int]:
+        return self._entries[0]
+
+    @property
+    def positions(self) -> array[int]:
+        return self._entries[1]
+
+    @property
+    def timestamps(self) -> array[int]:
+        return self._entries[2]
+
     def add(self, offset: int, position: int, timestamp: int) -> None:
         """One more entry; one that is known already is not added twice."""
-        if not self.positions or position > self.positions[-1]:
-            self.offsets.append(offset)
-            self.positions.append(position)
-            self.timestamps.append(timestamp)
+        offsets, positions, timestamps = self._entries
+        if not positions or position > positions[-1]:
+            offsets.append(offset)
+            positions.append(position)
+            timestamps.append(timestamp)
             self.pending += 1
 
     def place_before(self, offset: int) -> tuple[int, int]:
         """(offset, position) of the last entry at or before `offset`; the segment's start if there is none."""
-        place = bisect_right(self.offsets, offset) - 1
-        return (self.offsets[place], self.positions[place]) if place >= 0 else (self.base_offset, 0)
+        offsets, positions, timestamps = self._entries
+        place = bisect_right(offsets, offset, 0, len(timestamps)) - 1
+        return (offsets[place], positions[place]) if place >= 0 else (self.base_offset, 0)
 
     def place_before_time(self, timestamp: int) -> tuple[int, int]:
         """(offset, position) from which on a batch with a timestamp ≥ `timestamp` may come; none comes before."""
-        place = bisect_left(self.timestamps, timestamp) - 1
-        return (self.offsets[place], self.positions[place]) if place >= 0 else (self.base_offset, 0)
+        offsets, positions, timestamps = self._entries
+        place = bisect_left(timestamps, timestamp) - 1
+        return (offsets[place], positions[place]) if place >= 0 else (self.base_offset, 0)
 
     def cut(self, position: int) -> None:
         """Forget the entries at or behind `position`, and that a file has any."""
-        place = bisect_left(self.positions, position)
-        del self.offsets[place:]
-        del self.positions[place:]
-        del self.timestamps[place:]
-        self.pending = len(self.offsets)
+        offsets, positions, timestamps = self._entries
+        place = bisect_left(positions, position)
+        self._entries = (offsets[:place], positions[:place], timestamps[:place])
+        self.pending = place
         self.file_bytes = 0
         self.summary = None
 

@@ -471,6 +471,7 @@ class Log:
             self._storage.cache_misses.inc()
         else:
             self._storage.cache_hits.inc()
+            self._storage.cache_read_bytes.inc(len(found))
         return found
 
     def read_cold(

@@ -274,7 +274,6 @@ class CacheMemory:
             raise
         if fragment.capacity != size:
             raise AssertionError(f"{size} is no size of the allocation table")
-        self._held.add(size)
         self._live += 1
         return fragment
 
@@ -292,10 +291,13 @@ class CacheMemory:
         fragment = one.fragment
         if fragment is not None:
             one.fragment = None
-            self._held.add(-fragment.capacity)
             self._live -= 1
             self._arena.unreserve(MemoryClass.CACHE, fragment.capacity)
             fragment.release()
+
+    def show(self) -> None:
+        """Bring the gauge up to date."""
+        self._held.set(self._arena.reserved_bytes(MemoryClass.CACHE))
 
     def _write_oldest(self) -> None:
         """Have the oldest range that nobody asked about yet written to its segment."""

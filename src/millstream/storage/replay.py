@@ -429,14 +429,19 @@ class LogReplay:
         """Write what goes with the segments, which are durable now, under temporary names; the names to be given."""
         if self.fault:
             return []
-        files = [
-            (index_path(path), index.encode(summary))
-            for path, index, summary in self._indexes
-            if summary.base_offset in self._visited
-        ]
-        make_directories(self._disk, self.place.directory)
+        files: list[tuple[str, bytes]] = []
+        for path, index, summary in self._indexes:
+            if summary.base_offset not in self._visited:
+                continue
+            if index.whole and index.file_bytes:
+                index.append_block(self._disk, path, summary)
+            else:
+                files.append((index_path(path), index.encode(summary)))
         state = LogState(self._start, tuple(self._epochs), self._vote)
-        files.append((f"{self.place.directory}/{EPOCHS_FILE}", encode_log_state(state)))
+        if state != self._state:
+            files.append((f"{self.place.directory}/{EPOCHS_FILE}", encode_log_state(state)))
+        if files:
+            make_directories(self._disk, self.place.directory)
         for path, data in files:
             write_aside(self._disk, path, data, sync=False)
         return [path for path, _ in files]

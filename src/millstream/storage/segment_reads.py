@@ -9,6 +9,7 @@ A reader that goes on where it stopped finds its place again without the index (
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
@@ -37,6 +38,7 @@ class Reader:
     def __init__(self, files: SegmentFiles, arena: memoryview) -> None:
         self._files = files
         self._arena = arena
+        self._lock = threading.Lock()
         self._places: OrderedDict[tuple[str, int], int] = OrderedDict()  # (path, offset) → position
 
     def read(self, command: Read) -> tuple[int, int]:
@@ -58,7 +60,8 @@ class Reader:
 
     def _position(self, file: File, command: Read) -> int:
         """Where the batch with the command's offset starts."""
-        known = self._places.get((command.path, command.offset))
+        with self._lock:
+            known = self._places.get((command.path, command.offset))
         if known is not None:
             return known
         _, position = self._files.index(command.path, command.base_offset).place_before(command.offset)
@@ -97,16 +100,17 @@ class Reader:
             taken += batch.size
             expected = batch.last_offset + 1
         if taken:
-            places = self._places
-            places[command.path, expected] = position + taken
-            if len(places) > _PLACES_MAX:
-                places.popitem(last=False)
+            with self._lock:
+                self._places[command.path, expected] = position + taken
+                if len(self._places) > _PLACES_MAX:
+                    self._places.popitem(last=False)
         return taken, 0
 
     def forget(self, path: str) -> None:
         """The file changed other than by growing: remembered places are void."""
-        for key in [key for key in self._places if key[0] == path]:
-            self._places.pop(key, None)
+        with self._lock:
+            for key in [key for key in self._places if key[0] == path]:
+                del self._places[key]
 
     def find(self, command: Find) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the record that a `Find` asks for; None if there is none.

@@ -46,10 +46,8 @@ from millstream.storage.commands import (
     ReadDone,
     RemoveDirectory,
     Reply,
-    Stop,
     Written,
     decode_reply,
-    encode,
 )
 from millstream.storage.disk import make_directories, read_file, replace_file
 from millstream.storage.housekeeping import Housekeeping
@@ -97,6 +95,7 @@ class ShardStorage:
         self.dirty_logs: dict[Log, None] = {}  # in the order in which they changed
         self.cache_hits = stats.counter("cache_hits")
         self.cache_misses = stats.counter("cache_misses")
+        self.cache_read_bytes = stats.counter("read_bytes", source="cache")
         self._written_bytes = stats.counter("segment_written_bytes")
         self._rolled = stats.counter("segments_rolled")
         self._deleted = stats.counter("segments_deleted")
@@ -275,7 +274,7 @@ class ShardStorage:
             return
         self._stop_done = done
         self.wal.close()
-        self.send(Stop())
+        self._helpers.stop_worker()
 
     def _helper_ended(self, name: str, status: ExitStatus | None) -> None:
         if not self.stopping or not self.wal.closed or (status is not None and status.code):
@@ -298,6 +297,7 @@ class ShardStorage:
 
     def _landed(self) -> None:
         """After every tick: is it time for a checkpoint, or to look at the disk?"""
+        self.memory.show()
         if self.wal.written_bytes - self.checkpointer.wal_bytes >= self._checkpoint_bytes:
             self.checkpointer.request()
         if not self._checkpoint_timer:
@@ -338,7 +338,7 @@ class ShardStorage:
 
     def send(self, command: Command) -> None:
         """Send a command to the worker; it leaves at the end of the turn."""
-        self._helpers.send(encode(command))
+        self._helpers.send(command)
 
     def _received(self, message: bytes) -> None:
         self.replied(decode_reply(message))

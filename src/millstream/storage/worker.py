@@ -2,13 +2,14 @@
 
 ::
 
-    reactor ──commands──► receiving thread ─┬─► segments  write, cut, remove, in the order they were sent
-            ◄──replies────────────────────── ├─► syncs     checkpoints
-                                             ├─► readers   cold reads, timestamps
-                                             └─► chores    preparing WAL files, deleting topics
+    reactor ◄──►  segments  write, cut, remove, in the order they were sent
+            ◄──►  syncs     checkpoints
+            ◄──►  chores    preparing WAL files
+            ◄──►  reads     cold reads, timestamps; three of them, used in turn
 
-Threads keep a long sync from delaying a cold read; they share an interpreter lock, which matters little here, because
-all they do is wait in system calls. None of them is on the path of a produce or of a tailing fetch.
+Each lane has a socket and a thread of its own, so that a long sync delays no cold read and nothing is handed from
+thread to thread. They share an interpreter lock, which matters little here: all they do is wait in system calls. None
+of them is on the path of a produce or of a tailing fetch.
 
 Errors are values in the replies: a full disk (ENOSPC, EDQUOT) is an errno that the shard survives; a failed sync, and
 any other error while writing, is `Failed`, upon which the shard stops with the reason; a damaged batch is a fault of
@@ -20,12 +21,12 @@ from __future__ import annotations
 
 import errno
 import os
-import queue
 import threading
 import traceback
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption
+from millstream.shard.process import EXIT_SOFTWARE
 from millstream.storage.commands import (
     Checkpoint,
     Checkpointed,
@@ -59,8 +60,6 @@ if TYPE_CHECKING:
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What a disk says when it has no room: the only failures of a write that are survived."""
-
-_READERS: Final = 4
 
 
 class Worker:
@@ -171,62 +170,30 @@ class Worker:
         return Prepared(command.number, 0)
 
 
-class _Lane:
-    """A queue of commands and the threads that carry them out."""
-
-    def __init__(self, worker: Worker, channel: WorkerChannel, threads: int) -> None:
-        self._worker = worker
-        self._channel = channel
-        self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
-        self._limit = threads
-        self._threads: list[threading.Thread] = []
-
-    def put(self, command: Command) -> None:
-        """Have it carried out; threads are started as they are needed."""
-        self._queue.put(command)
-        if len(self._threads) < self._limit and (not self._threads or not self._queue.empty()):
-            thread = threading.Thread(target=self._run, daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _run(self) -> None:
-        try:
-            while (command := self._queue.get()) is not None:
-                reply = self._worker.carry_out(command)
-                if reply is not None:
-                    self._channel.send(encode(reply))
-        except BaseException:  # noqa: BLE001  # the process cannot be trusted any more, and with it the shard
-            traceback.print_exc()
-            os._exit(70)
-
-    def finish(self) -> None:
-        """Carry out what is queued, then no more."""
-        for _ in self._threads:
-            self._queue.put(None)
-        for thread in self._threads:
-            thread.join()
-
-
-def run_worker(worker: Worker, channel: WorkerChannel) -> int:
-    """The process: until `Stop` comes or the shard is gone."""
-    segments, syncs, readers, chores = (_Lane(worker, channel, count) for count in (1, 1, _READERS, 1))
-    lanes: dict[type[Command], _Lane] = {
-        Write: segments,
-        Cut: segments,
-        Remove: segments,
-        RemoveDirectory: segments,
-        Checkpoint: syncs,
-        Read: readers,
-        Find: readers,
-        PrepareFile: chores,
-    }
-    while messages := channel.receive():
-        for message in messages:
-            command = decode_command(message)
-            if isinstance(command, Stop):
-                for lane in (segments, syncs, readers, chores):
-                    lane.finish()
-                worker.finish()
-                return 0
-            lanes[type(command)].put(command)
+def run_worker(worker: Worker, channels: list[WorkerChannel]) -> int:
+    """The process: a thread for each lane, this one for the first, until each was told to stop or the shard is gone."""
+    threads = [threading.Thread(target=_run_lane, args=(worker, channel), daemon=True) for channel in channels[1:]]
+    for thread in threads:
+        thread.start()
+    _run_lane(worker, channels[0])
+    for thread in threads:
+        thread.join()
+    worker.finish()
     return 0
+
+
+def _run_lane(worker: Worker, channel: WorkerChannel) -> None:
+    """Carry out one lane's commands in order until `Stop`."""
+    try:
+        while messages := channel.receive():
+            for message in messages:
+                command = decode_command(message)
+                if isinstance(command, Stop):
+                    return
+                reply = worker.carry_out(command)
+                if reply is not None:
+                    channel.send(encode(reply))
+    except BaseException:  # noqa: BLE001  # the process cannot be trusted any more, and with it the shard
+        traceback.print_exc()
+        os._exit(EXIT_SOFTWARE)
+    os._exit(0)  # the shard is gone

@@ -22,7 +22,7 @@ from crc32c import crc32c
 from millstream.format.names import wal_directory
 from millstream.iobuf import Arena
 from millstream.shard.process import ExitStatus
-from millstream.storage.commands import Checkpoint, Command, Find, PrepareFile, Read, Stop, decode_command, encode
+from millstream.storage.commands import LANE_OF, READS_LANE, Command, decode_command, encode
 from millstream.storage.recovery import LogPlace, RecoveryReport, recover
 from millstream.storage.shard_storage import ShardStorage
 from millstream.storage.ticks import SLOT_COUNT, W_RECORDS, TickSlots
@@ -59,7 +59,7 @@ _TOPIC: dict[str, Any] = {
     "segment_ms": 7 * 86_400_000,
     "index_interval_bytes": 4096,
     "cleanup_policy": ("delete",),
-    "retention_ms": 7 * 86_400_000,
+    "retention_ms": -1,
     "retention_bytes": -1,
 }
 
@@ -181,7 +181,8 @@ class LocalHelpers:
         self.file_worker = Worker(disk, data_dir, arena.view)
         self._rings = 0
         self._turn = 0
-        self._lanes: dict[str, deque[Command]] = {"segments": deque(), "syncs": deque(), "reads": deque()}
+        self._stopping = False
+        self._lanes: list[deque[Command]] = [deque() for _ in range(READS_LANE + 1)]
         self._attached: tuple[Any, ...] = ()
 
     def attach(
@@ -199,17 +200,20 @@ class LocalHelpers:
     def submit(self) -> None:
         self._rings += 1
 
-    def send(self, message: bytes) -> None:
-        command = decode_command(message)
-        lane = "syncs" if isinstance(command, Checkpoint) else "segments"
-        if isinstance(command, Read | Find | PrepareFile):
-            lane = "reads"
-        self._lanes[lane].append(command)
+    def send(self, command: Command) -> None:
+        # Through its bytes, as between processes.
+        self._lanes[LANE_OF[type(command)]].append(decode_command(encode(command)))
+
+    def stop_worker(self) -> None:
+        self._stopping = True
 
     def steps(self) -> list[Callable[[], None]]:
         """What could happen next."""
         found: list[Callable[[], None]] = [self._write_tick] if self._rings else []
-        return found + [lambda lane=lane: self._work(lane) for lane in self._lanes.values() if lane]
+        found += [lambda lane=lane: self._work(lane) for lane in self._lanes if lane]
+        if self._stopping and not any(self._lanes):
+            found.append(self._end)
+        return found
 
     def _write_tick(self) -> None:
         reactor, on_landed, _, on_ended = self._attached
@@ -223,19 +227,16 @@ class LocalHelpers:
         reactor.call_soon(on_landed)
 
     def _work(self, lane: deque[Command]) -> None:
-        reactor, _, on_message, on_ended = self._attached
-        if isinstance(lane[0], Stop):
-            if any(other for other in self._lanes.values() if other is not lane):
-                other = next(other for other in self._lanes.values() if other and other is not lane)
-                self._work(other)
-                return
-            lane.popleft()
-            self.file_worker.finish()
-            reactor.call_soon(on_ended, "worker", ExitStatus(0))
-            return
+        reactor, _, on_message, _ = self._attached
         reply = self.file_worker.carry_out(lane.popleft())
         if reply is not None:
             reactor.call_soon(on_message, encode(reply))
+
+    def _end(self) -> None:
+        reactor, _, _, on_ended = self._attached
+        self._stopping = False
+        self.file_worker.finish()
+        reactor.call_soon(on_ended, "worker", ExitStatus(0))
 
 
 class _Context:

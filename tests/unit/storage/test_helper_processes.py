@@ -123,7 +123,8 @@ def test_the_shard_stops_with_a_reason_when_a_helper_is_killed(tmp_path: Path, w
     for child in (shard.helpers.writer, shard.helpers.worker):
         child.kill()
         child.wait()
-    shard.helpers._end.close()
+    for end in shard.helpers._ends:
+        end.close()
     again = RealShard(tmp_path)
     assert (again.report.clean, again.report.records) == (False, 1)
     assert again.open(1).next_offset == 1
