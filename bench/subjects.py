@@ -95,6 +95,15 @@ class Subject:
             else:
                 self._ours.stop()
 
+    def log_tail(self, lines: int = 30) -> str:
+        """The last lines of the broker's log."""
+        if self._peer is not None:
+            text = self._peer.log_text()
+        else:
+            assert self._ours is not None
+            text = self._ours.log_path.read_text(errors="replace") if self._ours.log_path.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
     def cpu_seconds(self) -> float:
         return processes.cpu_seconds(self.pid)
 
@@ -112,6 +121,9 @@ def subject(name: str, shards: int | None, *, start: bool = True) -> Generator[S
             if start:
                 made.start()
             yield made
+        except Exception as error:
+            error.add_note(f"--- the last that {name} said\n{made.log_tail()}")
+            raise
         finally:
             made.end(kill=True)
     finally:
