@@ -7,7 +7,7 @@ import pytest
 from crc32c import crc32c
 
 from millstream.errors import Corruption
-from millstream.format import wal
+from millstream.format import wal, wal_scan
 
 
 def make_batch(base: int, body: bytes = b"payload", epoch: int = 0, delta: int = 0) -> bytes:
@@ -63,12 +63,12 @@ class WalFile:
         self.sequence += 1
         return self.places[-1]
 
-    def scan(self) -> wal.Scan:
-        return wal.scan(memoryview(self.data))
+    def scan(self) -> wal_scan.Scan:
+        return wal_scan.scan(memoryview(self.data))
 
 
-def judge(*files: WalFile, state: wal.WalState | None = None) -> wal.Verdict:
-    return wal.judge([file.scan() for file in files], state or wal.WalState())
+def judge(*files: WalFile, state: wal.WalState | None = None) -> wal_scan.Verdict:
+    return wal_scan.judge([file.scan() for file in files], state or wal.WalState())
 
 
 def test_file_header_bytes_never_change() -> None:
@@ -79,7 +79,7 @@ def test_file_header_bytes_never_change() -> None:
         "4d5357414c0d0a0001000000030000000807060504030201090000000000000000000002000000000c553897"
     )  # fmt: skip
     assert data[44:] == bytes(468)
-    assert wal.parse_file_header(data) == (3, 0x0102030405060708, 9, 1 << 25)
+    assert wal_scan.parse_file_header(data) == (3, 0x0102030405060708, 9, 1 << 25)
 
 
 def test_frame_bytes_never_change() -> None:
@@ -278,7 +278,7 @@ def test_damage_anywhere_is_lost_torn_or_harmless_but_never_wrong() -> None:
             [bytes(64), rng.randbytes(64), pristine[at - 512 : at - 448].ljust(64, b"\0")]
         )
         scan = file.scan()
-        verdict = wal.judge([scan], wal.WalState())
+        verdict = wal_scan.judge([scan], wal.WalState())
         seen = {scan.frames[place].sequence for _, place in verdict.order}
         lost = {n for first, last in verdict.lost for n in range(first, last + 1)}
         assert seen | lost >= set(range(1, 12)), at

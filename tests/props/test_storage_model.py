@@ -14,6 +14,7 @@ from storage_history import History
 
 from millstream.errors import MillstreamError
 from millstream.format import wal as wal_format
+from millstream.format import wal_scan
 from millstream.format.index import SegmentSummary
 from millstream.storage import cutting, recovery
 from millstream.storage.disk import replace_file
@@ -68,7 +69,7 @@ def wal_freed_too_early(patch: pytest.MonkeyPatch) -> None:
 
 def torn_frames_taken_as_valid(patch: pytest.MonkeyPatch) -> None:
     """The payload of a frame is not checked."""
-    patch.setattr(wal_format, "_bad_payloads", lambda *_: frozenset())
+    patch.setattr(wal_scan, "_bad_payloads", lambda *_: frozenset())
 
 
 def checkpoint_without_sync(patch: pytest.MonkeyPatch) -> None:

@@ -191,7 +191,7 @@ class Checkpointer:
                 storage.send(Checkpoint(number, segments, files, remove, last=False))
                 segments, files, remove = [], [], []
         self._sent = True
-        state = WalState(self._covered + 1, storage.wal.next_generation)
+        state = WalState(self._covered + 1, storage.wal.files.next_generation)
         path = f"{storage.wal_directory}/{STATE_FILE}"
         storage.send(Checkpoint(number, segments, files, remove, (path, encode_wal_state(state))))
 

@@ -18,18 +18,16 @@ Shard: the log's home, on its reactor. Lifecycle: `ShardStorage.open_log` … `c
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from millstream.errors import Rejected, Unavailable
 from millstream.format.epochs import LogState, epoch_end
 from millstream.format.segment import BATCH_PREFIX
 from millstream.format.wal import RECORD, RECORD_BYTES, Kind
-from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
-from millstream.model.error_code import ErrorCode
-from millstream.storage import cutting, header_replay
-from millstream.storage.log_cache import LADDER, MARK_BYTES, SPLIT_MIN, LogCache, Range
+from millstream.iobuf import IoBuf
+from millstream.storage import cutting, header_replay, slow_append
+from millstream.storage.log_cache import MARK_BYTES, LogCache, Range
 from millstream.storage.segments import Segment, SegmentInfo, SegmentList
+from millstream.storage.slow_append import HEAD, HEAD_AT
 from millstream.storage.write_behind import WriteBehind
 
 if TYPE_CHECKING:
@@ -41,17 +39,11 @@ if TYPE_CHECKING:
     from millstream.storage.shard_storage import ShardStorage
 
 _BATCH_KIND: Final = int(Kind.BATCH)
-_OFFSETS_PER_SEGMENT: Final = 2**31 - 1
-"""An index entry has 32 bits for an offset; Kafka's limit is the same."""
-
 _set_prefix = BATCH_PREFIX.pack_into
 _pack_record = RECORD.pack_into
 
 
-_HEAD: Final = struct.Struct(">I6xq")
-"""CRC and first timestamp of a batch, from byte `_HEAD_AT` on."""
-_HEAD_AT: Final = 17
-_read_head = _HEAD.unpack_from
+_read_head = HEAD.unpack_from
 
 
 class DurableMark(NamedTuple):
@@ -71,13 +63,13 @@ class Log:
 
     __slots__ = (
         "_config",
-        "_epoch",
-        "_epochs",
-        "_index_interval",
-        "_level",
-        "_no_range",
-        "_open",
-        "_segment_bytes",
+        "epoch",
+        "epochs",
+        "index_interval",
+        "range_level",
+        "no_range",
+        "open_range",
+        "segment_bytes",
         "_snapshot",
         "_storage",
         "_wal",
@@ -135,7 +127,7 @@ class Log:
         stream = 0
         segments: list[Segment] = []
         for summary in loaded.segments:
-            segments.append(Segment.of(directory, summary, stream, self._index_interval))
+            segments.append(Segment.of(directory, summary, stream, self.index_interval))
             stream += summary.size_bytes
         self.next_offset: int = max(self.start_offset, segments[-1].end_offset if segments else 0)
         if not segments or segments[-1].sealed:
@@ -147,8 +139,8 @@ class Log:
         self.durable_start = self.start_offset
         """The start offset that would be found after a crash."""
         # What it remembers beside its bytes
-        self._epochs: list[tuple[int, int]] = list(loaded.state.epochs)
-        self._epoch = self._epochs[-1][0] if self._epochs else -1
+        self.epochs: list[tuple[int, int]] = list(loaded.state.epochs)
+        self.epoch = self.epochs[-1][0] if self.epochs else -1
         self.vote = self.durable_vote = loaded.state.vote
         self.cutting = False
         """The end is being cut: nothing may be appended until that is durable."""
@@ -167,9 +159,9 @@ class Log:
         self.snapshot_files = list(loaded.snapshot_files)
         # Memory
         self.cache = LogCache()
-        self._no_range = _NoRange(stream)
-        self._open: Range = self._no_range
-        self._level = 0
+        self.no_range = NoRange(stream)
+        self.open_range: Range = self.no_range
+        self.range_level = 0
         self.behind = WriteBehind(self, storage.send, storage.write_refused)
         self.tick_serial = 0
         self.durable_mark = self.mark()
@@ -179,8 +171,7 @@ class Log:
         self.producer_snapshot: Callable[[], bytes | None] | None = None
         """Asked for the producers' state as of `next_offset` when a segment is rolled and at checkpoints."""
 
-    # -- append
-    # ------------------------------------------------------------------------------------------------------------
+    # -- append --------------------------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -202,24 +193,24 @@ class Log:
         """
         if base_offset != self.next_offset:
             raise AssertionError(f"{self.name}: batch at offset {base_offset}, the log goes on at {self.next_offset}")
-        one = self._open
+        one = self.open_range
         start = one.used
         end = start + size
         wal = self._wal
         tick = wal.tick
         if (
             end > one.limit
-            or leader_epoch != self._epoch
+            or leader_epoch != self.epoch
             or len(views) != 1
             or tick.records >= wal.records_max
             or tick.payload_bytes + size > wal.tick_bytes_max
         ):
-            self._append_slowly(views, size, base_offset, last_offset, leader_epoch, max_timestamp)
+            slow_append.append(self, views, size, base_offset, last_offset, leader_epoch, max_timestamp)
             return
         view = one.view
         view[start:end] = views[0]
         _set_prefix(view, start, base_offset, size - 12, leader_epoch)
-        crc, first_timestamp = _read_head(view, start + _HEAD_AT)
+        crc, first_timestamp = _read_head(view, start + HEAD_AT)
         at = tick.table_end
         _pack_record(tick.table, at, _BATCH_KIND, 0, 0, self.group, leader_epoch, base_offset, last_offset, size, crc)
         tick.table_end = at + RECORD_BYTES
@@ -233,7 +224,7 @@ class Log:
             spans += (at, at + size)
         one.used = end
         if start >= one.next_mark:
-            self._mark(one, start, base_offset)
+            self.note_place(one, start, base_offset)
         segment = one.segment
         if max_timestamp > segment.max_timestamp:
             segment.max_timestamp = max_timestamp
@@ -247,61 +238,7 @@ class Log:
         if not wal.armed:
             wal.arm()
 
-    def _append_slowly(
-        self,
-        views: Sequence[memoryview],
-        size: int,
-        base_offset: int,
-        last_offset: int,
-        leader_epoch: int,
-        max_timestamp: int,
-    ) -> None:
-        """The same when the batch needs another range, tick, segment or epoch, or comes in pieces."""
-        wal = self._wal
-        if self.closed:
-            raise Unavailable("the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if size > wal.record_bytes_max:
-            raise Rejected(
-                f"a batch of {size} bytes, a file of the write-ahead log takes {wal.record_bytes_max}",
-                ErrorCode.MESSAGE_TOO_LARGE,
-            )
-        if leader_epoch < self._epoch or self.cutting:
-            raise AssertionError(f"{self.name}: epoch {leader_epoch} after {self._epoch}, cutting: {self.cutting}")
-        tick = wal.make_room(size, size // MAX_FRAGMENT_BYTES + 2)
-        pieces = self._place(size, base_offset, last_offset)
-        if leader_epoch != self._epoch:
-            self._epoch = leader_epoch
-            self._epochs.append((leader_epoch, base_offset))
-            self.state_dirty = True
-        _copy(views, pieces)
-        one, start, _ = pieces[0]
-        view = one.view
-        _set_prefix(view, start, base_offset, size - 12, leader_epoch)
-        crc, first_timestamp = _read_head(view, start + _HEAD_AT)
-        _pack_record(
-            tick.table, tick.table_end, _BATCH_KIND, 0, 0, self.group, leader_epoch, base_offset, last_offset, size, crc
-        )
-        tick.table_end += RECORD_BYTES
-        tick.records += 1
-        tick.payload_bytes += size
-        for part, begin, end in pieces:
-            tick.spans += (part.offset + begin, part.offset + end)
-            part.used = end
-        if start >= one.next_mark:
-            self._mark(one, start, base_offset)
-        segment = one.segment
-        if max_timestamp > segment.max_timestamp:
-            segment.max_timestamp = max_timestamp
-            segment.max_timestamp_offset = base_offset
-        segment.min_timestamp = min(segment.min_timestamp, first_timestamp)
-        self.next_offset = last_offset + 1
-        if self.tick_serial != tick.serial:
-            self.tick_serial = tick.serial
-            tick.logs.append(self)
-        if not wal.armed:
-            wal.arm()
-
-    def _mark(self, one: Range, start: int, base_offset: int) -> None:
+    def note_place(self, one: Range, start: int, base_offset: int) -> None:
         """Remember where this batch starts: for reads of the range, and every so often for the segment's index."""
         one.marks.append(base_offset)
         one.positions.append(start)
@@ -313,59 +250,7 @@ class Log:
             self._storage.segment_began(self, segment)
         if position >= segment.next_index:
             segment.entries += (base_offset, position, segment.max_timestamp)
-            segment.next_index = position + self._index_interval
-
-    def _place(self, size: int, base_offset: int, last_offset: int) -> list[tuple[Range, int, int]]:
-        """Room for a batch: (range, start, end) of its pieces. A new segment is begun where one is due."""
-        active = self.segments_list.active
-        filled = self.next_position - active.stream
-        if filled and (filled + size > self._segment_bytes or last_offset - active.base_offset > _OFFSETS_PER_SEGMENT):
-            self.roll()
-        one = self._open
-        room = one.limit - one.used
-        if room >= size:
-            return [(one, one.used, one.used + size)]
-        split = room if room >= SPLIT_MIN and size > SPLIT_MIN else 0
-        level = self._level if one is self._no_range else min(self._level + 1, len(LADDER) - 1)
-        first_base = base_offset if not split else last_offset + 1
-        ranges = self._new_ranges(level, size - split, first_base, last_offset + 1, split)
-        pieces = [(one, one.used, one.used + split)] if split else []
-        rest = size - split
-        for fresh in ranges:
-            taken = min(rest, fresh.limit)
-            pieces.append((fresh, 0, taken))
-            rest -= taken
-            self.cache.add(fresh)
-            self._storage.memory.enter(fresh)
-            self.behind.add(fresh)
-        self._level = level
-        self._open = ranges[-1]
-        # What is full is written as soon as it is durable; the last one is still open.
-        self.behind.target = max(self.behind.target, ranges[-1].stream)
-        return pieces
-
-    def _new_ranges(self, level: int, size: int, first_base: int, following_base: int, split: int) -> list[Range]:
-        """Ranges for `size` more bytes; all of them or, with ArenaFull, none."""
-        memory = self._storage.memory
-        segment = self.segments_list.active
-        stream = self.next_position + split
-        segment_end = segment.stream + self._segment_bytes
-        ranges: list[Range] = []
-        base = first_base
-        try:
-            while size > 0:
-                wanted = next((step for step in LADDER[level:] if step >= size), MAX_FRAGMENT_BYTES)
-                fragment = memory.take(wanted)
-                limit = max(min(size, wanted), min(wanted, segment_end - stream))
-                ranges.append(Range(self, segment, fragment, base, stream, stream - segment.stream, limit))
-                stream += min(size, limit)
-                size -= min(size, limit)
-                base = following_base
-        except ArenaFull:
-            for one in ranges:
-                memory.give_back(one)
-            raise
-        return ranges
+            segment.next_index = position + self.index_interval
 
     def roll(self) -> None:
         """Seal the active segment and begin another; the next batch is its first."""
@@ -379,28 +264,27 @@ class Log:
 
     def close_range(self) -> None:
         """Append no more to the open range; the next batch begins another."""
-        self._no_range.stream = self.next_position
-        self._open.limit = self._open.used
-        self._open = self._no_range
-        self._no_range.limit = -1
+        self.no_range.stream = self.next_position
+        self.open_range.limit = self.open_range.used
+        self.open_range = self.no_range
+        self.no_range.limit = -1
 
     def reopen_at(self, position: int) -> None:
         """The next batch goes to stream `position`: the log was cut."""
-        self._no_range.stream = position
+        self.no_range.stream = position
 
-    # -- durability
-    # --------------------------------------------------------------------------------------------------------
+    # -- durability ----------------------------------------------------------------------------------------------------
 
     @property
     def next_position(self) -> int:
         """Stream position at which the next batch starts."""
-        one = self._open
+        one = self.open_range
         return one.stream + one.used
 
     def mark(self) -> DurableMark:
         """Where the log ends now."""
         segment = self.segments_list.active
-        one = self._open
+        one = self.open_range
         return DurableMark(
             self.next_offset,
             one.stream + one.used,
@@ -429,23 +313,22 @@ class Log:
 
     def is_open(self, one: Range) -> bool:
         """Whether `one` is the range that the next batch goes to."""
-        return one is self._open
+        return one is self.open_range
 
     def release_oldest(self, one: Range) -> bool:
         """The cache needs `one`, which is in the segment: let it go, unless an older one is still there."""
         if self.cache.oldest is not one:
             return False
-        if one is self._open:
+        if one is self.open_range:
             self.close_range()
-            self._level = 0
+            self.range_level = 0
         self.cache.drop_oldest()
         return True
 
     def count_written(self, count: int) -> None:
         self._storage.count_written(count)
 
-    # -- reading
-    # -----------------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, end_offset: int, max_bytes: int, minimum_one: bool) -> IoBuf | None:
         """Whole batches from the one that holds `offset`, below `end_offset`, from memory; None if they are not there.
@@ -500,17 +383,16 @@ class Log:
         """The record with the largest timestamp below `end_offset`, the first of several (KIP-734)."""
         self._storage.timestamps.find_largest(self, end_offset, done)
 
-    # -- epochs, snapshots, state
-    # ------------------------------------------------------------------------------------------
+    # -- epochs, snapshots, state --------------------------------------------------------------------------------------
 
     @property
     def leader_epochs(self) -> list[tuple[int, int]]:
         """(leader epoch, its first offset), rising."""
-        return list(self._epochs)
+        return list(self.epochs)
 
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
         """(largest known epoch ≤ `leader_epoch`, where it ended, exclusive); (-1, -1) if all are larger (KIP-279)."""
-        return epoch_end(self._epochs, leader_epoch, self.next_offset)
+        return epoch_end(self.epochs, leader_epoch, self.next_offset)
 
     def cut_to(self, offset: int, position: int) -> None:
         """The log ends at `offset`, stream `position`, now; its cache and segments were cut already."""
@@ -522,15 +404,15 @@ class Log:
         self.snapshot_position = min(self.snapshot_position, position)
         self.durable_mark = self.mark()
         self.behind.cut(position)
-        while self._epochs and self._epochs[-1][1] >= offset:
-            self._epochs.pop()
-        self._epoch = self._epochs[-1][0] if self._epochs else -1
+        while self.epochs and self.epochs[-1][1] >= offset:
+            self.epochs.pop()
+        self.epoch = self.epochs[-1][0] if self.epochs else -1
         self.state_dirty = True
 
     def durable_state(self) -> LogState:
         """What the ``epochs`` file is to say: what a crash now would leave."""
-        epochs = tuple(epoch for epoch in self._epochs if epoch[1] < self.durable_offset)
-        self.state_dirty = len(epochs) < len(self._epochs)
+        epochs = tuple(epoch for epoch in self.epochs if epoch[1] < self.durable_offset)
+        self.state_dirty = len(epochs) < len(self.epochs)
         return LogState(self.durable_start, epochs, self.durable_vote)
 
     def save_vote(self, vote: bytes, done: Callable[[], None]) -> None:
@@ -553,8 +435,7 @@ class Log:
         """
         header_replay.replay(self._storage.disk, self, from_offset, each)
 
-    # -- housekeeping
-    # ------------------------------------------------------------------------------------------------------
+    # -- housekeeping --------------------------------------------------------------------------------------------------
 
     def configure(self, config: TopicConfig) -> None:
         """The topic's configuration changed: sizes hold from the next range and segment on, ages at once."""
@@ -564,9 +445,9 @@ class Log:
 
     def _set(self, config: TopicConfig) -> None:
         self._config = config
-        self._segment_bytes: int = config.segment_bytes
+        self.segment_bytes: int = config.segment_bytes
         self.segment_ms: int = config.segment_ms
-        self._index_interval = max(MARK_BYTES, config.index_interval_bytes)
+        self.index_interval = max(MARK_BYTES, config.index_interval_bytes)
 
     @property
     def config(self) -> TopicConfig:
@@ -646,24 +527,7 @@ class Log:
         return f"Log({self.name!r}, {self.start_offset}..{self.durable_offset}..{self.next_offset})"
 
 
-def _copy(views: Sequence[memoryview], pieces: list[tuple[Range, int, int]]) -> None:
-    """Fill the pieces with the views' bytes; both have the same total."""
-    place = 0
-    target, at, end = pieces[0]
-    for view in views:
-        taken = 0
-        size = len(view)
-        while taken < size:
-            if at == end:
-                place += 1
-                target, at, end = pieces[place]
-            count = min(size - taken, end - at)
-            target.view[at : at + count] = view[taken : taken + count]
-            taken += count
-            at += count
-
-
-class _NoRange(Range):
+class NoRange(Range):
     """Stands for the open range of a log that has none: takes nothing, and knows where the next one starts."""
 
     __slots__ = ()

@@ -36,18 +36,8 @@ from millstream.format.names import (
     parse_wal_name,
     wal_name,
 )
-from millstream.format.wal import (
-    RECORD,
-    Kind,
-    Record,
-    Scan,
-    Verdict,
-    WalState,
-    decode_wal_state,
-    encode_wal_state,
-    judge,
-    scan,
-)
+from millstream.format.wal import RECORD, Kind, Record, WalState, decode_wal_state, encode_wal_state
+from millstream.format.wal_scan import Scan, Verdict, judge, scan
 from millstream.storage.disk import exists, make_directories, read_at, read_file, replace_file
 from millstream.storage.replay import LogPlace, LogReplay
 from millstream.storage.segment_files import remove_deleted

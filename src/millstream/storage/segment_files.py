@@ -49,8 +49,7 @@ class SegmentFiles:
         self._indexes: OrderedDict[str, SegmentIndex] = OrderedDict()
         self._removed: OrderedDict[str, None] = OrderedDict()  # the latest; a checkpoint under way may still name them
 
-    # -- segments
-    # ----------------------------------------------------------------------------------------------------------
+    # -- segments ------------------------------------------------------------------------------------------------------
 
     def write(self, command: Write) -> int:
         """Put the bytes in their place; returns how many."""
@@ -175,8 +174,7 @@ class SegmentFiles:
                 self._dirty_directories.discard(parent)
                 self._dirty.discard(f"{parent}/{TOPIC_FILE}")
 
-    # -- indexes
-    # -----------------------------------------------------------------------------------------------------------
+    # -- indexes -------------------------------------------------------------------------------------------------------
 
     def index(self, path: str, base_offset: int) -> SegmentIndex:
         """The index of a segment, from memory or its file."""
@@ -195,8 +193,7 @@ class SegmentFiles:
                         break
             return index
 
-    # -- checkpoint
-    # --------------------------------------------------------------------------------------------------------
+    # -- checkpoint ----------------------------------------------------------------------------------------------------
 
     def sync(self) -> None:
         """Make every write so far durable.
@@ -285,8 +282,7 @@ class SegmentFiles:
         if command.state is not None:
             replace_file(self.disk, *command.state)
 
-    # -- the rest
-    # ----------------------------------------------------------------------------------------------------------
+    # -- the rest ------------------------------------------------------------------------------------------------------
 
     def prepare_file(self, command: PrepareFile) -> None:
         """Make a zero-filled file: a sync of one that is merely allocated costs twice as much (extents

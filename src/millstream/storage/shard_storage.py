@@ -57,6 +57,7 @@ from millstream.storage.opening import load_log
 from millstream.storage.summary import LogSummary, encode_summaries, open_summarized, read_opened, summarize
 from millstream.storage.timestamps import Timestamps
 from millstream.storage.wal import Wal
+from millstream.storage.wal_files import WalFiles
 from millstream.storage.worker import FULL
 from millstream.telemetry.log import log as operator_log
 
@@ -121,7 +122,7 @@ class ShardStorage:
         self.timestamps = Timestamps(self.send)
         self.housekeeping = Housekeeping(self, settings.log_retention_check_interval_ms)
         helpers.attach(reactor, self.wal.landed, self._received, self._helper_ended)
-        self.wal.start()
+        self.wal.files.prepare_ahead()
 
     def _open_wal(self) -> Wal:
         """The write-ahead log of this shard, its files void: recovery has seen to that."""
@@ -143,19 +144,19 @@ class ShardStorage:
                 disk.unlink(f"{directory}/{name}")
             elif number is not None:
                 files.append(number)
+        wal_files = WalFiles(
+            settings.wal_file_bytes, settings.wal_bytes // settings.wal_file_bytes, state.next_generation, files
+        )
+        wal_files.prepare = self._prepare_file
         wal = Wal(
             self.reactor,
             self.stats,
             self._helpers.slots,
             self._helpers.submit,
-            file_bytes=settings.wal_file_bytes,
-            file_limit=settings.wal_bytes // settings.wal_file_bytes,
+            files=wal_files,
             pacing_us=settings.wal_pacing_us,
             next_sequence=state.next_sequence,
-            next_generation=state.next_generation,
-            files=files,
         )
-        wal.prepare_file = self._prepare_file
         wal.on_full = self._wal_full
         wal.on_landed = self._landed
         wal.on_failure = self.fail
@@ -290,7 +291,9 @@ class ShardStorage:
     def _leave_summary(self) -> None:
         """Everything is durable in the segments: say so, and what there is."""
         summaries: list[LogSummary] = [summarize(log) for log in self.logs.values()]
-        state = WalState(self.wal.next_sequence, self.wal.next_generation, clean=True, logs=encode_summaries(summaries))
+        state = WalState(
+            self.wal.next_sequence, self.wal.files.next_generation, clean=True, logs=encode_summaries(summaries)
+        )
         replace_file(self.disk, f"{self.wal_directory}/{STATE_FILE}", encode_wal_state(state))
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------
@@ -324,7 +327,7 @@ class ShardStorage:
         if not reply.errno:
             self.wal.file_ready(reply.number)
         elif reply.errno in FULL:
-            self.wal.file_refused()
+            self.wal.files.refused()
             self.disk_full(reply.errno)
         else:
             self.fail(f"a file for the write-ahead log could not be made: {os.strerror(reply.errno)}")

@@ -23,7 +23,6 @@ logs, on its reactor.
 from __future__ import annotations
 
 import os
-import secrets
 from array import array
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor
     from millstream.storage.log import DurableMark, Log
     from millstream.storage.ticks import Slot, TickSlots
+    from millstream.storage.wal_files import WalFiles
     from millstream.telemetry.metrics import StatsSlab
 
 TICK_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -76,8 +76,6 @@ wait longer.
 
 _PACED_BYTES: Final = 128 * 1024
 """A tick of this size costs more in bytes than in wake-ups: waiting for company gains nothing."""
-
-_GENERATION_SALT_BITS: Final = 32
 
 _pack_record = RECORD.pack_into
 
@@ -137,20 +135,16 @@ class Wal:
         slots: TickSlots,
         submit: Callable[[], None],
         *,
-        file_bytes: int,
-        file_limit: int,
+        files: WalFiles,
         pacing_us: int,
         next_sequence: int,
-        next_generation: int,
-        files: list[int],
     ) -> None:
         self._reactor = reactor
         self._submit_slot = submit
         self._ticks = deque(Tick(slot) for slot in slots.slots)
-        self._file_bytes = file_bytes // SECTOR_BYTES * SECTOR_BYTES
-        self._file_limit = max(2, file_limit)
+        self.files = files
         # A frame must fit a file, with the table of as many records as a tick may have.
-        self.records_max = min(RECORDS_MAX, file_bytes // SECTOR_BYTES)
+        self.records_max = min(RECORDS_MAX, files.file_bytes // SECTOR_BYTES)
         self.tick_bytes_max = min(TICK_BYTES_MAX, self.record_bytes_max - 2 * self.records_max * RECORD_BYTES)
         self._pacing_us = pacing_us
         self.armed = False
@@ -162,16 +156,6 @@ class Wal:
         self._submitted_us = 0
         self._mean_records = 0.0
         self._paced = False
-        # Files
-        self._free: deque[int] = deque(sorted(files))
-        self._used: deque[tuple[int, int]] = deque()  # (file, last sequence in it), oldest first
-        self._known_files = len(files)
-        self._next_number = max(files, default=-1) + 1
-        self._preparing = False
-        self._no_space = False
-        self._file = -1
-        self._position = 0
-        self._generation = next_generation
         self._next_sequence = next_sequence
         self.needed_sequence = next_sequence
         self.durable_sequence = next_sequence - 1
@@ -182,9 +166,6 @@ class Wal:
 
         self.full = False
         """Filled ticks wait for space."""
-
-        self.prepare_file: Callable[[int], None] = _unset
-        """Have a zero-filled file of this number made; `file_ready` follows."""
 
         self.on_full: Callable[[], None] = _nothing
         self.on_landed: Callable[[], None] = _nothing
@@ -200,13 +181,12 @@ class Wal:
         self._used_bytes = stats.gauge("wal_used_bytes")
         self._full_waits = stats.counter("wal_full_waits")
 
-    # -- filling
-    # -----------------------------------------------------------------------------------------------------------
+    # -- filling -------------------------------------------------------------------------------------------------------
 
     @property
     def record_bytes_max(self) -> int:
         """The largest payload that a frame can hold."""
-        return self._file_bytes - FILE_HEADER_BYTES - SECTOR_BYTES - 2 * (FRAME_HEAD_BYTES + RECORD_BYTES)
+        return self.files.file_bytes - FILE_HEADER_BYTES - SECTOR_BYTES - 2 * (FRAME_HEAD_BYTES + RECORD_BYTES)
 
     def arm(self) -> None:
         """Have this turn's tick submitted when the turn ends."""
@@ -270,8 +250,7 @@ class Wal:
         else:
             tick.callbacks.append(callback)
 
-    # -- submitting
-    # --------------------------------------------------------------------------------------------------------
+    # -- submitting ----------------------------------------------------------------------------------------------------
 
     def _turn_ended(self) -> None:
         self.armed = False
@@ -303,7 +282,8 @@ class Wal:
         if not records:
             return
         size = frame_bytes(records, tick.payload_bytes)
-        opens = self._file < 0 or self._position + size > self._file_bytes
+        files = self.files
+        opens = not files.fits(size)
         if opens and not self._take_file():
             return
         if tick is self.tick:
@@ -319,19 +299,19 @@ class Wal:
         words[W_RECORDS] = records
         words[W_SPANS] = spans
         words[W_PAYLOAD_BYTES] = tick.payload_bytes
-        words[W_FILE] = self._file
-        words[W_POSITION] = self._position
-        words[W_GENERATION] = self._generation
+        words[W_FILE] = files.number
+        words[W_POSITION] = files.position
+        words[W_GENERATION] = files.generation
         words[W_SEQUENCE] = self._next_sequence
         words[W_DURABLE_SEQUENCE] = self.durable_sequence
         words[W_NEEDED_SEQUENCE] = self.needed_sequence
         words[W_OPENS_FILE] = opens
-        words[W_FILE_BYTES] = self._file_bytes
+        words[W_FILE_BYTES] = files.file_bytes
         self._out = tick
         self._out_sequence = self._next_sequence
         self._out_bytes = size
         self._next_sequence += 1
-        self._position += size
+        files.position += size
         self._mean_records += (records - self._mean_records) / 4
         self._submitted_us = self._reactor.now_us()
         self._submit_slot()
@@ -382,86 +362,41 @@ class Wal:
         self._tick_records.observe(tick.records)
         self._tick_bytes.observe(self._out_bytes)
 
-    # -- files
-    # -------------------------------------------------------------------------------------------------------------
+    # -- space --------------------------------------------------------------------------------------------------------
 
     def _take_file(self) -> bool:
-        """Make the next free file the current one; False when there is none yet."""
-        if not self._free:
+        """Go on in another file; False when there is none yet."""
+        if not self.files.take(self._next_sequence):
             if not self.full:
                 self.full = True
                 self._full_waits.inc()
-            if not self._prepare_ahead():
+            if not self.files.prepare_ahead():
                 self.on_full()
             return False
-        if self._file >= 0:
-            self._used.append((self._file, self._next_sequence - 1))
-        self._file = self._free.popleft()
-        self._position = FILE_HEADER_BYTES
-        # The upper half rises with every use, the lower is drawn: no payload can be made up to look like a frame.
-        self._generation = ((self._generation >> _GENERATION_SALT_BITS) + 1) << _GENERATION_SALT_BITS
-        self._generation |= secrets.randbits(_GENERATION_SALT_BITS)
         self.full = False
-        self._used_bytes.set((len(self._used) + 1) * self._file_bytes)
-        if not self._free:
-            self._prepare_ahead()
+        self._used_bytes.set(self.files.used_bytes)
         return True
 
-    def _prepare_ahead(self) -> bool:
-        """Have one more file made, if there may be one; whether one is on its way."""
-        if not self._preparing and not self._no_space and self._known_files < self._file_limit:
-            self._preparing = True
-            self.prepare_file(self._next_number)
-        return self._preparing
-
     def file_ready(self, number: int) -> None:
-        """The file that `prepare_file` asked for is there."""
-        self._preparing = False
-        self._known_files += 1
-        self._next_number = number + 1
-        self._free.append(number)
+        """A file that was asked for is there."""
+        self.files.ready(number)
         self._resume()
-
-    def file_refused(self) -> None:
-        """It could not be made, for want of space: go on with the files there are until `try_again`."""
-        self._preparing = False
-        self._no_space = True
 
     def try_again(self) -> None:
-        """There may be space now."""
-        self._no_space = False
-        if not self._free:
-            self._prepare_ahead()
+        """The disk was full, and there may be space now."""
+        self.files.try_again()
         self._resume()
 
-    def start(self) -> None:
-        """Have a file at hand before the first tick needs it."""
-        if not self._free:
-            self._prepare_ahead()
-
     def release(self, needed_sequence: int) -> None:
-        """Frames below `needed_sequence` are in the segments, durably, and the ``state`` file says so: free
-        their files.
-        """
+        """Frames below `needed_sequence` are in the segments, durably, and the ``state`` file says so."""
         self.needed_sequence = max(self.needed_sequence, needed_sequence)
-        while self._used and self._used[0][1] < needed_sequence:
-            self._free.append(self._used.popleft()[0])
-        self._used_bytes.set((len(self._used) + (self._file >= 0)) * self._file_bytes)
+        self.files.release(needed_sequence)
+        self._used_bytes.set(self.files.used_bytes)
         self._resume()
 
     def _resume(self) -> None:
         if self.full and self._out is None and not self.closed:
             self._submit()
-
-    @property
-    def free_files(self) -> int:
-        """Files that can be taken at once, or made."""
-        return len(self._free) + self._file_limit - self._known_files
-
-    @property
-    def next_generation(self) -> int:
-        """A generation that no frame has."""
-        return ((self._generation >> _GENERATION_SALT_BITS) + 1) << _GENERATION_SALT_BITS
 
     @property
     def next_sequence(self) -> int:

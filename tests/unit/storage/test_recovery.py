@@ -145,7 +145,7 @@ def test_unreadable_frames_fence_the_logs_that_may_have_lost_by_them() -> None:
     fill(shard, other, 3)
     append(other, 1, 10)
     settle(shard)
-    position = shard.storage.wal._position
+    position = shard.storage.wal.files.position
     append(shard.open(3), 1, 10)
     settle(shard)
     written += fill(shard, log, 2)
