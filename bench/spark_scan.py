@@ -83,9 +83,8 @@ def fill(broker: Broker, load: Load, gigabytes: float, console: Console) -> Fill
     count = BATCH_BYTES // (load.value_bytes + 20)
     filler = os.urandom(load.value_bytes)
     values = [(b"%08d" % i + filler)[: load.value_bytes] for i in range(count)]
-    batch = build_batch(
-        [(b"key-%04d" % (i % 9973), value, (), 1_700_000_000_000 + i) for i, value in enumerate(values)]
-    )
+    now_ms = time.time_ns() // 1_000_000  # retention goes by it
+    batch = build_batch([(b"key-%04d" % (i % 9973), value, (), now_ms + i) for i, value in enumerate(values)])
     assert HEADER.unpack_from(batch)[12] == count
     rounds = max(1, round(gigabytes * 1e9 / (count * load.value_bytes * PARTITIONS)))
     with Cluster(broker.bootstrap) as cluster, bar(console) as progress:

@@ -121,9 +121,12 @@ class WorkerChannel:
             if messages:
                 return messages
 
-    def send(self, message: bytes) -> None:
-        """Send one message; a shard that is gone hears nothing."""
+    def send(self, messages: list[bytes]) -> None:
+        """Send messages, if there are any; a shard that is gone hears nothing."""
+        if not messages:
+            return
+        data = b"".join(len(message).to_bytes(_LENGTH_BYTES, "little") + message for message in messages)
         try:
-            self._socket.sendall(len(message).to_bytes(_LENGTH_BYTES, "little") + message)
+            self._socket.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
             return

@@ -175,24 +175,34 @@ def run_worker(worker: Worker, channels: list[WorkerChannel]) -> int:
     threads = [threading.Thread(target=_run_lane, args=(worker, channel), daemon=True) for channel in channels[1:]]
     for thread in threads:
         thread.start()
-    _run_lane(worker, channels[0])
+    _run_lane(worker, channels[0], gather=True)
     for thread in threads:
         thread.join()
     worker.finish()
     return 0
 
 
-def _run_lane(worker: Worker, channel: WorkerChannel) -> None:
-    """Carry out one lane's commands in order until `Stop`."""
+def _run_lane(worker: Worker, channel: WorkerChannel, *, gather: bool = False) -> None:
+    """Carry out one lane's commands in order until `Stop`.
+
+    With `gather` the replies to commands that came together leave together: each wakes the reactor, and nobody waits
+    for the first write of a row before the last.
+    """
     try:
         while messages := channel.receive():
+            replies: list[bytes] = []
             for message in messages:
                 command = decode_command(message)
                 if isinstance(command, Stop):
+                    channel.send(replies)
                     return
                 reply = worker.carry_out(command)
                 if reply is not None:
-                    channel.send(encode(reply))
+                    replies.append(encode(reply))
+                    if not gather:
+                        channel.send(replies)
+                        replies.clear()
+            channel.send(replies)
     except BaseException:  # noqa: BLE001  # the process cannot be trusted any more, and with it the shard
         traceback.print_exc()
         os._exit(EXIT_SOFTWARE)

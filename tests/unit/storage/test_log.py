@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from storage_support import append, new_shard, settle
+from storage_support import append, new_shard, read_everything, settle
 
 from millstream.errors import Rejected
 from millstream.iobuf import ArenaFull
@@ -201,3 +201,30 @@ def test_a_vote_is_there_after_a_crash(shard: LocalShard) -> None:
     shard.disk.crash(torn=False)
     report = recover_locally(shard.disk)
     assert LocalShard(shard.disk, shard.rng, clean=report.clean).open(1).vote == b"term 7 for node 3"
+
+
+def test_a_closed_log_is_in_its_segments_and_can_be_opened_again(shard: LocalShard) -> None:
+    log = shard.open(1)
+    written = [append(log, 2, 300) for _ in range(20)]
+    shard.call(shard.storage.close_log, log)
+    assert shard.arena.live_fragments == 0
+    with pytest.raises(Exception, match="closed"):
+        append(log)
+    again = shard.open(1)
+    assert again.next_offset == 40
+    assert read_everything(shard, again) == b"".join(written)
+
+
+def test_the_controllers_log_has_a_place_of_its_own(shard: LocalShard) -> None:
+    log = shard.storage.open_controller_log(shard.config(), clean=True)
+    append(log, 1, 300)
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    assert "00000000000000000000.log" in shard.disk.list("/data/controller/log")
+    assert (log.group, log.name) == (0, "controller")
+
+
+def test_a_group_is_opened_once(shard: LocalShard) -> None:
+    shard.open(1)
+    with pytest.raises(AssertionError, match="twice"):
+        shard.open(1)

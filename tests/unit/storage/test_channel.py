@@ -1,0 +1,89 @@
+"""Messages between reactor and worker: whole, in order, however the socket cuts them; the reactor never blocks."""
+
+import random
+
+from millstream.storage.channel import ReactorChannel, WorkerChannel, channel_pair, cut_messages
+
+
+class ByHand:
+    """A reactor whose callbacks the test runs."""
+
+    def __init__(self) -> None:
+        self.readers: dict = {}
+        self.writers: dict = {}
+        self.enders: list = []
+
+    def add_reader(self, fd, callback):
+        self.readers[fd] = callback
+
+    def add_writer(self, fd, callback):
+        self.writers[fd] = callback
+
+    def remove_reader(self, fd):
+        del self.readers[fd]
+
+    def remove_writer(self, fd):
+        del self.writers[fd]
+
+    def end_of_turn(self, callback):
+        self.enders.append(callback)
+
+    def turn(self):
+        enders, self.enders = self.enders, []
+        for ender in enders:
+            ender()
+
+
+def test_messages_are_cut_whatever_the_pieces() -> None:
+    rng = random.Random(4)
+    sent = [rng.randbytes(rng.choice([0, 1, 5, 3000])) for _ in range(200)]
+    stream = b"".join(len(one).to_bytes(4, "little") + one for one in sent)
+    data, got, at = bytearray(), [], 0
+    while at < len(stream):
+        step = rng.randint(1, 700)
+        data += stream[at : at + step]
+        at += step
+        got += list(cut_messages(data))
+    assert got == sent
+    assert not data
+
+
+def test_what_the_socket_does_not_take_is_sent_later_in_order() -> None:
+    reactor = ByHand()
+    ours, theirs = channel_pair()
+    got: list[bytes] = []
+    channel = ReactorChannel(reactor, ours, got.append)
+    worker = WorkerChannel(theirs)
+    sent = [bytes([n % 251]) * 20_000 for n in range(100)]
+    for message in sent[:50]:
+        channel.send(message)
+    reactor.turn()
+    assert reactor.writers
+    for message in sent[50:]:
+        channel.send(message)
+    reactor.turn()
+    arrived: list[bytes] = []
+    while len(arrived) < 100:
+        arrived += worker.receive()
+        for push in list(reactor.writers.values()):
+            push()
+    assert arrived == sent
+    assert not reactor.writers
+    worker.send([b"one", b"two"])
+    next(iter(reactor.readers.values()))()
+    assert got == [b"one", b"two"]
+    channel.close()
+    assert worker.receive() == []
+    theirs.close()
+
+
+def test_a_worker_that_is_gone_is_listened_to_no_more() -> None:
+    reactor = ByHand()
+    ours, theirs = channel_pair()
+    channel = ReactorChannel(reactor, ours, lambda _: None)
+    theirs.close()
+    channel.send(b"hello")
+    reactor.turn()
+    next(iter(reactor.readers.values()))()
+    assert not reactor.readers
+    ours.close()
