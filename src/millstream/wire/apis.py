@@ -9,15 +9,34 @@ from typing import Any, Final
 
 import msgspec
 
+from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from millstream.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from millstream.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from millstream.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from millstream.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from millstream.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from millstream.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from millstream.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from millstream.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from millstream.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from millstream.wire.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
 from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from millstream.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -26,8 +45,13 @@ from millstream.wire.messages.incremental_alter_configs import (
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from millstream.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from millstream.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from millstream.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -36,6 +60,7 @@ from millstream.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
+from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from millstream.wire.schema import Request, Response
 
@@ -84,6 +109,19 @@ APIS: Final[dict[int, Api]] = {
         _api(CreatePartitionsRequest, CreatePartitionsResponse),
         _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
         _api(DescribeClusterRequest, DescribeClusterResponse),
+        _api(DeleteRecordsRequest, DeleteRecordsResponse),
+        _api(AlterConfigsRequest, AlterConfigsResponse),
+        _api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
+        _api(DescribeLogDirsRequest, DescribeLogDirsResponse),
+        _api(ElectLeadersRequest, ElectLeadersResponse),
+        _api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
+        _api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
+        _api(DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+        _api(DescribeQuorumRequest, DescribeQuorumResponse),
+        _api(GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse),
+        _api(PushTelemetryRequest, PushTelemetryResponse),
+        _api(ListConfigResourcesRequest, ListConfigResourcesResponse),
+        _api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
     )
 }
 """Every API that is declared, by key."""
