@@ -64,7 +64,7 @@ class Stopping(threading.Thread):
 
     def end(self):
         self.stopping.set()
-        self.join(FINAL_TIMEOUT_S)
+        self.join(2 * FINAL_TIMEOUT_S)  # it may wait once for that long itself
         if self.is_alive():
             frame = sys._current_frames().get(self.ident)
             where = "".join(traceback.format_stack(frame)) if frame else "nowhere"
@@ -275,6 +275,9 @@ class Workload:
 
     def finish(self):
         """Ends the clients, reads everything once more and judges; the broker must be up."""
+        if self.complaints:  # a producer with a fatal error delivers nothing any more
+            for producer in self.producers:
+                producer.producer.purge()
         for thread in self.threads:
             thread.end()
         self.read_everything()
