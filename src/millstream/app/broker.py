@@ -8,7 +8,8 @@
 No record passes through here; what runs here may be slow without anybody noticing. What it promises:
 
 - One ready line on standard output and ``broker.json`` in the data directory, only when the broker serves.
-- A second broker on the same directory or port is refused by name, before anything is changed.
+- A second broker on the same directory or port is refused by name, before anything is changed; clients are refused
+  until the broker serves (``app.listening``).
 - A process of the broker that dies takes the broker down: the reason on stderr, a non-zero exit code, no process left.
 - SIGTERM or SIGINT: no new connections, requests under way are answered, segments are checkpointed, exit code 0. What
   does not finish in ``shutdown.timeout.ms`` is cut off; nothing that was acknowledged is lost by that.
@@ -27,12 +28,13 @@ from millstream import __version__
 from millstream.admin.http import HttpServer, Routes
 from millstream.app import shard_main
 from millstream.app.asking import Asking
+from millstream.app.listening import bind, literal, port_taken, serve
 from millstream.app.lock import lock_data_dir
 from millstream.app.recovery import recover_in_child
 from millstream.app.shared import Shared
 from millstream.cluster.load import load_cluster
 from millstream.config.settings import Settings
-from millstream.errors import MillstreamError, Unavailable
+from millstream.errors import MillstreamError
 from millstream.kafka import dispatch
 from millstream.shard import collector
 from millstream.shard.control import ControlEnd
@@ -48,7 +50,6 @@ from millstream.telemetry.render import render
 WATCH_US: Final = 100_000
 """How often the supervisor looks whether a shard is stalled."""
 
-BACKLOG: Final = 1024
 ACCEPTS_A_TURN: Final = 64
 READY_TIMEOUT_US: Final = 120_000_000
 REAP_TIMEOUT_S: Final = 2.0
@@ -193,7 +194,11 @@ class Supervisor:
     def _serve(self) -> None:
         for roles in self.shared.shard_stats:
             self.watch.add(roles["shard"])
-        self.listener.setblocking(False)
+        try:
+            serve(self.listener)
+        except MillstreamError as error:
+            self.reactor.stop(EXIT_UNAVAILABLE, error.message)
+            return
         self.reactor.add_reader(self.listener.fileno(), self._accept)
         self.http.start()
         self._watch_stalls()
@@ -312,30 +317,3 @@ class Supervisor:
         if not self.stopping:
             code = status.code if status is not None and status.code and not status.signal else EXIT_CHILD
             self.reactor.stop(code, f"{child.name} {status}")
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, so that a second broker on the port fails; nothing is accepted yet."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        address = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0]
-        listener = socket.socket(address[0], socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address[4])
-        listener.listen(BACKLOG)
-    except OSError as error:
-        raise port_taken(host, port, error, "--listen") from error
-    return listener
-
-
-def port_taken(host: str, port: int, error: OSError, setting: str) -> Unavailable:
-    """What is said when an address cannot be had."""
-    return Unavailable(
-        f"cannot listen on {literal(host)}:{port}: {error.strerror or error}; "
-        f"choose another address with {setting}, or port 0"
-    )
-
-
-def literal(host: str) -> str:
-    """The host as it stands before a port."""
-    return f"[{host}]" if ":" in host else host
