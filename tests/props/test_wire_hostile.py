@@ -7,11 +7,14 @@ from random import Random
 import pytest
 from wire_samples import ALL_MESSAGES, name_of, sample
 
-from millstream.wire.codec import decode_message, encode_message, message_decoder
+from millstream.wire.codec import decode_message, decode_request, encode_message, message_decoder
+from millstream.wire.decoding import ELEMENTS_MAX
 from millstream.wire.errors import BatchError, ProtocolError
 from millstream.wire.headers import encode_request_header, parse_request_header
+from millstream.wire.messages.heartbeat import HeartbeatRequest
 from millstream.wire.records import build_batch, check_batch, iter_batches, iter_records
 from millstream.wire.schema import Embedded, Message, Request
+from millstream.wire.varint import uvarint
 
 _CLAIMS = (
     b"\x7f\xff\xff\xff",
@@ -91,8 +94,6 @@ def test_huge_claims_cost_neither_memory_nor_time(case: tuple[type[Message], int
 
 
 def test_text_that_is_not_utf_8_is_refused() -> None:
-    from millstream.wire.messages.heartbeat import HeartbeatRequest
-
     good = bytes(encode_message(HeartbeatRequest("group", 1, "member"), 4))
     assert _attempt(HeartbeatRequest, 4, good)
     for bad in (b"\xff\xfeoup", b"\xed\xa0\x80up", b"\xc0\x80oup"):
@@ -154,3 +155,51 @@ def test_any_bit_that_a_checksum_covers_is_missed_by_nobody(codec: int) -> None:
         bent[at] ^= 1 << at % 8
         with pytest.raises(BatchError):
             check_batch([bent])
+
+
+_CROWD = ELEMENTS_MAX + 1
+_CROWDS = {
+    "empty names": (15, 5, uvarint(_CROWD + 1) + b"\1" * _CROWD + b"\0\0"),
+    "topics": (3, 9, uvarint(_CROWD + 1) + b"\1\0" * _CROWD + b"\0\0\0\0"),
+    "numbers": (
+        37,
+        2,
+        b"\2\2a" + b"\0\0\0\2" + b"\2" + uvarint(_CROWD + 1) + b"\0\0\0\1" * _CROWD + b"\0\0\0\0\0\0\0\0",
+    ),
+    "tagged fields": (15, 5, b"\1\0" + uvarint(_CROWD) + b"\5\0" * _CROWD),
+}
+
+
+@pytest.mark.parametrize("case", _CROWDS)
+def test_a_request_of_more_elements_than_a_shard_can_stand_is_refused(case: str) -> None:
+    api_key, version, body = _CROWDS[case]
+    with pytest.raises(ProtocolError, match=f"more than {ELEMENTS_MAX} elements"):
+        decode_request(api_key, version, body, 0, len(body))
+
+
+def test_elements_are_counted_over_all_arrays_of_a_request() -> None:
+    def offset_fetch(topics: int, partitions: int) -> bytes:
+        topic = b"\2t" + uvarint(partitions + 1) + bytes(4 * partitions) + b"\0"
+        return b"\2g" + uvarint(topics + 1) + topic * topics + b"\0\0"
+
+    fits, crowd = offset_fetch(250, 250), offset_fetch(260, 260)
+    assert len(decode_request(9, 7, fits, 0, len(fits)).topics) == 250
+    with pytest.raises(ProtocolError, match="elements"):
+        decode_request(9, 7, crowd, 0, len(crowd))
+
+
+def test_a_text_may_have_as_many_bytes_as_an_int16_can_say() -> None:
+    def heartbeat(size: int) -> bytes:
+        return uvarint(size + 1) + b"g" * size + bytes(4) + b"\1\0\0"
+
+    assert _attempt(HeartbeatRequest, 4, heartbeat(32767))
+    assert not _attempt(HeartbeatRequest, 4, heartbeat(32768))
+
+
+def test_a_header_of_a_thousand_tagged_fields_is_read_and_one_of_more_refused() -> None:
+    def header(count: int) -> bytes:
+        return encode_request_header(3, 9, 7, "c")[:-1] + uvarint(count) + b"\5\1x" * count
+
+    assert parse_request_header(header(1024), 0, len(header(1024))).body_pos == len(header(1024))
+    with pytest.raises(ProtocolError, match="1025 tagged fields"):
+        parse_request_header(header(1025), 0, len(header(1025)))

@@ -25,6 +25,7 @@ from millstream.wire.codec import API_VERSIONS, api_name, request_decoder, respo
 from millstream.wire.codec import flexible_from as codec_flexible_from
 from millstream.wire.codec import warm_up as codec_warm_up
 from millstream.wire.errors import ProtocolError
+from millstream.wire.headers import skip_header_tags
 from millstream.wire.produce_chain import decode_produce_at
 
 _HEADER: Final = struct.Struct(">hhih")
@@ -57,12 +58,21 @@ SERVED: Final[dict[int, str]] = {
     18: "api_versions",
     19: "create_topics",
     20: "delete_topics",
+    21: "delete_records",
     22: "init_producer_id",
     23: "offset_for_leader_epoch",
     32: "describe_configs",
+    34: "alter_replica_log_dirs",
+    35: "describe_log_dirs",
     37: "create_partitions",
+    43: "elect_leaders",
     44: "incremental_alter_configs",
+    45: "alter_partition_reassignments",
+    46: "list_partition_reassignments",
+    48: "describe_client_quotas",
+    55: "describe_quorum",
     60: "describe_cluster",
+    75: "describe_topic_partitions",
 }
 """API key → handler file."""
 
@@ -154,7 +164,7 @@ class Dispatcher:
                 if position >= end:
                     raise ProtocolError("the request header is cut short")
                 if frame[position]:
-                    position = _skip_tags(frame, position)
+                    position = skip_header_tags(frame, position)
                 else:
                     position += 1
             context = RequestContext(connection, api, version, correlation_id, frame, position)
@@ -215,28 +225,3 @@ def _new_client_id(connection: Connection, raw: memoryview, size: int) -> None:
         raise ProtocolError("the client id is cut short")
     connection.client_id_bytes = memoryview(bytes(raw))
     connection.client_id = str(raw, "utf-8")
-
-
-def _skip_tags(frame: memoryview, position: int) -> int:
-    """Skip the tagged fields of a request header; none is defined that we use."""
-
-    def uvarint() -> int:
-        nonlocal position
-        value = shift = 0
-        while shift < 35:
-            if position >= len(frame):
-                break
-            byte = frame[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-        raise ProtocolError("the tagged fields of the request header do not decode")
-
-    for _ in range(min(uvarint(), len(frame))):
-        uvarint()
-        position += uvarint()
-        if position > len(frame):
-            raise ProtocolError("the tagged fields of the request header do not decode")
-    return position

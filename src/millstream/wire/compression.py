@@ -4,7 +4,7 @@
 codec  name    layout
 =====  ======  ================================================================================================
 0      none    the records
-1      gzip    RFC 1952, any number of members
+1      gzip    RFC 1952, up to 64 members
 2      snappy  blocks in xerial's framing (magic, version, then int32 length and raw snappy each), or one raw block
 3      lz4     LZ4 frame, independent blocks (Kafka's Java reader takes no others)
 4      zstd    RFC 8878, any number of frames
@@ -50,6 +50,9 @@ DECOMPRESSED_MAX: Final = 128 << 20
 _STEP: Final = 256 << 10
 _TRUSTED_RATIO: Final = 16
 _SNAPPY_RATIO: Final = 24  # three bytes copy at most 64
+_GZIP_MEMBERS_MAX: Final = 64
+"""Producers write one member. What is behind a member is copied to read the next, so their number is bounded."""
+
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
 _XERIAL_BLOCK: Final = 32 << 10
@@ -112,6 +115,8 @@ def _gzip(data: Buffer, limit: int) -> bytes:
     room = limit
     rest: Buffer = data
     while rest:
+        if len(parts) == _GZIP_MEMBERS_MAX:
+            raise EOFError(f"more than {_GZIP_MEMBERS_MAX} members")
         inflater = zlib.decompressobj(31)
         part = inflater.decompress(rest, room + 1)
         if len(part) > room:

@@ -20,8 +20,12 @@ from millstream.wire.apis import APIS
 from millstream.wire.decoding import skip_tags
 from millstream.wire.errors import EncodeError, ProtocolError
 from millstream.wire.schema import Piece
+from millstream.wire.varint import read_uvarint
 
 API_VERSIONS_KEY: Final = 18
+
+HEADER_TAGS_MAX: Final = 1024
+"""Tagged fields in a request header; Kafka has defined none so far that a client would send."""
 
 _START = struct.Struct(">hhih")
 _unpack_start = _START.unpack_from
@@ -60,17 +64,30 @@ def parse_request_header(buf: Piece, pos: int, end: int) -> RequestHeader:
         if pos > end:
             raise ProtocolError("request header ends early")
         if api_version >= _FLEXIBLE_FROM.get(api_key, 1 << 16):
-            count = buf[pos]
-            pos += 1
-            if count:
-                pos = skip_tags(memoryview(buf)[:end], count, pos)
-            if pos > end:
-                raise ProtocolError("request header ends early")
+            pos = skip_header_tags(memoryview(buf)[:end], pos)
     except (struct.error, IndexError) as error:
         raise ProtocolError("request header ends early") from error
     except UnicodeDecodeError as error:
         raise ProtocolError("client id is not UTF-8") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id, pos)
+
+
+def skip_header_tags(frame: memoryview, pos: int) -> int:
+    """Skip the tagged fields of a request header, of which none is used; the position after them.
+
+    Raises:
+        ProtocolError: there are more than ``HEADER_TAGS_MAX``, or they do not end within the frame.
+    """
+    try:
+        count, pos = read_uvarint(frame, pos)
+        if count > HEADER_TAGS_MAX:
+            raise ProtocolError(f"{count} tagged fields in the request header")
+        pos = skip_tags(frame, count, pos)
+    except IndexError as error:
+        raise ProtocolError("request header ends early") from error
+    if pos > len(frame):
+        raise ProtocolError("request header ends early")
+    return pos
 
 
 def encode_request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:

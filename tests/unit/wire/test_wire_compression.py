@@ -93,6 +93,13 @@ def test_a_bomb_costs_no_more_than_its_limit() -> None:
         assert peak < 4 << 20, name
 
 
+def test_a_gzip_stream_of_many_members_is_refused_before_it_takes_long() -> None:
+    member = compress(Codec.GZIP, b"a")
+    assert decompress(Codec.GZIP, member * 64) == b"a" * 64
+    with pytest.raises(BatchError, match="64 members"):
+        decompress(Codec.GZIP, member * 65)
+
+
 def test_an_unknown_codec_is_named() -> None:
     with pytest.raises(BatchError) as caught:
         decompress(5, b"x")

@@ -105,6 +105,9 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyCommand)
 _list_decoder = msgspec.msgpack.Decoder(tuple[AnyCommand, ...])
 
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are not what they should be: text that is no UTF-8 and deep nests included."""
+
 
 def encode_command(command: AnyCommand) -> bytes:
     """The value of the record that stores ``command``."""
@@ -119,7 +122,7 @@ def decode_command(data: bytes | memoryview) -> AnyCommand:
     """
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise Corruption(f"a record of the controller's log is no command that this version knows: {error}") from None
 
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from millstream.core.controller.commands import (
+    UNREADABLE,
     AnyCommand,
     ClusterCreated,
     NodeConfigsChanged,
@@ -271,7 +272,7 @@ def decode_state(data: bytes | memoryview) -> ControllerState:
     """
     try:
         snapshot = _snapshot_decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise Corruption(f"the controller's snapshot does not decode: {error}") from None
     if snapshot.version != SNAPSHOT_VERSION:
         raise Corruption(

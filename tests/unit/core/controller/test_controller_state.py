@@ -51,7 +51,17 @@ def test_the_stored_form_of_commands_is_what_earlier_releases_wrote():
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\xc0", b"\x81\xa4type\xa4what", b"\x81\xa4type\xaftopic_deletedxx", b"\xff" * 9]
+    "data",
+    [
+        b"",
+        b"\xc0",
+        b"\x81\xa4type\xa4what",
+        b"\x81\xa4type\xaftopic_deletedxx",
+        b"\xff" * 9,
+        b"\x81\xa4type\xa2\xff\xfe",
+        b"\x81\xa1x" + b"\x91" * 5000,
+    ],
+    ids=["nothing", "null", "unknown", "short", "noise", "no text", "deep"],
 )
 def test_bytes_that_are_no_command_are_corruption(data):
     with pytest.raises(Corruption):
@@ -128,6 +138,8 @@ def test_a_snapshot_of_a_later_release_or_a_broken_one_is_corruption():
     data = encode_state(created())
     later = data.replace(b"\xa7version\x01", b"\xa7version\x02")
     assert later != data
-    for bad in (later, data[:-1], b"", b"\x00"):
+    no_text = data.replace(b"abc", b"a\xffc")
+    assert no_text != data
+    for bad in (later, data[:-1], b"", b"\x00", no_text, b"\x81\xa1x" + b"\x91" * 5000):
         with pytest.raises(Corruption):
             decode_state(bad)
