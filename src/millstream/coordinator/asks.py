@@ -9,12 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest
 from millstream.wire.messages.describe_groups import DescribedGroup
 from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from millstream.wire.messages.list_groups import ListedGroup
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from millstream.wire.schema import Message
@@ -25,6 +27,8 @@ JOIN_GROUP: Final = 11
 HEARTBEAT: Final = 12
 LEAVE_GROUP: Final = 13
 SYNC_GROUP: Final = 14
+DELETE_GROUPS: Final = 42
+OFFSET_DELETE: Final = 47
 
 # Methods of the mailbox.
 ASK: Final = 60
@@ -38,6 +42,8 @@ _TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
     HEARTBEAT: (HeartbeatRequest, HeartbeatResponse),
     LEAVE_GROUP: (LeaveGroupRequest, LeaveGroupResponse),
     SYNC_GROUP: (SyncGroupRequest, SyncGroupResponse),
+    DELETE_GROUPS: (DeleteGroupsRequest, DeletableGroupResult),
+    OFFSET_DELETE: (OffsetDeleteRequest, OffsetDeleteResponse),
 }
 _decoders: Final[dict[int, tuple[msgspec.msgpack.Decoder[Any], msgspec.msgpack.Decoder[Any]]]] = {
     api: (msgspec.msgpack.Decoder(request), msgspec.msgpack.Decoder(response))

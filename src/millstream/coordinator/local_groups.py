@@ -5,25 +5,40 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final
 
 from millstream.coordinator.asks import (
+    DELETE_GROUPS,
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
     OFFSET_COMMIT,
+    OFFSET_DELETE,
     SYNC_GROUP,
     Ask,
 )
 from millstream.coordinator.groups_partition import Done, GroupsPartition, OffsetsPartition, State
 from millstream.core.group.census import Census
 from millstream.core.group.describe import describe_group, list_groups
-from millstream.core.group.outputs import Commit, FetchOffsets, GroupSettings, Heartbeat, Input, Join, Leave, Sync
+from millstream.core.group.outputs import (
+    Commit,
+    Delete,
+    DeleteOffsets,
+    FetchOffsets,
+    GroupSettings,
+    Heartbeat,
+    Input,
+    Join,
+    Leave,
+    Sync,
+)
 from millstream.core.group.state import GroupState
 from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.delete_groups import DeleteGroupsRequest
 from millstream.wire.messages.describe_groups import DescribedGroup
 from millstream.wire.messages.heartbeat import HeartbeatRequest
 from millstream.wire.messages.join_group import JoinGroupRequest
 from millstream.wire.messages.leave_group import LeaveGroupRequest
 from millstream.wire.messages.list_groups import ListedGroup
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
+from millstream.wire.messages.offset_delete import OffsetDeleteRequest
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from millstream.wire.messages.sync_group import SyncGroupRequest
 from millstream.wire.schema import Message
@@ -176,6 +191,13 @@ def _input(
     if api == LEAVE_GROUP:
         assert isinstance(request, LeaveGroupRequest)
         return Leave(done, request, version)
+    if api == DELETE_GROUPS:
+        assert isinstance(request, DeleteGroupsRequest)
+        (group_id,) = request.groups_names
+        return Delete(done, group_id)
+    if api == OFFSET_DELETE:
+        assert isinstance(request, OffsetDeleteRequest)
+        return DeleteOffsets(done, request)
     assert isinstance(request, OffsetFetchRequestGroup)
     return FetchOffsets(done, request, require_stable)
 

@@ -18,6 +18,7 @@ from millstream.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsR
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from millstream.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
@@ -54,6 +55,7 @@ from millstream.wire.messages.list_partition_reassignments import (
 )
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from millstream.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -107,6 +109,8 @@ APIS: Final[dict[int, Api]] = {
         _api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
         _api(DescribeConfigsRequest, DescribeConfigsResponse),
         _api(CreatePartitionsRequest, CreatePartitionsResponse),
+        _api(DeleteGroupsRequest, DeleteGroupsResponse),
+        _api(OffsetDeleteRequest, OffsetDeleteResponse),
         _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
         _api(DescribeClusterRequest, DescribeClusterResponse),
         _api(DeleteRecordsRequest, DeleteRecordsResponse),

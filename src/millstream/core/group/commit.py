@@ -145,6 +145,18 @@ def stored_offset(value: OffsetCommitValue) -> CommittedOffset:
     )
 
 
+def offsets_under_way(turn: Turn, group: Group) -> set[tuple[str, int]]:
+    """Partitions of ``group`` with a commit on its way to the log."""
+    if not group.writes_in_flight:
+        return set()
+    return {
+        (topic, partition)
+        for pending in turn.writes.values()
+        if isinstance(pending, PendingCommit) and pending.group is group
+        for topic, partition, _ in pending.offsets
+    }
+
+
 class PendingCommit:
     """Offsets on their way to the log."""
 

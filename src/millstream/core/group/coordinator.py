@@ -27,7 +27,8 @@ from millstream.core.group.commit import (
     stored_offset,
 )
 from millstream.core.group.deadlines import JOIN, SYNC, Deadlines
-from millstream.core.group.fetch import WaitingFetch, fetch_offsets
+from millstream.core.group.delete import DeletionPart, delete_group, delete_offsets
+from millstream.core.group.fetch import fetch_offsets
 from millstream.core.group.group import Group
 from millstream.core.group.heartbeat import heartbeat, heartbeat_error
 from millstream.core.group.image import group_record, restore
@@ -37,6 +38,8 @@ from millstream.core.group.leave import leave_group, unknown_group
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import (
     Commit,
+    Delete,
+    DeleteOffsets,
     Expire,
     FetchOffsets,
     GroupSettings,
@@ -63,10 +66,12 @@ from millstream.core.group.rebalance import (
 from millstream.core.group.retention import PendingRemoval, expire_group
 from millstream.core.group.sync import check_request as check_sync
 from millstream.core.group.sync import sync_error, sync_group
-from millstream.core.group.turn import Forget, Pending, Turn
+from millstream.core.group.turn import Forget, Pending, Turn, Waiting
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.group_storage import GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from millstream.wire.messages.leave_group import LeaveGroupResponse
+from millstream.wire.messages.offset_delete import OffsetDeleteResponse
+from millstream.wire.messages.offset_fetch import OffsetFetchResponseGroup
 
 
 class GroupCoordinator:
@@ -83,7 +88,8 @@ class GroupCoordinator:
         self._deadlines = Deadlines()
         self._writes: dict[int, Pending] = {}
         self._receipts = [0]
-        self._waiting_fetches: list[WaitingFetch] = []
+        self._waiting: dict[int, list[Waiting]] = {}
+        """By the receipt of the write that they wait for."""
         self._forgotten: list[Group] = []
 
     @property
@@ -111,6 +117,10 @@ class GroupCoordinator:
                 self._sync(turn, given)
             case Leave():
                 self._leave(turn, given)
+            case Delete():
+                delete_group(turn, self.groups.get(given.group_id), given, self._forgotten)
+            case DeleteOffsets():
+                self._delete_offsets(turn, given)
             case TopicDeleted():
                 self._topic_deleted(turn, given.topic)
             case Expire():
@@ -118,7 +128,9 @@ class GroupCoordinator:
         return turn.out
 
     def _turn(self, now_us: int, wall_ms: int) -> Turn:
-        return Turn(self.settings, self.census, self._deadlines, self._writes, self._receipts, now_us, wall_ms)
+        return Turn(
+            self.settings, self.census, self._deadlines, self._writes, self._waiting, self._receipts, now_us, wall_ms
+        )
 
     # Requests
 
@@ -185,16 +197,22 @@ class GroupCoordinator:
 
     def _fetch(self, turn: Turn, fetch: FetchOffsets) -> None:
         group = self.groups.get(fetch.group.group_id)
-        if fetch.require_stable and group is not None and group.writes_in_flight:
-            commits = {
-                receipt
-                for receipt, pending in self._writes.items()
-                if pending.group is group and isinstance(pending, PendingCommit)
-            }
-            if commits:
-                self._waiting_fetches.append(WaitingFetch(fetch, commits))
-                return
-        turn.out.answer(fetch.token, fetch_offsets(group, fetch.group))
+        if not fetch.require_stable or group is None or not group.writes_in_flight:
+            turn.out.answer(fetch.token, fetch_offsets(group, fetch.group))
+            return
+
+        def answer(error: ErrorCode) -> OffsetFetchResponseGroup:
+            _ = error  # what was not written is not told, that is all
+            return fetch_offsets(self.groups.get(fetch.group.group_id), fetch.group)
+
+        turn.when_written(group, fetch.token, answer)
+
+    def _delete_offsets(self, turn: Turn, delete: DeleteOffsets) -> None:
+        group_id = delete.request.group_id
+        if group_id:
+            delete_offsets(turn, self.groups.get(group_id), delete)
+        else:
+            turn.out.answer(delete.token, OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))
 
     def _enter(self, group: Group) -> Group:
         self.groups[group.group_id] = group
@@ -219,18 +237,8 @@ class GroupCoordinator:
                 self._vanish(gone.group_id)
         if fate.error is not ErrorCode.NONE and _is_nothing(group):
             self._vanish(group.group_id)
-        if self._waiting_fetches:
-            self._answer_waiting_fetches(turn, fate.receipt)
-
-    def _answer_waiting_fetches(self, turn: Turn, receipt: int) -> None:
-        waiting: list[WaitingFetch] = []
-        for fetch in self._waiting_fetches:
-            fetch.writes.discard(receipt)
-            if fetch.writes:
-                waiting.append(fetch)
-            else:
-                turn.out.answer(fetch.token, fetch_offsets(self.groups.get(fetch.asked.group_id), fetch.asked))
-        self._waiting_fetches = waiting
+        for waiting in self._waiting.pop(fate.receipt, ()):
+            turn.out.answer(waiting.token, waiting.answer(fate.error))
 
     def _topic_deleted(self, turn: Turn, topic: str) -> None:
         """Forget the offsets of a topic, those still on their way to the log included."""
@@ -311,15 +319,17 @@ class GroupCoordinator:
 
     def unload(self) -> list[Token]:
         """Stop: tokens whose requests will never be answered from here. No further step is allowed."""
-        tokens: list[Token] = [fetch.token for fetch in self._waiting_fetches]
+        tokens: list[Token] = [waiting.token for several in self._waiting.values() for waiting in several]
         for group in self.groups.values():
             for member in group.members.values():
                 tokens += [token for token in (member.join_token, member.sync_token) if token is not None]
             group.vanish()
-        tokens += [pending.token for pending in self._writes.values() if isinstance(pending, PendingCommit)]
+        writes = self._writes.values()
+        tokens += [pending.token for pending in writes if isinstance(pending, PendingCommit)]
+        tokens += [pending.token for pending in writes if isinstance(pending, DeletionPart) and pending.is_last]
         self.groups.clear()
         self._writes.clear()
-        self._waiting_fetches.clear()
+        self._waiting.clear()
         return tokens
 
 

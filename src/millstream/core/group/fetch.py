@@ -6,9 +6,7 @@ A group that does not exist has no offsets, which is no error.
 """
 
 from millstream.core.group.group import Group
-from millstream.core.group.member import Token
 from millstream.core.group.offsets import NO_OFFSET, CommittedOffset
-from millstream.core.group.outputs import FetchOffsets
 from millstream.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
@@ -53,14 +51,3 @@ def _found(index: int, offset: CommittedOffset | None) -> OffsetFetchResponsePar
         committed_leader_epoch=offset.leader_epoch,
         metadata=offset.metadata,
     )
-
-
-class WaitingFetch:
-    """A fetch of stable offsets that waits for ``writes`` to settle."""
-
-    __slots__ = ("asked", "token", "writes")
-
-    def __init__(self, fetch: FetchOffsets, writes: set[int]) -> None:
-        self.token: Token = fetch.token
-        self.asked = fetch.group
-        self.writes = writes

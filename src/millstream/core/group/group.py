@@ -34,6 +34,7 @@ class Group:
         "group_id",
         "initial_delay_left_ms",
         "join_deadline",
+        "last_receipt",
         "leader_id",
         "members",
         "new_member_added",
@@ -80,6 +81,8 @@ class Group:
         self.assignment_writing = False
         """The leader's assignment of this generation is on its way to the log."""
         self.writes_in_flight = 0
+        self.last_receipt = 0
+        """The newest write of the group."""
         self.offsets = GroupOffsets()
 
     def enter(self, census: Census) -> None:

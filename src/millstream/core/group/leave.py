@@ -1,4 +1,9 @@
-"""LeaveGroup: members go, by member id, or (by an administrator) static ones by instance id alone."""
+"""LeaveGroup: members go, by member id, or (by an administrator) static ones by instance id alone.
+
+When the last member has gone the empty group is written, and the answer leaves when that is durable: whoever was told
+that a member has left must not find it back after a crash, and wait for the end of its session. While others are left
+nothing is written until they have a new assignment, as in Kafka.
+"""
 
 from millstream.core.group.group import Group
 from millstream.core.group.outputs import Leave
@@ -44,7 +49,15 @@ def leave_group(turn: Turn, group: Group, leave: Leave) -> None:
             prepare_or_complete(turn, group)
         elif group.state is GroupState.PREPARING_REBALANCE:
             maybe_complete_join(turn, group)
-    turn.out.answer(leave.token, leave_answer(results, leave.version))
+    done = leave_answer(results, leave.version)
+    if not group.writes_in_flight:
+        turn.out.answer(leave.token, done)
+        return
+
+    def answer(error: ErrorCode) -> LeaveGroupResponse:
+        return done if error is ErrorCode.NONE else LeaveGroupResponse(error_code=error)
+
+    turn.when_written(group, leave.token, answer)
 
 
 def _leave_one(turn: Turn, group: Group, who: MemberIdentity) -> ErrorCode:

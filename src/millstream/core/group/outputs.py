@@ -16,6 +16,7 @@ from millstream.wire.messages.heartbeat import HeartbeatRequest
 from millstream.wire.messages.join_group import JoinGroupRequest
 from millstream.wire.messages.leave_group import LeaveGroupRequest
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
+from millstream.wire.messages.offset_delete import OffsetDeleteRequest
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from millstream.wire.messages.sync_group import SyncGroupRequest
 from millstream.wire.schema import Message
@@ -89,6 +90,20 @@ class FetchOffsets(msgspec.Struct, frozen=True):
     require_stable: bool
 
 
+class Delete(msgspec.Struct, frozen=True):
+    """One group of a DeleteGroups; the answer is a ``DeletableGroupResult``."""
+
+    token: Token
+    group_id: str
+
+
+class DeleteOffsets(msgspec.Struct, frozen=True):
+    """An OffsetDelete, of topics that exist."""
+
+    token: Token
+    request: OffsetDeleteRequest
+
+
 class Persisted(msgspec.Struct, frozen=True):
     """The fate of a ``Write``: durable, or (``error``) not in the log. Given in the order of the writes."""
 
@@ -112,7 +127,20 @@ class Tick(msgspec.Struct, frozen=True):
     """The time is the coordinator's ``deadline_us``, or later."""
 
 
-Input: TypeAlias = Join | Sync | Heartbeat | Leave | Commit | FetchOffsets | Persisted | TopicDeleted | Expire | Tick
+Input: TypeAlias = (
+    Join
+    | Sync
+    | Heartbeat
+    | Leave
+    | Commit
+    | FetchOffsets
+    | Delete
+    | DeleteOffsets
+    | Persisted
+    | TopicDeleted
+    | Expire
+    | Tick
+)
 
 
 # Outputs.

@@ -82,5 +82,5 @@ class PendingRemoval:
         group = self.group
         for topic, partition in self.offsets:
             group.offsets.remove(topic, partition)
-        if self.forgotten is not None and group.is_empty and not group.pending_joins:
+        if self.forgotten is not None and group.is_empty and not group.pending_joins and not group.offsets:
             self.forgotten.append(group)

@@ -1,12 +1,15 @@
 """What one step hands to the verbs: the time, the settings, the deadlines, and where outputs go."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from millstream.core.group.census import Census
 from millstream.core.group.deadlines import Deadline, Deadlines
 from millstream.core.group.group import Group
+from millstream.core.group.member import Token
 from millstream.core.group.outputs import GroupSettings, Key, Outputs, Value, Write
 from millstream.model.error_code import ErrorCode
+from millstream.wire.schema import Message
 
 
 class Pending(Protocol):
@@ -19,10 +22,20 @@ class Pending(Protocol):
         ...
 
 
+class Waiting:
+    """A request whose answer must not come before what is being written for its group."""
+
+    __slots__ = ("answer", "token")
+
+    def __init__(self, token: Token, answer: Callable[[ErrorCode], Message]) -> None:
+        self.token = token
+        self.answer = answer
+
+
 class Turn:
     """One step. ``now_us`` is monotonic, ``wall_ms`` the wall clock."""
 
-    __slots__ = ("census", "deadlines", "now_us", "out", "receipts", "settings", "wall_ms", "writes")
+    __slots__ = ("census", "deadlines", "now_us", "out", "receipts", "settings", "waiting", "wall_ms", "writes")
 
     def __init__(
         self,
@@ -30,6 +43,7 @@ class Turn:
         census: Census,
         deadlines: Deadlines,
         writes: dict[int, Pending],
+        waiting: dict[int, list[Waiting]],
         receipts: list[int],
         now_us: int,
         wall_ms: int,
@@ -38,6 +52,7 @@ class Turn:
         self.census = census
         self.deadlines = deadlines
         self.writes = writes
+        self.waiting = waiting
         self.receipts = receipts
         self.now_us = now_us
         self.wall_ms = wall_ms
@@ -48,7 +63,16 @@ class Turn:
         receipt = self.receipts[0] = self.receipts[0] + 1
         self.writes[receipt] = pending
         pending.group.writes_in_flight += 1
+        pending.group.last_receipt = receipt
         self.out.writes.append(Write(receipt, records))
+
+    def when_written(self, group: Group, token: Token, answer: Callable[[ErrorCode], Message]) -> None:
+        """Answer when the newest write of ``group``, which is under way, is durable or has failed with what it is told.
+
+        Writes settle in their order, so all others have settled then.
+        """
+        assert group.writes_in_flight, "nothing is being written"
+        self.waiting.setdefault(group.last_receipt, []).append(Waiting(token, answer))
 
     def after(self, deadline: Deadline, delay_ms: int) -> None:
         """Let ``deadline`` come in ``delay_ms``; at once when that is 0 or less."""

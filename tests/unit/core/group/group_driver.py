@@ -5,6 +5,8 @@ from itertools import count
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.outputs import (
     Commit,
+    Delete,
+    DeleteOffsets,
     Expire,
     FetchOffsets,
     GroupSettings,
@@ -25,6 +27,11 @@ from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from millstream.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -162,6 +169,11 @@ class Driver:
         return ErrorCode(self.answers[token].error_code)
 
     def leave(self, *who: str | tuple[str, str | None], group: str = "g", version: int = 5) -> list[ErrorCode]:
+        """Leave with an answer at once; a code for each member, or one for all."""
+        answer = self.answers[self.leave_async(*who, group=group, version=version)]
+        return [ErrorCode(r.error_code) for r in answer.members] or [ErrorCode(answer.error_code)]
+
+    def leave_async(self, *who: str | tuple[str, str | None], group: str = "g", version: int = 5) -> int:
         token = next(self._tokens)
         pairs = [w if isinstance(w, tuple) else (w, None) for w in who]
         request = LeaveGroupRequest(
@@ -170,8 +182,7 @@ class Driver:
             members=[MemberIdentity(member_id=m, group_instance_id=i) for m, i in pairs],
         )
         self.step(Leave(token, request, version))
-        answer = self.answers[token]
-        return [ErrorCode(r.error_code) for r in answer.members] or [ErrorCode(answer.error_code)]
+        return token
 
     def commit_async(
         self,
@@ -228,6 +239,32 @@ class Driver:
     def fetch(self, group: str = "g", topics: dict[str, list[int]] | None = None, **options) -> dict:
         answer = self.answers[self.fetch_async(group, topics, **options)]
         return {(t.name, p.partition_index): p.committed_offset for t in answer.topics for p in t.partitions}
+
+    def delete_async(self, group: str = "g") -> int:
+        token = next(self._tokens)
+        self.step(Delete(token, group))
+        return token
+
+    def delete(self, group: str = "g") -> ErrorCode:
+        return self.error(self.delete_async(group))
+
+    def delete_offsets_async(self, *places: tuple[str, int], group: str = "g") -> int:
+        token = next(self._tokens)
+        topics: dict[str, list] = {}
+        for topic, index in places:
+            topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition_index=index))
+        request = OffsetDeleteRequest(
+            group_id=group, topics=[OffsetDeleteRequestTopic(name=t, partitions=p) for t, p in topics.items()]
+        )
+        self.step(DeleteOffsets(token, request))
+        return token
+
+    def delete_offsets(self, *places: tuple[str, int], group: str = "g") -> ErrorCode | dict:
+        """Delete with an answer at once; the group's code, or one for each partition."""
+        answer = self.answers[self.delete_offsets_async(*places, group=group)]
+        if answer.error_code:
+            return ErrorCode(answer.error_code)
+        return {(t.name, p.partition_index): ErrorCode(p.error_code) for t in answer.topics for p in t.partitions}
 
     def expire(self, *groups: str) -> None:
         self.step(Expire(groups or tuple(self.coordinator.groups)))

@@ -333,3 +333,18 @@ def test_an_unknown_group_is_dead_and_since_version_6_an_error():
     described = describe_group("x", None, 6)
     assert (described.group_state, described.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
     assert described.error_message == "Group x not found."
+
+
+def test_a_group_of_whose_expired_offsets_some_could_not_be_forgotten_is_tried_again():
+    d = Driver(offsets_retention_ms=1_000)
+    d.commit({("t", index): index for index in range(1_500)})
+    d.advance(1_000)
+    d.hold_log = True
+    d.expire()
+    d.persist(ErrorCode.COORDINATOR_NOT_AVAILABLE, 1)
+    d.persist()
+    assert len(d.fetch()) == 1_000
+    d.expire()
+    d.persist()
+    assert d.state() == "Dead"
+    assert d.restart().coordinator.groups == {}

@@ -1,0 +1,136 @@
+"""DeleteGroups and OffsetDelete: an administrator forgets a group, or some of its offsets (KIP-229, KIP-496).
+
+Only a group without members can be deleted; its offsets go with it, those of commits that are still on their way to
+the log included. Single offsets may also be deleted from a consumer group that is at work, as long as nobody in it
+subscribes to their topic. The answer leaves when the tombstones are durable: what was said to be gone does not come
+back. A deletion that could not be written is told so, and may have happened in part.
+"""
+
+from collections.abc import Callable
+
+from millstream.core.group.commit import offset_record, offsets_under_way
+from millstream.core.group.group import CONSUMER_PROTOCOL, Group
+from millstream.core.group.image import group_tombstone
+from millstream.core.group.member import Token
+from millstream.core.group.outputs import Delete, DeleteOffsets
+from millstream.core.group.retention import WRITE_RECORDS_MAX, PendingRemoval
+from millstream.core.group.turn import Turn
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.delete_groups import DeletableGroupResult
+from millstream.wire.messages.offset_delete import (
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from millstream.wire.schema import Message
+
+
+def delete_group(turn: Turn, group: Group | None, delete: Delete, forgotten: list[Group]) -> None:
+    """Handle one group of a DeleteGroups. ``forgotten`` gets the group once it is gone for good."""
+
+    def answer(error: ErrorCode) -> DeletableGroupResult:
+        return DeletableGroupResult(group_id=delete.group_id, error_code=error)
+
+    if group is None or not group.is_empty:
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else ErrorCode.NON_EMPTY_GROUP
+        turn.out.answer(delete.token, answer(error))
+        return
+    for deadline in group.pending_joins.values():
+        turn.cancel(deadline)
+    group.pending_joins.clear()
+    places = [(topic, partition) for topic, partition, _ in group.offsets]
+    places += offsets_under_way(turn, group) - set(places)
+    turn.log(group, f"deleted with {len(places)} committed offsets")
+    _remove(turn, group, places, forgotten, delete.token, answer)
+
+
+def delete_offsets(turn: Turn, group: Group | None, delete: DeleteOffsets) -> None:
+    """Handle an OffsetDelete; its topics exist."""
+    error = ErrorCode.NONE
+    if group is None:
+        error = ErrorCode.GROUP_ID_NOT_FOUND
+    elif not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL:
+        error = ErrorCode.NON_EMPTY_GROUP  # what its members consume is not known
+    if group is None or error is not ErrorCode.NONE:
+        turn.out.answer(delete.token, OffsetDeleteResponse(error_code=error))
+        return
+    under_way = offsets_under_way(turn, group)
+    places: list[tuple[str, int]] = []
+    topics: list[OffsetDeleteResponseTopic] = []
+    for topic in delete.request.topics:
+        consumed = group.consumes(topic.name)
+        code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if consumed else ErrorCode.NONE
+        indexes = [partition.partition_index for partition in topic.partitions]
+        results = [OffsetDeleteResponsePartition(partition_index=index, error_code=code) for index in indexes]
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
+        if not consumed:
+            places += [
+                (topic.name, index)
+                for index in indexes
+                if group.offsets.get(topic.name, index) is not None or (topic.name, index) in under_way
+            ]
+    done = OffsetDeleteResponse(topics=topics)
+
+    def answer(error: ErrorCode) -> OffsetDeleteResponse:
+        return done if error is ErrorCode.NONE else OffsetDeleteResponse(error_code=error)
+
+    if places:
+        _remove(turn, group, places, None, delete.token, answer)
+    elif group.writes_in_flight:
+        turn.when_written(group, delete.token, answer)
+    else:
+        turn.out.answer(delete.token, done)
+
+
+def _remove(
+    turn: Turn,
+    group: Group,
+    places: list[tuple[str, int]],
+    forgotten: list[Group] | None,
+    token: Token,
+    answer: Callable[[ErrorCode], Message],
+) -> None:
+    """Write tombstones for these offsets, and for the group if ``forgotten`` is given; then answer."""
+    deletion = _Deletion(token, answer)
+    for start in range(0, max(len(places), 1), WRITE_RECORDS_MAX):
+        removed = places[start : start + WRITE_RECORDS_MAX]
+        records = tuple(offset_record(group.group_id, topic, partition, None) for topic, partition in removed)
+        last = start + WRITE_RECORDS_MAX >= len(places)
+        if last and forgotten is not None:
+            records += (group_tombstone(group.group_id),)
+        turn.write(records, DeletionPart(deletion, PendingRemoval(group, removed, forgotten if last else None), last))
+
+
+class _Deletion:
+    """A deletion in one or more writes; the first error is what is answered."""
+
+    __slots__ = ("answer", "error", "token")
+
+    def __init__(self, token: Token, answer: Callable[[ErrorCode], Message]) -> None:
+        self.token = token
+        self.answer = answer
+        self.error = ErrorCode.NONE
+
+
+class DeletionPart:
+    """One write of a deletion; the deletion is answered with its last."""
+
+    __slots__ = ("deletion", "group", "is_last", "removal")
+
+    def __init__(self, deletion: _Deletion, removal: PendingRemoval, is_last: bool) -> None:
+        self.deletion = deletion
+        self.removal = removal
+        self.is_last = is_last
+        self.group = removal.group
+
+    @property
+    def token(self) -> Token:
+        return self.deletion.token
+
+    def settle(self, turn: Turn, error: ErrorCode) -> None:
+        self.removal.settle(turn, error)
+        deletion = self.deletion
+        if deletion.error is ErrorCode.NONE:
+            deletion.error = error
+        if self.is_last:
+            turn.out.answer(deletion.token, deletion.answer(deletion.error))

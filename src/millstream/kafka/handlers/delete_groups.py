@@ -1,0 +1,45 @@
+"""DeleteGroups: forget groups without members, and their offsets (``core.group.delete``).
+
+Each group may live on another shard; the answer goes out when all have answered. A group that is named twice is
+deleted, and answered, once.
+"""
+
+from collections.abc import Callable
+
+from millstream.coordinator.asks import DELETE_GROUPS
+from millstream.kafka.context import Node, RequestContext
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from millstream.wire.schema import Message
+
+API_KEY = DELETE_GROUPS
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: DeleteGroupsRequest, respond: Callable[[DeleteGroupsResponse], None]
+) -> None:
+    """Answer when every group's coordinator has."""
+    names = list(dict.fromkeys(request.groups_names))
+    results = [DeletableGroupResult(group_id=name) for name in names]
+    missing = len(names) + 1
+
+    def settled() -> None:
+        nonlocal missing
+        missing -= 1
+        if not missing:
+            respond(DeleteGroupsResponse(results=results))
+
+    def ask(slot: int, name: str) -> None:
+        def done(answer: Message | ErrorCode) -> None:
+            if isinstance(answer, ErrorCode):
+                answer = DeletableGroupResult(group_id=name, error_code=answer)
+            assert isinstance(answer, DeletableGroupResult)
+            results[slot] = answer
+            settled()
+
+        one = DeleteGroupsRequest(groups_names=[name])
+        node.coordinator.ask(name, DELETE_GROUPS, ctx.api_version, ctx.client_id, ctx.host, one, done)
+
+    for slot, name in enumerate(names):
+        ask(slot, name)
+    settled()
