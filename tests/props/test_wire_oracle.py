@@ -64,9 +64,17 @@ def _known(case: tuple[type[Message], int]) -> bool:
 _COMMON = [case for case in API_MESSAGES + OTHER_MESSAGES if _known(case)]
 
 
+_UNKNOWN_THERE = {
+    f"{api}{side}"
+    for api in ("ConsumerGroupDescribe", "ConsumerGroupHeartbeat", "GetTelemetrySubscriptions", "PushTelemetry")
+    for side in ("Request", "Response")
+}
+"""APIs that are newer than the oracle; what a real Kafka wrote stands for it in the golden tests."""
+
+
 def test_the_oracle_knows_most_messages() -> None:
     missing = {cls.__name__ for cls, _ in API_MESSAGES} - {cls.__name__ for cls, _ in _COMMON}
-    assert missing == set()
+    assert missing <= _UNKNOWN_THERE
     assert len(_COMMON) >= 0.9 * len(API_MESSAGES)
 
 

@@ -16,10 +16,19 @@ from millstream.wire.messages.alter_partition_reassignments import (
 )
 from millstream.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from millstream.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from millstream.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from millstream.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from millstream.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from millstream.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -113,6 +122,8 @@ APIS: Final[dict[int, Api]] = {
         _api(OffsetDeleteRequest, OffsetDeleteResponse),
         _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
         _api(DescribeClusterRequest, DescribeClusterResponse),
+        _api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+        _api(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
         _api(DeleteRecordsRequest, DeleteRecordsResponse),
         _api(AlterConfigsRequest, AlterConfigsResponse),
         _api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),

@@ -256,8 +256,8 @@ class _Decoder:
         with self.block(f"if {count} * {least} > end - pos{many}:"):
             self.line(f"check_count({count}, {least}, end - pos{', room' if self.counts else ''})")
 
-    def nested(self, name: str, cls: type[Message], nullable: bool) -> None:
-        """Read a struct that is a field; a nullable one stands behind an int8 that is negative for null."""
+    def nested(self, name: str, cls: type[Message], nullable: bool, null: str = "< 0") -> None:
+        """Read a struct that is a field; a nullable one stands behind a byte that says whether it is ``null``."""
         if not nullable:
             made = self.struct(cls)
             self.flush()
@@ -265,7 +265,7 @@ class _Decoder:
             return
         self.pending.append((name, "b"))
         self.flush()
-        with self.block(f"if {name} < 0:"):
+        with self.block(f"if {name} {null}:"):
             self.line(f"{name} = None")
         with self.block("else:"):
             made = self.struct(cls)
@@ -294,9 +294,13 @@ class _Decoder:
                 word = "if"
                 for field, name in tagged:
                     with self.block(f"{word} {tag} == {field.tag}:"):
-                        read = self.value(field.name, field.type, field.nullable)
-                        self.flush()
-                        self.line(f"{name} = {read}")
+                        if field.nullable and field.type.struct is not None:
+                            # Here Kafka's byte is a varint: null is 0.
+                            self.nested(name, field.type.struct, nullable=True, null="<= 0")
+                        else:
+                            read = self.value(field.name, field.type, field.nullable)
+                            self.flush()
+                            self.line(f"{name} = {read}")
                     word = "elif"
                 with self.block("else:"):
                     self.line(f"pos = {stop}")

@@ -195,8 +195,8 @@ class _Encoder:
                 self.value(wish, item, element, nullable=False)
             self.flush()
 
-    def nested(self, wish: str, source: str, cls: type[Message], nullable: bool) -> None:
-        """Write a struct that is a field; a nullable one behind an int8: 1, or -1 for null."""
+    def nested(self, wish: str, source: str, cls: type[Message], nullable: bool, null: int = -1) -> None:
+        """Write a struct that is a field; a nullable one behind a byte: 1, or ``null``."""
         name = self.source.local(wish)
         self.flush()
         self.line(f"{name} = {source}")
@@ -204,7 +204,7 @@ class _Encoder:
             self.struct(cls, name)
             return
         with self.block(f"if {name} is None:"):
-            self.emit([("-1", "b")])
+            self.emit([(str(null), "b")])
         with self.block("else:"):
             self.pending.append(("1", "b"))
             self.struct(cls, name)
@@ -245,7 +245,11 @@ class _Encoder:
             for field in tagged:
                 with self.block(f"if {self.differs(field, f'm.{field.name}')}:"):
                     self.line("out = bytearray()")
-                    self.value(field.name, f"m.{field.name}", field.type, field.nullable)
+                    if field.nullable and field.type.struct is not None:
+                        # Here Kafka's byte is a varint: null is 0.
+                        self.nested(field.name, f"m.{field.name}", field.type.struct, nullable=True, null=0)
+                    else:
+                        self.value(field.name, f"m.{field.name}", field.type, field.nullable)
                     self.flush()
                     self.line("count += 1")
                     self.line(f"section += {uvarint(field.tag or 0)!r} + uvarint(len(out)) + out")
