@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor
 
 _LENGTH_BYTES: Final = 4
-_RECEIVE_BYTES: Final = 256 * 1024
+_RECEIVE_BYTES: Final = 64 * 1024
 
 
 def channel_pair() -> tuple[socket.socket, socket.socket]:
@@ -48,6 +48,7 @@ class ReactorChannel:
         self._socket = end
         self._on_message = on_message
         self._received = bytearray()
+        self._scratch = memoryview(bytearray(_RECEIVE_BYTES))  # a fresh object of this size is mapped and unmapped
         self._queue: list[bytes] = []
         self._rest = b""
         self._armed = False
@@ -85,13 +86,13 @@ class ReactorChannel:
 
     def _readable(self) -> None:
         try:
-            data = self._socket.recv(_RECEIVE_BYTES)
+            count = self._socket.recv_into(self._scratch)
         except (BlockingIOError, ConnectionResetError):
             return
-        if not data:
+        if not count:
             self._reactor.remove_reader(self._socket.fileno())
             return
-        self._received += data
+        self._received += self._scratch[:count]
         for message in cut_messages(self._received):
             self._on_message(message)
 

@@ -25,7 +25,7 @@ from millstream.storage.index import SegmentIndex, index_path
 if TYPE_CHECKING:
     from millstream.format.index import SegmentSummary
     from millstream.storage.commands import Checkpoint, Cut, PrepareFile, Write
-    from millstream.storage.disk import Buffer, Disk
+    from millstream.storage.disk import Buffer, Disk, File
 
 SYNC_ALL_FILES: Final = 16
 """From so many files on, one syncfs is cheaper than a sync each (measured: a sync is about 0.15 ms, each waits)."""
@@ -33,6 +33,12 @@ SYNC_ALL_FILES: Final = 16
 _INDEXES_MAX: Final = 2000
 _REMOVED_MAX: Final = 10_000
 _ZEROS: Final = bytes(1024 * 1024)
+
+
+_PIECE_BYTES: Final = 128 * 1024
+"""Written to the page cache at once. For calls of MiBs the kernel takes pages of MiBs, which on machines that hand
+free memory back are memory that the host has to find first: 240–330 µs instead of 31–35 per 128 KiB, measured.
+"""
 
 
 class SegmentFiles:
@@ -67,7 +73,7 @@ class SegmentFiles:
             ends = iter(command.spans)
             arena = self._arena
             buffers: list[Buffer] = [arena[start:end] for start, end in zip(ends, ends, strict=True)]
-            written = write_all(file, buffers, command.position)
+            written = _write_in_pieces(file, buffers, command.position)
         finally:
             self.files.release(file)
             # Not before: a checkpoint that took the path off in between would have synced nothing.
@@ -313,3 +319,18 @@ def remove_deleted(disk: Disk, directory: str) -> None:
 
 def _base(path: str) -> int:
     return int(os.path.basename(path).partition(".")[0])
+
+
+def _write_in_pieces(file: File, buffers: list[Buffer], position: int) -> int:
+    """Write every byte of the buffers at `position`, some `_PIECE_BYTES` a call; returns how many."""
+    begin = position
+    piece: list[Buffer] = []
+    size = 0
+    for buffer in buffers:
+        if piece and size + len(buffer) > _PIECE_BYTES:
+            position += write_all(file, piece, position)
+            piece = []
+            size = 0
+        piece.append(buffer)
+        size += len(buffer)
+    return position + write_all(file, piece, position) - begin
