@@ -6,9 +6,10 @@ and the codec decodes the body for that version. What is not in the table is not
 Bad input: a body that does not decode, an API that is not served, a version out of range: the connection is closed,
 with one rate-limited log line, as a client that negotiated versions never sends such a thing. Two exceptions that
 clients rely on: ApiVersions in a version we do not know is answered in version 0 with UNSUPPORTED_VERSION and the
-list (KIP-511); Produce below version 3, which Kafka 4 advertises for librdkafka's sake (KAFKA-18659), is answered
-with UNSUPPORTED_VERSION. A handler that raises an ``AssertionError`` found a broken invariant: the shard stops. Any
-other exception is a fault of ours: it is logged with its stack and costs that client its connection, nothing more.
+versions of it that we do (KIP-511); Produce below version 3, which Kafka 4 advertises for librdkafka's sake
+(KAFKA-18659), is answered with UNSUPPORTED_VERSION. A client id that is not UTF-8 is read with U+FFFD in the place of
+what is wrong, as Kafka reads it. A handler that raises an ``AssertionError`` found a broken invariant: the shard stops.
+Any other exception is a fault of ours: it is logged with its stack and costs that client its connection, nothing more.
 """
 
 import importlib
@@ -160,7 +161,7 @@ class Dispatcher:
             if api is None:
                 raise ProtocolError(f"API {api_key} is not served")
             position = HEADER_BYTES + max(id_size, 0)
-            if (id_size >= 0 and frame[HEADER_BYTES:position] != connection.client_id_bytes) or id_size < -1:
+            if id_size >= 0 and frame[HEADER_BYTES:position] != connection.client_id_bytes:
                 _new_client_id(connection, frame[HEADER_BYTES:position], id_size)
             if version >= api.flexible_from:
                 if position >= end:
@@ -212,7 +213,7 @@ class Dispatcher:
 
             connection.exchanges.append(context)
             api_versions.answer_unsupported(context)
-        elif context.api_key == PRODUCE and version >= 0:
+        elif context.api_key == PRODUCE and 0 <= version < context.api.min_version:
             from millstream.kafka.handlers import produce_legacy
 
             connection.exchanges.append(context)
@@ -226,4 +227,4 @@ def _new_client_id(connection: Connection, raw: memoryview, size: int) -> None:
     if len(raw) != size:
         raise ProtocolError("the client id is cut short")
     connection.client_id_bytes = memoryview(bytes(raw))
-    connection.client_id = str(raw, "utf-8")
+    connection.client_id = str(raw, "utf-8", "replace")

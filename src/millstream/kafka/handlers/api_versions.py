@@ -19,22 +19,25 @@ def handle(
     ):
         respond(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
-    respond(_table(ErrorCode.NONE))
+    respond(_table())
 
 
 def answer_unsupported(ctx: RequestContext) -> None:
-    """A newer version than we know: version 0 of the answer, which every client reads."""
-    body = encode_response(_table(ErrorCode.UNSUPPORTED_VERSION), 0)
+    """A newer version than we know: version 0 of the answer, which every client reads, with our versions of this API."""
+    from millstream.kafka.dispatch import API_VERSIONS_KEY, advertised_versions
+
+    low, high = advertised_versions()[API_VERSIONS_KEY]
+    ours = ApiVersion(api_key=API_VERSIONS_KEY, min_version=low, max_version=high)
+    body = encode_response(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[ours]), 0)
     ctx.api.answered(ctx.received_us)
     head = struct.pack(">ii", len(body) + 4, ctx.correlation_id)
     ctx.complete((head + body,), len(head) + len(body))
 
 
-def _table(error: ErrorCode) -> ApiVersionsResponse:
+def _table() -> ApiVersionsResponse:
     from millstream.kafka.dispatch import advertised_versions
 
     return ApiVersionsResponse(
-        error_code=error,
         api_keys=[
             ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, (low, high) in sorted(advertised_versions().items())

@@ -45,7 +45,8 @@ def _answer(
         node_id = node.settings.node_id
         host, port = advertised(node, ctx)
     if ctx.api_version < _SEVERAL_KEYS_FROM:
-        return FindCoordinatorResponse(error_code=error, error_message=message, node_id=node_id, host=host, port=port)
+        text = error.name if message is None else message
+        return FindCoordinatorResponse(error_code=error, error_message=text, node_id=node_id, host=host, port=port)
     return FindCoordinatorResponse(
         coordinators=[
             Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message or "")
