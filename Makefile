@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PYTHON ?= python3
 UV := $(VENV)/bin/uv
 INSTALLED := $(VENV)/.installed
-CODE := $(wildcard src tests tools bench examples)
+CODE := $(wildcard src tests tools bench conformance examples)
 FAST := not slow and not conformance
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
@@ -55,8 +55,8 @@ format: setup ## Format and mend what can be mended
 bench: setup ## Measure beside a real Apache Kafka (needs Java and Maven)
 	$(PY) -m bench.run
 
-conformance: setup ## Run other people's clients and tools against the broker
-	@$(PY) -m pytest -m conformance
+conformance: setup ## Run other people's suites against the broker (ARGS=--help says what can be chosen)
+	@$(PY) -m conformance.run $(ARGS)
 
 docs: setup ## Generate the reference pages and build the site into site/
 	$(PY) tools/docs.py

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = ROOT / "tools" / "tidy-allowed.txt"
 FILE_LINES = 500
 FUNCTION_LINES = 70
-CODE_FOLDERS = ("src", "tests", "tools", "bench", "examples")
+CODE_FOLDERS = ("src", "tests", "tools", "bench", "conformance", "examples")
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".yml", ".yaml", ".txt", ".sh", ".cfg", ".ini", ".json", ".xml", ".html", ""}
 
 # Spelled in pieces, so that this file does not break its own rules.

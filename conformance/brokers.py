@@ -1,0 +1,101 @@
+"""The broker that a suite runs against: ours in a temporary directory, or with ``--peer kafka`` a real Apache Kafka.
+
+A suite asks for one with the settings that it expects, in Kafka's names, which both understand. ``complaints`` are
+the ERROR lines of our log with what stands below them: each is a failure of ours, whatever the suite thinks. A broker
+that ended by itself is one too.
+"""
+
+import contextlib
+import re
+import shutil
+import tempfile
+from collections.abc import Generator, Mapping
+from pathlib import Path
+
+from bench.peers.kafka import KAFKA_VERSION, Kafka, kafka
+
+from millstream import __version__
+from millstream.testing.process import Broker
+
+LINE = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z (\w+) ")
+EXPECTED = {"group.initial.rebalance.delay.ms": "0", "num.partitions": "4"}
+"""What suites take for granted of a test cluster; the rest is at its defaults."""
+
+
+class Running:
+    """A broker for the time of a suite: ``bootstrap`` is its address."""
+
+    def __init__(self, broker: Broker | Kafka) -> None:
+        self._broker = broker
+
+    @property
+    def bootstrap(self) -> str:
+        return self._broker.bootstrap
+
+    @property
+    def data_dir(self) -> Path:
+        return self._broker.data_dir
+
+    def kill(self) -> None:
+        self._broker.kill()
+
+    def restart(self) -> None:
+        """Starts it again on the same data and port."""
+        self._broker.restart()
+
+    def revive(self) -> bool:
+        """Starts it again if it has ended by itself; returns whether it had."""
+        if not isinstance(self._broker, Broker) or self._broker.running:
+            return False
+        self._broker.restart()
+        return True
+
+    def complaints(self) -> list[str]:
+        """ERROR lines of our broker so far, each with the lines below it."""
+        if not isinstance(self._broker, Broker):
+            return []
+        return error_lines(self._broker.log_path.read_text(encoding="utf-8", errors="replace"))
+
+
+def error_lines(text: str) -> list[str]:
+    """The ERROR entries of a broker's log."""
+    found: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        match = LINE.match(line)
+        if match:
+            inside = match[1] == "ERROR"
+            if inside:
+                found.append(line)
+        elif inside:
+            found[-1] += "\n" + line
+    return found
+
+
+def name(peer: str | None) -> str:
+    """What the tables call it."""
+    return f"Apache Kafka {KAFKA_VERSION}" if peer else f"Millstream {__version__}"
+
+
+@contextlib.contextmanager
+def running(peer: str | None, settings: Mapping[str, str], keep_log: Path | None = None) -> Generator[Running]:
+    """Runs one broker; its log is copied to ``keep_log`` at the end."""
+    directory = Path(tempfile.mkdtemp(prefix="conformance-"))
+    wanted = {**EXPECTED, **settings}
+    try:
+        if peer:
+            with kafka(properties=wanted, directory=str(directory)) as theirs:
+                yield Running(theirs)
+            return
+        ours = Broker(settings=wanted, data_dir=directory / "data", memory="512MiB")
+        try:
+            yield Running(ours.start())
+        finally:
+            try:
+                ours.close()
+            finally:
+                if keep_log is not None:
+                    with open(keep_log, "ab") as kept:
+                        kept.write(ours.log_path.read_bytes())
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,221 @@
+"""``make conformance``: run suites, print one table, keep it as JSON, and fail if a test that must pass does not.
+
+    python -m conformance.run [--suite S,…] [--only TEST,…] [--fast] [--jobs N] [--update] [--peer kafka]
+
+Exit code 1: a test on a suite's list failed, was skipped or is gone, or our broker logged an ERROR. Exit code 2: a
+suite could not be fetched or built; the line says what is missing. ``--update`` adds what passed to the lists. ``--peer
+kafka`` runs the same against a real Apache Kafka and records how it did. Output of every test is kept under
+``.cache/conformance/<suite>``.
+"""
+
+import argparse
+import fnmatch
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from bench.peers.kafka import KAFKA_VERSION, PeerUnavailable
+from bench.peers.kcat import KcatUnavailable
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from conformance import brokers, lists
+from conformance.lists import FAILED, PASSED, SKIPPED, Outcome, Verdict
+from conformance.suite import Context, Suite
+from conformance.suites import ALL
+from conformance.tools import SuiteUnavailable
+
+OUTPUT = Path(".cache/conformance")
+
+
+@dataclass
+class Ran:
+    """One suite's run: what it came to, or why it could not be run."""
+
+    suite: str
+    version: str = ""
+    unavailable: str = ""
+    seconds: float = 0.0
+    outcomes: list[Outcome] = field(default_factory=list[Outcome])
+    complaints: list[str] = field(default_factory=list[str])
+    verdict: Verdict = field(default_factory=lambda: Verdict((), ()))
+
+    def count(self, state: str) -> int:
+        return sum(outcome.state == state for outcome in self.outcomes)
+
+
+def choose(suite: Suite, only: Sequence[str], fast: bool) -> tuple[list[str], list[Outcome]]:
+    """Tests to run, and outcomes of those that are left out for a reason."""
+    patterns = lists.left_out(suite.name)
+    chosen: list[str] = []
+    out: list[Outcome] = []
+    for name in suite.names():
+        if only and not any(fnmatch.fnmatchcase(name, pattern) for pattern in only):
+            continue
+        if fast and not suite.is_fast(name):
+            continue
+        reason = "" if only else lists.reason_left_out(name, patterns)
+        if reason:
+            out.append(Outcome(name, SKIPPED, reason=reason))
+        else:
+            chosen.append(name)
+    return chosen, out
+
+
+def run_suite(suite: Suite, given: argparse.Namespace, progress: Progress) -> Ran:
+    """Prepares and runs one suite."""
+    task = progress.add_task(f"{suite.name} · fetching and building", total=None)
+    ran = Ran(suite.name)
+    began = time.monotonic()
+    try:
+        ran.version = suite.prepare()
+        chosen, ran.outcomes = choose(suite, given.only, given.fast)
+        progress.update(task, total=len(chosen), description=suite.name)
+        logs = (OUTPUT / (f"{suite.name}-kafka" if given.peer else suite.name)).resolve()
+        if not given.only:
+            shutil.rmtree(logs, ignore_errors=True)
+        logs.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True) as scratch:
+
+            def say(text: str) -> None:
+                progress.update(task, description=f"{suite.name} · {text}")
+
+            context = Context(given.peer, set(chosen), logs, Path(scratch), say, given.jobs, given.patience)
+            for outcome in suite.run(context) if chosen else ():
+                ran.outcomes.append(outcome)
+                progress.advance(task)
+                show_outcome(progress.console, suite, outcome, given)
+            ran.complaints = context.complaints
+        asked = chosen if given.only or given.fast else None
+        ran.verdict = lists.judge(ran.outcomes, lists.must_pass(suite.name), asked)
+    except (SuiteUnavailable, PeerUnavailable, KcatUnavailable) as error:
+        ran.unavailable = str(error)
+    ran.seconds = time.monotonic() - began
+    progress.update(task, description=suite.name, visible=False)
+    return ran
+
+
+def show_outcome(console: Console, suite: Suite, outcome: Outcome, given: argparse.Namespace) -> None:
+    """A line for a test that did not pass, or for each when asked."""
+    if outcome.state == PASSED and not given.verbose:
+        return
+    colour = {PASSED: "green", FAILED: "red", SKIPPED: "yellow"}[outcome.state]
+    peer = "" if given.peer else lists.peer_state(given.recorded, suite.name, outcome.name)
+    beside = f" [Apache Kafka: {peer}]" if peer and outcome.state == FAILED else ""
+    text = f"[{colour}]{outcome.state}[/] {escape(f'{outcome.name} {outcome.seconds:.1f} s {outcome.reason}{beside}')}"
+    console.print(text, highlight=False)
+
+
+def show(console: Console, runs: Sequence[Ran], given: argparse.Namespace) -> None:
+    """The table, and below it what must be looked at."""
+    table = Table(title=brokers.name(given.peer), title_justify="left")
+    for title in ("suite", "version", "passed", "failed", "skipped", "must pass", "minutes", "verdict"):
+        table.add_column(title, justify="left" if title in ("suite", "version", "verdict") else "right")
+    for ran in runs:
+        listed = len(lists.must_pass(ran.suite))
+        counts = [str(ran.count(state)) for state in (PASSED, FAILED, SKIPPED)]
+        table.add_row(ran.suite, ran.version, *counts, str(listed), f"{ran.seconds / 60:.1f}", word(ran, given))
+    console.print(table)
+    for ran in runs:
+        if ran.unavailable:
+            console.print(f"{ran.suite}: {escape(ran.unavailable)}", highlight=False)
+        reasons = Counter(outcome.reason or "says no reason" for outcome in ran.outcomes if outcome.state == SKIPPED)
+        for reason, count in reasons.most_common():
+            console.print(f"{ran.suite}: {count} skipped: {escape(reason)}", highlight=False)
+        if not given.peer:
+            for name in ran.verdict.broken:
+                console.print(f"[red]{ran.suite}: {escape(name)} must pass and did not[/]", highlight=False)
+            for complaint in ran.complaints:
+                console.print(f"[red]{ran.suite}: our broker said[/] {escape(complaint)}", highlight=False)
+            if ran.verdict.new and not given.update:
+                console.print(
+                    f"{ran.suite}: {len(ran.verdict.new)} more passed and could be held to it (--update): "
+                    + escape(", ".join(ran.verdict.new)),
+                    highlight=False,
+                )
+
+
+def word(ran: Ran, given: argparse.Namespace) -> str:
+    """The verdict in a word."""
+    if ran.unavailable:
+        return "[yellow]not run[/]"
+    if given.peer:
+        return "recorded"
+    if ran.verdict.broken:
+        return f"[red]{len(ran.verdict.broken)} broken[/]"
+    return f"[red]{len(ran.complaints)} errors logged[/]" if ran.complaints else "[green]good[/]"
+
+
+def keep(runs: Sequence[Ran], given: argparse.Namespace) -> Path:
+    """Writes everything as JSON; suites that were not run this time keep their last entry."""
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    path = OUTPUT / ("kafka.json" if given.peer else "last.json")
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
+    for ran in runs:
+        about = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "commit": commit.strip(), "only": given.only}
+        known[ran.suite] = {**about, "broker": brokers.name(given.peer), **asdict(ran)}
+    path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m conformance.run", description="Run other people's test suites.")
+    parser.add_argument("--suite", metavar="SUITE,…", help="of " + ", ".join(suite.name for suite in ALL))
+    parser.add_argument("--only", metavar="TEST,…", default="", help="names or patterns; runs left-out tests too")
+    parser.add_argument("--fast", action="store_true", help="the part that every change can afford (some minutes)")
+    parser.add_argument("--jobs", type=int, default=2, help="tests at a time, where a suite allows it (default 2)")
+    parser.add_argument("--patience", type=float, default=1.0, metavar="FACTOR", help="multiply every time limit")
+    parser.add_argument("--update", action="store_true", help="add what passed to the lists of what must pass")
+    parser.add_argument("--peer", choices=["kafka"], help="run against a real Apache Kafka and record how it did")
+    parser.add_argument("--verbose", action="store_true", help="a line for passed tests, too")
+    given = parser.parse_args(arguments)
+    known = {suite.name: suite for suite in ALL}
+    asked = given.suite.split(",") if given.suite else list(known)
+    if set(asked) - set(known):
+        parser.error(f"unknown suite: {', '.join(sorted(set(asked) - set(known)))}; there are {', '.join(known)}")
+    given.suites = [known[name] for name in asked]
+    given.only = [name for name in given.only.split(",") if name]
+    given.recorded = lists.peer_results(KAFKA_VERSION)
+    return given
+
+
+def _leave(number: int, frame: object) -> None:
+    """SIGTERM leaves through the exits of every block, so that no broker is left behind."""
+    _ = frame
+    sys.exit(128 + number)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry of ``make conformance``; returns the exit code."""
+    signal.signal(signal.SIGTERM, _leave)
+    given = parse(arguments)
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    columns = (TextColumn("{task.completed}/{task.total}"), BarColumn(20), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.description}"), console=console) as progress:
+        runs = [run_suite(suite, given, progress) for suite in given.suites]
+    show(console, runs, given)
+    for ran in runs:
+        if given.peer and not ran.unavailable:
+            date = time.strftime("%Y-%m-%d", time.gmtime())
+            lists.record_peer(KAFKA_VERSION, ran.suite, ran.version, date, ran.outcomes)
+        elif given.update and ran.verdict.new:
+            console.print(f"{ran.suite}: {lists.grow(ran.suite, ran.verdict.new)} added to what must pass")
+    console.print(f"written: {keep(runs, given)}; output of each test: {OUTPUT}/<suite>/", highlight=False)
+    if not given.peer and any(not ran.verdict.good or ran.complaints for ran in runs):
+        return 1
+    return 2 if any(ran.unavailable for ran in runs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
