@@ -123,3 +123,16 @@ def test_a_group_resumes_and_is_reset_only_when_idle(millstream, broker, topic):
 def test_a_running_broker_tells_its_settings(millstream):
     settings = json.loads(millstream("config", "list", "--running", "--json").stdout)
     assert {"num.partitions", "log.retention.hours"} <= {entry["name"] for entry in settings}
+
+
+def test_the_oldest_records_are_trimmed_at_a_position(millstream, topic):
+    millstream("topic", "create", topic, "--partitions", 2)
+    for partition in (0, 1):
+        millstream("produce", topic, "-p", partition, stdin="\n".join(map(str, range(10))))
+    trimmed = json.loads(millstream("topic", "trim", topic, "--before", 4, "--partition", 1, "--json").stdout)
+    assert trimmed == [{"topic": topic, "partition": 1, "start_offset": 4}]
+    described = json.loads(millstream("topic", "describe", topic, "--json").stdout)
+    assert [partition["start_offset"] for partition in described["partitions"]] == [0, 4]
+    millstream("topic", "trim", topic, "--before", "end")
+    assert millstream("consume", topic, "-e").stdout == ""
+    assert "--before" in millstream("topic", "trim", topic, "--before", "yesterday", code=2).stderr

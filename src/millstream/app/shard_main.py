@@ -31,6 +31,7 @@ from millstream.kafka.context import Node
 from millstream.kafka.dispatch import Dispatcher
 from millstream.model.error_code import ErrorCode
 from millstream.net.intake import Intake
+from millstream.partition.admin_home import AdminHome
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.home import Home
 from millstream.partition.lifecycle import Lifecycle, last_term
@@ -137,6 +138,7 @@ class ShardProcess:
         node.delayed = self.delayed
         node.meters = self.lifecycle.meters
         node.home = Home(shard, self.table, self.storage, self.delayed)
+        node.admin_home = AdminHome(shard, self.table)
         node.ack_timeouts = AckTimeouts(shard.reactor, self.table)
         node.producer_ids = ProducerIds(self.client)
         node.coordinator = GroupRouter(shard, settings, self.metadata, self.client, self.table)

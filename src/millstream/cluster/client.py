@@ -13,7 +13,7 @@ asked for in one turn travel as one request, and a race with somebody else's cre
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from millstream.cluster.messages import CONTROLLER_SHARD, SUBMIT
+from millstream.cluster.messages import CONTROLLER_SHARD, QUORUM, SUBMIT, Quorum, decode_quorum
 from millstream.cluster.metadata import MetadataCache, TopicMeta
 from millstream.core.controller.requests import (
     AddPartitions,
@@ -104,6 +104,14 @@ class ControllerClient:
                 done(results[0].first_producer_id)
 
         self.submit(AllocateProducerIds(count), answered)
+
+    def describe_quorum(self, done: Callable[[Quorum | MillstreamError], None]) -> None:
+        """How far the controller's log is."""
+
+        def answered(answer: bytes | MillstreamError) -> None:
+            done(answer if isinstance(answer, MillstreamError) else decode_quorum(answer))
+
+        self._mailbox.call(CONTROLLER_SHARD, QUORUM, b"", answered, INTERNAL_TIMEOUT_MS * 1000)
 
     # Creation on first use
 

@@ -40,7 +40,7 @@ from typing import Final
 
 from millstream.cluster.announce import announce
 from millstream.cluster.follower import Follower
-from millstream.cluster.messages import APPLIED, APPLY, SUBMIT, Commit, decode_revision, encode
+from millstream.cluster.messages import APPLIED, APPLY, QUORUM, SUBMIT, Commit, Quorum, decode_revision, encode
 from millstream.cluster.metadata import MetadataCache, live_settings
 from millstream.cluster.placement import Placement
 from millstream.cluster.snapshots import Snapshots
@@ -124,6 +124,7 @@ class Controller:
         follower.on_applied = lambda revision: self._on_applied(shard.id, revision)
         shard.mailbox.serve(SUBMIT, self._serve_submit)
         shard.mailbox.serve(APPLIED, self._serve_applied)
+        shard.mailbox.serve(QUORUM, self._serve_quorum)
 
     # Life
 
@@ -250,6 +251,11 @@ class Controller:
                 reply.send(encode_results(results))
 
         self.submit(decode_request(payload), answer)
+
+    def _serve_quorum(self, sender: int, payload: bytes, reply: Reply) -> None:
+        _ = sender, payload
+        group = self._group
+        reply.send(encode(Quorum(group.term, group.high_watermark, group.log.next_offset)))
 
 
 def controller_log_config(settings: Settings) -> TopicConfig:

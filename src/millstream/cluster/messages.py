@@ -5,6 +5,7 @@
   41   ``APPLY``         the controller's shard tells committed commands, in log order
   42   ``APPLIED``       a shard tells the controller's how far it has come
   43   ``LEADERS``       a partition's home shard tells the others its leader epoch
+  44   ``QUORUM``        any shard asks the controller's how far its log is
 =====  ================  =========================================================================
 """
 
@@ -18,6 +19,7 @@ SUBMIT: Final = 40
 APPLY: Final = 41
 APPLIED: Final = 42
 LEADERS: Final = 43
+QUORUM: Final = 44
 
 CONTROLLER_SHARD: Final = 0
 
@@ -46,7 +48,16 @@ class LeaderEpochs(msgspec.Struct, frozen=True, array_like=True):
     epochs: list[tuple[int, int]]
 
 
+class Quorum(msgspec.Struct, frozen=True, array_like=True):
+    """How far the controller's log is; offsets are exclusive."""
+
+    leader_epoch: int
+    high_watermark: int
+    log_end_offset: int
+
+
 encode = msgspec.msgpack.Encoder().encode
 decode_commit = msgspec.msgpack.Decoder(Commit).decode
 decode_revision = msgspec.msgpack.Decoder(int).decode
+decode_quorum = msgspec.msgpack.Decoder(Quorum).decode
 decode_leaders = msgspec.msgpack.Decoder(list[LeaderEpochs]).decode

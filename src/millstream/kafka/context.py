@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.coordinator.router import GroupRouter
     from millstream.core.fetch_session import FetchSessions
     from millstream.kafka.dispatch import Api
+    from millstream.partition.admin_home import AdminHome
     from millstream.partition.delayed import DelayedAppends
     from millstream.partition.home import Home
     from millstream.partition.meters import Meters
@@ -50,6 +51,7 @@ class Node:
 
     __slots__ = (
         "ack_timeouts",
+        "admin_home",
         "controller",
         "coordinator",
         "delayed",
@@ -70,6 +72,7 @@ class Node:
     controller: "ControllerClient"
     partitions: "PartitionTable"
     home: "Home"
+    admin_home: "AdminHome"
     delayed: "DelayedAppends"
     meters: "Meters"
     coordinator: "GroupRouter"

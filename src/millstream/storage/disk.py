@@ -97,6 +97,10 @@ class Disk(Protocol):
         """Space that the file system of `path` still has for this process."""
         ...
 
+    def total_bytes(self, path: str) -> int:
+        """The size of the file system of `path`."""
+        ...
+
 
 class SystemFile:
     """A descriptor. Closed once, by its owner."""
@@ -174,6 +178,10 @@ class SystemDisk:
     def free_bytes(self, path: str) -> int:
         state = os.statvfs(path)
         return state.f_bavail * state.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        state = os.statvfs(path)
+        return state.f_blocks * state.f_frsize
 
 
 _libc_handle: list[ctypes.CDLL] = []

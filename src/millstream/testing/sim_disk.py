@@ -311,6 +311,10 @@ class SimDisk:
                     node.sync()
         self.happened("sync_all", path)
 
+    def total_bytes(self, path: str) -> int:
+        del path
+        return _ROOMY if self.capacity_bytes is None else self.capacity_bytes
+
     def free_bytes(self, path: str) -> int:
         del path
         used = 0

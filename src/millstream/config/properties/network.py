@@ -72,6 +72,12 @@ class NetworkProperties:
         1_000,
         doc="Incremental fetch sessions that the broker remembers, over all shards.",
     )
+    max_request_partition_size_limit = Property(
+        "max.request.partition.size.limit",
+        Integer(1),
+        2_000,
+        doc="The most partitions that one answer of DescribeTopicPartitions carries; the client asks for the rest.",
+    )
     auto_create_topics_enable = Property(
         "auto.create.topics.enable",
         Boolean(),

@@ -165,16 +165,7 @@ def _manual_replicas(topic: CreateTopic, rules: Rules) -> Replicas:
 
 def _check_assignment(nodes: tuple[int, ...], factor: int, rules: Rules) -> None:
     """Raise Rejected unless one partition may have these replicas."""
-    problem = None
-    if not nodes:
-        problem = "includes an empty replica list."
-    for node in sorted(nodes):
-        if node not in rules.brokers:
-            problem = f"includes broker {node}, but no such broker is registered."
-            break
-        if nodes.count(node) > 1:
-            problem = f"includes the broker {node} more than once."
-            break
+    problem = assignment_problem(nodes, rules.brokers)
     if problem is None and len(nodes) != factor:
         problem = (
             f"includes a partition with {len(nodes)} replica(s), but this is not consistent with previous partitions, "
@@ -182,6 +173,18 @@ def _check_assignment(nodes: tuple[int, ...], factor: int, rules: Rules) -> None
         )
     if problem is not None:
         raise Rejected(f"The manual partition assignment {problem}", ErrorCode.INVALID_REPLICATION_ASSIGNMENT)
+
+
+def assignment_problem(nodes: tuple[int, ...], brokers: tuple[int, ...]) -> str | None:
+    """Why these cannot be the replicas of a partition, as the rest of Kafka's sentence; None if they can."""
+    if not nodes:
+        return "includes an empty replica list."
+    for node in sorted(nodes):
+        if node not in brokers:
+            return f"includes broker {node}, but no such broker is registered."
+        if nodes.count(node) > 1:
+            return f"includes the broker {node} more than once."
+    return None
 
 
 def _partitions(replicas: Replicas, first_group: int) -> tuple[PartitionState, ...]:

@@ -1,0 +1,114 @@
+"""DeleteRecords: partitions begin at a later offset, each answered for itself.
+
+``partition.delete_records`` has the rules. Partitions of other shards are asked through ``partition.admin_home``, one
+call a shard; the answer goes out when all of them are durable. If ``timeout_ms`` passes first, the rest is answered
+REQUEST_TIMED_OUT: it may have been done, and doing it again is harmless. A topic of the broker's own is refused, a
+partition that is named twice gets the last offset named, both as in Kafka.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from millstream.core.controller.topic_names import INTERNAL_TOPICS
+from millstream.kafka.context import Node, RequestContext
+from millstream.model.error_code import ErrorCode
+from millstream.partition.delete_records import NO_LOW_WATERMARK, Deleted, delete_records
+from millstream.partition.partition import Partition
+from millstream.partition.table import Remote
+from millstream.wire.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+API_KEY: Final = 21
+
+Key = tuple[str, int]
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: DeleteRecordsRequest, respond: Callable[[DeleteRecordsResponse], None]
+) -> None:
+    """Have every partition trimmed where it lives; answer when the last one is."""
+    _ = ctx
+    wanted = {
+        (topic.name, asked.partition_index): asked.offset for topic in request.topics for asked in topic.partitions
+    }
+    call = _Call(node, wanted, respond)
+    call.start(request.timeout_ms)
+
+
+class _Call:
+    """One request: what is known of each partition, and the deadline for the rest."""
+
+    __slots__ = ("found", "missing", "node", "respond", "timer", "wanted")
+
+    def __init__(self, node: Node, wanted: dict[Key, int], respond: Callable[[DeleteRecordsResponse], None]) -> None:
+        self.node = node
+        self.wanted = wanted
+        self.respond = respond
+        self.found: dict[Key, Deleted] = dict.fromkeys(wanted, (int(ErrorCode.REQUEST_TIMED_OUT), NO_LOW_WATERMARK))
+        self.missing = 1 + len(wanted)
+        self.timer = None
+
+    def start(self, timeout_ms: int) -> None:
+        table = self.node.partitions
+        if timeout_ms > 0:
+            self.timer = self.node.shard.reactor.call_later(timeout_ms * 1000, self.answer)
+        remote: defaultdict[int, list[tuple[Key, int, int]]] = defaultdict(list)
+        for key, offset in self.wanted.items():
+            entry = table.find(*key)
+            if entry is None:
+                self.settle(key, (int(table.missing(key[0])), NO_LOW_WATERMARK))
+            elif key[0] in INTERNAL_TOPICS:
+                self.settle(key, (int(ErrorCode.INVALID_TOPIC_EXCEPTION), NO_LOW_WATERMARK))
+            elif isinstance(entry, Partition):
+                delete_records(entry, offset, lambda deleted, key=key: self.settle(key, deleted))
+            elif isinstance(entry, Remote):
+                remote[entry.shard].append((key, entry.raft_group, offset))
+            else:
+                self.settle(key, (int(ErrorCode.KAFKA_STORAGE_ERROR), NO_LOW_WATERMARK))
+        for shard, asked in remote.items():
+            keys = [key for key, _, _ in asked]
+            self.node.admin_home.delete_records(
+                shard,
+                [(raft_group, offset) for _, raft_group, offset in asked],
+                lambda results, keys=keys: self.settle_all(keys, results),
+            )
+        self.one_less()
+
+    def settle_all(self, keys: list[Key], results: Sequence[Deleted]) -> None:
+        for key, deleted in zip(keys, results, strict=True):
+            self.settle(key, deleted)
+
+    def settle(self, key: Key, deleted: Deleted) -> None:
+        self.found[key] = deleted
+        self.one_less()
+
+    def one_less(self) -> None:
+        self.missing -= 1
+        if not self.missing:
+            self.answer()
+
+    def answer(self) -> None:
+        """Answer with what is known now; what comes later changes nothing."""
+        if self.timer is not None:
+            self.timer.cancel()
+        respond, self.respond = self.respond, _answered
+        topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
+        for (name, index), (error, start) in self.found.items():
+            topics.setdefault(name, []).append(
+                DeleteRecordsPartitionResult(partition_index=index, low_watermark=start, error_code=error)
+            )
+        respond(
+            DeleteRecordsResponse(
+                topics=[DeleteRecordsTopicResult(name=name, partitions=results) for name, results in topics.items()]
+            )
+        )
+
+
+def _answered(response: DeleteRecordsResponse) -> None:
+    """The client was told that the time is over."""
+    _ = response

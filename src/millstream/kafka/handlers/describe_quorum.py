@@ -1,0 +1,84 @@
+"""DescribeQuorum: who votes on the controller's log. On a single node: this broker, which is caught up with itself.
+
+Kafka keeps that log in the topic ``__cluster_metadata``, partition 0, and its tools ask for exactly that; anything else
+is unknown. Here the log is Raft group 0 and no topic. Its voter has no directory id (Kafka's quorums of
+``kraft.version`` 0 have none either), and is reached by the listener that the client came by.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.cluster.messages import Quorum
+from millstream.core.controller.topic_names import CLUSTER_METADATA
+from millstream.errors import MillstreamError
+from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.cluster_view import advertised
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    QuorumListener,
+    QuorumNode,
+    QuorumPartition,
+    QuorumTopic,
+    ReplicaState,
+)
+
+API_KEY: Final = 55
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: DescribeQuorumRequest, respond: Callable[[DescribeQuorumResponse], None]
+) -> None:
+    """Ask the controller's shard how far the log is."""
+    asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
+    if asked != [(CLUSTER_METADATA, 0)]:
+        respond(_unknown(request))
+        return
+    host, port = advertised(node, ctx)
+
+    def done(quorum: Quorum | MillstreamError) -> None:
+        if isinstance(quorum, MillstreamError):
+            respond(DescribeQuorumResponse(error_code=quorum.code, error_message=quorum.message))
+        else:
+            listener = QuorumListener(name=ctx.listener, host=host, port=port)
+            respond(_described(node, quorum, listener))
+
+    node.controller.describe_quorum(done)
+
+
+def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    message = "This server does not host this topic-partition."
+    return DescribeQuorumResponse(
+        topics=[
+            QuorumTopic(
+                topic_name=topic.topic_name,
+                partitions=[
+                    QuorumPartition(partition_index=part.partition_index, error_code=error, error_message=message)
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _described(node: Node, quorum: Quorum, listener: QuorumListener) -> DescribeQuorumResponse:
+    node_id, now_ms = node.metadata.node_id, node.shard.reactor.wall_ms()
+    voter = ReplicaState(
+        replica_id=node_id,
+        log_end_offset=quorum.log_end_offset,
+        last_fetch_timestamp=now_ms,
+        last_caught_up_timestamp=now_ms,
+    )
+    partition = QuorumPartition(
+        leader_id=node_id,
+        leader_epoch=quorum.leader_epoch,
+        high_watermark=quorum.high_watermark,
+        current_voters=[voter],
+    )
+    return DescribeQuorumResponse(
+        topics=[QuorumTopic(topic_name=CLUSTER_METADATA, partitions=[partition])],
+        nodes=[QuorumNode(node_id=node_id, listeners=[listener])],
+    )

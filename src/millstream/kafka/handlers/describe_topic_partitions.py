@@ -1,0 +1,104 @@
+"""DescribeTopicPartitions: topics by name, in pages of a bounded number of partitions (KIP-966).
+
+A client that names no topic gets all of them. A page ends within ``response_partition_limit`` partitions, bounded by
+the setting ``max.request.partition.size.limit``, and says with its cursor where the next one begins. A cursor that no
+page could have given is INVALID_REQUEST for every topic. Topics that were named and do not exist are answered so; they
+are never created by this request.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.cluster.metadata import TopicMeta
+from millstream.core.controller.topic_names import INTERNAL_TOPICS, illegal_topic_name
+from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.cluster_view import TOPIC_OPERATIONS
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+API_KEY: Final = 75
+
+
+def handle(
+    node: Node,
+    ctx: RequestContext,
+    request: DescribeTopicPartitionsRequest,
+    respond: Callable[[DescribeTopicPartitionsResponse], None],
+) -> None:
+    """Answer one page from the metadata cache."""
+    _ = ctx
+    cursor = request.cursor
+    first = cursor.topic_name if cursor is not None else ""
+    everything = not request.topics
+    names = node.metadata.names() if everything else sorted({topic.name for topic in request.topics})
+    names = [name for name in names if name >= first]
+    if cursor is not None and (cursor.partition_index < 0 or not (everything or cursor.topic_name in names)):
+        refused = [
+            DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
+            for topic in request.topics
+        ]
+        respond(DescribeTopicPartitionsResponse(topics=refused))
+        return
+    limit = min(request.response_partition_limit, node.metadata.settings.max_request_partition_size_limit)
+    begin = cursor.partition_index if cursor is not None else 0
+    respond(_page(node, names, begin if first else 0, first, max(limit, 1), everything=everything))
+
+
+def _page(
+    node: Node, names: list[str], begin: int, first: str, room: int, *, everything: bool
+) -> DescribeTopicPartitionsResponse:
+    """As many partitions as there is room for, beginning with partition ``begin`` of the topic ``first``."""
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        if not room:
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(topic_name=name))
+        meta = node.metadata.topic(name)
+        if meta is None:
+            if not everything:
+                topics.append(_unknown(name))
+            continue
+        start = begin if name == first else 0
+        end = min(len(meta.partitions), start + room)
+        topics.append(_described(meta, start, end))
+        room -= max(end - start, 0)
+        if end < len(meta.partitions):
+            cursor = Cursor(topic_name=name, partition_index=end)
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    legal = illegal_topic_name(name) is None
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _described(topic: TopicMeta, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=part.index,
+                leader_id=part.leader,
+                leader_epoch=part.leader_epoch,
+                replica_nodes=list(part.replicas),
+                isr_nodes=list(part.replicas),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+            )
+            for part in topic.partitions[start:end]
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

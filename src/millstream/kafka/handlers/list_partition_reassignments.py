@@ -1,0 +1,23 @@
+"""ListPartitionReassignments: which partitions are on their way to other brokers. On a single node: none."""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.kafka.context import Node, RequestContext
+from millstream.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+API_KEY: Final = 46
+
+
+def handle(
+    node: Node,
+    ctx: RequestContext,
+    request: ListPartitionReassignmentsRequest,
+    respond: Callable[[ListPartitionReassignmentsResponse], None],
+) -> None:
+    """Nothing moves; topics that do not exist do not move either, as in Kafka."""
+    _ = node, ctx, request
+    respond(ListPartitionReassignmentsResponse(error_message=None))

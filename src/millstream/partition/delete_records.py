@@ -1,0 +1,68 @@
+"""DeleteRecords on a partition's home shard: let its log start later, and say so once that is durable.
+
+========================================  =============================================
+offset                                    answer
+========================================  =============================================
+-1                                        the log starts at the high watermark
+up to the high watermark                  the log starts there; never further back
+beyond it, or below -1                    OFFSET_OUT_OF_RANGE
+any, topic without ``delete``             POLICY_VIOLATION: the key's last record must survive
+========================================  =============================================
+
+The answer comes after the sync of the note that moves the start, so no crash brings a deleted record back that a
+client was told is gone. Readers find the new start at once. Without memory for the note the request waits for it, like
+the broker's own appends; a partition that closes meanwhile is unknown.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.iobuf import ArenaFull
+from millstream.model.error_code import ErrorCode
+from millstream.partition.partition import Partition
+
+HIGH_WATERMARK: Final = -1
+
+# (error code, where the log starts, -1 with an error)
+Deleted = tuple[int, int]
+NO_LOW_WATERMARK: Final = -1
+
+
+def delete_records(partition: Partition, offset: int, done: Callable[[Deleted], None]) -> None:
+    """Call ``done`` once, when records before ``offset`` are durably gone or cannot be."""
+    refusal, start = _judged(partition, offset)
+    if refusal is not ErrorCode.NONE:
+        done((int(refusal), NO_LOW_WATERMARK))
+        return
+
+    def durable() -> None:
+        done((0, max(start, partition.log.durable_start)))
+
+    def attempt() -> bool:
+        if partition.closed:
+            done((int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), NO_LOW_WATERMARK))
+            return True
+        try:
+            partition.log.trim_prefix(start, durable)
+        except ArenaFull:
+            return False
+        return True
+
+    if attempt():
+        return
+    if partition.delayed is None:
+        done((int(ErrorCode.KAFKA_STORAGE_ERROR), NO_LOW_WATERMARK))
+    else:
+        partition.delayed.add_own(attempt)
+
+
+def _judged(partition: Partition, offset: int) -> tuple[ErrorCode, int]:
+    """Whether the partition may start at ``offset``, and which offset that is."""
+    if partition.closed:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, offset
+    if "delete" not in partition.config.cleanup_policy:
+        return ErrorCode.POLICY_VIOLATION, offset
+    start = partition.high_watermark if offset == HIGH_WATERMARK else offset
+    if not 0 <= start <= partition.high_watermark:
+        return ErrorCode.OFFSET_OUT_OF_RANGE, start
+    return ErrorCode.NONE, start
