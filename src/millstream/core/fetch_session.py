@@ -66,7 +66,8 @@ _EvictionKey = tuple[bool, int, int]
 class SessionPartition:
     """A partition that a fetch reads: its parameters, and what was last sent about it.
 
-    ``topic`` is "" while only the id is known; the caller may fill it in. ``watch`` belongs to the caller.
+    ``topic`` is "" while only the id is known; the caller fills it in, so that a session knows the name of a topic that
+    is gone. ``watch`` belongs to the caller.
     """
 
     __slots__ = (
@@ -215,6 +216,11 @@ class FetchContext:
         return NO_SESSION if self._session is None else self._session.id
 
     @property
+    def partition_count(self) -> int:
+        """Partitions of the request or its session."""
+        return len(self._partitions)
+
+    @property
     def superseded(self) -> bool:
         """A later request of the same session has begun: this one may only answer INVALID_FETCH_SESSION_EPOCH."""
         return self._session is not None and self._session.epoch != self._epoch
@@ -351,7 +357,7 @@ class FetchSessions:
                 self._remove(named)
             wants = None
             if epoch == INITIAL_EPOCH:
-                wants = (_is_follower(request, version), version >= _TOPIC_IDS_FROM)
+                wants = (is_follower(request, version), version >= _TOPIC_IDS_FROM)
             return FetchContext(self, None, _named_partitions(request), wants)
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -481,7 +487,8 @@ class FetchSessions:
         session.wake = None
 
 
-def _is_follower(request: FetchRequest, version: int) -> bool:
+def is_follower(request: FetchRequest, version: int) -> bool:
+    """Whether a broker asks, not a consumer."""
     replica = request.replica_state.replica_id if version >= 15 else request.replica_id
     return replica >= 0
 

@@ -29,7 +29,7 @@ def epoch_end(partition: Partition, current_leader_epoch: int, leader_epoch: int
     if error is not ErrorCode.NONE:
         return (int(error), -1, -1)
     current, log = partition.leader_epoch, partition.log
-    if leader_epoch < 0 or leader_epoch > current:
+    if leader_epoch == -1 or leader_epoch > current:
         return (0, -1, -1)
     if leader_epoch == current:
         return (0, current, log.next_offset)

@@ -28,7 +28,7 @@ from millstream.partition.delayed import DelayedAppends
 from millstream.partition.epoch_end import EpochEnd, epoch_end
 from millstream.partition.list_offsets import Found, list_offset
 from millstream.partition.partition import Partition
-from millstream.partition.read import ReadResult, read_here
+from millstream.partition.read import Divergence, ReadResult, read_here, refused
 from millstream.partition.table import PartitionTable, Remote
 from millstream.partition.watch import Watch
 from millstream.shard.context import Shard
@@ -52,8 +52,8 @@ _GONE: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 Loan = tuple[int, int, int]
 _Append = tuple[int, list[Loan]]
 _Appended = tuple[int, int, int, int]
-_Read = tuple[int, int, int, int, int]  # raft group, offset, max bytes, leader epoch, watch number
-_ReadAnswer = tuple[int, int, int, int, list[Loan] | None]
+_Read = tuple[int, int, int, int, int, int]  # raft group, offset, max bytes, leader epoch, last epoch, watch number
+_ReadAnswer = tuple[int, int, int, int, list[Loan] | None, Divergence | None]
 
 _decode_appends = msgspec.msgpack.Decoder(list[_Append]).decode
 _decode_appended = msgspec.msgpack.Decoder(list[_Appended]).decode
@@ -231,22 +231,29 @@ class Home:
                 watch.remote = (to, number)
                 self._watches[number] = watch
             reads.append(
-                (entry.raft_group, asked.fetch_offset, asked.max_bytes, asked.current_leader_epoch, watch.remote[1])
+                (
+                    entry.raft_group,
+                    asked.fetch_offset,
+                    asked.max_bytes,
+                    asked.current_leader_epoch,
+                    asked.last_fetched_epoch,
+                    watch.remote[1],
+                )
             )
 
         def answered(answer: bytes | memoryview | MillstreamError) -> None:
             results: list[tuple[SessionPartition, ReadResult]] = []
             if isinstance(answer, MillstreamError):
-                failure = (int(answer.code), -1, -1, -1, None)
+                failure = refused(int(answer.code))
                 results.extend((asked, failure) for asked, _ in items)
             else:
-                for (asked, _), (error, high_watermark, stable, start, loans) in zip(
+                for (asked, _), (error, high_watermark, stable, start, loans, diverging) in zip(
                     items, _decode_read_answers(answer), strict=True
                 ):
                     data = None if loans is None else self._borrowed(to, loans)
-                    if error or (data is not None and not gather):
+                    if error or diverging is not None or (data is not None and not gather):
                         self._unarmed(asked)
-                    results.append((asked, (error, high_watermark, stable, start, data)))
+                    results.append((asked, (error, high_watermark, stable, start, data, diverging)))
             call.take_many(results)
 
         self._mailbox.call(to, READ, _encode((max_bytes, minimum_one, gather, reads)), answered, TIMEOUT_US)
@@ -268,10 +275,10 @@ class Home:
         room, minimum_one, gather, reads = _decode_read(payload)
         batch = _RemoteReads(self, len(reads), reply)
         granted = not minimum_one
-        for slot, (raft_group, offset, max_bytes, leader_epoch, number) in enumerate(reads):
+        for slot, (raft_group, offset, max_bytes, leader_epoch, last_epoch, number) in enumerate(reads):
             partition = self._table.by_group.get(raft_group)
             if partition is None:
-                batch.put(slot, (_GONE, -1, -1, -1, None))
+                batch.put(slot, refused(_GONE))
                 continue
             watch = self._armed.get((sender, number)) or _RemoteWatch(self, sender, number)
 
@@ -287,6 +294,7 @@ class Home:
                 done,
                 minimum_one=not granted,
                 gather=gather,
+                last_fetched_epoch=last_epoch,
             )
             granted = granted or taken > 0
             room -= taken
@@ -428,9 +436,9 @@ class _RemoteReads:
         self._results: list[_ReadAnswer | None] = [None] * count
 
     def put(self, slot: int, result: ReadResult) -> None:
-        error, high_watermark, stable, start, data = result
+        error, high_watermark, stable, start, data, diverging = result
         loans = None if data is None else self._home.lend_all(data)
-        self._results[slot] = (error, high_watermark, stable, start, loans)
+        self._results[slot] = (error, high_watermark, stable, start, loans, diverging)
         self._missing -= 1
         if not self._missing:
             lent = [token for answer in self._results if answer is not None for _, _, token in answer[4] or ()]

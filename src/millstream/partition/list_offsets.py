@@ -16,6 +16,7 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 
+READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 
 # (error code, timestamp, offset, leader epoch)
@@ -25,7 +26,7 @@ _NOTHING: Final[Found] = (0, -1, -1, -1)
 
 def epoch_error(partition: Partition, current_leader_epoch: int) -> ErrorCode:
     """Whether the caller's idea of the leader epoch is behind (fenced) or ahead (unknown) of ours; -1 has no idea."""
-    if current_leader_epoch < 0 or current_leader_epoch == partition.leader_epoch:
+    if current_leader_epoch == -1 or current_leader_epoch == partition.leader_epoch:
         return ErrorCode.NONE
     if current_leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH

@@ -6,7 +6,8 @@ answer comes through the callback in a later turn. Either way the reader gets wh
 the offset it asked for (and may begin before it), and owns the ``IoBuf`` it gets: it must release it once the bytes
 are sent.
 
-An offset outside [log start, high watermark] is the caller's to refuse; ``offset_error`` says how.
+An offset outside [log start, high watermark] is refused; ``offset_error`` says how. A reader that says in which epoch
+its last record was written (``last_fetched_epoch``, KIP-595) is told where its log parts from this one, if it does.
 """
 
 from collections.abc import Callable
@@ -15,13 +16,23 @@ from typing import Final, Protocol
 from millstream.errors import MillstreamError, Rejected
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
+from millstream.partition.epoch_end import epoch_end
 from millstream.partition.list_offsets import epoch_error
 from millstream.partition.partition import Partition
 
-# (error code, high watermark, last stable offset, log start offset, batches or None)
-ReadResult = tuple[int, int, int, int, IoBuf | None]
+Divergence = tuple[int, int]
+"""(leader epoch, end offset): the last point that the reader's log and this one have in common."""
+
+# (error code, high watermark, last stable offset, log start offset, batches or None, divergence or None)
+ReadResult = tuple[int, int, int, int, IoBuf | None, Divergence | None]
 
 _NONE: Final = int(ErrorCode.NONE)
+
+
+def refused(code: int) -> ReadResult:
+    """Nothing was read, and nothing is said of the partition, as Kafka says nothing either."""
+    return (code, -1, -1, -1, None, None)
+
 
 _COLD_SHARE: Final = 0.85
 """Of the arena: with more in use nothing is read from segments; a fetch then waits until its time is up."""
@@ -43,51 +54,67 @@ def read_here(
     *,
     minimum_one: bool,
     gather: bool = False,
+    last_fetched_epoch: int = -1,
 ) -> int:
     """Fetch 5/8. Read for one fetch from a partition of this shard; returns how much of its room that takes, in bytes.
 
     ``done`` is called once, now or when the helper process has read. A read that finds nothing arms ``watch``;
     with ``gather`` one that finds something does too, as its reader may want more.
     """
-    error = epoch_error(partition, leader_epoch)
-    if error is ErrorCode.NONE:
-        error = offset_error(partition, offset)
+    error = epoch_error(partition, leader_epoch) if leader_epoch >= 0 else ErrorCode.NONE
     start = partition.log.start_offset
     high_watermark = partition.high_watermark
+    if error is ErrorCode.NONE:
+        if last_fetched_epoch >= 0:
+            error, diverging = _divergence(partition, offset, last_fetched_epoch)
+            if diverging is not None:
+                done((_NONE, high_watermark, high_watermark, start, None, diverging))
+                return 0
+        if error is ErrorCode.NONE:
+            error = offset_error(partition, offset)
     if error is not ErrorCode.NONE:
-        behind = error is ErrorCode.OFFSET_OUT_OF_RANGE
-        done((int(error), high_watermark if behind else -1, -1, start if behind else -1, None))
+        done(refused(int(error)))
         return 0
     if offset == high_watermark:
         watch.arm(partition)
-        done((_NONE, high_watermark, high_watermark, start, None))
+        done((_NONE, high_watermark, high_watermark, start, None, None))
         return 0
     if max_bytes <= 0 and not minimum_one:
         # There is something, but this answer has no room for it; the next fetch of the session looks again.
-        done((_NONE, high_watermark, high_watermark, start, None))
+        done((_NONE, high_watermark, high_watermark, start, None, None))
         return 0
     if gather:
         watch.arm(partition)
     found = read_cached(partition, offset, max_bytes, minimum_one=minimum_one)
     if found is not None:
         size = len(found)
-        done((_NONE, high_watermark, high_watermark, start, found))
+        done((_NONE, high_watermark, high_watermark, start, found, None))
         return size
 
     arena = partition.log.storage.arena
     if arena.in_use_bytes + max_bytes > _COLD_SHARE * arena.capacity_bytes:
         # Old data can wait; the memory that is left is for what is being written.
-        done((_NONE, high_watermark, high_watermark, start, None))
+        done((_NONE, high_watermark, high_watermark, start, None, None))
         return 0
 
     def read(result: IoBuf | MillstreamError) -> None:
         if isinstance(result, MillstreamError):
-            done((int(result.code), -1, -1, -1, None))
+            done(refused(int(result.code)))
         else:
-            done((_NONE, high_watermark, high_watermark, partition.log.start_offset, result))
+            done((_NONE, high_watermark, high_watermark, partition.log.start_offset, result, None))
 
     read_cold(partition, offset, max_bytes, read, minimum_one=minimum_one)
     return max(max_bytes, 1)
+
+
+def _divergence(partition: Partition, offset: int, last_fetched_epoch: int) -> tuple[ErrorCode, Divergence | None]:
+    """Where a reader whose last record is of ``last_fetched_epoch`` left this log; the rules are KIP-595's."""
+    error, epoch, end = epoch_end(partition, -1, last_fetched_epoch)
+    if error:
+        return ErrorCode(error), None
+    if end < 0 or offset < partition.log.start_offset:
+        return ErrorCode.OFFSET_OUT_OF_RANGE, None
+    return ErrorCode.NONE, (epoch, end) if epoch < last_fetched_epoch or end < offset else None
 
 
 def offset_error(partition: Partition, offset: int) -> ErrorCode:

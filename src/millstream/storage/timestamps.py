@@ -46,7 +46,8 @@ class Timestamps:
         """See `Log.max_timestamp`."""
         largest = max(segment.max_timestamp for segment in log.segments_list.all())
         if largest < 0:
-            log.behind.when_written(log.written_position, lambda: done(None))
+            # Records without timestamps, if there are any: the first of them, as in Kafka.
+            self.find(log, largest, end_offset, done)
             return
 
         def first_try(answer: Answer) -> None:

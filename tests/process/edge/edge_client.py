@@ -54,7 +54,10 @@ class Client:
 
     def create(self, partitions=2, **configs):
         """A topic of its own for a test: (name, id)."""
-        name = next(NAMES)
+        return self.recreate(next(NAMES), partitions, **configs)
+
+    def recreate(self, name, partitions=1, **configs):
+        """A topic of that name: (name, id)."""
         settings = [CreatableTopicConfig(key.replace("_", "."), str(value)) for key, value in configs.items()]
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=settings)
         answer = self.connection.call(CreateTopicsRequest([topic], 10_000), CreateTopicsResponse, 7).topics[0]

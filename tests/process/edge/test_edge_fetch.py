@@ -8,10 +8,11 @@ unless its first line says how we differ.
 import time
 
 import pytest
-from edge_client import batch, is_peer, metric, offsets, parts, stored
+from edge_client import MIB, NO_ID, batch, is_peer, metric, offsets, parts, stored
 
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -55,18 +56,30 @@ def test_offsets_outside_the_log_are_refused_at_once(client):
         for offset in (3, -1, 1 << 62):
             part = client.fetch_one(topic, partition, offset, max_wait_ms=60_000)
             assert (part.error_code, part.records or b"") == (ErrorCode.OFFSET_OUT_OF_RANGE, b"")
+            assert (part.high_watermark, part.last_stable_offset, part.log_start_offset) == (-1, -1, -1)
         part = client.fetch_one(topic, partition, 2)
         assert (part.error_code, part.high_watermark, part.records or b"") == (0, 2, b"")
 
 
-def test_unknown_partitions_are_refused_at_once(client, request):
-    """Kafka 4.3.1 says so only when the time of the other partitions is up; a client learns it sooner from us."""
+def test_a_partition_that_is_not_there_does_not_end_the_wait_of_the_others(client, other):
     topic, _ = client.create()
-    wait_ms = 100 if is_peer(request.config) else 60_000
-    answer = parts(client.fetch({(topic, 0): 0, (topic, 2): 0, ("no-such-topic", 0): 0}, max_wait_ms=wait_ms))
-    assert answer[topic, 0].error_code == 0
+    client.send_fetch({(topic, 0): 0, (topic, 2): 0, ("no-such-topic", 0): 0}, max_wait_ms=30_000)
+    other.produce(topic, 0, batch(1))
+    answer = parts(client.receive_fetch())
+    assert offsets(answer[topic, 0]) == [0]
     assert answer[topic, 2].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert answer["no-such-topic", 0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", [11, 18])
+def test_a_fetch_of_nothing_that_is_there_is_refused_at_once(client, version):
+    topic, topic_id = client.create()
+    asked = {(topic_id, 2): 0, (b"\7" * 16, 0): 0} if version >= 13 else {(topic, 2): 0, ("no-such-topic", 0): 0}
+    began = time.monotonic()
+    told = {part.error_code for part in parts(client.fetch(asked, version, max_wait_ms=30_000)).values()}
+    assert time.monotonic() - began < 10
+    missing = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert told == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, missing}
 
 
 def test_the_first_batch_goes_whatever_its_size(client):
@@ -281,3 +294,130 @@ def test_a_waiting_reader_is_told_that_its_topic_was_deleted(client, other):
         assert time.monotonic() - began < 15
         told = {part.error_code for part in answer.values()}
         assert told & {error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}, told
+
+
+def asked_as(client, topic, topic_id, version, partition, *, offset=0, **fields):
+    """The answer for one partition to a fetch with any fields of the request or its partition."""
+    of_partition = {name: fields.pop(name) for name in ("current_leader_epoch", "last_fetched_epoch") if name in fields}
+    asked = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=MIB, **of_partition)
+    by_id = version >= 13
+    named = FetchTopic("" if by_id else topic, topic_id if by_id else NO_ID, [asked])
+    answer = client.connection.call(FetchRequest(topics=[named], **fields), FetchResponse, version)
+    return answer, next((part for one in answer.responses for part in one.partitions), None)
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_every_version_reads_from_the_middle_of_a_batch(client, version):
+    topic, topic_id = client.create()
+    for partition in (0, 1):
+        client.produce(topic, partition, batch(5))
+        client.produce(topic, partition, batch(5))
+        _, part = asked_as(client, topic, topic_id, version, partition, offset=7)
+        assert (part.error_code, part.high_watermark, offsets(part)) == (0, 10, [5, 6, 7, 8, 9])
+
+
+def test_read_committed_names_no_aborted_transaction_and_read_uncommitted_says_nothing_of_them(client):
+    topic, topic_id = client.create()
+    for partition in (0, 1):
+        client.produce(topic, partition, batch(2))
+        for version in (4, 11, 18):
+            for isolation, aborted in ((0, None), (1, [])):
+                _, part = asked_as(client, topic, topic_id, version, partition, isolation_level=isolation)
+                assert (part.last_stable_offset, offsets(part)) == (2, [0, 1])
+                assert part.aborted_transactions == aborted
+
+
+@pytest.mark.parametrize("isolation", [2, -1])
+def test_an_isolation_level_that_does_not_exist_is_refused(client, isolation):
+    topic, topic_id = client.create()
+    _, part = asked_as(client, topic, topic_id, 4, 0, isolation_level=isolation)
+    assert part.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    answer, _ = asked_as(client, topic, topic_id, 18, 0, isolation_level=isolation)
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_readers_with_another_leader_epoch_are_told(client):
+    topic, topic_id = client.create()
+    for partition in (0, 1):
+        client.produce(topic, partition, batch(2))
+        for version in (9, 18):
+            for epoch, error in ((-1, 0), (0, 0), (7, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+                _, part = asked_as(client, topic, topic_id, version, partition, current_leader_epoch=epoch)
+                assert part.error_code == error
+
+
+@pytest.mark.parametrize("version", [12, 18])
+def test_a_reader_whose_log_parted_from_ours_is_told_where(client, version):
+    """KIP-595: it says of which epoch its last record is."""
+    topic, topic_id = client.create()
+    for partition in (0, 1):
+        client.produce(topic, partition, batch(5))
+
+        def told(offset, epoch, partition=partition):
+            fields = {"offset": offset, "last_fetched_epoch": epoch}
+            _, part = asked_as(client, topic, topic_id, version, partition, **fields)
+            parted = part.diverging_epoch
+            return ErrorCode(part.error_code).name, (parted.epoch, parted.end_offset), offsets(part)
+
+        assert told(5, 0) == ("NONE", (-1, -1), [])
+        assert told(2, 0) == ("NONE", (-1, -1), [0, 1, 2, 3, 4])
+        assert told(40, 0) == ("NONE", (0, 5), [])
+        assert told(2, 3) == ("OFFSET_OUT_OF_RANGE", (-1, -1), [])
+
+
+@pytest.mark.parametrize("version", [4, 11, 14, 15, 18])
+def test_a_replica_that_the_partition_does_not_have_is_refused(client, version):
+    topic, topic_id = client.create()
+    for partition in (0, 1):
+        client.produce(topic, partition, batch(1))
+        for replica in (0, 5):
+            who = {"replica_id": replica} if version <= 14 else {"replica_state": ReplicaState(replica, 3)}
+            for epoch in (-1, 0):
+                knows = {"current_leader_epoch": epoch}
+                _, part = asked_as(client, topic, topic_id, version, partition, **who, **knows)
+                without = epoch < 0 or version < 9
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER if without else ErrorCode.UNKNOWN_LEADER_EPOCH
+                assert (ErrorCode(part.error_code), part.high_watermark, part.records or b"") == (code, -1, b"")
+                assert (part.current_leader.leader_epoch == 0) == (without and version >= 16)
+
+
+def test_min_bytes_above_what_an_answer_may_hold_does_not_wait(client):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        for _ in range(3):
+            client.produce(topic, partition, batch(1, bytes(1000)))
+        began = time.monotonic()
+        part = client.fetch_one(topic, partition, 0, max_wait_ms=30_000, min_bytes=MIB, max_bytes=1500)
+        assert offsets(part)[:1] == [0] and time.monotonic() - began < 10
+
+
+def test_min_bytes_of_several_mebibytes_are_gathered(client, other):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        client.send_fetch({(topic, partition): (0, 8 * MIB)}, max_wait_ms=30_000, min_bytes=3 * MIB)
+        began = time.monotonic()
+        for _ in range(4):
+            other.produce(topic, partition, batch(1, bytes(900_000)))
+        part = parts(client.receive_fetch())[topic, partition]
+        assert offsets(part) == [0, 1, 2, 3] and time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_a_session_knows_a_topic_that_was_deleted_from_one_that_never_was(client, other, version):
+    topic, topic_id = client.create(1)
+    client.produce(topic, 0, batch(1))
+    name = topic_id if version >= 13 else topic
+    session = client.fetch({(name, 0): 0}, version, session=(0, 0)).session_id
+    other.connection.call(DeleteTopicsRequest([], [topic], 10_000), DeleteTopicsResponse, 5)
+    epoch, told = 1, 0
+    while not told:  # Kafka says that a topic is gone before its leaders know
+        answer = parts(client.fetch({(name, 0): 0}, version, session=(session, epoch)))
+        told, epoch = answer[name, 0].error_code, epoch + 1
+    assert told == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    never = b"\7" * 16
+    if version >= 13:
+        answer = parts(client.fetch({(never, 0): 0}, version, session=(session, epoch)))
+        assert answer[never, 0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        other.recreate(topic)
+        answer = parts(client.fetch({(name, 0): 0}, version, session=(session, epoch + 1)))
+        assert answer[name, 0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID

@@ -84,8 +84,44 @@ def test_list_offsets_of_many_partitions_answers_in_order_and_refuses_doubles(cl
     wanted = [3, 1, 0, 1, 2]
     asked = [ListOffsetsTopic(topic, [ListOffsetsPartition(i, -1, -1) for i in wanted])]
     answer = client.connection.call(ListOffsetsRequest(-1, 0, asked), ListOffsetsResponse, 7)
+    assert len(answer.topics[0].partitions) == 4  # each once
     got = {(part.partition_index, part.error_code, part.offset) for part in answer.topics[0].partitions}
     assert got == {(3, 0, 4), (1, ErrorCode.INVALID_REQUEST, -1), (0, 0, 1), (2, 0, 3)}
+
+
+def test_a_topic_that_is_named_twice_is_answered_once(client):
+    topic, _ = client.create()
+    asked = [ListOffsetsTopic(topic, [ListOffsetsPartition(i, -1, -1)]) for i in (0, 1, 0)] + [ListOffsetsTopic(topic)]
+    (answer,) = client.connection.call(ListOffsetsRequest(-1, 0, asked), ListOffsetsResponse, 11).topics
+    got = sorted((part.partition_index, part.error_code) for part in answer.partitions)
+    assert got == [(0, ErrorCode.INVALID_REQUEST), (1, 0)]
+    nothing = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic)])
+    assert client.connection.call(nothing, ListOffsetsResponse, 11).topics == []
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_every_version_of_list_offsets_finds_both_ends(client, version):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        client.produce(topic, partition, batch(3))
+        epoch = 0 if version >= 4 else -1
+        assert client.offset(topic, partition, -1, version) == (0, -1, 3, epoch)
+        assert client.offset(topic, partition, -2, version) == (0, -1, 0, epoch)
+        assert client.offset(topic, partition, 1 << 60, version) == (0, -1, -1, -1)
+
+
+@pytest.mark.parametrize("isolation", [2, -1])
+def test_list_offsets_knows_two_isolation_levels(client, isolation):
+    topic, _ = client.create()
+    assert client.offset(topic, 0, -1, isolation=isolation)[0] == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_the_largest_timestamp_of_records_without_one_is_that_of_the_first(client):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        client.produce(topic, partition, batch(1, timestamp=-1))
+        assert client.offset(topic, partition, -3) == (0, -1, 0, 0)
+        assert client.offset(topic, partition, 0) == (0, -1, -1, -1)
 
 
 # OffsetForLeaderEpoch
@@ -111,6 +147,8 @@ def test_the_current_epoch_ends_at_the_log_end(client, version):
         assert epoch_end(client, topic, partition, 0, current=0, version=version) == ("NONE", 0, 3)
         assert epoch_end(client, topic, partition, 1, version=version) == ("NONE", -1, -1)
         assert epoch_end(client, topic, partition, -1, version=version) == ("NONE", -1, -1)
+        assert epoch_end(client, topic, partition, -5, version=version) == ("NONE", -5, 0)
+        assert epoch_end(client, topic, partition, 0, current=-2, version=version) == ("FENCED_LEADER_EPOCH", -1, -1)
         assert epoch_end(client, topic, partition, 0, current=1, version=version) == ("UNKNOWN_LEADER_EPOCH", -1, -1)
     assert epoch_end(client, topic, 2, 0, version=version) == ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1)
     assert epoch_end(client, "no-such-topic", 0, 0, version=version) == ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1)

@@ -22,23 +22,25 @@ def parked(*, closed: bool) -> tuple[FetchCall, Any, list[Any]]:
         superseded=False,
         incremental=False,
         session_id=0,
-        include=lambda *_: True,
+        include=lambda *_, **__: True,
         finish=lambda _: 0,
     )
     ctx = SimpleNamespace(
         connection=SimpleNamespace(closed=closed),
         received_us=0,
+        api_version=11,
         respond=answers.append,
         respond_vectored=lambda message, holder: answers.append(message),
     )
     node = SimpleNamespace(
         home=None,
+        settings=SimpleNamespace(fetch_max_bytes=1 << 20),
         meters=Meters(StatsSlab()),
         fetch_sessions=FetchSessions(0, 1, 10, lambda n: 0),
         shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)),
     )
     call = FetchCall(cast(Any, node), cast(Any, ctx), FetchRequest(max_wait_ms=100), cast(Any, context))
-    call.results[asked] = (0, 0, 0, 0, None)
+    call.results[asked] = (0, 0, 0, 0, None, None)
     watch = asked.watch = Watch(asked)
     watch.call = call
     watch.arm(cast(Any, partition))

@@ -10,6 +10,9 @@ A fetch is a ``FetchCall``. Which partitions it looks at is decided by the fetch
 had nothing to give is *watched*: its home shard says once when there is something. Watches outlive the request when
 there is a session, so a consumer of a thousand quiet partitions costs nothing per poll but the one that changed.
 
+A partition that is not there does not end the wait of the others, one that fails while it is read does, as in Kafka;
+when none of them is there the answer goes out at once.
+
 Memory: answers share fragments of the log cache, or hold fragments that a cold read filled. What a shard may have
 under way is a share of its arena (KIP-74): without room an answer holds only its first batch, so that every reader
 makes progress. While a call is parked it holds no fragment at all. A peer that does not take its answer is
@@ -19,15 +22,34 @@ makes progress. While a call is parked it holds no fragment at all. A peer that 
 from collections.abc import Callable
 from typing import Final
 
-from millstream.core.fetch_session import FetchContext, SessionPartition
+from millstream.core.fetch_session import FetchContext, SessionPartition, is_follower
 from millstream.iobuf import MemoryClass
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.fetch_refusals import (
+    MISSING,
+    NO_ABORTED,
+    NO_LEADER,
+    TOLD_WHO_LEADS,
+    entry_of,
+    follower_error,
+    leader_of,
+    missing_error,
+    refuse_all,
+)
 from millstream.model.error_code import ErrorCode
+from millstream.partition.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 from millstream.partition.partition import Partition
-from millstream.partition.read import ReadResult, read_here
-from millstream.partition.table import Entry, Remote
+from millstream.partition.read import ReadResult, read_here, refused
+from millstream.partition.table import Remote
 from millstream.partition.watch import Watch
-from millstream.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from millstream.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from millstream.wire.messages.leader import NodeEndpoint
 
 _NONE: Final = int(ErrorCode.NONE)
 MAX_WAIT_MS: Final = 60_000
@@ -35,6 +57,20 @@ MAX_WAIT_MS: Final = 60_000
 
 FETCH_ROOM_MAX: Final = 1 << 20
 """Bytes in one answer. Consumers ask for 50 MiB and take what they get; large shares would leave room for few."""
+
+GATHER_MAX: Final = 8 << 20
+"""The most that ``min_bytes`` makes a fetch wait for; its answer then has room for that much."""
+
+_SLACK: Final = 1 << 20
+"""What an answer of whole batches may lack of the bytes that it has room for."""
+
+_LEADERS_FROM: Final = 16
+"""First version that is told who leads (KIP-951)."""
+
+_BY_ID: Final = 13
+"""First version that names topics by id."""
+
+_NO_DIVERGENCE: Final = EpochEndOffset()
 
 
 class FetchCall:
@@ -51,6 +87,8 @@ class FetchCall:
         "deadline_us",
         "error",
         "granted",
+        "min_bytes",
+        "missing",
         "node",
         "partial",
         "parked",
@@ -58,6 +96,7 @@ class FetchCall:
         "request",
         "reserved",
         "results",
+        "room",
         "size",
         "timer",
         "woken",
@@ -75,6 +114,12 @@ class FetchCall:
         self.woken: dict[SessionPartition, None] = {}
         self.size = 0
         self.granted = False  # a first batch was given, whatever its size
+        self.missing = 0  # partitions that are not there
+        self.min_bytes = request.min_bytes
+        self.room = min(request.max_bytes, node.settings.fetch_max_bytes)
+        if self.min_bytes > 1:
+            self.min_bytes = min(self.min_bytes, GATHER_MAX, self.room - min(_SLACK, self.room // 2))
+        self.room = max(0, min(self.room, max(FETCH_ROOM_MAX, self.min_bytes + _SLACK)))
         self.reserved = 0
         self.reading = 0
         self.error = False
@@ -95,16 +140,14 @@ class FetchCall:
         remote: dict[int, list[tuple[SessionPartition, Remote]]] = {}
         remote_first = False
         for asked in partitions:
-            entry = _entry(node, asked)
+            entry = entry_of(node, asked)
             if isinstance(entry, Partition):
                 here.append((asked, entry))
             elif isinstance(entry, Remote):
                 remote_first = remote_first or not (remote or here)
                 remote.setdefault(entry.shard, []).append((asked, entry))
             else:
-                code = ErrorCode.KAFKA_STORAGE_ERROR if entry is not None else _missing(node, asked)
-                self.results[asked] = (int(code), -1, -1, -1, None)
-                self.error = True
+                self._refuse(asked, missing_error(node, asked) if entry is None else ErrorCode.KAFKA_STORAGE_ERROR)
         if in_turn and remote_first and (here or len(remote) > 1):
             shard = next(iter(remote))
             ahead = {shard: remote.pop(shard)}
@@ -122,10 +165,24 @@ class FetchCall:
             node.home.read(shard, items, share, self, minimum_one=not self.granted, gather=self.gathers)
         self._read_done()
 
+    def _refuse(self, asked: SessionPartition, code: ErrorCode) -> None:
+        """There is nothing to read from."""
+        if code in MISSING and asked not in self.results:
+            self.missing += 1
+        else:
+            self.error = True
+        self.results[asked] = refused(int(code))
+
+    def refuse_follower(self, partitions: list[SessionPartition]) -> None:
+        """Answer a fetch that says that it comes from a replica."""
+        for asked in partitions:
+            self._refuse(asked, follower_error(self.node, asked))
+        self.answer()
+
     @property
     def gathers(self) -> bool:
         """A first batch may be too little to answer with: what has data is watched for more."""
-        return self.request.min_bytes > 1
+        return self.min_bytes > 1
 
     def _read_here(self, partition: Partition, asked: SessionPartition, limit: int, *, first: bool) -> int:
         """Read one partition of this shard; returns the bytes that it takes of the request's room."""
@@ -143,6 +200,7 @@ class FetchCall:
             done,
             minimum_one=first,
             gather=self.gathers,
+            last_fetched_epoch=asked.last_fetched_epoch,
         )
 
     def take(self, asked: SessionPartition, result: ReadResult) -> None:
@@ -157,7 +215,7 @@ class FetchCall:
         self._read_done()
 
     def _put(self, asked: SessionPartition, result: ReadResult) -> None:
-        if result[0]:
+        if result[0] or result[5] is not None:
             self.error = True
         data = result[4]
         if data is not None:
@@ -181,9 +239,8 @@ class FetchCall:
     def _room(self) -> int:
         """Bytes that this fetch may still read; without a share of the fetch budget only the first batch goes."""
         if not self.reserved:
-            wanted = max(0, min(self.request.max_bytes, self.node.settings.fetch_max_bytes, FETCH_ROOM_MAX))
-            if self.node.shard.arena.reserve(MemoryClass.FETCH, wanted):
-                self.reserved = wanted
+            if self.node.shard.arena.reserve(MemoryClass.FETCH, self.room):
+                self.reserved = self.room
             else:
                 self.node.meters.cut.inc()
         return self.reserved - self.size
@@ -193,9 +250,11 @@ class FetchCall:
     def settle(self) -> None:
         """Everything was read: answer, or wait for more."""
         now_us = self.node.shard.reactor.now_us()
-        enough = self.size >= self.request.min_bytes or self.error or self.context.superseded
+        enough = self.size >= self.min_bytes or self.error or self.context.superseded
         if not self.results and not self.context.incremental:
             enough = True  # it named no partition: a consumer that closes its session
+        elif self.missing and self.missing == self.context.partition_count:
+            enough = True  # none of them is there
         if enough or now_us >= self.deadline_us or self.ctx.connection.closed:
             self.answer()
             return
@@ -225,7 +284,7 @@ class FetchCall:
         for asked, result in self.results.items():
             if result[4] is not None:
                 result[4].release()
-                self.results[asked] = (*result[:4], None)
+                self.results[asked] = (*result[:4], None, None)
                 if asked not in self.partial:
                     self.partial.append(asked)
         self.size = 0
@@ -283,15 +342,21 @@ class FetchCall:
             code = ErrorCode.INVALID_FETCH_SESSION_EPOCH if context.superseded else ErrorCode.NONE
             ctx.respond(FetchResponse(error_code=int(code), session_id=context.session_id))
             return
+        version = ctx.api_version
+        committed = self.request.isolation_level == READ_COMMITTED
         responses: list[FetchableTopicResponse] = []
+        endpoints: list[NodeEndpoint] = []
         topic: FetchableTopicResponse | None = None
-        for asked, (error, high_watermark, stable, start, data) in results.items():
+        for asked, (error, high_watermark, stable, start, data, diverging) in results.items():
             size = 0 if data is None else len(data)
-            if not context.include(asked, error, high_watermark, start, size):
+            if not context.include(asked, error, high_watermark, start, size, forced=diverging is not None):
                 continue
-            if topic is None or topic.topic != asked.topic or topic.topic_id != asked.topic_id:
+            if topic is None or topic.topic_id != asked.topic_id or (version < _BY_ID and topic.topic != asked.topic):
                 topic = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[])
                 responses.append(topic)
+            leader = NO_LEADER
+            if error in TOLD_WHO_LEADS and version >= _LEADERS_FROM:
+                leader = leader_of(node, ctx, asked, endpoints)
             topic.partitions.append(
                 PartitionData(
                     partition_index=asked.index,
@@ -299,7 +364,9 @@ class FetchCall:
                     high_watermark=high_watermark,
                     last_stable_offset=stable,
                     log_start_offset=start,
-                    aborted_transactions=None,
+                    diverging_epoch=_NO_DIVERGENCE if diverging is None else EpochEndOffset(*diverging),
+                    current_leader=leader,
+                    aborted_transactions=NO_ABORTED if (error in MISSING if error else committed) else None,
                     records=b"" if data is None else data,
                 )
             )
@@ -312,7 +379,7 @@ class FetchCall:
         session_id = context.finish(node.shard.reactor.wall_ms())
         if not context.incremental:
             node.meters.count_sessions(len(node.fetch_sessions), node.fetch_sessions.evictions)
-        message = FetchResponse(session_id=session_id, responses=responses)
+        message = FetchResponse(session_id=session_id, responses=responses, node_endpoints=endpoints)
         ctx.respond_vectored(message, self)
 
     def _stop_watching(self) -> None:
@@ -338,18 +405,16 @@ class FetchCall:
 
 def handle(node: Node, ctx: RequestContext, request: FetchRequest, respond: Callable[[FetchResponse], None]) -> None:
     """Fetch 3/8. Ask the session what to look at, and read it."""
+    if not READ_UNCOMMITTED <= request.isolation_level <= READ_COMMITTED:
+        respond(refuse_all(request, ErrorCode.UNKNOWN_SERVER_ERROR))
+        return
     context = node.fetch_sessions.begin(request, ctx.api_version, node.shard.reactor.wall_ms())
     if isinstance(context, ErrorCode):
         respond(FetchResponse(error_code=int(context), session_id=0))
         return
-    FetchCall(node, ctx, request, context).read(context.take())
+    call = FetchCall(node, ctx, request, context)
+    if is_follower(request, ctx.api_version):
+        call.refuse_follower(context.take())
+    else:
+        call.read(context.take())
     ctx.hold()  # one fetch at a time per connection, as in Kafka: what is read ahead of its reader is memory
-
-
-def _entry(node: Node, asked: SessionPartition) -> Entry | None:
-    key = asked.topic or asked.topic_id
-    return node.partitions.find(key, asked.index)
-
-
-def _missing(node: Node, asked: SessionPartition) -> ErrorCode:
-    return node.partitions.missing(asked.topic or asked.topic_id)

@@ -6,6 +6,7 @@
   -3   the record with the largest timestamp (KIP-734)
   -4   the earliest offset on local disk: the log start offset without tiers
   -5   the last tiered offset: none without tiers
+  -6   the earliest offset that is not tiered yet: none without tiers
   >=0  the first record with a timestamp at or after it; none: -1
 =====  ==========================================================================
 
@@ -13,16 +14,16 @@ Look-ups by time read the time index and one batch through the helper process, s
 and the partitions of other shards are asked through ``partition.home``. The answer goes out when all have answered.
 """
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
-from millstream.partition.list_offsets import Found, list_offset
+from millstream.partition.list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Found, list_offset
 from millstream.partition.partition import Partition
 from millstream.partition.table import Remote
 from millstream.wire.messages.list_offsets import (
+    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -37,7 +38,14 @@ def handle(
     node: Node, ctx: RequestContext, request: ListOffsetsRequest, respond: Callable[[ListOffsetsResponse], None]
 ) -> None:
     """Look every partition up where it lives; answer when the last one has."""
-    wanted = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
+    wanted: dict[tuple[str, int], ListOffsetsPartition] = {}
+    doubles: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for asked in topic.partitions:
+            key = (topic.name, asked.partition_index)
+            if key in wanted:
+                doubles.add(key)
+            wanted[key] = asked
     found: list[Found] = [_PENDING] * len(wanted)
     remaining = 1 + len(wanted)
 
@@ -45,49 +53,48 @@ def handle(
         nonlocal remaining
         remaining -= 1
         if not remaining:
-            respond(_answer(request, found))
+            respond(_answer(wanted, found))
 
     lowest = next((low for version, low in _LOWEST_TIMESTAMP_BY_VERSION if ctx.api_version >= version), -2)
-    named = Counter((name, asked.partition_index) for name, asked in wanted)
-    for slot, (name, asked) in enumerate(wanted):
+    isolation = request.isolation_level
+    for slot, (key, asked) in enumerate(wanted.items()):
 
         def done(result: Found, slot: int = slot) -> None:
             found[slot] = result
             settled()
 
-        key = (name, asked.partition_index)
         entry = node.partitions.find(*key)
-        if named[key] > 1:
-            done((int(ErrorCode.INVALID_REQUEST), -1, -1, -1))
+        if not READ_UNCOMMITTED <= isolation <= READ_COMMITTED:
+            done(_refused(ErrorCode.UNKNOWN_SERVER_ERROR))
+        elif key in doubles:
+            done(_refused(ErrorCode.INVALID_REQUEST))
         elif asked.timestamp < lowest:
-            done((int(ErrorCode.UNSUPPORTED_VERSION), -1, -1, -1))
+            done(_refused(ErrorCode.UNSUPPORTED_VERSION))
         elif isinstance(entry, Partition):
-            list_offset(entry, asked.timestamp, asked.current_leader_epoch, request.isolation_level, done)
+            list_offset(entry, asked.timestamp, asked.current_leader_epoch, isolation, done)
         elif isinstance(entry, Remote):
-            node.home.list_offset(entry, asked.timestamp, asked.current_leader_epoch, request.isolation_level, done)
+            node.home.list_offset(entry, asked.timestamp, asked.current_leader_epoch, isolation, done)
         elif entry is None:
-            done((int(node.partitions.missing(name)), -1, -1, -1))
+            done(_refused(node.partitions.missing(key[0])))
         else:
-            done((int(ErrorCode.KAFKA_STORAGE_ERROR), -1, -1, -1))
+            done(_refused(ErrorCode.KAFKA_STORAGE_ERROR))
     settled()
 
 
-def _answer(request: ListOffsetsRequest, found: list[Found]) -> ListOffsetsResponse:
-    """What was found, in the shape of the request."""
-    results = iter(found)
-    topics: list[ListOffsetsTopicResponse] = []
-    for topic in request.topics:
-        partitions: list[ListOffsetsPartitionResponse] = []
-        for asked in topic.partitions:
-            error, timestamp, offset, epoch = next(results)
-            partitions.append(
-                ListOffsetsPartitionResponse(
-                    partition_index=asked.partition_index,
-                    error_code=error,
-                    timestamp=timestamp,
-                    offset=offset,
-                    leader_epoch=epoch,
-                )
+def _refused(code: ErrorCode) -> Found:
+    return (int(code), -1, -1, -1)
+
+
+def _answer(wanted: Iterable[tuple[str, int]], found: list[Found]) -> ListOffsetsResponse:
+    """What was found: each topic once and each partition once, however often the request named them."""
+    topics: dict[str, ListOffsetsTopicResponse] = {}
+    for (name, index), (error, timestamp, offset, epoch) in zip(wanted, found, strict=True):
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = ListOffsetsTopicResponse(name=name, partitions=[])
+        topic.partitions.append(
+            ListOffsetsPartitionResponse(
+                partition_index=index, error_code=error, timestamp=timestamp, offset=offset, leader_epoch=epoch
             )
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-    return ListOffsetsResponse(topics=topics)
+        )
+    return ListOffsetsResponse(topics=list(topics.values()))

@@ -1,0 +1,97 @@
+"""What a fetch is told of partitions that it cannot read: not there, not for it, or read elsewhere.
+
+A topic that is named by id is one of three things when it is not found: never there (UNKNOWN_TOPIC_ID), there when its
+fetch session began and deleted since (UNKNOWN_TOPIC_OR_PARTITION), or made anew with another id
+(INCONSISTENT_TOPIC_ID). A fetch that says that a replica sends it is refused as Kafka refuses a broker that the
+partition is not assigned to: on a single node no other replica exists.
+"""
+
+from typing import Final
+
+from millstream.core.fetch_session import SessionPartition
+from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.cluster_view import advertised, rack
+from millstream.model.error_code import ErrorCode
+from millstream.partition.table import Entry
+from millstream.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from millstream.wire.messages.leader import LeaderIdAndEpoch, NodeEndpoint
+from millstream.wire.schema import ZERO_UUID
+
+MISSING: Final = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.UNKNOWN_TOPIC_ID))
+"""There is nothing to read: these do not end the wait of a fetch for its other partitions."""
+
+TOLD_WHO_LEADS: Final = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH))
+"""Errors that say who leads (KIP-951)."""
+
+NO_ABORTED: Final[list[AbortedTransaction]] = []
+NO_LEADER: Final = LeaderIdAndEpoch()
+
+
+def refuse_all(request: FetchRequest, code: ErrorCode) -> FetchResponse:
+    """A request that makes no sense: told once where the version has a place for it, else for every partition."""
+    responses: list[FetchableTopicResponse] = []
+    for topic in request.topics:
+        parts = [
+            PartitionData(
+                partition_index=asked.partition,
+                error_code=int(code),
+                high_watermark=-1,
+                aborted_transactions=NO_ABORTED,
+                records=b"",
+            )
+            for asked in topic.partitions
+        ]
+        if topic.topic_id == ZERO_UUID:
+            responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=parts))
+    return FetchResponse(error_code=int(code), responses=responses)
+
+
+def entry_of(node: Node, asked: SessionPartition) -> Entry | None:
+    """The partition; a session keeps the name of a topic that it knows by id."""
+    topic_id = asked.topic_id
+    if topic_id == ZERO_UUID:
+        return node.partitions.find(asked.topic, asked.index)
+    entry = node.partitions.find(topic_id, asked.index)
+    if entry is not None and not asked.topic:
+        asked.topic = entry.name
+    return entry
+
+
+def missing_error(node: Node, asked: SessionPartition) -> ErrorCode:
+    """Why there is no such partition: a topic that was there when the session began is told from one that never was."""
+    table = node.partitions
+    if asked.topic_id == ZERO_UUID or not asked.topic or asked.topic_id in table.by_id:
+        return table.missing(asked.topic if asked.topic_id == ZERO_UUID else asked.topic_id)
+    again = table.find(asked.topic, asked.index) is not None
+    return ErrorCode.INCONSISTENT_TOPIC_ID if again else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def leader_of(
+    node: Node, ctx: RequestContext, asked: SessionPartition, endpoints: list[NodeEndpoint]
+) -> LeaderIdAndEpoch:
+    """Who leads the partition; its address is added to ``endpoints``."""
+    meta = node.metadata.partition(asked.topic, asked.index)
+    if meta is None:
+        return NO_LEADER
+    if not endpoints:
+        host, port = advertised(node, ctx)
+        endpoints.append(NodeEndpoint(node_id=meta.leader, host=host, port=port, rack=rack(node)))
+    return LeaderIdAndEpoch(meta.leader, meta.leader_epoch)
+
+
+def follower_error(node: Node, asked: SessionPartition) -> ErrorCode:
+    """What a replica is told that the partition does not have: a broker of another cluster, or no broker at all."""
+    entry = entry_of(node, asked)
+    meta = None if entry is None else node.metadata.partition(asked.topic, asked.index)
+    if meta is None:
+        return missing_error(node, asked)
+    epoch = asked.current_leader_epoch
+    if epoch < 0:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.FENCED_LEADER_EPOCH if epoch < meta.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
