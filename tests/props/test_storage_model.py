@@ -117,7 +117,7 @@ def segments_removed_before_the_trim_is_durable(patch: pytest.MonkeyPatch) -> No
     def hasty(log: Any, offset: int, done: Any) -> None:
         if log.start_offset < offset <= log.next_offset:
             log.durable_start = offset
-            cutting._drop_segments(log)
+            cutting.drop_segments(log)
         trim(log, offset, done)
 
     patch.setattr(cutting, "trim_prefix", hasty)

@@ -9,15 +9,17 @@ and composes the sentence.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+DOUBLE_MAX = 1.7976931348623157e308
 
 # Kafka's ConfigResource type numbers (DescribeConfigs, ConfigType).
-TYPE_BOOLEAN, TYPE_STRING, TYPE_INT, TYPE_LONG, TYPE_LIST = 1, 2, 3, 5, 7
+TYPE_BOOLEAN, TYPE_STRING, TYPE_INT, TYPE_LONG, TYPE_DOUBLE, TYPE_LIST = 1, 2, 3, 5, 6, 7
 
 _SIZE_UNITS = {
     "": 1,
@@ -169,6 +171,37 @@ class OptionalInteger(Form["int | None"]):
 
     def expected(self) -> str:
         return f"nothing, or {self.inner.expected()}"
+
+
+class Number(Form[float]):
+    """A number within inclusive bounds, fractions allowed; shown as Java shows a double."""
+
+    kafka_type = TYPE_DOUBLE
+
+    def __init__(self, low: float, high: float = DOUBLE_MAX) -> None:
+        self.low = low
+        self.high = high
+
+    def read_plain(self, text: str) -> float:
+        value = float(text)
+        if not self.accepts(value):
+            raise ValueError
+        return value
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, float) and self.low <= value <= self.high
+
+    def write(self, value: float) -> str:
+        if value and not 1e-3 <= abs(value) < 1e7:
+            digits, exponent = Decimal(repr(value)).as_tuple()[1:]
+            plain = "".join(map(str, digits)).rstrip("0")
+            return f"{'-' * (value < 0)}{plain[0]}.{plain[1:] or '0'}E{len(digits) - 1 + int(exponent)}"
+        return repr(value)
+
+    def expected(self) -> str:
+        if self.high == DOUBLE_MAX:
+            return f"a number of at least {self.write(self.low)}"
+        return f"a number from {self.write(self.low)} to {self.write(self.high)}"
 
 
 class Text(Form[str]):

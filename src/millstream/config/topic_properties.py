@@ -74,8 +74,8 @@ class TopicConfig:
     cleanup_policy = _inherits(
         Settings.log_cleanup_policy,
         "cleanup.policy",
-        doc="delete: old segments go by retention.ms and retention.bytes. compact: the last record of each key is "
-        "kept; this version keeps every record of such a topic.",
+        doc="delete: old segments go by retention.ms and retention.bytes. compact: of each key the last record is "
+        "kept. Both: the two together.",
     )
     retention_ms = _inherits_first(
         "retention.ms",
@@ -158,7 +158,31 @@ class TopicConfig:
     delete_retention_ms = _inherits(
         Settings.log_cleaner_delete_retention_ms,
         "delete.retention.ms",
-        doc="How long a compacted topic keeps the mark of a deleted key.",
+        doc="How long a compacted topic keeps the mark of a deleted key, from when compaction first came upon it.",
+    )
+    min_cleanable_dirty_ratio = _inherits(
+        Settings.log_cleaner_min_cleanable_ratio,
+        "min.cleanable.dirty.ratio",
+        doc="A log is compacted when more than this share of it was written since the last time.",
+    )
+    min_compaction_lag_ms = _inherits(
+        Settings.log_cleaner_min_compaction_lag_ms,
+        "min.compaction.lag.ms",
+        doc="How long every record of a compacted topic is kept, even if a later one has its key.",
+        example="1h",
+    )
+    max_compaction_lag_ms = _inherits(
+        Settings.log_cleaner_max_compaction_lag_ms,
+        "max.compaction.lag.ms",
+        doc="A compacted topic is compacted at the latest when a record is this old; its active segment is sealed in "
+        "time for that.",
+        example="1d",
+    )
+    file_delete_delay_ms = _inherits(
+        Settings.log_segment_delete_delay_ms,
+        "file.delete.delay.ms",
+        doc="How long the files that compaction took the place of are kept for whoever still reads them. A segment "
+        "that retention deletes goes at once.",
     )
     index_interval_bytes = _inherits(
         Settings.log_index_interval_bytes,
@@ -195,7 +219,6 @@ TOPIC_PROPERTIES: Mapping[str, Property[Any]] = MappingProxyType(declared(TopicC
 
 _NO_REPLICAS = "a single node has no replication to throttle"
 _NO_TIER = "tiered storage is not part of this version"
-_NO_COMPACTION = "compaction is not part of this version"
 _NO_RECOMPRESSION = "batches are stored as their producer compressed them"
 
 UNSUPPORTED: Mapping[str, str] = MappingProxyType(
@@ -203,14 +226,10 @@ UNSUPPORTED: Mapping[str, str] = MappingProxyType(
         "compression.gzip.level": _NO_RECOMPRESSION,
         "compression.lz4.level": _NO_RECOMPRESSION,
         "compression.zstd.level": _NO_RECOMPRESSION,
-        "file.delete.delay.ms": "a segment that is deleted goes at once",
         "follower.replication.throttled.replicas": _NO_REPLICAS,
         "leader.replication.throttled.replicas": _NO_REPLICAS,
         "local.retention.bytes": _NO_TIER,
         "local.retention.ms": _NO_TIER,
-        "max.compaction.lag.ms": _NO_COMPACTION,
-        "min.cleanable.dirty.ratio": _NO_COMPACTION,
-        "min.compaction.lag.ms": _NO_COMPACTION,
         "preallocate": "segment files grow as they are written",
         "remote.copy.lag.bytes": _NO_TIER,
         "remote.copy.lag.ms": _NO_TIER,

@@ -52,6 +52,8 @@ class SegmentSummary(msgspec.Struct, frozen=True, array_like=True):
 
     created_ms: int = 0
     sealed: bool = False
+    generation: int = 0
+    """How often its bytes went through compaction; a part of its file's name."""
 
 
 class IndexScan(NamedTuple):
@@ -89,7 +91,7 @@ def encode_block(
         summary.max_timestamp,
         summary.max_timestamp_offset,
         summary.created_ms,
-        0,
+        summary.generation,
     )
     crc = crc32c(entries, crc32c(header[_CRC_START:]))
     return header[:4] + crc.to_bytes(4, "little") + header[_CRC_START:] + entries
@@ -102,7 +104,8 @@ def scan_index(data: bytes | bytearray, base_offset: int) -> IndexScan:
     at = 0
     view = memoryview(data)
     while at + HEADER_BYTES <= len(view):
-        magic, crc, count, flags, base, end, size, low, high, high_offset, created, _ = _HEADER.unpack_from(view, at)
+        fields = _HEADER.unpack_from(view, at)
+        magic, crc, count, flags, base, end, size, low, high, high_offset, created, generation = fields
         until = at + HEADER_BYTES + count * ENTRY_BYTES
         if (
             magic != INDEX_MAGIC
@@ -120,6 +123,7 @@ def scan_index(data: bytes | bytearray, base_offset: int) -> IndexScan:
             offsets.append(base + offset)
             positions.append(position)
             timestamps.append(timestamp)
-        summary = SegmentSummary(base, end, size, low, high, high_offset, created, bool(flags & SEALED))
+        sealed = bool(flags & SEALED)
+        summary = SegmentSummary(base, end, size, low, high, high_offset, created, sealed, generation)
         at = until
     return IndexScan(summary, offsets, positions, timestamps, at, at == len(view))

@@ -4,12 +4,18 @@ offsets do.
 ::
 
     topics/<topic id>/topic                          the topic's name, for people and for tools
-    topics/<topic id>/<partition>/epochs             where the log starts, leader epochs
+    topics/<topic id>/<partition>/epochs             where the log starts, leader epochs, how far it is compacted
                                  /00000000000000000000.log  .index  .producers
+                                 /00000000000000000000.2.log  .2.index       a segment that compaction wrote
+                                 /….log.cleaned                              one that it has not finished
                                  /fault              why this log may not be served (only after corruption was found)
     controller/log/…                                 the controller's log, the same files
     wal/<shard>/00000000.wal  state                  write-ahead log
     wal/opened                                       what an orderly stop knew of all logs
+
+A segment that was compacted has a *generation* in its name, one more than what it was made of. So a path always means
+the same bytes: whoever read the old file goes on reading it until it is removed. Only files with a generation may have
+gaps in their offsets.
 """
 
 SEGMENT_SUFFIX = ".log"
@@ -26,6 +32,7 @@ STATE_FILE = "state"
 OPENED_FILE = "opened"
 DELETED_SUFFIX = ".deleted"
 TEMPORARY_SUFFIX = ".tmp"
+CLEANED_SUFFIX = ".cleaned"
 
 _OFFSET_DIGITS = 20
 _WAL_DIGITS = 8
@@ -42,6 +49,25 @@ def parse_offset(name: str, suffix: str) -> int | None:
     if len(digits) != _OFFSET_DIGITS or digits == name or not digits.isascii() or not digits.isdigit():
         return None
     return int(digits)
+
+
+def segment_name(base_offset: int, generation: int = 0) -> str:
+    """The file name of a segment; generation 0 is one that was never compacted."""
+    return offset_name(base_offset, f".{generation}{SEGMENT_SUFFIX}" if generation else SEGMENT_SUFFIX)
+
+
+def parse_segment(name: str) -> tuple[int, int] | None:
+    """(base offset, generation) of a segment's file name; None for any other name."""
+    base = parse_offset(name, SEGMENT_SUFFIX)
+    if base is not None:
+        return base, 0
+    stem, _, generation = name.removesuffix(SEGMENT_SUFFIX).partition(".")
+    if not name.endswith(SEGMENT_SUFFIX) or not generation.isascii() or not generation.isdigit():
+        return None
+    base = parse_offset(stem + SEGMENT_SUFFIX, SEGMENT_SUFFIX)
+    if base is None or generation.startswith("0"):
+        return None
+    return base, int(generation)
 
 
 def wal_name(index: int) -> str:

@@ -1,4 +1,5 @@
-"""A segment: the producers' Kafka batches (format 2), verbatim, one after the other, dense in offsets.
+"""A segment: the producers' Kafka batches (format 2), verbatim, one after the other, dense in offsets; after compaction
+rewritten ones with gaps between them, the last of which still ends where the segment ends.
 
 The broker reads no more of a batch than its 61-byte header, and of that only the fields that lie outside or beside
 its checksum: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and largest
@@ -14,15 +15,17 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from millstream.wire.records import CRC_START, HEADER_BYTES, MAGIC, OVERHEAD_BYTES
+from millstream.wire.records import CRC_START, DELETE_HORIZON, HEADER_BYTES, MAGIC, OVERHEAD_BYTES
 
 BATCH_HEADER_BYTES: Final = HEADER_BYTES
 BATCH_LENGTH_OVERHEAD: Final = OVERHEAD_BYTES
 BATCH_CRC_START: Final = CRC_START
 MIN_BATCH_LENGTH: Final = BATCH_HEADER_BYTES - BATCH_LENGTH_OVERHEAD
 
-BATCH_HEAD: Final = struct.Struct(">qiibIhiqq")
-"""base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first timestamp, largest timestamp"""
+BATCH_HEAD: Final = struct.Struct(">qiibIhiqq14xi")
+"""base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first timestamp, largest timestamp,
+record count
+"""
 
 BATCH_PREFIX: Final = struct.Struct(">qii")
 """base offset, length, leader epoch: the only bytes that a broker writes into a batch"""
@@ -41,7 +44,11 @@ class Batch(NamedTuple):
     leader_epoch: int
     crc: int
     first_timestamp: int
+    """Of a compacted batch with tombstones, whose header has something else in its place: the largest."""
+
     max_timestamp: int
+    records: int = 1
+    """Records in it; 0 if compaction left nothing but the header."""
 
 
 class WalkEnd(Exception):
@@ -61,13 +68,17 @@ def parse_batch(view: memoryview | bytes | bytearray, at: int, position: int, li
     """
     if position + BATCH_HEADER_BYTES > limit:
         raise WalkEnd(position, "too few bytes for a batch header")
-    base, length, epoch, magic, crc, _, delta, first_timestamp, max_timestamp = BATCH_HEAD.unpack_from(view, at)
+    base, length, epoch, magic, crc, attributes, delta, first_timestamp, max_timestamp, count = BATCH_HEAD.unpack_from(
+        view, at
+    )
     if magic != MAGIC or length < MIN_BATCH_LENGTH or delta < 0 or base < 0:
         raise WalkEnd(position, "no batch header")
     size = length + BATCH_LENGTH_OVERHEAD
     if position + size > limit:
         raise WalkEnd(position, "the batch is longer than the file")
-    return Batch(position, size, base, base + delta, epoch, crc, first_timestamp, max_timestamp)
+    if attributes & DELETE_HORIZON:
+        first_timestamp = max_timestamp
+    return Batch(position, size, base, base + delta, epoch, crc, first_timestamp, max_timestamp, count)
 
 
 def walk(view: memoryview | bytes | bytearray, start: int = 0) -> Iterator[Batch]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor
     from millstream.storage.commands import Command, ReadDone
     from millstream.storage.log import Log
+    from millstream.storage.segments import Segment
     from millstream.telemetry.metrics import StatsSlab
 
     Done = Callable[[IoBuf | MillstreamError], None]
@@ -43,7 +44,18 @@ _ROOM_MIN: Final = 512
 class _Call:
     """One read, from `read` to its callback."""
 
-    __slots__ = ("begun_us", "done", "end_offset", "fragments", "log", "max_bytes", "minimum_one", "offset", "room")
+    __slots__ = (
+        "begun_us",
+        "done",
+        "end_offset",
+        "fragments",
+        "log",
+        "max_bytes",
+        "minimum_one",
+        "offset",
+        "room",
+        "segment",
+    )
 
     def __init__(
         self,
@@ -63,6 +75,7 @@ class _Call:
         self.done = done
         self.begun_us = begun_us
         self.room = max_bytes
+        self.segment: Segment | None = None
         self.fragments: list[Fragment] = []
 
 
@@ -118,6 +131,7 @@ class ColdReads:
                 fragment.release()
             return False
         call.fragments = fragments
+        call.segment = segment
         spans: list[int] = []
         for fragment in fragments:
             spans += (fragment.offset, fragment.offset + fragment.capacity)
@@ -162,6 +176,12 @@ class ColdReads:
         call = self._calls.pop(reply.id)
         if reply.need:
             call.room = reply.need
+            _release(call.fragments)
+            if self._waiting or not self._start(call):
+                self._wait(call)
+            return
+        if reply.errno == errno.ENOENT and call.log.segments_list.find(call.offset) is not call.segment:
+            # Compaction took the place of the file that was to be read.
             _release(call.fragments)
             if self._waiting or not self._start(call):
                 self._wait(call)

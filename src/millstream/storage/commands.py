@@ -1,5 +1,5 @@
-"""What a shard and its worker process say to each other: one small value per message, payload only as places in the
-arena.
+"""What a shard says to its worker and its cleaner and they to it: one small value per message, payload only as places
+in the arena.
 
 `Command` goes to the worker, `Reply` comes back; replies carry the id of their command, or the group of the log they
 are about. An `errno` of 0 is success. Everything about one segment file (write, truncate, delete) is done in the
@@ -115,7 +115,73 @@ class Stop(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """End. → nothing."""
 
 
-Command = Write | Checkpoint | Read | Find | Cut | Remove | RemoveDirectory | PrepareFile | Stop
+class Source(msgspec.Struct, frozen=True, array_like=True):
+    """A sealed segment that compaction reads."""
+
+    path: str
+    end_offset: int
+    size_bytes: int
+
+
+class GatherKeys(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Begin a pass: gather the keys from `first_offset` on, in a buffer of `buffer_bytes`. → `KeysGathered`."""
+
+    id: int
+    sources: list[Source]
+    first_offset: int
+    buffer_bytes: int
+    load_percent: int
+
+
+class Rewrite(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """Write what survives of some segments into one, aside of `path`, and sync it. → `Rewritten`."""
+
+    id: int
+    sources: list[Source]
+    path: str
+    base_offset: int
+    generation: int
+    created_ms: int
+    index_interval: int
+    now_ms: int
+    delete_retention_ms: int
+    producers: dict[int, int]
+    """The last offset of each producer that is still known."""
+
+
+class PutRewritten(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """Give what was rewritten its name, durably. → `RewrittenPut`."""
+
+    id: int
+    path: str
+
+
+class EndPass(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """Forget the keys, and remove what was rewritten aside of `path` if that is not empty. → nothing."""
+
+    path: str
+
+
+class Interrupt(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """Give up what is under way: it is answered with ECANCELED. → nothing."""
+
+
+Command = (
+    Write
+    | Checkpoint
+    | Read
+    | Find
+    | Cut
+    | Remove
+    | RemoveDirectory
+    | PrepareFile
+    | Stop
+    | GatherKeys
+    | Rewrite
+    | PutRewritten
+    | EndPass
+    | Interrupt
+)
 
 
 class Written(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -179,7 +245,42 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=7):
     reason: str
 
 
-Reply = Written | Checkpointed | ReadDone | Found | Done | Prepared | Failed
+class KeysGathered(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """The keys up to `end_offset` (exclusive) are known: fewer than asked for, if there was no room for more."""
+
+    id: int
+    errno: int
+    end_offset: int
+    keys: int
+    bytes: int
+    fault: str
+    """Not empty: a batch that had to be read is damaged."""
+
+
+class Rewritten(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """What became of some segments."""
+
+    id: int
+    errno: int
+    summary: SegmentSummary | None
+    read_bytes: int
+    records: int
+    """That survived."""
+
+    gone: int
+    """Records that did not."""
+
+    fault: str
+
+
+class RewrittenPut(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """The file has its name, durably."""
+
+    id: int
+    errno: int
+
+
+Reply = Written | Checkpointed | ReadDone | Found | Done | Prepared | Failed | KeysGathered | Rewritten | RewrittenPut
 
 SEGMENTS_LANE = 0
 SYNCS_LANE = 1
@@ -187,6 +288,11 @@ CHORES_LANE = 2
 READS_LANE = 3
 LANES = 6
 """Lanes of the worker; those from `READS_LANE` on are alike and take turns."""
+
+CLEANER_LANE = LANES
+"""The cleaner's, a process of its own: what it does takes a processor, and would hold up whoever shares an interpreter
+lock with it.
+"""
 
 LANE_OF: dict[type[Command], int] = {
     Write: SEGMENTS_LANE,
@@ -197,6 +303,11 @@ LANE_OF: dict[type[Command], int] = {
     PrepareFile: CHORES_LANE,
     Read: READS_LANE,
     Find: READS_LANE,
+    GatherKeys: CLEANER_LANE,
+    Rewrite: CLEANER_LANE,
+    PutRewritten: CLEANER_LANE,
+    EndPass: CLEANER_LANE,
+    Interrupt: CLEANER_LANE,
 }
 """Which lane carries out what; within a lane, in the order it was sent."""
 

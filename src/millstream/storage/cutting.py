@@ -43,7 +43,7 @@ def trim_prefix(log: Log, offset: int, done: Callable[[], None] | None) -> None:
     def durable() -> None:
         log.durable_start = max(log.durable_start, offset)
         log.state_dirty = True
-        _drop_segments(log)
+        drop_segments(log)
         if done is not None:
             done()
 
@@ -51,10 +51,10 @@ def trim_prefix(log: Log, offset: int, done: Callable[[], None] | None) -> None:
     log.start_offset = offset
 
 
-def _drop_segments(log: Log) -> None:
+def drop_segments(log: Log) -> None:
     """Remove the segments in which no offset is left."""
-    if log.closed:
-        return
+    if log.closed or log.replacing:
+        return  # compaction calls this when it has put a segment in the place of others
     active = log.refresh()
     start = log.durable_start  # a later trim may have been asked for and not be durable yet
     if start >= log.next_offset and active.size_bytes:
@@ -91,6 +91,9 @@ def truncate_suffix(log: Log, offset: int, done: Callable[[], None] | None) -> N
         raise AssertionError(f"{log.name}: cut to {offset}; it starts at {log.start_offset}, cutting: {log.cutting}")
 
     def durable() -> None:
+        log.storage.compaction.when_idle(log, cut)
+
+    def cut() -> None:
         log.cutting = False
         if not log.closed:
             _cut(log, offset)

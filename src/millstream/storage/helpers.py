@@ -1,4 +1,4 @@
-"""The two processes beside a shard: forked before its reactor exists and before it is pinned.
+"""The processes beside a shard, writer, worker and cleaner: forked before its reactor exists and before it is pinned.
 
 `start_helpers` makes the shared memory and descriptors that they and the shard talk through and forks them;
 `ShardStorage` takes over what it returns. Helpers die with the shard (`shard.process.spawn`), and the shard stops
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from millstream.format.names import wal_directory
 from millstream.shard.process import spawn
 from millstream.storage.channel import ReactorChannel, WorkerChannel, channel_pair
-from millstream.storage.commands import LANE_OF, LANES, READS_LANE, Stop, encode
+from millstream.storage.cleaner_process import CleanerProcess
+from millstream.storage.commands import CLEANER_LANE, LANE_OF, LANES, READS_LANE, Stop, encode
 from millstream.storage.ticks import TickSlots
 from millstream.storage.worker import Worker, run_worker
 from millstream.storage.writer import TickWriter, run_writer
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from millstream.config.settings import Settings
     from millstream.iobuf import Arena
     from millstream.shard.process import Child, ExitStatus
     from millstream.shard.reactor import Reactor
@@ -36,11 +38,10 @@ class Helpers:
     """How a shard speaks with its writer and its worker: forked before its reactor exists, attached after."""
 
     def __init__(
-        self, slots: TickSlots, go_fd: int, done_fd: int, ends: list[socket.socket], writer: Child, worker: Child
+        self, slots: TickSlots, go_fd: int, done_fd: int, ends: list[socket.socket], children: list[Child]
     ) -> None:
         self.slots = slots
-        self.writer = writer
-        self.worker = worker
+        self.children = children
         self._go_fd = go_fd
         self._done_fd = done_fd
         self._ends = ends
@@ -61,15 +62,20 @@ class Helpers:
         self._on_landed = on_landed
         self._lanes = [ReactorChannel(reactor, end, on_message) for end in self._ends]
         reactor.add_reader(self._done_fd, self._rung)
-        for child in (self.writer, self.worker):
+        for child in self.children:
             reactor.add_reader(child.pidfd, partial(self._ended, child, on_ended))
+
+    @property
+    def count(self) -> int:
+        """How many processes there are."""
+        return len(self.children)
 
     def submit(self) -> None:
         """Have the writer look at the next slot."""
         os.eventfd_write(self._go_fd, 1)
 
     def send(self, command: Command) -> None:
-        """Send the worker a command, by its lane; it leaves at the end of the turn."""
+        """Send the worker or the cleaner a command, by its lane; it leaves at the end of the turn."""
         lane = LANE_OF[type(command)]
         if lane == READS_LANE:
             lane += self._reader
@@ -77,7 +83,7 @@ class Helpers:
         self._lanes[lane].send(encode(command))
 
     def stop_worker(self) -> None:
-        """Have the worker finish what it was sent, then end."""
+        """Have the worker finish what it was sent, then end; the cleaner too."""
         for lane in self._lanes:
             lane.send(encode(Stop()))
 
@@ -91,7 +97,7 @@ class Helpers:
         on_ended(child.name, child.poll())
 
     def detach(self) -> None:
-        """Both have ended: listen no more."""
+        """All have ended: listen no more."""
         if self._reactor is not None:
             self._reactor.remove_reader(self._done_fd)
             for lane in self._lanes:
@@ -102,11 +108,13 @@ def _nothing() -> None:
     """Not attached yet."""
 
 
-def start_helpers(shard_id: int, arena: Arena, disk: Disk, data_dir: str) -> Helpers:
-    """Fork the writer and the worker, in the shard's process, before its reactor is made and before `pin`."""
+def start_helpers(shard_id: int, arena: Arena, disk: Disk, settings: Settings) -> Helpers:
+    """Fork writer, worker and cleaner, in the shard's process, before its reactor is made and before `pin`."""
     slots = TickSlots()
+    data_dir = settings.data_dir
     go_fd, done_fd = os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC)
-    pairs = [channel_pair() for _ in range(LANES)]
+    cleans = settings.log_cleaner_enable
+    pairs = [channel_pair() for _ in range(LANES + cleans)]
     ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
     def writer_main() -> int:
@@ -123,10 +131,20 @@ def start_helpers(shard_id: int, arena: Arena, disk: Disk, data_dir: str) -> Hel
             end.close()
         operator_log.who(f"shard {shard_id} worker")
         gc.freeze()
-        return run_worker(Worker(disk, data_dir, arena.view), [WorkerChannel(end) for end in theirs])
+        return run_worker(Worker(disk, data_dir, arena.view), [WorkerChannel(end) for end in theirs[:LANES]])
 
-    writer = spawn(f"writer {shard_id}", writer_main)
-    worker = spawn(f"worker {shard_id}", worker_main)
+    def cleaner_main() -> int:
+        for end in ours + theirs[:CLEANER_LANE]:
+            end.close()
+        operator_log.who(f"shard {shard_id} cleaner")
+        gc.freeze()
+        end = theirs[CLEANER_LANE]
+        limit = settings.log_cleaner_io_max_bytes_per_second / settings.shards
+        return CleanerProcess(disk, end, WorkerChannel(end), limit, settings.log_cleaner_cpu_percent).run()
+
+    children = [spawn(f"writer {shard_id}", writer_main), spawn(f"worker {shard_id}", worker_main)]
+    if cleans:
+        children.append(spawn(f"cleaner {shard_id}", cleaner_main))
     for end in theirs:
         end.close()
-    return Helpers(slots, go_fd, done_fd, ours, writer, worker)
+    return Helpers(slots, go_fd, done_fd, ours, children)

@@ -8,12 +8,13 @@ says that the segment is good.
 
 from __future__ import annotations
 
+import os
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 from millstream.format.index import INDEX_INTERVAL_BYTES, NO_TIMESTAMP, SegmentSummary, encode_block, scan_index
-from millstream.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX
+from millstream.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, parse_segment
 from millstream.format.segment import BATCH_HEADER_BYTES, Batch, WalkEnd, parse_batch
 from millstream.storage.disk import read_at, read_file, replace_file, write_all
 
@@ -38,10 +39,13 @@ class SegmentIndex:
     added last, and a cut puts new arrays in place of the old.
     """
 
-    __slots__ = ("_entries", "base_offset", "file_bytes", "pending", "summary", "whole")
+    __slots__ = ("_entries", "base_offset", "file_bytes", "generation", "pending", "summary", "whole")
 
-    def __init__(self, base_offset: int) -> None:
+    def __init__(self, base_offset: int, generation: int = 0) -> None:
         self.base_offset = base_offset
+        self.generation = generation
+        """Of the segment's file; from 1 on its offsets may have gaps."""
+
         self._entries = (array("q"), array("q"), array("q"))  # offsets, positions, timestamps
         self.pending = 0
         """Entries at the end that the file does not have."""
@@ -57,7 +61,8 @@ class SegmentIndex:
     @classmethod
     def load(cls, disk: Disk, segment_path: str, base_offset: int) -> SegmentIndex:
         """What the index file says; nothing if it is missing, what verifies if it is damaged (`whole` is False)."""
-        index = cls(base_offset)
+        name = parse_segment(os.path.basename(segment_path))
+        index = cls(base_offset, name[1] if name is not None else 0)
         try:
             data = read_file(disk, index_path(segment_path))
         except FileNotFoundError:
@@ -174,6 +179,12 @@ class Growing:
         self.size_bytes = 0 if summary is None else summary.size_bytes
         self._next_index = (self.size_bytes + interval_bytes - 1) // interval_bytes * interval_bytes
 
+    def goes_on_with(self, batch: Batch) -> bool:
+        """Whether this batch may follow: with the next offset, or with a later one if the segment was compacted."""
+        return batch.base_offset == self.end_offset or (
+            self._index.generation > 0 and batch.base_offset > self.end_offset
+        )
+
     def add(self, batch: Batch) -> None:
         """The batch follows; its position is `size_bytes`."""
         if self.size_bytes >= self._next_index:
@@ -198,6 +209,7 @@ class Growing:
             self._max_offset,
             self.created_ms,
             sealed,
+            self._index.generation,
         )
 
 

@@ -25,7 +25,7 @@ from millstream.format.segment import BATCH_PREFIX
 from millstream.format.wal import RECORD, RECORD_BYTES, Kind
 from millstream.iobuf import IoBuf
 from millstream.storage import cutting, header_replay, slow_append
-from millstream.storage.log_cache import MARK_BYTES, LogCache, Range
+from millstream.storage.log_cache import MARK_BYTES, LogCache, NoRange, Range
 from millstream.storage.segments import Segment, SegmentInfo, SegmentList
 from millstream.storage.slow_append import HEAD, HEAD_AT
 from millstream.storage.write_behind import WriteBehind
@@ -68,13 +68,16 @@ class Log:
         "index_interval",
         "range_level",
         "no_range",
+        "replacing",
         "open_range",
         "segment_bytes",
         "_snapshot",
         "_storage",
         "_wal",
         "behind",
+        "active_producers",
         "cache",
+        "clean_offset",
         "closed",
         "cutting",
         "directory",
@@ -142,6 +145,8 @@ class Log:
         self.epochs: list[tuple[int, int]] = list(loaded.state.epochs)
         self.epoch = self.epochs[-1][0] if self.epochs else -1
         self.vote = self.durable_vote = loaded.state.vote
+        self.clean_offset = loaded.state.clean_offset  # end (exclusive) of what compaction has looked at
+        self.replacing = False  # compaction puts a file in the place of others: no segment may go meanwhile
         self.cutting = False
         """The end is being cut: nothing may be appended until that is durable."""
 
@@ -170,6 +175,7 @@ class Log:
 
         self.producer_snapshot: Callable[[], bytes | None] | None = None
         """Asked for the producers' state as of `next_offset` when a segment is rolled and at checkpoints."""
+        self.active_producers: Callable[[], dict[int, int]] | None = None  # id → last offset, asked by compaction
 
     # -- append --------------------------------------------------------------------------------------------------------
 
@@ -413,7 +419,7 @@ class Log:
         """What the ``epochs`` file is to say: what a crash now would leave."""
         epochs = tuple(epoch for epoch in self.epochs if epoch[1] < self.durable_offset)
         self.state_dirty = len(epochs) < len(self.epochs)
-        return LogState(self.durable_start, epochs, self.durable_vote)
+        return LogState(self.durable_start, epochs, self.durable_vote, self.clean_offset)
 
     def save_vote(self, vote: bytes, done: Callable[[], None]) -> None:
         """Keep a few bytes of the replication layer (term and vote); `done` when they are durable.
@@ -447,6 +453,8 @@ class Log:
         self._config = config
         self.segment_bytes: int = config.segment_bytes
         self.segment_ms: int = config.segment_ms
+        if "compact" in config.cleanup_policy:
+            self.segment_ms = min(self.segment_ms, config.max_compaction_lag_ms)
         self.index_interval = max(MARK_BYTES, config.index_interval_bytes)
 
     @property
@@ -525,15 +533,3 @@ class Log:
 
     def __repr__(self) -> str:
         return f"Log({self.name!r}, {self.start_offset}..{self.durable_offset}..{self.next_offset})"
-
-
-class NoRange(Range):
-    """Stands for the open range of a log that has none: takes nothing, and knows where the next one starts."""
-
-    __slots__ = ()
-
-    def __init__(self, stream: int) -> None:
-        self.stream = stream
-        self.used = 0
-        self.limit = -1
-        self.fragment = None

@@ -127,6 +127,18 @@ class Range:
             position = following
 
 
+class NoRange(Range):
+    """Stands for the open range of a log that has none: takes nothing, and knows where the next one starts."""
+
+    __slots__ = ()
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+        self.used = 0
+        self.limit = -1
+        self.fragment = None
+
+
 class LogCache:
     """The ranges of one log, oldest first. `open` is the last one; it is a stand-in without room when there is none."""
 

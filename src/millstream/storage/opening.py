@@ -2,11 +2,11 @@
 producers.
 
 Called when a log is opened, after recovery has put everything that the write-ahead log still held into the segments.
-So a segment ends exactly where its last batch does, and every segment begins where the one before ended; anything
-else is `Corruption`, which fences the log (`fence`) and is never cut away. What is only derived is mended, with one
-line in the log each: an index that is missing, damaged or short is completed from the segment's headers, an
-``epochs`` file that is missing is derived from the batches, a producer snapshot that does not verify gives way to the
-one before.
+So a segment ends exactly where its last batch does, and every segment begins where the one before ended (what
+compaction took out is missing inside of segments only); anything else is `Corruption`, which fences the log (`fence`)
+and is never cut away. What is only derived is mended, with one line in the log each: an index that is missing, damaged
+or short is completed from the segment's headers, an ``epochs`` file that is missing is derived from the batches, a
+producer snapshot that does not verify gives way to the one before.
 
 A log whose indexes are whole costs a directory listing, one stat and one small read per segment; nothing is read of
 the segments.
@@ -16,10 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from millstream.errors import Corruption
 from millstream.format.epochs import LogState, decode_log_state, encode_log_state
 from millstream.format.index import SegmentSummary
 from millstream.format.names import (
+    CLEANED_SUFFIX,
     EPOCHS_FILE,
     FAULT_FILE,
     INDEX_SUFFIX,
@@ -28,6 +31,8 @@ from millstream.format.names import (
     TEMPORARY_SUFFIX,
     offset_name,
     parse_offset,
+    parse_segment,
+    segment_name,
 )
 from millstream.format.producers import decode_producers
 from millstream.format.segment import WalkEnd
@@ -80,20 +85,19 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note) -> LoadedLog:
         raise Corruption(bytes(read_file(disk, f"{directory}/{FAULT_FILE}")).decode(errors="replace").strip())
     for name in names:
         orphan = name.endswith(INDEX_SUFFIX) and name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX not in names
-        if orphan or name.endswith(TEMPORARY_SUFFIX):
+        if orphan or name.endswith((TEMPORARY_SUFFIX, CLEANED_SUFFIX)):
             disk.unlink(f"{directory}/{name}")
-    bases = sorted(base for name in names if (base := parse_offset(name, SEGMENT_SUFFIX)) is not None)
-    state = _load_state(disk, directory, bases, note)
+    files = live_segments(disk, directory, names)
+    bases = sorted(files)
+    state = _load_state(disk, directory, files, note)
     while len(bases) > 1 and bases[1] <= state.start_offset:
-        _remove_segment(disk, directory, bases.pop(0))  # trimmed; a crash came between the note and the deletion
+        remove_segment(disk, f"{directory}/{files[bases.pop(0)]}")  # a crash came between the note and the deletion
     segments: list[SegmentSummary] = []
     for place, base in enumerate(bases):
         following = bases[place + 1] if place + 1 < len(bases) else None
         if segments and segments[-1].end_offset != base:
             raise Corruption(f"{directory}: offsets {segments[-1].end_offset} to {base - 1} are in no segment")
-        segments.append(
-            _load_segment(disk, f"{directory}/{offset_name(base, SEGMENT_SUFFIX)}", base, following, now_ms, note)
-        )
+        segments.append(_load_segment(disk, f"{directory}/{files[base]}", base, following, now_ms, note))
     if segments and segments[0].base_offset > state.start_offset:
         raise Corruption(
             f"{directory}: offsets {state.start_offset} to {segments[0].base_offset - 1} are in no segment"
@@ -103,37 +107,66 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note) -> LoadedLog:
     end = segments[-1].end_offset if segments else state.start_offset
     if state.epochs and state.epochs[-1][1] > end:
         # It began in batches that a crash took away.
-        state = LogState(state.start_offset, tuple(one for one in state.epochs if one[1] <= end), state.vote)
+        state = msgspec.structs.replace(state, epochs=tuple(one for one in state.epochs if one[1] <= end))
     producers, files = _load_producers(disk, directory, names, end, note)
     if len(disk.list(directory)) < len(names):
         disk.sync_directory(directory)  # what was removed must not come back when nobody looks for it any more
     return LoadedLog(state, tuple(segments), producers, files)
 
 
-def _load_state(disk: Disk, directory: str, bases: list[int], note: Note) -> LogState:
+def live_segments(disk: Disk, directory: str, names: list[str]) -> dict[int, str]:
+    """The segment files that make up the log, by base offset.
+
+    Compaction puts one file in the place of several and removes those a little later. Files that it took the place of
+    are removed here: they lie inside of a file of a higher generation.
+    """
+    live: dict[int, str] = {}
+    end = generation = 0
+    # By offset, the highest generation first.
+    for base, own in sorted(filter(None, map(parse_segment, names)), key=lambda found: (found[0], -found[1])):
+        name = segment_name(base, own)
+        if base < end and own < generation:
+            remove_segment(disk, f"{directory}/{name}")
+            continue
+        live[base] = name
+        if own:
+            end, generation = _end_of_compacted(disk, f"{directory}/{name}", base), own
+    return live
+
+
+def _end_of_compacted(disk: Disk, path: str, base: int) -> int:
+    """Where a compacted segment ends: its index says it, or its last batch."""
+    index = SegmentIndex.load(disk, path, base)
+    if index.summary is not None:
+        return index.summary.end_offset
+    return grow_index(disk, path, index, disk.size(path), 0).end_offset
+
+
+def _load_state(disk: Disk, directory: str, files: dict[int, str], note: Note) -> LogState:
     path = f"{directory}/{EPOCHS_FILE}"
     try:
         return decode_log_state(read_file(disk, path))
     except FileNotFoundError:
-        if not bases:
+        if not files:
             return LogState()
-        state = derive_state(disk, directory, bases, None)
-        note("epochs_rebuilt", f"{path} was missing and is derived from {len(bases)} segments again")
+        state = derive_state(disk, directory, files, None)
+        note("epochs_rebuilt", f"{path} was missing and is derived from {len(files)} segments again")
         replace_file(disk, path, encode_log_state(state))
         return state
     except Corruption as error:
         raise Corruption(f"{path}: {error.message}") from error
 
 
-def derive_state(disk: Disk, directory: str, bases: list[int], until: int | None) -> LogState:
+def derive_state(disk: Disk, directory: str, files: dict[int, str], until: int | None) -> LogState:
     """Start and leader epochs of a log from its batches, those below offset `until` if that is given.
 
     Raises:
         Corruption: there is something else than batches.
     """
     epochs: list[tuple[int, int]] = []
+    bases = sorted(files)
     for base in bases:
-        file = disk.open(f"{directory}/{offset_name(base, SEGMENT_SUFFIX)}")
+        file = disk.open(f"{directory}/{files[base]}")
         try:
             for batch in batches_from(file, 0, file.size()):
                 if until is not None and batch.base_offset >= until:
@@ -172,13 +205,13 @@ def grow_index(disk: Disk, path: str, index: SegmentIndex, size: int, now_ms: in
     """Extend an index over the batches that it does not cover, up to byte `size`.
 
     Raises:
-        Corruption: they are not whole batches with dense offsets.
+        Corruption: they are not whole batches with dense offsets, or rising ones where compaction has been.
     """
     growing = Growing(index, now_ms)
     file = disk.open(path)
     try:
         for batch in batches_from(file, growing.size_bytes, size):
-            if batch.base_offset != growing.end_offset:
+            if not growing.goes_on_with(batch):
                 raise Corruption(
                     f"{path}: offset {batch.base_offset} at byte {batch.position} follows {growing.end_offset}"
                 )
@@ -191,33 +224,29 @@ def grow_index(disk: Disk, path: str, index: SegmentIndex, size: int, now_ms: in
 
 
 def position_of(disk: Disk, path: str, base: int, offset: int) -> int:
-    """Where the batch with base offset `offset` starts in a segment file, or its end if that comes next.
+    """Where the first batch at or behind `offset` starts in a segment file; its end if there is none.
 
     Raises:
-        Corruption: no batch starts with that offset.
+        Corruption: the offset is inside of a batch.
     """
     _, position = SegmentIndex.load(disk, path, base).place_before(offset)
     file = disk.open(path)
     try:
         for batch in batches_from(file, position, file.size()):
-            if batch.base_offset == offset:
+            if batch.base_offset >= offset:
                 return batch.position
-            if batch.base_offset > offset:
-                break
             position = batch.position + batch.size
-            if batch.last_offset + 1 == offset:
-                return position
+            if batch.last_offset >= offset:
+                raise Corruption(f"{path}: no batch starts at offset {offset}")
     except WalkEnd as end:
         raise Corruption(f"{path}: byte {end.position}: {end.reason}") from end
     finally:
         file.close()
-    if offset == base:
-        return 0
-    raise Corruption(f"{path}: no batch starts at offset {offset}")
+    return position
 
 
-def _remove_segment(disk: Disk, directory: str, base: int) -> None:
-    path = f"{directory}/{offset_name(base, SEGMENT_SUFFIX)}"
+def remove_segment(disk: Disk, path: str) -> None:
+    """Remove a segment file and its index."""
     if exists(disk, index_path(path)):
         disk.unlink(index_path(path))
     disk.unlink(path)

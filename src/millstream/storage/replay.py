@@ -24,15 +24,14 @@ from millstream.format.names import (
     EPOCHS_FILE,
     FAULT_FILE,
     RESCUED_SUFFIX,
-    SEGMENT_SUFFIX,
     offset_name,
-    parse_offset,
+    segment_name,
 )
 from millstream.format.segment import BATCH_CRC_START, Batch, WalkEnd, parse_batch, walk
 from millstream.format.wal import Kind
-from millstream.storage.disk import exists, make_directories, read_at, read_file, write_all, write_aside
+from millstream.storage.disk import make_directories, read_at, read_file, write_all, write_aside
 from millstream.storage.index import Growing, SegmentIndex, batches_from, index_path
-from millstream.storage.opening import derive_state, fence
+from millstream.storage.opening import derive_state, fence, live_segments, remove_segment
 from millstream.wire.records import checksum
 
 if TYPE_CHECKING:
@@ -99,14 +98,16 @@ class LogReplay:
             names = disk.list(place.directory)
         except FileNotFoundError:
             names = []
-        self._bases = sorted(base for name in names if (base := parse_offset(name, SEGMENT_SUFFIX)) is not None)
         self._fenced = FAULT_FILE in names
+        self._files: dict[int, str] = {}
         self._state: LogState | None = None
         try:
+            self._files = live_segments(disk, place.directory, names)
             if EPOCHS_FILE in names:
                 self._state = decode_log_state(read_file(disk, f"{place.directory}/{EPOCHS_FILE}"))
         except Corruption as error:
-            self._fail(f"{place.directory}/{EPOCHS_FILE}: {error.message}")
+            self._fail(f"{place.directory}: {error.message}")
+        self._bases = sorted(self._files)
         self._trimmed = trimmed_to > 0
         self._start = max(trimmed_to, 0 if self._state is None else self._state.start_offset)
         self._epochs = [] if self._state is None else list(self._state.epochs)
@@ -187,8 +188,7 @@ class LogReplay:
             self._begin(lowest)
         elif self._growing.end_offset < lowest:
             raise Corruption(f"the log ends at {self._growing.end_offset} and was cut at {lowest}")
-        while self._epochs and self._epochs[-1][1] >= offset:
-            self._epochs.pop()
+        self._forget_epochs(offset)
 
     def _begin_trimmed(self, offset: int) -> bool:
         """Begin at or before the log's start, if the segments reach so far.
@@ -223,7 +223,7 @@ class LogReplay:
         file = self._disk.open(self._path(base))
         try:
             for batch in batches_from(file, growing.size_bytes, file.size()):
-                if batch.base_offset != growing.end_offset:
+                if not growing.goes_on_with(batch):
                     break
                 growing.add(batch)
                 if growing.end_offset >= self._start:
@@ -239,9 +239,8 @@ class LogReplay:
         if self._file is not None and self._base == base:
             self._file.close()
             self._file = None
-        self._disk.unlink(self._path(base))
-        if exists(self._disk, index_path(self._path(base))):
-            self._disk.unlink(index_path(self._path(base)))
+        remove_segment(self._disk, self._path(base))
+        self._files.pop(base, None)
 
     # -- places --------------------------------------------------------------------------------------------------------
 
@@ -264,8 +263,14 @@ class LogReplay:
         base = below[-1]
         path = self._path(base)
         index = SegmentIndex.load(self._disk, path, base)
-        if index.summary is not None and index.summary.end_offset > offset:
-            index = SegmentIndex(base)
+        summary = index.summary
+        if summary is not None and summary.generation and summary.end_offset == offset and not self._cut_back:
+            # What compaction wrote stays as it is; the log went on in another file.
+            self._open(offset, SegmentIndex(offset), create=True)
+            self._forget_epochs(offset)
+            return
+        if summary is not None and summary.end_offset > offset:
+            index = SegmentIndex(base, index.generation)
         self._open(base, index, create=False)
         file, growing = self._current()
         size = file.size()
@@ -273,7 +278,7 @@ class LogReplay:
             raise Corruption(f"{path} has {size} bytes, {growing.size_bytes} were synced")
         if growing.end_offset < offset:
             for batch in batches_from(file, growing.size_bytes, size):
-                if batch.base_offset != growing.end_offset:
+                if not growing.goes_on_with(batch):
                     break
                 growing.add(batch)
                 if growing.end_offset >= offset:
@@ -282,11 +287,14 @@ class LogReplay:
             raise Corruption(f"{path}: offset {offset} does not follow offset {growing.end_offset - 1}")
         if first:
             self._look_at_tail(file, size)
+        self._forget_epochs(offset)
+
+    def _forget_epochs(self, offset: int) -> None:
         while self._epochs and self._epochs[-1][1] >= offset:
             self._epochs.pop()
 
     def _derive_state(self, until: int) -> None:
-        below = [base for base in self._bases if base < until]
+        below = {base: name for base, name in self._files.items() if base < until}
         if below:
             self._note(
                 "epochs_rebuilt", f"{self.place.directory}/{EPOCHS_FILE} was missing and is derived from segments"
@@ -343,7 +351,7 @@ class LogReplay:
         return self._file, self._growing
 
     def _path(self, base: int) -> str:
-        return f"{self.place.directory}/{offset_name(base, SEGMENT_SUFFIX)}"
+        return f"{self.place.directory}/{self._files.get(base) or segment_name(base)}"
 
     def flush(self) -> None:
         """Write what was gathered."""
@@ -437,7 +445,8 @@ class LogReplay:
                 index.append_block(self._disk, path, summary)
             else:
                 files.append((index_path(path), index.encode(summary)))
-        state = LogState(self._start, tuple(self._epochs), self._vote)
+        clean_offset = 0 if self._state is None else self._state.clean_offset
+        state = LogState(self._start, tuple(self._epochs), self._vote, clean_offset)
         if state != self._state:
             files.append((f"{self.place.directory}/{EPOCHS_FILE}", encode_log_state(state)))
         if files:

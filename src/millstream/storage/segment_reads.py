@@ -132,7 +132,7 @@ class Reader:
                 if batch.last_offset < command.offset:
                     continue
                 if command.largest:
-                    if best is None or batch.max_timestamp > best.max_timestamp:
+                    if batch.records and (best is None or batch.max_timestamp > best.max_timestamp):
                         best = batch
                 elif batch.max_timestamp >= command.timestamp:
                     found = _find_record(file, batch, command, command.timestamp)

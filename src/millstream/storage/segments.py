@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from millstream.format.index import NO_TIMESTAMP, SegmentSummary
-from millstream.format.names import SEGMENT_SUFFIX, offset_name
+from millstream.format.names import segment_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +51,7 @@ class Segment:
         "dead",
         "end_offset",
         "entries",
+        "generation",
         "max_timestamp",
         "max_timestamp_offset",
         "min_timestamp",
@@ -61,8 +62,11 @@ class Segment:
         "stream",
     )
 
-    def __init__(self, directory: str, base_offset: int, stream: int, created_ms: int) -> None:
-        self.path = f"{directory}/{offset_name(base_offset, SEGMENT_SUFFIX)}"
+    def __init__(self, directory: str, base_offset: int, stream: int, created_ms: int, generation: int = 0) -> None:
+        self.path = f"{directory}/{segment_name(base_offset, generation)}"
+        self.generation = generation
+        """How often its bytes went through compaction."""
+
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.stream = stream
@@ -97,6 +101,7 @@ class Segment:
             self.max_timestamp_offset,
             self.created_ms,
             self.sealed if sealed is None else sealed,
+            self.generation,
         )
 
     def summary_at(self, mark: DurableMark) -> SegmentSummary:
@@ -111,12 +116,13 @@ class Segment:
             mark.max_timestamp_offset,
             self.created_ms,
             sealed=False,
+            generation=self.generation,
         )
 
     @classmethod
     def of(cls, directory: str, summary: SegmentSummary, stream: int, interval_bytes: int) -> Segment:
         """The segment that a summary describes."""
-        segment = cls(directory, summary.base_offset, stream, summary.created_ms)
+        segment = cls(directory, summary.base_offset, stream, summary.created_ms, summary.generation)
         segment.end_offset = summary.end_offset
         segment.size_bytes = summary.size_bytes
         segment.min_timestamp = _LATE if summary.min_timestamp == NO_TIMESTAMP else summary.min_timestamp
@@ -168,6 +174,21 @@ class SegmentList:
         """The one that follows."""
         place = bisect_right(self._bases, segment.base_offset)
         return self._segments[place] if place < len(self._segments) else None
+
+    def replace(self, old: list[Segment], new: Segment) -> None:
+        """Put one segment in the place of several that follow each other, which are sealed.
+
+        The stream is shifted before it, so that it stays in one piece: nothing of these segments may be cached.
+        """
+        place = self._segments.index(old[0])
+        if self._segments[place : place + len(old)] != old or place + len(old) == len(self._segments):
+            raise AssertionError(f"{new.path} replaces segments that are not there")
+        self._segments[place : place + len(old)] = [new]
+        self._bases[place : place + len(old)] = [new.base_offset]
+        stream = self._segments[place + 1].stream
+        for segment in reversed(self._segments[: place + 1]):
+            stream -= segment.size_bytes
+            segment.stream = stream
 
     def drop_front(self, start_offset: int) -> list[Segment]:
         """Take out the sealed segments that hold nothing at or above `start_offset`."""

@@ -1,4 +1,4 @@
-"""The storage of one shard: its logs, their common write-ahead log and cache, and the two helper processes.
+"""The storage of one shard: its logs, their common write-ahead log and cache, and the helper processes.
 
 Start, in the shard's process: `helpers.start_helpers` (forks; before the reactor exists), then `ShardStorage`, then
 `open_log` for each partition that lives here, after `recovery.recover` has run in a process of the supervisor's.
@@ -19,6 +19,7 @@ next start.
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption
@@ -41,14 +42,18 @@ from millstream.storage.commands import (
     Done,
     Failed,
     Found,
+    KeysGathered,
     Prepared,
     PrepareFile,
     ReadDone,
     RemoveDirectory,
     Reply,
+    Rewritten,
+    RewrittenPut,
     Written,
     decode_reply,
 )
+from millstream.storage.compaction import Compaction
 from millstream.storage.disk import make_directories, read_file, replace_file
 from millstream.storage.housekeeping import Housekeeping
 from millstream.storage.log import Log
@@ -121,6 +126,7 @@ class ShardStorage:
         self.cold_reads = ColdReads(reactor, shard.arena, stats, self.send)
         self.timestamps = Timestamps(self.send)
         self.housekeeping = Housekeeping(self, settings.log_retention_check_interval_ms)
+        self.compaction = Compaction(self, settings.shards)
         helpers.attach(reactor, self.wal.landed, self._received, self._helper_ended)
         self.wal.files.prepare_ahead()
 
@@ -226,7 +232,7 @@ class ShardStorage:
     def delete_log(self, log: Log, done: Callable[[], None]) -> None:
         """Let go of a log and remove its files; `done` when they are gone. What is under way for it is void."""
         self._forget(log)
-        self.send(RemoveDirectory(self.expect(done), log.directory))
+        self.compaction.when_idle(log, lambda: self.send(RemoveDirectory(self.expect(done), log.directory)))
 
     def expect(self, done: Callable[[], None]) -> int:
         """A number for a command that is answered with `Done`; `done` is called then."""
@@ -243,6 +249,7 @@ class ShardStorage:
         self.dirty_logs.pop(log, None)
         self._refused.pop(log, None)
         self._partitions.add(-1)
+        self.compaction.forget(log)
         log.behind.abandon()
         ranges = log.cache.clear()
 
@@ -266,7 +273,8 @@ class ShardStorage:
         crash, and the next start replays the write-ahead log.
         """
         self.stopping = True
-        self.wal.when_durable(lambda: self.checkpointer.request(lambda: self._stopped(done)))
+        finish = partial(self.checkpointer.request, lambda: self._stopped(done))
+        self.compaction.stop(lambda: self.wal.when_durable(finish))
 
     def _stopped(self, done: Callable[[], None]) -> None:
         if not self.wal.idle or self.dirty_logs or self.checkpointer.changing:
@@ -282,7 +290,7 @@ class ShardStorage:
             self.reactor.stop(EXIT_CHILD, f"{name} {status}")
             return
         self._ended += 1
-        if self._ended == 2:  # writer and worker
+        if self._ended == self._helpers.count:
             self._helpers.detach()
             self._leave_summary()
             if self._stop_done is not None:
@@ -363,6 +371,12 @@ class ShardStorage:
                 self.timestamps.finished(reply)
             case Prepared():
                 self._prepared(reply)
+            case KeysGathered():
+                self.compaction.gathered(reply)
+            case Rewritten():
+                self.compaction.rewritten(reply)
+            case RewrittenPut():
+                self.compaction.put(reply)
             case Done():
                 if reply.errno:
                     operator_log.warning("a deleted topic's files could not be removed: %s", os.strerror(reply.errno))

@@ -15,7 +15,7 @@ import msgspec
 from millstream.errors import Corruption
 from millstream.format.epochs import LogState
 from millstream.format.index import SegmentSummary
-from millstream.format.names import OPENED_FILE, SEGMENT_SUFFIX, WAL_DIRECTORY, offset_name
+from millstream.format.names import OPENED_FILE, WAL_DIRECTORY, segment_name
 from millstream.format.sealed import seal, unseal
 from millstream.storage.disk import read_file, replace_file
 from millstream.storage.opening import LoadedLog
@@ -85,7 +85,7 @@ def open_summarized(disk: Disk, directory: str, summary: LogSummary) -> LoadedLo
     if summary.segments:
         last = summary.segments[-1]
         try:
-            size = disk.size(f"{directory}/{offset_name(last.base_offset, SEGMENT_SUFFIX)}")
+            size = disk.size(f"{directory}/{segment_name(last.base_offset, last.generation)}")
         except FileNotFoundError:
             return None
         if size != last.size_bytes:

@@ -22,7 +22,8 @@ from crc32c import crc32c
 from millstream.format.names import wal_directory
 from millstream.iobuf import Arena
 from millstream.shard.process import ExitStatus
-from millstream.storage.commands import LANE_OF, READS_LANE, Command, decode_command, encode
+from millstream.storage.cleaner import Cleaner, Pace
+from millstream.storage.commands import CLEANER_LANE, LANE_OF, Command, decode_command, encode
 from millstream.storage.recovery import LogPlace, RecoveryReport, recover
 from millstream.storage.shard_storage import ShardStorage
 from millstream.storage.ticks import SLOT_COUNT, W_RECORDS, TickSlots
@@ -50,6 +51,11 @@ SMALL: dict[str, Any] = {
     "checkpoint_ms": 60_000,
     "storage_reserve_bytes": 0,
     "log_retention_check_interval_ms": 300_000,
+    "shards": 1,
+    "log_cleaner_enable": True,
+    "log_cleaner_backoff_ms": 15_000,
+    "log_cleaner_dedupe_buffer_size": 1 << 20,
+    "log_cleaner_io_buffer_load_factor": 0.9,
 }
 """Settings of a `LocalShard` unless it is told otherwise."""
 
@@ -61,6 +67,11 @@ _TOPIC: dict[str, Any] = {
     "cleanup_policy": ("delete",),
     "retention_ms": -1,
     "retention_bytes": -1,
+    "min_cleanable_dirty_ratio": 0.5,
+    "min_compaction_lag_ms": 0,
+    "max_compaction_lag_ms": 2**63 - 1,
+    "delete_retention_ms": 86_400_000,
+    "file_delete_delay_ms": 60_000,
 }
 
 
@@ -182,8 +193,12 @@ class LocalHelpers:
         self._rings = 0
         self._turn = 0
         self._stopping = False
-        self._lanes: list[deque[Command]] = [deque() for _ in range(READS_LANE + 1)]
+        self.cleaner = Cleaner(disk, Pace(float("inf"), 100, lambda _: False))
+        self._lanes: list[deque[Command]] = [deque() for _ in range(CLEANER_LANE + 1)]
         self._attached: tuple[Any, ...] = ()
+
+    count = 3
+    """Writer, worker and cleaner."""
 
     def attach(
         self,
@@ -210,7 +225,8 @@ class LocalHelpers:
     def steps(self) -> list[Callable[[], None]]:
         """What could happen next."""
         found: list[Callable[[], None]] = [self._write_tick] if self._rings else []
-        found += [lambda lane=lane: self._work(lane) for lane in self._lanes if lane]
+        found += [lambda lane=lane: self._work(lane) for lane in self._lanes[:CLEANER_LANE] if lane]
+        found += [self._clean] if self._lanes[CLEANER_LANE] else []
         if self._stopping and not any(self._lanes):
             found.append(self._end)
         return found
@@ -232,11 +248,18 @@ class LocalHelpers:
         if reply is not None:
             reactor.call_soon(on_message, encode(reply))
 
+    def _clean(self) -> None:
+        reactor, _, on_message, _ = self._attached
+        reply = self.cleaner.carry_out(self._lanes[CLEANER_LANE].popleft())
+        if reply is not None:
+            reactor.call_soon(on_message, encode(reply))
+
     def _end(self) -> None:
         reactor, _, _, on_ended = self._attached
         self._stopping = False
         self.file_worker.finish()
         reactor.call_soon(on_ended, "worker", ExitStatus(0))
+        reactor.call_soon(on_ended, "cleaner", ExitStatus(0))
 
 
 class _Context:

@@ -38,7 +38,7 @@ class RealShard:
         )
         self.report: RecoveryReport = recover(disk, self.directory, self.locate, shards=1)
         arena = Arena.create(0, 32 * MIB)
-        self.helpers = start_helpers(0, arena, disk, self.directory)
+        self.helpers = start_helpers(0, arena, disk, self.settings)
         stats = StatsSlab(0, "shard")
         self.reactor = Reactor(0, stats)
         context: Any = None
@@ -76,8 +76,7 @@ def test_batches_written_in_one_life_are_read_in_the_next(tmp_path: Path) -> Non
         shard.storage.wal.when_durable(more)
 
     assert shard.run(more) == EXIT_OK
-    assert shard.helpers.writer.status is not None
-    assert shard.helpers.writer.status.code == 0
+    assert [child.status.code for child in shard.helpers.children if child.status is not None] == [0, 0, 0]
 
     again = RealShard(tmp_path)
     assert again.report.clean
@@ -106,21 +105,22 @@ def test_batches_written_in_one_life_are_read_in_the_next(tmp_path: Path) -> Non
     assert got == {group: b"".join(batches) for group, batches in written.items()}
 
 
-@pytest.mark.parametrize("which", ["writer", "worker"])
+@pytest.mark.parametrize("which", ["writer", "worker", "cleaner"])
 def test_the_shard_stops_with_a_reason_when_a_helper_is_killed(tmp_path: Path, which: str) -> None:
     shard = RealShard(tmp_path)
     log = shard.open(1)
     acked: list[int] = []
     log.on_durable = acked.append
+    victim = next(child for child in shard.helpers.children if child.name == f"{which} 0")
 
     def script() -> None:
         append(log, 1, 1000)
-        shard.storage.wal.when_durable(lambda: os.kill(getattr(shard.helpers, which).pid, signal.SIGKILL))
+        shard.storage.wal.when_durable(lambda: os.kill(victim.pid, signal.SIGKILL))
 
     assert shard.run(script) == EXIT_CHILD
     assert f"{which} 0 was killed by SIGKILL" in shard.reactor.stop_reason
     assert acked == [1]
-    for child in (shard.helpers.writer, shard.helpers.worker):
+    for child in shard.helpers.children:
         child.kill()
         child.wait()
     for end in shard.helpers._ends:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.config.forms import INT64_MAX, Integer, Text
+from millstream.config.forms import DOUBLE_MAX, INT64_MAX, Boolean, Integer, Number, Text
 from millstream.config.property import Property
 
 _MIB = 2**20
@@ -55,6 +55,44 @@ class StorageProperties:
         Integer(1, INT64_MAX, unit="ms"),
         300_000,
         doc="How often segments are looked at for retention by time and size.",
+    )
+    log_cleaner_enable = Property(
+        "log.cleaner.enable",
+        Boolean(),
+        True,
+        doc="Whether topics with cleanup.policy=compact are compacted, __consumer_offsets among them.",
+    )
+    log_cleaner_backoff_ms = Property(
+        "log.cleaner.backoff.ms",
+        Integer(0, INT64_MAX, unit="ms"),
+        15_000,
+        doc="How long to wait before looking again when there is nothing to compact.",
+    )
+    log_cleaner_dedupe_buffer_size = Property(
+        "log.cleaner.dedupe.buffer.size",
+        Integer(4096, INT64_MAX, unit="bytes"),
+        134_217_728,
+        doc="Memory for the keys of the log that is being compacted, over all shards, 24 bytes a key; taken only while "
+        "one is. A log with more keys is compacted in several passes.",
+    )
+    log_cleaner_io_buffer_load_factor = Property(
+        "log.cleaner.io.buffer.load.factor",
+        Number(0.01, 1.0),
+        0.9,
+        doc="How full the memory for keys may get: more holds more keys and finds each more slowly.",
+    )
+    log_cleaner_io_max_bytes_per_second = Property(
+        "log.cleaner.io.max.bytes.per.second",
+        Number(1.0),
+        DOUBLE_MAX,
+        doc="Bytes that compaction reads and writes in a second, over all shards.",
+    )
+    log_cleaner_cpu_percent = Property(
+        "log.cleaner.cpu.percent",
+        Integer(1, 100),
+        50,
+        doc="Share of a core that compaction may use on each shard, of what is left over: it runs at the lowest "
+        "priority.",
     )
     internal_disk_factory = Property(
         "internal.disk.factory",

@@ -6,7 +6,7 @@ three names to retention time; ``millstream.config.topic_properties`` says which
 
 from __future__ import annotations
 
-from millstream.config.forms import INT64_MAX, Boolean, Choice, Choices, Integer, OptionalInteger
+from millstream.config.forms import INT64_MAX, Boolean, Choice, Choices, Integer, Number, OptionalInteger
 from millstream.config.property import Property
 
 _MIB = 2**20
@@ -146,6 +146,34 @@ class TopicDefaultProperties:
         Integer(0, INT64_MAX, unit="ms"),
         86_400_000,
         doc="Default of the topic property delete.retention.ms.",
+        live=True,
+    )
+    log_cleaner_min_cleanable_ratio = Property(
+        "log.cleaner.min.cleanable.ratio",
+        Number(0.0, 1.0),
+        0.5,
+        doc="Default of the topic property min.cleanable.dirty.ratio.",
+        live=True,
+    )
+    log_cleaner_min_compaction_lag_ms = Property(
+        "log.cleaner.min.compaction.lag.ms",
+        Integer(0, INT64_MAX, unit="ms"),
+        0,
+        doc="Default of the topic property min.compaction.lag.ms.",
+        live=True,
+    )
+    log_cleaner_max_compaction_lag_ms = Property(
+        "log.cleaner.max.compaction.lag.ms",
+        Integer(1, INT64_MAX, unit="ms"),
+        INT64_MAX,
+        doc="Default of the topic property max.compaction.lag.ms.",
+        live=True,
+    )
+    log_segment_delete_delay_ms = Property(
+        "log.segment.delete.delay.ms",
+        Integer(0, INT64_MAX, unit="ms"),
+        60_000,
+        doc="Default of the topic property file.delete.delay.ms.",
         live=True,
     )
     write_caching = Property(

@@ -1,0 +1,170 @@
+"""Taking records out of a Kafka batch (format 2) without touching the others: what compaction does to bytes.
+
+Offsets never change: a batch keeps its base offset and its last offset delta, whatever is left in it, and every record
+that stays keeps its bytes. Only the first time that a tombstone stays are the records written anew: the batch then
+notes its *delete horizon* in the place of its base timestamp (attribute bit 6), to which the timestamps of its records
+are relative from then on (KIP-534). A compressed batch is decompressed, filtered, and compressed by the same codec.
+
+``walk_records`` sees of each record only what is asked here: where it lies, its key, and whether it has a value. Bytes
+that are not what they claim raise ``BatchError``. Nothing here looks at the checksum of a batch; what is made gets a
+new one.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from millstream.model.error_code import ErrorCode
+from millstream.wire.compression import DECOMPRESSED_MAX, compress, decompress
+from millstream.wire.errors import BatchError, ProtocolError
+from millstream.wire.records import (
+    CODEC_MASK,
+    CRC_START,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC,
+    OVERHEAD_BYTES,
+    BatchHeader,
+)
+from millstream.wire.varint import read_varlong, varlong
+
+_CRC_AT: Final = 17
+
+
+class RawRecord(NamedTuple):
+    """One record of a batch's decompressed bytes, as far as compaction looks at it."""
+
+    start: int
+    """Its first byte, in front of its length."""
+
+    end: int
+    offset_delta: int
+    timestamp_delta: int
+    rest: int
+    """Where what follows the timestamp delta begins."""
+
+    key: bytes | None
+    has_value: bool
+
+
+def records_of(header: BatchHeader, batch: memoryview, limit: int = DECOMPRESSED_MAX) -> bytes:
+    """The decompressed records of a batch, at most `limit` bytes; BatchError for garbage."""
+    if not header.record_count:
+        return b""
+    return decompress(header.codec, batch[HEADER_BYTES : header.size], limit)
+
+
+def walk_records(data: bytes | memoryview, header: BatchHeader) -> Iterator[RawRecord]:
+    """The records in a batch's decompressed bytes.
+
+    Raises:
+        BatchError: they are not `record_count` records, or not rising in offset.
+    """
+    at = 0
+    last_delta = -1
+    size = len(data)
+    try:
+        for _ in range(header.record_count):
+            length, body = read_varlong(data, at)
+            end = body + length
+            timestamp_delta, rest = read_varlong(data, body + 1)
+            offset_delta, pos = read_varlong(data, rest)
+            key_size, pos = read_varlong(data, pos)
+            key = None
+            if key_size >= 0:
+                key = bytes(data[pos : pos + key_size])
+                pos += key_size
+            value_size, pos = read_varlong(data, pos)
+            if length < 0 or end > size or pos + max(value_size, 0) >= end or not last_delta < offset_delta:
+                raise ProtocolError("fields do not fit the record")
+            last_delta = offset_delta
+            yield RawRecord(at, end, offset_delta, timestamp_delta, rest, key, value_size >= 0)
+            at = end
+    except (IndexError, ProtocolError) as error:
+        raise BatchError(f"record at byte {at}: {error}", ErrorCode.INVALID_RECORD) from error
+    if at != size or last_delta > header.last_offset_delta:
+        raise BatchError("the records do not fill the batch", ErrorCode.INVALID_RECORD)
+
+
+def delete_horizon_ms(header: BatchHeader) -> int | None:
+    """When the batch's tombstones may go; None if that was not decided yet."""
+    return header.base_timestamp if header.attributes & DELETE_HORIZON else None
+
+
+def filtered(
+    header: BatchHeader,
+    batch: memoryview,
+    stays: Callable[[RawRecord], bool],
+    horizon: Callable[[bool], int | None],
+) -> tuple[memoryview | bytes | None, int]:
+    """What is left of a batch, and how many records: the batch itself if nothing changes, None if no record stays.
+
+    Args:
+        header: of the batch.
+        batch: the whole batch.
+        stays: whether a record stays.
+        horizon: given whether a tombstone stays, the delete horizon to be noted in the batch now, or None.
+
+    Raises:
+        BatchError: the records are not what the header claims.
+    """
+    data = records_of(header, batch)
+    kept = [record for record in walk_records(data, header) if stays(record)]
+    if not kept:
+        return None, 0
+    noted = horizon(any(not record.has_value for record in kept))
+    if noted is None and len(kept) == header.record_count:
+        return batch, len(kept)
+    attributes, base, latest = header.attributes, header.base_timestamp, header.max_timestamp
+    if not attributes & LOG_APPEND_TIME:
+        latest = base + max(record.timestamp_delta for record in kept)
+    if noted is None:
+        view = memoryview(data)
+        out = b"".join(view[record.start : record.end] for record in kept)
+    else:
+        out = b"".join(_moved(data, record, base - noted) for record in kept)
+        attributes |= DELETE_HORIZON
+        base = noted
+    payload = compress(attributes & CODEC_MASK, out)
+    return _batch(header, attributes, base, latest, len(kept), payload), len(kept)
+
+
+def emptied(header: BatchHeader) -> bytes:
+    """The header alone: it tells of its producer, and where its offsets end."""
+    attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
+    return _batch(header, attributes, header.max_timestamp, header.max_timestamp, 0, b"")
+
+
+def _moved(data: bytes, record: RawRecord, by: int) -> bytes:
+    """A record whose timestamp is relative to another base."""
+    _, body = read_varlong(data, record.start)
+    content = data[body : body + 1] + varlong(record.timestamp_delta + by) + data[record.rest : record.end]
+    return varlong(len(content)) + content
+
+
+def _batch(
+    header: BatchHeader, attributes: int, base_timestamp: int, max_timestamp: int, count: int, payload: bytes
+) -> bytes:
+    batch = bytearray(
+        HEADER.pack(
+            header.base_offset,
+            HEADER_BYTES - OVERHEAD_BYTES + len(payload),
+            header.leader_epoch,
+            MAGIC,
+            0,
+            attributes,
+            header.last_offset_delta,
+            base_timestamp,
+            max_timestamp,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            count,
+        )
+    )
+    batch += payload
+    batch[_CRC_AT : _CRC_AT + 4] = crc32c(memoryview(batch)[CRC_START:]).to_bytes(4, "big")
+    return bytes(batch)

@@ -1,0 +1,250 @@
+"""Compaction of a log, with the production code stepped by hand: what survives, what readers see, what goes wrong."""
+
+from typing import Any
+
+import pytest
+from compaction_support import (
+    COMPACTED,
+    NOW_MS,
+    compact,
+    compacted_shard,
+    files_of,
+    headers_of,
+    last_values,
+    overwrite,
+    put,
+    records_of,
+)
+from storage_support import new_shard, settle
+
+from millstream.testing.local_storage import LocalShard, recover_locally
+
+
+def whole(shard: LocalShard, log: Any) -> list[Any]:
+    return records_of(shard, log)
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_the_last_value_of_each_key_stays_at_its_offset(codec: int) -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    wanted = overwrite(shard, log, 20, compression=codec)
+    before = whole(shard, log)
+    log.roll()
+    end = log.next_offset
+    compact(shard, log)
+    after = whole(shard, log)
+    assert len(before) == 200
+    assert last_values(after) == wanted
+    assert len(after) == len(wanted)
+    assert all(record in before for record in after)
+    assert (log.next_offset, log.durable_offset, log.start_offset, log.clean_offset) == (end, end, 0, end)
+
+
+def test_a_read_at_any_offset_gives_the_next_batch_that_is_left() -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    overwrite(shard, log, 15)
+    log.roll()
+    compact(shard, log)
+    kept = headers_of(shard, log)
+    for offset in range(log.next_offset):
+        found = shard.call(log.read_cold, offset, log.next_offset, 1, True)
+        data = bytes(found)
+        found.release()
+        first = next(header for header in kept if header.last_offset >= offset)
+        assert int.from_bytes(data[:8], "big") == first.base_offset
+        assert len(data) == first.size
+
+
+def test_the_active_segment_and_young_segments_are_left_alone() -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **{**COMPACTED, "min_compaction_lag_ms": 60})
+    for n in range(60):
+        put(shard, log, (b"k", b"%d" % n + bytes(100)))
+    shard.reactor.advance(100_000)  # the first forty records are older than 60 ms now
+    compact(shard, log)
+    offsets = [record.offset for record in whole(shard, log)]
+    young = next(one.base_offset for one in log.segments() if one.max_timestamp > NOW_MS + 40)
+    assert offsets[-(60 - young) :] == list(range(young, 60))
+    assert len(offsets) < 60
+
+
+def test_small_segments_become_one_until_it_is_full() -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    overwrite(shard, log, 40)
+    assert len(log.segments()) > 10
+    log.roll()
+    compact(shard, log)
+    for _ in range(3):
+        overwrite(shard, log, 1)
+        log.roll()
+        compact(shard, log)
+    segments = log.segments()
+    assert len(segments) <= 4
+    assert all(one.bytes <= 2000 for one in segments)
+    assert [one.end_offset for one in segments[:-1]] == [one.base_offset for one in segments[1:]]
+    assert log.size_bytes == sum(one.bytes for one in segments)
+
+
+def test_old_files_stay_for_readers_until_the_delay_is_over() -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    overwrite(shard, log, 10)
+    log.roll()
+    settle(shard)
+    old = [one.path for one in log.segments() if one.sealed]
+    compact(shard, log)
+    assert set(old) <= {f"{log.directory}/{name}" for name in files_of(shard, log)}
+    shard.run(lambda: not set(old) & {f"{log.directory}/{name}" for name in files_of(shard, log)})
+    assert {one.path for one in log.segments() if one.sealed} == {
+        f"{log.directory}/{name}" for name in files_of(shard, log)
+    }
+
+
+def test_tombstones_stay_for_their_time_and_then_go() -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **{**COMPACTED, "delete_retention_ms": 5000})
+    put(shard, log, (b"a", b"1"), (b"b", b"1"))
+    put(shard, log, (b"a", None), (b"c", b"1"))
+    log.roll()
+    compact(shard, log)
+    assert last_values(whole(shard, log)) == {b"a": None, b"b": b"1", b"c": b"1"}
+    noted = next(header for header in headers_of(shard, log) if header.attributes & 0x40)
+    assert noted.base_timestamp - shard.reactor.wall_ms() <= 5000
+    times = {record.key: record.timestamp for record in whole(shard, log)}
+    assert times == {b"a": NOW_MS + 2, b"b": NOW_MS + 1, b"c": NOW_MS + 3}
+
+    put(shard, log, (b"d", b"1"))
+    log.roll()
+    compact(shard, log)
+    assert last_values(whole(shard, log))[b"a"] is None
+
+    shard.reactor.advance(5_000_000)
+    put(shard, log, (b"e", b"1"))
+    log.roll()
+    compact(shard, log)
+    assert last_values(whole(shard, log)) == {b"b": b"1", b"c": b"1", b"d": b"1", b"e": b"1"}
+
+
+def test_a_known_producer_keeps_the_header_of_its_last_batch() -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    put(shard, log, (b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=0)
+    put(shard, log, (b"a", b"2"), producer_id=7, producer_epoch=0, base_sequence=1)
+    put(shard, log, (b"a", b"3"), producer_id=8, producer_epoch=0, base_sequence=0)
+    put(shard, log, (b"a", b"4"))
+    log.active_producers = lambda: {7: 1}
+    log.roll()
+    compact(shard, log)
+    assert [
+        (one.producer_id, one.base_sequence, one.base_offset, one.record_count) for one in headers_of(shard, log)
+    ] == [
+        (7, 1, 1, 0),
+        (-1, -1, 3, 1),
+    ]
+    assert last_values(whole(shard, log)) == {b"a": b"4"}
+
+
+def test_more_keys_than_memory_take_several_passes() -> None:
+    shard = compacted_shard(log_cleaner_dedupe_buffer_size=24 * 14)
+    log = shard.open(1, **COMPACTED)
+    wanted = overwrite(shard, log, 6, keys=40)
+    log.roll()
+    compact(shard, log)
+    assert shard.stats.counter("log_cleaner_runs").value > 5
+    found = whole(shard, log)
+    assert last_values(found) == wanted
+    assert len(found) == len(wanted)
+
+
+def test_a_damaged_batch_makes_the_partition_uncleanable_and_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    overwrite(shard, log, 10)
+    log.roll()
+    shard.call(shard.storage.checkpoint)
+    victim = log.segments()[1]
+    before = files_of(shard, log)
+    shard.disk.flip(victim.path, victim.bytes - 1)
+    shard.run(lambda: shard.storage.stats.gauge("log_cleaner_uncleanable_partitions").value == 1)
+    shard.run(lambda: False, limit_us=1_000_000)
+    assert files_of(shard, log) == before
+    assert log.clean_offset == 0
+
+
+def test_what_is_compacted_survives_stops_and_crashes() -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    wanted = overwrite(shard, log, 12)
+    log.roll()
+    compact(shard, log)
+    end, clean = log.next_offset, log.clean_offset
+    shard.stop()
+    again = compacted_shard(disk=shard.disk)
+    log = again.open(1, **COMPACTED)
+    assert (log.next_offset, log.clean_offset) == (end, clean)
+    assert last_values(whole(again, log)) == wanted
+    put(again, log, (b"key1", b"new"))
+    again.disk.crash(torn=False)
+    last = compacted_shard(disk=again.disk)
+    log = last.open(1, **COMPACTED)
+    assert (log.next_offset, log.clean_offset) == (end + 1, clean)
+    assert last_values(whole(last, log)) == {**wanted, b"key1": b"new"}
+
+
+def test_the_end_is_known_without_any_index() -> None:
+    """Recovery after indexes were lost: a compacted segment says itself where it ends."""
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    wanted = overwrite(shard, log, 12)
+    log.roll()
+    compact(shard, log)
+    end = log.next_offset
+    shard.run(lambda: len(files_of(shard, log)) < 5)
+    shard.call(shard.storage.checkpoint)
+    for name in shard.disk.list(log.directory):
+        if name.endswith(".index"):
+            shard.disk.unlink(f"{log.directory}/{name}")
+    shard.disk.crash(torn=False)
+    again = new_shard(disk=shard.disk)
+    log = again.open(1, **COMPACTED)
+    assert log.next_offset == end
+    assert last_values(whole(again, log)) == wanted
+
+
+def test_a_trim_during_compaction_is_honoured() -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    wanted = overwrite(shard, log, 12)
+    log.roll()
+    settle(shard)
+    target = log.next_offset - 10
+    for _ in range(400):
+        shard.step() or shard.reactor.sleep(shard.reactor.now_us() + 10**9)
+        if log.replacing:
+            break
+    assert log.replacing
+    shard.call(log.trim_prefix, target)
+    compact(shard, log)
+    assert log.start_offset == target
+    assert last_values(whole(shard, log)) == wanted
+    shard.disk.crash(torn=False)
+    assert not recover_locally(shard.disk).faults
+
+
+def test_a_log_that_is_deleted_during_compaction_leaves_nothing() -> None:
+    for steps in range(5, 200, 7):
+        shard = compacted_shard(steps)
+        log = shard.open(1, **COMPACTED)
+        overwrite(shard, log, 6)
+        log.roll()
+        settle(shard)
+        for _ in range(steps):
+            shard.step() or shard.reactor.sleep(shard.reactor.now_us() + 10**9)
+        shard.call(shard.storage.delete_log, log)
+        shard.run(lambda: False, limit_us=3_000_000)
+        with pytest.raises(FileNotFoundError):
+            shard.disk.list(log.directory)
+        shard.stop()
