@@ -23,8 +23,8 @@ the queue
 - when it was answered with records or an error, or has more than was read: the next request looks at it again,
   unserved partitions first, served ones last, which is Kafka's rotation.
 
-A caller without such calls uses ``take_all``, which walks the session as Kafka does. ``context.park(wake)`` has
-``wake()`` called once, when the next partition is queued: it serves a fetch that waits for ``min_bytes``.
+``context.park(wake)`` has ``wake()`` called once, when the next partition is queued: it serves a fetch that waits for
+``min_bytes``.
 
 What a partition's answer must hold to be sent in an incremental response is Kafka's rule: records, an error, or a high
 watermark or log start offset other than the last sent.
@@ -231,16 +231,6 @@ class FetchContext:
             return self._session.take()
         if not self._fresh:
             return []
-        self._fresh = False
-        return list(self._partitions.values())
-
-    def take_all(self) -> list[SessionPartition]:
-        """Every partition of the request or its session."""
-        session = self._session
-        if session is not None:
-            session.take()
-            session.taken.update(dict.fromkeys(session.partitions.values()))
-            return list(session.partitions.values())
         self._fresh = False
         return list(self._partitions.values())
 

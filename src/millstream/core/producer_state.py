@@ -225,6 +225,18 @@ class ProducerState:
         producer = self._producers[producer_id] = _Producer(producer_epoch, 0, now_ms)
         return producer
 
+    def active(self) -> list[tuple[int, int, int, int]]:
+        """(producer id, epoch, last sequence, timestamp of the last batch in ms) of all, least recent first."""
+        return [
+            (
+                producer_id,
+                producer.epoch,
+                (producer.next_sequence - 1) & LAST_SEQUENCE,
+                producer.batches[-1][3] if producer.batches else -1,
+            )
+            for producer_id, producer in self._producers.items()
+        ]
+
     def expire(self, now_ms: int) -> int:
         """Forget the producers that appended nothing for ``producer.id.expiration.ms``; how many there were."""
         horizon_ms = now_ms - self._expiration_ms
@@ -239,6 +251,14 @@ class ProducerState:
         for producer in self._producers.values():
             return producer.last_append_ms
         return None
+
+    def last_offsets(self) -> dict[int, int]:
+        """The last offset that each producer wrote: what compaction must leave a trace of."""
+        return {
+            producer_id: producer.batches[-1][2] + producer.batches[-1][1] - 1
+            for producer_id, producer in self._producers.items()
+            if producer.batches
+        }
 
     def evict_oldest(self) -> None:
         """Forget the least recent producer."""

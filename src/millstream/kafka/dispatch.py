@@ -75,6 +75,7 @@ SERVED: Final[dict[int, str]] = {
     48: "describe_client_quotas",
     55: "describe_quorum",
     60: "describe_cluster",
+    61: "describe_producers",
     75: "describe_topic_partitions",
 }
 """API key → handler file."""

@@ -1,9 +1,9 @@
 """The one shard hop: what a request on this shard needs of partitions whose home is another.
 
-A handler calls ``append``, ``read`` or ``list_offset`` here when the partition table says *remote*; the other shard's
-``Home`` does there exactly what a local handler would have done. Batches do not travel: their fragments are lent, the
-home copies them once into its log cache and the loan goes back; the answer to a read lends fragments of the log cache
-the other way.
+A handler calls ``append`` or ``read`` here when the partition table says *remote*; the other shard's ``Home`` does
+exactly what a local handler would have done there. Batches do not travel: their fragments are lent, the home copies
+them once into its log cache and the loan goes back; the answer to a read lends fragments of the log cache the other
+way. What a few numbers answer is asked through ``partition.lookups``.
 
 All appends of one loop turn for one shard travel as one message and are answered by one message, once every one of
 them is settled: they are in the same group commit anyway. A watch (``partition.watch``) that a remote read armed is
@@ -14,7 +14,7 @@ done. A shard that does not answer in time leaves the outcome unknown, which is 
 dies takes the broker down.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -25,8 +25,7 @@ from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.partition.append import BUSY, Outcome, append
 from millstream.partition.delayed import DelayedAppends
-from millstream.partition.epoch_end import EpochEnd, epoch_end
-from millstream.partition.list_offsets import Found, list_offset
+from millstream.partition.lookups import TIMEOUT_US, Lookups
 from millstream.partition.partition import Partition
 from millstream.partition.read import Divergence, ReadResult, read_here, refused
 from millstream.partition.table import PartitionTable, Remote
@@ -39,11 +38,6 @@ APPEND: Final = 20
 READ: Final = 21
 WAKE: Final = 22
 UNWATCH: Final = 23
-LIST_OFFSET: Final = 24
-EPOCH_END: Final = 25
-
-TIMEOUT_US: Final = 30_000_000
-"""For a shard that does not answer: the default request timeout of Kafka's clients."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _GONE: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -98,8 +92,7 @@ class Home:
         mailbox.serve(READ, self._serve_read)
         mailbox.serve(WAKE, self._serve_wake)
         mailbox.serve(UNWATCH, self._serve_unwatch)
-        mailbox.serve(LIST_OFFSET, self._serve_list_offset)
-        mailbox.serve(EPOCH_END, self._serve_epoch_end)
+        self.lookups = Lookups(mailbox, table)
 
     # Append
 
@@ -332,58 +325,6 @@ class Home:
             watch = self._armed.pop((sender, number), None)
             if watch is not None and watch.partition is not None:
                 watch.partition.data_waiters.discard(watch)
-
-    # ListOffsets
-
-    def list_offset(
-        self, entry: Remote, timestamp: int, leader_epoch: int, isolation_level: int, done: Callable[[Found], None]
-    ) -> None:
-        """``partition.list_offsets.list_offset`` on the partition's home."""
-
-        def answered(answer: bytes | memoryview | MillstreamError) -> None:
-            if isinstance(answer, MillstreamError):
-                done((int(answer.code), -1, -1, -1))
-            else:
-                error, at, offset, epoch = _decode_numbers(answer)
-                done((error, at, offset, epoch))
-
-        request = _encode([entry.raft_group, timestamp, leader_epoch, isolation_level])
-        self._mailbox.call(entry.shard, LIST_OFFSET, request, answered, TIMEOUT_US)
-
-    def _serve_list_offset(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
-        _ = sender
-        raft_group, timestamp, leader_epoch, isolation_level = _decode_numbers(payload)
-        partition = self._table.by_group.get(raft_group)
-        if partition is None:
-            reply.send(_encode((_GONE, -1, -1, -1)))
-            return
-        list_offset(partition, timestamp, leader_epoch, isolation_level, lambda found: reply.send(_encode(found)))
-
-    # OffsetForLeaderEpoch
-
-    def epoch_end(
-        self, entry: Remote, current_leader_epoch: int, leader_epoch: int, done: Callable[[EpochEnd], None]
-    ) -> None:
-        """``partition.epoch_end.epoch_end`` on the partition's home."""
-
-        def answered(answer: bytes | memoryview | MillstreamError) -> None:
-            if isinstance(answer, MillstreamError):
-                done((int(answer.code), -1, -1))
-            else:
-                error, epoch, end = _decode_numbers(answer)
-                done((error, epoch, end))
-
-        request = _encode([entry.raft_group, current_leader_epoch, leader_epoch])
-        self._mailbox.call(entry.shard, EPOCH_END, request, answered, TIMEOUT_US)
-
-    def _serve_epoch_end(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
-        _ = sender
-        raft_group, current_leader_epoch, leader_epoch = _decode_numbers(payload)
-        partition = self._table.by_group.get(raft_group)
-        if partition is None:
-            reply.send(_encode((_GONE, -1, -1)))
-        else:
-            reply.send(_encode(epoch_end(partition, current_leader_epoch, leader_epoch)))
 
 
 class _RemoteAppends:

@@ -28,13 +28,13 @@ from millstream.wire.messages.create_partitions import CreatePartitionsRequest, 
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from millstream.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from millstream.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from millstream.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from millstream.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from millstream.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from millstream.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from millstream.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from millstream.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -122,6 +122,7 @@ APIS: Final[dict[int, Api]] = {
         _api(OffsetDeleteRequest, OffsetDeleteResponse),
         _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
         _api(DescribeClusterRequest, DescribeClusterResponse),
+        _api(DescribeProducersRequest, DescribeProducersResponse),
         _api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
         _api(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
         _api(DeleteRecordsRequest, DeleteRecordsResponse),

@@ -8,11 +8,17 @@ unless its first line says how we differ.
 import struct
 import time
 
+import msgspec
 import pytest
 from edge_client import NO_ID, batch, frame, raw_call
 
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from millstream.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopic,
+)
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from millstream.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -173,6 +179,34 @@ def test_the_epoch_before_a_crash_ends_where_the_new_one_began(broker, connect):
         client.produce(topic, partition, batch(2))
         assert epoch_end(client, topic, partition, 0, current=now) == ("NONE", 0, 3)
         assert epoch_end(client, topic, partition, now, current=now) == ("NONE", now, 5)
+
+
+# DescribeProducers
+
+
+def producers(client, topic, partition):
+    """(error, producers as tuples), sorted."""
+    request = DescribeProducersRequest([DescribeProducersTopic(topic, [partition])])
+    (answer,) = client.connection.call(request, DescribeProducersResponse, 0).topics
+    (part,) = answer.partitions
+    assert (answer.name, part.partition_index) == (topic, partition)
+    return part.error_code, sorted(msgspec.structs.astuple(one) for one in part.active_producers)
+
+
+def test_a_partition_tells_which_producers_it_remembers(client):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        assert producers(client, topic, partition) == (0, [])
+        client.produce(topic, partition, batch(2))  # of no producer
+        told = []
+        for base, count, epoch in ((0, 3, 0), (7, 1, 4), (2**31 - 1, 2, 0)):
+            number = client.producer_id().producer_id
+            numbered = {"producer_id": number, "producer_epoch": epoch, "base_sequence": base}
+            assert client.error(topic, partition, batch(count, timestamp=5000, **numbered)) == "NONE"
+            told.append((number, epoch, (base + count - 1) % 2**31, 5000 + count - 1, -1, -1))
+        assert producers(client, topic, partition) == (0, sorted(told))
+    assert producers(client, topic, 2) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+    assert producers(client, "no-such-topic", 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
 
 
 # ApiVersions, InitProducerId, frames

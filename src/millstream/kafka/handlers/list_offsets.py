@@ -11,7 +11,7 @@
 =====  ==========================================================================
 
 Look-ups by time read the time index and one batch through the helper process, so an answer may come in a later turn,
-and the partitions of other shards are asked through ``partition.home``. The answer goes out when all have answered.
+and the partitions of other shards are asked through ``partition.lookups``. The answer goes out when all have answered.
 """
 
 from collections.abc import Callable, Iterable
@@ -73,7 +73,7 @@ def handle(
         elif isinstance(entry, Partition):
             list_offset(entry, asked.timestamp, asked.current_leader_epoch, isolation, done)
         elif isinstance(entry, Remote):
-            node.home.list_offset(entry, asked.timestamp, asked.current_leader_epoch, isolation, done)
+            node.home.lookups.list_offset(entry, asked.timestamp, asked.current_leader_epoch, isolation, done)
         elif entry is None:
             done(_refused(node.partitions.missing(key[0])))
         else:

@@ -2,7 +2,7 @@
 
 A consumer whose partition has a new leader epoch (here: the broker was restarted) asks where the epoch of its last
 record ended, and learns so whether the log still holds what it read. ``partition.epoch_end`` has the rules. Partitions
-of other shards are asked through ``partition.home``; the answer goes out when all have answered. Who asks
+of other shards are asked through ``partition.lookups``; the answer goes out when all have answered. Who asks
 (``replica_id``) makes no difference.
 """
 
@@ -52,7 +52,7 @@ def handle(
         if isinstance(entry, Partition):
             done(epoch_end(entry, asked.current_leader_epoch, asked.leader_epoch))
         elif isinstance(entry, Remote):
-            node.home.epoch_end(entry, asked.current_leader_epoch, asked.leader_epoch, done)
+            node.home.lookups.epoch_end(entry, asked.current_leader_epoch, asked.leader_epoch, done)
         elif entry is None:
             done((int(node.partitions.missing(name)), -1, -1))
         else:

@@ -1,0 +1,78 @@
+"""DescribeProducers: which idempotent producers a partition remembers (KIP-664).
+
+A producer is listed from its first batch until it expires (``producer.id.expiration.ms``) or makes room for others.
+Without transactions none of them has one open, and no coordinator ever wrote a marker. Partitions of other shards are
+asked through ``partition.lookups``; the answer goes out when all have answered.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.kafka.context import Node, RequestContext
+from millstream.model.error_code import ErrorCode
+from millstream.partition.lookups import Producers
+from millstream.partition.partition import Partition
+from millstream.partition.table import Remote
+from millstream.wire.messages.describe_producers import (
+    ActiveProducer,
+    DescribeProducersPartition,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicResponse,
+)
+
+_NO_COORDINATOR: Final = -1
+_PENDING: Final[Producers] = (int(ErrorCode.UNKNOWN_SERVER_ERROR), [])
+
+
+def handle(
+    node: Node,
+    ctx: RequestContext,
+    request: DescribeProducersRequest,
+    respond: Callable[[DescribeProducersResponse], None],
+) -> None:
+    """Ask every partition where it lives; answer when the last one has."""
+    _ = ctx
+    wanted = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    found: list[Producers] = [_PENDING] * len(wanted)
+    remaining = 1 + len(wanted)
+
+    def settled() -> None:
+        nonlocal remaining
+        remaining -= 1
+        if not remaining:
+            respond(_answer(request, found))
+
+    for slot, (name, index) in enumerate(wanted):
+
+        def done(result: Producers, slot: int = slot) -> None:
+            found[slot] = result
+            settled()
+
+        entry = node.partitions.find(name, index)
+        if isinstance(entry, Partition):
+            done((0, entry.producers.active()))
+        elif isinstance(entry, Remote):
+            node.home.lookups.describe_producers(entry, done)
+        elif entry is None:
+            done((int(node.partitions.missing(name)), []))
+        else:
+            done((int(ErrorCode.KAFKA_STORAGE_ERROR), []))
+    settled()
+
+
+def _answer(request: DescribeProducersRequest, found: list[Producers]) -> DescribeProducersResponse:
+    """What was found, in the shape of the request."""
+    results = iter(found)
+    topics: list[DescribeProducersTopicResponse] = []
+    for topic in request.topics:
+        partitions: list[DescribeProducersPartition] = []
+        for index in topic.partition_indexes:
+            error, producers = next(results)
+            listed = [
+                ActiveProducer(producer_id, epoch, sequence, timestamp, _NO_COORDINATOR)
+                for producer_id, epoch, sequence, timestamp in producers
+            ]
+            partitions.append(DescribeProducersPartition(index, error, None, listed))
+        topics.append(DescribeProducersTopicResponse(topic.name, partitions))
+    return DescribeProducersResponse(topics=topics)
