@@ -12,10 +12,10 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all check format bench conformance docs lock clean
+.PHONY: help setup run test test-all check format bench conformance differential docs lock clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## Install millstream and everything pinned into .venv
 
@@ -57,6 +57,9 @@ bench: setup ## Measure beside a real Apache Kafka (needs Java and Maven)
 
 conformance: setup ## Run other people's suites against the broker (ARGS=--help says what can be chosen)
 	@$(PY) -m conformance.run $(ARGS)
+
+differential: setup ## Ask a real Apache Kafka the same and compare (needs Java and Maven; ARGS=--help)
+	@PYTHONPATH=tests $(PY) -m differential $(ARGS)
 
 docs: setup ## Generate the reference pages and build the site into site/
 	$(PY) tools/docs.py

@@ -131,9 +131,14 @@ class _Names:
         if topic is not None:
             return _piece(topic, version, operations=self.request.include_topic_authorized_operations)
         code = self.failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return _encode_topic(
-            MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS), version
+        operations = TOPIC_OPERATIONS if self.request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
+        missing = MetadataResponseTopic(
+            error_code=code,
+            name=name,
+            is_internal=name in INTERNAL_TOPICS,
+            topic_authorized_operations=operations,
         )
+        return _encode_topic(missing, version)
 
 
 def _by_id(node: Node, request: MetadataRequest, topic_id: bytes, version: int) -> bytes:

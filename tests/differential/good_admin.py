@@ -1,0 +1,114 @@
+"""Well-formed requests of the administrative APIs and of consumer groups of the new protocol; see ``good``."""
+
+from collections.abc import Callable
+
+from differential.talk import Talk, Topic
+from millstream.wire.messages import alter_configs
+from millstream.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from millstream.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from millstream.wire.messages.delete_groups import DeleteGroupsRequest
+from millstream.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from millstream.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from millstream.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from millstream.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersTopic
+from millstream.wire.messages.describe_quorum import DescribeQuorumRequest, QuorumPartitionRequest, QuorumTopicRequest
+from millstream.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from millstream.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from millstream.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from millstream.wire.messages.list_config_resources import ListConfigResourcesRequest
+from millstream.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+from millstream.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from millstream.wire.messages.push_telemetry import PushTelemetryRequest
+from millstream.wire.schema import Request
+
+
+def delete_records_request(name: str, *offsets: int, timeout_ms: int = 10_000) -> DeleteRecordsRequest:
+    """Partitions 0, 1 and so on up to these offsets."""
+    parts = [DeleteRecordsPartition(index, offset) for index, offset in enumerate(offsets)]
+    return DeleteRecordsRequest([DeleteRecordsTopic(name, parts)], timeout_ms)
+
+
+def offset_delete_request(group: str, topic: str, *partitions: int) -> OffsetDeleteRequest:
+    parts = [OffsetDeleteRequestPartition(index) for index in partitions]
+    return OffsetDeleteRequest(group, [OffsetDeleteRequestTopic(topic, parts)])
+
+
+def log_dirs_request(*topics: Topic) -> DescribeLogDirsRequest:
+    return DescribeLogDirsRequest([DescribableLogDirTopic(topic.name, [0]) for topic in topics])
+
+
+def heartbeat_request(t: Talk, member: str = "m-1", epoch: int = 0, **options: object) -> ConsumerGroupHeartbeatRequest:
+    """A member of a consumer group that says something about itself."""
+    return ConsumerGroupHeartbeatRequest(t.name("g"), member, epoch, **options)
+
+
+def _replaced(t: Talk) -> Request:
+    entries = [alter_configs.AlterableConfig("retention.ms", "1000")]
+    return alter_configs.AlterConfigsRequest([alter_configs.AlterConfigsResource(2, t.topic().name, entries)])
+
+
+def _moved(t: Talk) -> Request:
+    return AlterReplicaLogDirsRequest(
+        [AlterReplicaLogDir("/no/such/directory", [AlterReplicaLogDirTopic(t.topic().name, [0])])]
+    )
+
+
+def _reassigned(t: Talk) -> Request:
+    parts = [ReassignablePartition(0, [1])]
+    return AlterPartitionReassignmentsRequest(10_000, True, [ReassignableTopic(t.topic().name, parts)])
+
+
+def _quorum(_: Talk) -> Request:
+    return DescribeQuorumRequest([QuorumTopicRequest("__cluster_metadata", [QuorumPartitionRequest(0)])])
+
+
+def _described(t: Talk) -> Request:
+    name = t.topic().name
+    return DescribeTopicPartitionsRequest([TopicRequest(name)], 2000, Cursor(name, 0))
+
+
+def _first_heartbeat(t: Talk) -> Request:
+    name = t.topic().name
+    return heartbeat_request(
+        t, rebalance_timeout_ms=5000, subscribed_topic_names=[name], server_assignor="uniform", topic_partitions=[]
+    )
+
+
+GOOD_ADMIN: dict[int, Callable[[Talk], Request]] = {
+    21: lambda t: delete_records_request(t.filled(3).name, 1),
+    33: _replaced,
+    34: _moved,
+    35: lambda t: log_dirs_request(t.topic()),
+    42: lambda t: DeleteGroupsRequest([t.name("g")]),
+    43: lambda t: ElectLeadersRequest(0, [TopicPartitions(t.topic().name, [0])], 10_000),
+    45: _reassigned,
+    46: lambda t: ListPartitionReassignmentsRequest(10_000, [ListPartitionReassignmentsTopics(t.topic().name, [0])]),
+    47: lambda t: offset_delete_request(t.name("g"), t.topic().name, 0),
+    48: lambda _: DescribeClientQuotasRequest([ComponentData("user", 0, "x")], True),
+    55: _quorum,
+    61: lambda t: DescribeProducersRequest([DescribeProducersTopic(t.topic().name, [0])]),
+    68: _first_heartbeat,
+    69: lambda t: ConsumerGroupDescribeRequest([t.name("g")], True),
+    71: lambda _: GetTelemetrySubscriptionsRequest(b"\5" * 16),
+    72: lambda _: PushTelemetryRequest(b"\5" * 16, 0, False, 0, b""),
+    74: lambda _: ListConfigResourcesRequest([16]),
+    75: _described,
+}
+"""API key → a good request."""
