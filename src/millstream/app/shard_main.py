@@ -29,6 +29,7 @@ from millstream.core.fetch_session import FetchSessions, SessionPartition
 from millstream.errors import Rejected
 from millstream.kafka.context import Node
 from millstream.kafka.dispatch import Dispatcher
+from millstream.kafka.loggers import Loggers
 from millstream.model.error_code import ErrorCode
 from millstream.net.intake import Intake
 from millstream.partition.admin_home import AdminHome
@@ -139,6 +140,7 @@ class ShardProcess:
         node.meters = self.lifecycle.meters
         node.home = Home(shard, self.table, self.storage, self.delayed)
         node.admin_home = AdminHome(shard, self.table)
+        node.loggers = Loggers(shard)
         node.ack_timeouts = AckTimeouts(shard.reactor, self.table)
         node.producer_ids = ProducerIds(self.client)
         node.coordinator = GroupRouter(shard, settings, self.metadata, self.client, self.table)

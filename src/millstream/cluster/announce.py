@@ -6,6 +6,7 @@ from millstream.cluster.metadata import MetadataCache
 from millstream.core.controller.commands import (
     CLUSTER_DEFAULT,
     AnyCommand,
+    ClientMetricsChanged,
     ClusterCreated,
     NodeConfigsChanged,
     PartitionsAdded,
@@ -36,6 +37,8 @@ def announce(commands: Iterable[AnyCommand], cache: MetadataCache) -> None:
             case NodeConfigsChanged():
                 whose = "every broker" if command.node == CLUSTER_DEFAULT else f"broker {command.node}"
                 log.info("%s changed%s", whose, _shown(command.changes))
+            case ClientMetricsChanged():
+                log.info("client metrics subscription %s changed%s", command.name, _shown(command.changes))
             case ProducerIdsAllocated():
                 log.debug("producer ids from %d: %d", command.start, command.count)
 

@@ -19,9 +19,8 @@ from millstream.core.controller.requests import (
     AddPartitions,
     AllocateProducerIds,
     AlterConfigs,
-    AlterNode,
-    AlterTopic,
     AnyRequest,
+    AnyResource,
     CreatePartitions,
     CreateTopic,
     CreateTopics,
@@ -87,9 +86,7 @@ class ControllerClient:
     ) -> None:
         self.submit(CreatePartitions(tuple(topics), validate_only), done, timeout_ms)
 
-    def alter_configs(
-        self, resources: Iterable[AlterTopic | AlterNode], done: Done, *, validate_only: bool = False
-    ) -> None:
+    def alter_configs(self, resources: Iterable[AnyResource], done: Done, *, validate_only: bool = False) -> None:
         self.submit(AlterConfigs(tuple(resources), validate_only), done)
 
     def allocate_producer_ids(self, count: int, done: Callable[[int | MillstreamError], None]) -> None:

@@ -26,6 +26,7 @@ from millstream.config.settings import Settings
 from millstream.config.topic_properties import TopicConfig, topic_config
 from millstream.core.controller.commands import (
     AnyCommand,
+    ClientMetricsChanged,
     ClusterCreated,
     NodeConfigsChanged,
     PartitionsAdded,
@@ -103,6 +104,9 @@ class MetadataListener:
 
     def settings_changed(self, settings: Settings) -> Steps:
         """Live settings of this node changed."""
+
+    def client_metrics_changed(self, name: str) -> Steps:
+        """A subscription to clients' metrics is there, says something else, or is gone."""
 
 
 class MetadataCache:
@@ -211,6 +215,9 @@ class MetadataCache:
                     yield from listener.topic_deleted(gone) or ()
             case NodeConfigsChanged():
                 yield from self._settings_changed()
+            case ClientMetricsChanged():
+                for listener in self._listeners:
+                    yield from listener.client_metrics_changed(command.name) or ()
             case ClusterCreated() | ProducerIdsAllocated():
                 pass
 

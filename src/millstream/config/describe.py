@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from millstream.config.client_metrics import CLIENT_METRICS
 from millstream.config.settings import NODE_PROPERTIES, Settings
 from millstream.config.topic_properties import TOPIC_PROPERTIES, default_of, synonyms_of
 
@@ -21,6 +22,7 @@ SOURCE_TOPIC = 1
 SOURCE_DYNAMIC_BROKER = 2
 SOURCE_STATIC_BROKER = 4
 SOURCE_DEFAULT = 5
+SOURCE_CLIENT_METRICS = 7
 
 
 class ConfigSynonym(NamedTuple):
@@ -79,6 +81,17 @@ def describe_topic(overrides: Mapping[str, str], settings: Settings) -> list[Con
                 synonyms.extend(_node_synonyms(synonym.declaration, settings))
         value = overrides[name] if name in overrides else declaration.write(default_of(declaration, settings))
         entries.append(_entry(declaration, name, tuple(synonyms), read_only=False, value=value))
+    entries.sort()
+    return entries
+
+
+def describe_client_metrics(configs: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every property of a subscription to clients' metrics that says ``configs``."""
+    entries: list[ConfigEntry] = []
+    for name, declaration in CLIENT_METRICS.items():
+        own = (ConfigSynonym(name, configs[name], SOURCE_CLIENT_METRICS),) if name in configs else ()
+        value = configs.get(name, declaration.write(declaration.default))
+        entries.append(_entry(declaration, name, own, read_only=False, value=value))
     entries.sort()
     return entries
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.coordinator.router import GroupRouter
     from millstream.core.fetch_session import FetchSessions
     from millstream.kafka.dispatch import Api
+    from millstream.kafka.loggers import Loggers
     from millstream.partition.admin_home import AdminHome
     from millstream.partition.delayed import DelayedAppends
     from millstream.partition.home import Home
@@ -57,6 +58,7 @@ class Node:
         "delayed",
         "fetch_sessions",
         "home",
+        "loggers",
         "meters",
         "metadata",
         "partitions",
@@ -73,6 +75,7 @@ class Node:
     partitions: "PartitionTable"
     home: "Home"
     admin_home: "AdminHome"
+    loggers: "Loggers"
     delayed: "DelayedAppends"
     meters: "Meters"
     coordinator: "GroupRouter"

@@ -63,6 +63,7 @@ SERVED: Final[dict[int, str]] = {
     22: "init_producer_id",
     23: "offset_for_leader_epoch",
     32: "describe_configs",
+    33: "alter_configs",
     34: "alter_replica_log_dirs",
     35: "describe_log_dirs",
     37: "create_partitions",
@@ -76,6 +77,7 @@ SERVED: Final[dict[int, str]] = {
     55: "describe_quorum",
     60: "describe_cluster",
     61: "describe_producers",
+    74: "list_config_resources",
     75: "describe_topic_partitions",
 }
 """API key → handler file."""

@@ -69,6 +69,11 @@ class Log:
                 Level.ERROR: stats.counter("log_lines", level="error"),
             }
 
+    @property
+    def level(self) -> Level:
+        """The least important level that is written."""
+        return self._process.level
+
     def set_level(self, level: Level) -> None:
         self._process.level = level
 

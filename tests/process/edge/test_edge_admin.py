@@ -14,10 +14,12 @@ from millstream.wire.messages import alter_partition_reassignments as reassignme
 from millstream.wire.messages import alter_replica_log_dirs as replica_log_dirs
 from millstream.wire.messages import delete_records as records
 from millstream.wire.messages import describe_client_quotas as quotas
+from millstream.wire.messages import describe_configs as describing
 from millstream.wire.messages import describe_log_dirs as log_dirs
 from millstream.wire.messages import describe_quorum as quorum
 from millstream.wire.messages import describe_topic_partitions as pages
 from millstream.wire.messages import elect_leaders as elections
+from millstream.wire.messages import incremental_alter_configs as changing
 from millstream.wire.messages import list_partition_reassignments as moves
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -297,3 +299,33 @@ def test_there_are_no_quotas_and_a_wrong_filter_is_told(client, version):
         answer = ask(*bad)
         assert (ErrorCode(answer.error_code).name, answer.entries) == (code, None)
         assert answer.error_message
+
+
+# Levels of loggers
+
+
+def test_the_level_of_the_root_logger_is_set_and_shown(client, other):
+    node = str(page(client, [client.create(partitions=1)[0]]).topics[0].partitions[0].leader_id)
+
+    def alter(name, operation, value):
+        configs = [changing.AlterableConfig(name, operation, value)]
+        request = changing.IncrementalAlterConfigsRequest([changing.AlterConfigsResource(8, node, configs)])
+        answer = client.connection.call(request, changing.IncrementalAlterConfigsResponse, 1).responses[0]
+        return ErrorCode(answer.error_code).name
+
+    def level(connection):
+        request = describing.DescribeConfigsRequest([describing.DescribeConfigsResource(8, node, None)])
+        answer = connection.call(request, describing.DescribeConfigsResponse, 4).results[0]
+        return {entry.name: entry.value for entry in answer.configs}["root"]
+
+    before = level(client.connection)
+    assert alter("root", 0, "WARN") == "NONE"
+    assert level(client.connection) == "WARN"
+    deadline = time.monotonic() + 10
+    while level(other.connection) != "WARN":
+        assert time.monotonic() < deadline
+    assert alter("root", 0, "LOUD") == "INVALID_CONFIG"
+    assert alter("no.such.logger", 0, "WARN") == "INVALID_CONFIG"
+    assert alter("root", 1, None) == "INVALID_REQUEST"
+    assert alter("root", 2, "INFO") == "INVALID_REQUEST"
+    assert alter("root", 0, before) == "NONE"

@@ -12,12 +12,14 @@ sys.path.append(str(Path(__file__).parent.parent / "cluster"))
 from cluster_world import World
 
 from millstream.kafka.handlers import (
+    alter_configs,
     create_partitions,
     create_topics,
     delete_topics,
     describe_cluster,
     describe_configs,
     incremental_alter_configs,
+    list_config_resources,
     metadata,
 )
 from millstream.wire.codec import decode_request, decode_response, encode_request, encode_response
@@ -26,12 +28,14 @@ from millstream.wire.schema import Request
 HANDLERS = {
     module.API_KEY: module
     for module in (
+        alter_configs,
         create_partitions,
         create_topics,
         delete_topics,
         describe_cluster,
         describe_configs,
         incremental_alter_configs,
+        list_config_resources,
         metadata,
     )
 }

@@ -97,7 +97,7 @@ def test_synonyms_and_documentation_are_told_to_who_asks():
         (LOGGER, "", "INVALID_REQUEST", "Broker id must not be empty"),
         (LOGGER, "2", "INVALID_REQUEST", "Unexpected broker id, expected 1 but received 2"),
         (LOGGER, "x", "INVALID_REQUEST", "Broker id must be an integer, but it is: x"),
-        (METRICS, "m", "INVALID_REQUEST", "Configurations of CLIENT_METRICS are not served by this version."),
+        (METRICS, "", "INVALID_REQUEST", "Client metrics subscription name must not be empty"),
         (GROUP, "g", "INVALID_REQUEST", "Configurations of GROUP are not served by this version."),
         (64, "x", "INVALID_REQUEST", "Unexpected resource type 64 for resource x"),
     ],
@@ -144,12 +144,6 @@ def test_a_broker_shows_where_its_http_port_is(url, expected):
     bench.node().metadata.http_endpoint = url
     config = one(describe(bench, (BROKER, "1", ["millstream.http.endpoint"])), "millstream.http.endpoint")
     assert (config.value, config.read_only, config.config_source) == (expected, True, 4)
-
-
-def test_the_root_logger_is_the_level_of_the_broker():
-    bench = ControlBench(logging_level="warning")
-    config = one(describe(bench, (LOGGER, "1", None)), "root")
-    assert (config.value, config.config_source, config.synonyms) == ("WARN", 6, [])
 
 
 # Altering
@@ -257,10 +251,9 @@ def test_every_broker_shows_nothing_when_nothing_was_set_for_every_broker():
     [
         ("", "Node id must be an integer, but it is: "),
         ("2", "Unexpected node id. Expected 1, but received 2"),
-        ("1", "Loggers have no levels of their own; the broker's is its setting logging.level."),
     ],
 )
-def test_loggers_cannot_be_changed(name, words):
+def test_loggers_of_no_broker_cannot_be_changed(name, words):
     assert alter(ControlBench(), (LOGGER, name, [("root", SET, "INFO")])) == [("INVALID_REQUEST", words, LOGGER, name)]
 
 

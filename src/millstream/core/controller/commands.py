@@ -83,6 +83,13 @@ class NodeConfigsChanged(Command, frozen=True, tag="node_configs_changed"):
     changes: dict[str, str | None]
 
 
+class ClientMetricsChanged(Command, frozen=True, tag="client_metrics_changed"):
+    """Properties of a subscription to clients' metrics were set or (None) taken away; with the last it is gone."""
+
+    name: str
+    changes: dict[str, str | None]
+
+
 class ProducerIdsAllocated(Command, frozen=True, tag="producer_ids_allocated"):
     """The producer ids ``start`` to ``start + count`` (exclusive) are ``node``'s to hand out, nobody else's ever."""
 
@@ -98,6 +105,7 @@ AnyCommand: TypeAlias = (
     | PartitionsAdded
     | TopicConfigsChanged
     | NodeConfigsChanged
+    | ClientMetricsChanged
     | ProducerIdsAllocated
 )
 

@@ -1,4 +1,5 @@
-"""Decisions about configurations: set, delete, append to and subtract from properties of topics and brokers.
+"""Decisions about configurations: set, delete, append to and subtract from properties of topics, brokers and
+subscriptions to clients' metrics, or replace what a resource says altogether.
 
 All changes of one resource are made or none. What results is validated as a whole, so that a change that is good by
 itself but contradicts another property is refused. Deleting what was not set is no error, as in Kafka.
@@ -9,8 +10,9 @@ there are none.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
+from millstream.config.client_metrics import check_client_metrics
 from millstream.config.errors import ConfigError
 from millstream.config.forms import TYPE_LIST
 from millstream.config.property import Property
@@ -19,13 +21,16 @@ from millstream.config.topic_properties import TOPIC_PROPERTIES, default_of, top
 from millstream.core.controller.commands import (
     CLUSTER_DEFAULT,
     AnyCommand,
+    ClientMetricsChanged,
     NodeConfigsChanged,
     TopicConfigsChanged,
 )
 from millstream.core.controller.requests import (
+    AlterClientMetrics,
     AlterConfigs,
     AlterNode,
     AlterTopic,
+    AnyResource,
     ConfigChange,
     ConfigOperation,
     Result,
@@ -38,6 +43,8 @@ from millstream.model.error_code import ErrorCode
 
 Changes = dict[str, str | None]
 
+NOT_A_LIST: Final = "Can't {} to key {} because its type is not LIST."
+
 
 def decide_alter_configs(state: ControllerState, request: AlterConfigs, rules: Rules) -> Decision:
     """Change what can be changed, resource by resource."""
@@ -46,10 +53,13 @@ def decide_alter_configs(state: ControllerState, request: AlterConfigs, rules: R
     for resource in request.resources:
         try:
             _check_changes(resource.changes)
-            if isinstance(resource, AlterTopic):
-                commands.extend(_altered_topic(state, resource, rules))
-            else:
-                commands.extend(_altered_node(state, resource, rules))
+            match resource:
+                case AlterTopic():
+                    commands.extend(_altered_topic(state, resource, rules))
+                case AlterNode():
+                    commands.extend(_altered_node(state, resource, rules))
+                case AlterClientMetrics():
+                    commands.extend(_altered_client_metrics(state, resource))
         except Rejected as error:
             results.append(Result(error.code, error.message))
             continue
@@ -85,9 +95,7 @@ def _altered_topic(state: ControllerState, resource: AlterTopic, rules: Rules) -
     def default(declaration: Property[Any]) -> str | None:
         return declaration.write(default_of(declaration, rules.settings))
 
-    wanted = _wanted(
-        resource.changes, before, TOPIC_PROPERTIES, default, "Can't {} to key {} because its type is not LIST."
-    )
+    wanted = _wanted(resource, before, TOPIC_PROPERTIES, default, NOT_A_LIST)
     if not resource.name:
         raise Rejected("Default topic resources are not allowed.", ErrorCode.INVALID_REQUEST)
     illegal = illegal_topic_name(resource.name)
@@ -107,9 +115,7 @@ def _altered_node(state: ControllerState, resource: AlterNode, rules: Rules) -> 
     def default(declaration: Property[Any]) -> str | None:
         return declaration.write(rules.start_settings.value(declaration.name))
 
-    wanted = _wanted(
-        resource.changes, before, NODE_PROPERTIES, default, "Config value {} is not allowed for config key: {}"
-    )
+    wanted = _wanted(resource, before, NODE_PROPERTIES, default, "Config value {} is not allowed for config key: {}")
     after = merged(before, wanted)
     fixed = [name for name in after if name in NODE_PROPERTIES and not NODE_PROPERTIES[name].live]
     if fixed:
@@ -125,16 +131,32 @@ def _altered_node(state: ControllerState, resource: AlterNode, rules: Rules) -> 
         yield NodeConfigsChanged(resource.node, changes)
 
 
+def _altered_client_metrics(state: ControllerState, resource: AlterClientMetrics) -> Iterator[ClientMetricsChanged]:
+    before = state.client_metrics.get(resource.name, {})
+    # Lists, but not to Kafka: neither appended to nor subtracted from.
+    wanted = _wanted(resource, before, {}, _no_default, NOT_A_LIST)
+    if not resource.name:
+        raise Rejected("Subscription name can't be empty", ErrorCode.INVALID_REQUEST)
+    check_client_metrics(merged(before, wanted))
+    changes = _differing(wanted, before)
+    if changes:
+        yield ClientMetricsChanged(resource.name, changes)
+
+
+def _no_default(declaration: Property[Any]) -> None:
+    _ = declaration
+
+
 def _wanted(
-    changes: tuple[ConfigChange, ...],
+    resource: AnyResource,
     before: Mapping[str, str],
     known: Mapping[str, Property[Any]],
     default: Callable[[Property[Any]], str | None],
     not_a_list: str,
 ) -> Changes:
     """The value that each named property shall have of its own afterwards; None for none."""
-    wanted: Changes = {}
-    for change in changes:
+    wanted: Changes = dict.fromkeys(before) if resource.replace else {}
+    for change in resource.changes:
         name = _canonical(change.name, known)
         if change.operation == ConfigOperation.DELETE:
             wanted[name] = None
@@ -144,7 +166,7 @@ def _wanted(
             operation = ConfigOperation(change.operation)
             declaration = known.get(name)
             if declaration is None or declaration.form.kafka_type != TYPE_LIST:
-                verb = operation.name if known is TOPIC_PROPERTIES else operation.name.lower()
+                verb = operation.name if not_a_list is NOT_A_LIST else operation.name.lower()
                 raise Rejected(not_a_list.format(verb, change.name), ErrorCode.INVALID_CONFIG)
             words = [word for word in (before.get(name) or default(declaration) or "").split(",") if word]
             for word in (change.value or "").split(","):

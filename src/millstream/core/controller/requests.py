@@ -58,10 +58,11 @@ class ConfigChange(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AlterTopic(msgspec.Struct, frozen=True, array_like=True, tag="topic"):
-    """Changes of one topic's properties: all of them or none."""
+    """Changes of one topic's properties: all of them or none. ``replace``: what is not named goes."""
 
     name: str
     changes: tuple[ConfigChange, ...]
+    replace: bool = False
 
 
 class AlterNode(msgspec.Struct, frozen=True, array_like=True, tag="node"):
@@ -69,6 +70,18 @@ class AlterNode(msgspec.Struct, frozen=True, array_like=True, tag="node"):
 
     node: int
     changes: tuple[ConfigChange, ...]
+    replace: bool = False
+
+
+class AlterClientMetrics(msgspec.Struct, frozen=True, array_like=True, tag="client_metrics"):
+    """Changes of one subscription to clients' metrics, which exists as long as it says something."""
+
+    name: str
+    changes: tuple[ConfigChange, ...]
+    replace: bool = False
+
+
+AnyResource: TypeAlias = AlterTopic | AlterNode | AlterClientMetrics
 
 
 class Request(msgspec.Struct, frozen=True, tag_field="type"):
@@ -96,9 +109,9 @@ class CreatePartitions(Request, frozen=True, tag="create_partitions"):
 
 
 class AlterConfigs(Request, frozen=True, tag="alter_configs"):
-    """Change properties of topics and brokers, or with ``validate_only`` say whether they could be."""
+    """Change properties of topics, brokers and other resources, or with ``validate_only`` say whether they could be."""
 
-    resources: tuple[AlterTopic | AlterNode, ...]
+    resources: tuple[AnyResource, ...]
     validate_only: bool = False
 
 

@@ -23,6 +23,7 @@ import msgspec
 from millstream.core.controller.commands import (
     UNREADABLE,
     AnyCommand,
+    ClientMetricsChanged,
     ClusterCreated,
     NodeConfigsChanged,
     PartitionsAdded,
@@ -52,13 +53,14 @@ class TopicState(msgspec.Struct, frozen=True):
 
 
 class ControllerState:
-    """Topics by name and id, node configurations, counters. Changed by ``apply`` only.
+    """Topics by name and id, configurations, counters. Changed by ``apply`` only.
 
     Invariants: ``topics`` and ``topics_by_id`` hold the same values; every Raft group is below ``next_raft_group``,
     every producer id handed out below ``next_producer_id``; both only grow.
     """
 
     __slots__ = (
+        "client_metrics",
         "cluster_id",
         "colliding",
         "first_node",
@@ -80,6 +82,8 @@ class ControllerState:
         self.topics: dict[str, TopicState] = {}
         self.topics_by_id: dict[bytes, TopicState] = {}
         self.node_configs: dict[int, dict[str, str]] = {}
+        self.client_metrics: dict[str, dict[str, str]] = {}
+        """What each subscription to clients' metrics says, by its name."""
         self.colliding: dict[str, set[str]] = {}
         """Names with ``.`` or ``_``, by the one name that Kafka's metrics would give them."""
 
@@ -183,6 +187,14 @@ def _node_configs_changed(state: ControllerState, command: NodeConfigsChanged) -
         state.node_configs.pop(command.node, None)
 
 
+def _client_metrics_changed(state: ControllerState, command: ClientMetricsChanged) -> None:
+    configs = merged(state.client_metrics.get(command.name, {}), command.changes)
+    if configs:
+        state.client_metrics[command.name] = configs
+    else:
+        state.client_metrics.pop(command.name, None)
+
+
 def _producer_ids_allocated(state: ControllerState, command: ProducerIdsAllocated) -> None:
     _require(command.count > 0, "an empty block of producer ids")
     _require(command.start >= state.next_producer_id, f"producer id {command.start} was handed out before")
@@ -196,6 +208,7 @@ _APPLY: Final[dict[type, Callable[[ControllerState, Any], None]]] = {
     PartitionsAdded: _partitions_added,
     TopicConfigsChanged: _topic_configs_changed,
     NodeConfigsChanged: _node_configs_changed,
+    ClientMetricsChanged: _client_metrics_changed,
     ProducerIdsAllocated: _producer_ids_allocated,
 }
 
@@ -230,8 +243,8 @@ def _require(condition: bool, otherwise: str) -> None:
         raise Corruption(f"the controller's log contradicts itself: {otherwise}")
 
 
-class _Snapshot(msgspec.Struct, frozen=True):
-    """The stored form of the whole state. Fields may be added with a default."""
+class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The stored form of the whole state. Fields may be added with a default, which is not written."""
 
     version: int
     revision: int
@@ -241,6 +254,7 @@ class _Snapshot(msgspec.Struct, frozen=True):
     next_producer_id: int
     topics: list[TopicState]
     node_configs: dict[int, dict[str, str]]
+    client_metrics: dict[str, dict[str, str]] = {}
 
 
 _snapshot_decoder = msgspec.msgpack.Decoder(_Snapshot)
@@ -260,6 +274,7 @@ def encode_state(state: ControllerState) -> bytes:
             for _, topic in sorted(state.topics.items())
         ],
         {node: dict(sorted(configs.items())) for node, configs in sorted(state.node_configs.items())},
+        {name: dict(sorted(configs.items())) for name, configs in sorted(state.client_metrics.items())},
     )
     return msgspec.msgpack.encode(snapshot)
 
@@ -285,6 +300,7 @@ def decode_state(data: bytes | memoryview) -> ControllerState:
     state.next_raft_group = snapshot.next_raft_group
     state.next_producer_id = snapshot.next_producer_id
     state.node_configs = snapshot.node_configs
+    state.client_metrics = snapshot.client_metrics
     for topic in snapshot.topics:
         state.put_topic(topic)
     return state

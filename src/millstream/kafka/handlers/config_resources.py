@@ -1,11 +1,10 @@
 """Config resources: what DescribeConfigs and IncrementalAlterConfigs speak about, in Kafka's numbers and words.
 
-A resource is a type and a name: a topic; a broker by its id, or every broker by the empty name; a broker's loggers.
-Client metrics and consumer groups are resources that this version does not have.
+A resource is a type and a name: a topic; a broker by its id, or every broker by the empty name; a broker's loggers; a
+subscription to clients' metrics. Consumer groups are resources that this version does not have.
 """
 
 from enum import IntEnum
-from typing import Final
 
 from millstream.core.controller.commands import CLUSTER_DEFAULT
 from millstream.errors import Rejected
@@ -20,9 +19,6 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
-
-
-SUPPORTED_LATER: Final = frozenset({ResourceType.CLIENT_METRICS, ResourceType.GROUP})
 
 
 def resource_type(number: int) -> ResourceType | None:

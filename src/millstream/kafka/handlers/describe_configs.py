@@ -2,7 +2,7 @@
 
 Beside its settings a broker shows read-only facts, among them ``millstream.http.endpoint``, by which readers find its
 HTTP port. The broker resource with an empty name shows what is set for every broker alike. A broker has one logger,
-``root``, whose level is the setting ``logging.level``.
+``root`` (``kafka.loggers``).
 
 Each resource is answered for itself, except that a resource type which does not exist refuses the whole request, as in
 Kafka.
@@ -11,7 +11,7 @@ Kafka.
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from millstream.config.describe import ConfigEntry, describe_node
+from millstream.config.describe import ConfigEntry, describe_client_metrics, describe_node
 from millstream.core.controller.commands import CLUSTER_DEFAULT
 from millstream.core.controller.topic_names import illegal_topic_name
 from millstream.errors import Rejected
@@ -19,6 +19,7 @@ from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.cluster_view import facts
 from millstream.kafka.handlers.config_entries import SOURCE_DYNAMIC_DEFAULT, attributed, of_every_broker, topic_entries
 from millstream.kafka.handlers.config_resources import ResourceType, broker_named, not_served, resource_type
+from millstream.kafka.loggers import ROOT
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -32,7 +33,6 @@ from millstream.wire.messages.describe_configs import (
 API_KEY: Final = 32
 _SOURCE_LOGGER: Final = 6
 _NOT_A_NUMBER: Final = "Broker id must be an integer, but it is"
-_LOGGER_LEVELS: Final = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
 
 
 def handle(
@@ -87,9 +87,12 @@ def _entries(node: Node, ctx: RequestContext, resource: DescribeConfigsResource)
             broker_named(
                 name, node.metadata.node_id, _NOT_A_NUMBER, "Unexpected broker id, expected {} but received {}"
             )
-            level = _LOGGER_LEVELS[node.metadata.settings.logging_level]
-            return (ConfigEntry("root", level, True, _SOURCE_LOGGER, False, 0, "", ()),)
-        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+            return (ConfigEntry(ROOT, node.loggers.level, False, _SOURCE_LOGGER, False, 0, "", ()),)
+        case ResourceType.CLIENT_METRICS:
+            if not name:
+                raise Rejected("Client metrics subscription name must not be empty", ErrorCode.INVALID_REQUEST)
+            return describe_client_metrics(node.metadata.state.client_metrics.get(name, {}))
+        case ResourceType.GROUP:
             raise not_served(kind)
 
 

@@ -1,0 +1,108 @@
+"""Client metrics subscriptions: which metrics which clients shall push, and how often (KIP-714).
+
+A subscription is a resource with three properties. ``match`` is a list of ``attribute=expression``: a client is meant
+if each named attribute matches its expression as a whole (``re`` stands in for Java's expressions; the two agree on
+everything that is usual). Words and codes of the errors are Kafka's.
+"""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.config.forms import INT32_MAX, TYPE_LIST, Form, Integer
+from millstream.config.property import Property, declared
+from millstream.errors import Rejected
+from millstream.model.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+INTERVAL_MIN_MS: Final = 100
+INTERVAL_MAX_MS: Final = 3_600_000
+
+ATTRIBUTES: Final = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+
+
+class Words(Form["tuple[str, ...]"]):
+    """A comma-separated list of any words, none of them empty; nothing is the empty list."""
+
+    kafka_type = TYPE_LIST
+
+    def read_plain(self, text: str) -> tuple[str, ...]:
+        if not text.strip():
+            return ()
+        found = tuple(word.strip() for word in text.split(","))
+        if not all(found):
+            raise ValueError
+        return found
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, tuple) and all(isinstance(word, str) and word for word in value)
+
+    def write(self, value: tuple[str, ...]) -> str:
+        return ",".join(value)
+
+    def expected(self) -> str:
+        return "a comma-separated list without empty words"
+
+
+class ClientMetrics:
+    """What a subscription may say."""
+
+    metrics = Property(
+        "metrics",
+        Words(),
+        (),
+        doc="Beginnings of the names of the metrics that are wanted, such as org.apache.kafka.producer.; * is all.",
+    )
+    interval_ms = Property("interval.ms", Integer(-INT32_MAX - 1, unit=""), 300_000, doc="How often clients push.")
+    match = Property(
+        "match",
+        Words(),
+        (),
+        doc="Which clients are meant, such as client_id=app-.*,client_software_name=librdkafka; nothing is all.",
+    )
+
+
+CLIENT_METRICS: Final[Mapping[str, Property[Any]]] = MappingProxyType(declared(ClientMetrics))
+"""Every property of a subscription by its name."""
+
+
+def check_client_metrics(configs: Mapping[str, str]) -> None:
+    """Raise Rejected unless a subscription may say ``configs``."""
+    for name, text in configs.items():
+        declaration = CLIENT_METRICS.get(name)
+        if declaration is None:
+            raise Rejected(f"Unknown client metrics configuration: {name}", ErrorCode.INVALID_REQUEST)
+        value = declaration.read(text, plain=True)
+        if declaration is ClientMetrics.interval_ms and not INTERVAL_MIN_MS <= value <= INTERVAL_MAX_MS:
+            raise Rejected(
+                f"Invalid value {text} for interval.ms, interval must be between {INTERVAL_MIN_MS} and "
+                f"{INTERVAL_MAX_MS} (1 hour)",
+                ErrorCode.INVALID_REQUEST,
+            )
+        if declaration is ClientMetrics.match:
+            patterns(value)
+
+
+def patterns(match: tuple[str, ...]) -> dict[str, re.Pattern[str]]:
+    """The expression of each attribute of a ``match``; Rejected if one of them is none."""
+    found: dict[str, re.Pattern[str]] = {}
+    for text in match:
+        attribute, _, expression = (part.strip() for part in text.partition("="))
+        try:
+            if attribute not in ATTRIBUTES or not expression:
+                raise ValueError
+            found[attribute] = re.compile(expression)
+        except (ValueError, re.error):
+            raise Rejected(f"Illegal client matching pattern: {text}", ErrorCode.INVALID_CONFIG) from None
+    return found

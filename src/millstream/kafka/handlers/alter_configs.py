@@ -1,0 +1,45 @@
+"""AlterConfigs: replace everything that resources say for themselves.
+
+The elder sister of IncrementalAlterConfigs: a property that the request does not name goes back to its default. Each
+resource is answered for itself; levels of loggers cannot be changed this way, as in Kafka.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from millstream.core.controller.requests import ConfigChange, ConfigOperation, Result
+from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.config_alteration import Asked, alter
+from millstream.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+API_KEY: Final = 33
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: AlterConfigsRequest, respond: Callable[[AlterConfigsResponse], None]
+) -> None:
+    """Have the controller replace what can be replaced."""
+    _ = ctx
+    asked = [
+        Asked(
+            resource.resource_type,
+            resource.resource_name,
+            tuple(ConfigChange(config.name, ConfigOperation.SET, config.value) for config in resource.configs),
+        )
+        for resource in request.resources
+    ]
+
+    def done(results: Sequence[Result]) -> None:
+        answers = [
+            AlterConfigsResourceResponse(
+                error_code=result.error, error_message=result.message, resource_type=each.kind, resource_name=each.name
+            )
+            for each, result in zip(asked, results, strict=True)
+        ]
+        respond(AlterConfigsResponse(responses=answers))
+
+    alter(node, asked, done, validate_only=request.validate_only, replace=True)
