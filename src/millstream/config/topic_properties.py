@@ -202,6 +202,11 @@ class TopicConfig:
         hidden=True,
     )
 
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the last record of each key is what counts."""
+        return "compact" in self.cleanup_policy
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a topic's configuration is immutable, {name} cannot be assigned")
 

@@ -70,6 +70,7 @@ class Lifecycle:
         fresh: bool,
     ) -> None:
         """Enter one partition; ``fresh`` says that it was created now, so that its log is empty."""
+        self._table.set_compacted(name, topic_id, config)
         if home != self._shard.id:
             self._table.add(name, topic_id, Remote(name, index, raft_group, home))
             return
@@ -84,6 +85,7 @@ class Lifecycle:
         producers = ProducerState(self._settings.producer_id_expiration_ms, self._budget)
         replay_producers(log, producers, self._shard.reactor.wall_ms())
         log.producer_snapshot = _snapshot_of(producers)
+        log.active_producers = producers.last_offsets
         term = last_term(log, clean=self._clean or fresh)
         group = RaftGroup(log, term, write_caching=may_cache(name, config))
         partition = Partition(name, topic_id, index, raft_group, log, group, config, producers, self.meters)
@@ -105,8 +107,9 @@ class Lifecycle:
                 yield
         self._producer_ids.set(self._budget.count)
 
-    def configure(self, name: str, config: TopicConfig) -> None:
+    def configure(self, name: str, topic_id: bytes, config: TopicConfig) -> None:
         """A topic's configuration changed."""
+        self._table.set_compacted(name, topic_id, config)
         for entry in self._table.by_name.get(name, ()):
             if isinstance(entry, Partition):
                 entry.config = config

@@ -13,14 +13,18 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from millstream.config.topic_properties import TopicConfig
 from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
 from millstream.partition.append import BUSY, Outcome, append
+from millstream.partition.keyless import Refusal
+from millstream.partition.keyless import refusal as refusal_of
 from millstream.partition.partition import Partition
-from millstream.partition.table import Remote
+from millstream.partition.table import Entry, Remote
 from millstream.wire.compression import Codec
 from millstream.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -44,13 +48,14 @@ Result = tuple[int, int, int, int]
 class ProduceCall:
     """A produce under way: its slots in request order and how many are not settled."""
 
-    __slots__ = ("context", "request", "results", "unsettled")
+    __slots__ = ("context", "refusals", "request", "results", "unsettled")
 
     def __init__(self, context: RequestContext, request: ProduceRequest, slots: int) -> None:
         self.context = context
         self.request = request
         self.results: list[Result] = [_PENDING] * slots
         self.unsettled = slots
+        self.refusals: dict[int, Refusal] | None = None  # by slot, of batches whose records were looked at
 
     def acked(self, slot: int) -> None:
         """The slot's result, entered when it was appended, now holds."""
@@ -65,6 +70,13 @@ class ProduceCall:
 
     def failed(self, slot: int, error: ErrorCode) -> None:
         self.settle(slot, (int(error), -1, -1, -1))
+
+    def refuse(self, slot: int, refusal: Refusal) -> None:
+        """The slot's batch has records that its topic does not take."""
+        if self.refusals is None:
+            self.refusals = {}
+        self.refusals[slot] = refusal
+        self.settle(slot, (int(ErrorCode.INVALID_RECORD), -1, -1, -1))
 
     def settle(self, slot: int, result: Result) -> None:
         """The slot has its final result."""
@@ -95,6 +107,7 @@ class ProduceCall:
             partitions: list[PartitionProduceResponse] = []
             for data in topic.partition_data:
                 error, base, append_time, start = results[slot] if settled else _PENDING
+                refusal = self.refusals.get(slot) if self.refusals is not None and settled else None
                 slot += 1
                 partitions.append(
                     PartitionProduceResponse(
@@ -103,7 +116,8 @@ class ProduceCall:
                         base_offset=base,
                         log_append_time_ms=append_time,
                         log_start_offset=start,
-                        error_message=_MESSAGES.get(error) if error else None,
+                        record_errors=_record_errors(refusal),
+                        error_message=refusal.message if refusal else _MESSAGES.get(error) if error else None,
                     )
                 )
             responses.append(
@@ -111,6 +125,14 @@ class ProduceCall:
             )
         self.request = _NO_REQUEST
         self.context.respond(ProduceResponse(responses=responses))
+
+
+def _record_errors(refusal: Refusal | None) -> list[BatchIndexAndErrorMessage]:
+    if refusal is None:
+        return []
+    return [
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=what) for index, what in refusal.records
+    ]
 
 
 _NO_REQUEST: Final = ProduceRequest()
@@ -183,18 +205,19 @@ def handle(
     for topic in request.topic_data:
         key = topic.topic_id if by_id else topic.name
         entries = (table.by_id if by_id else table.by_name).get(key)  # type: ignore[call-overload]
+        compacted = table.compacted.get(key) if table.compacted else None
         for data in topic.partition_data:
             entry = entries[data.index] if entries is not None and 0 <= data.index < len(entries) else None
             if old and _is_zstd(data.records):
                 call.failed(slot, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            elif compacted is not None and entry is not None and (refusal := _refusal(entry, data.records, compacted)):
+                call.refuse(slot, refusal)
             elif isinstance(entry, Partition):
                 append_here(node, entry, data.records, call, slot, now_ms)
             elif isinstance(entry, Remote):
                 node.home.append(entry.shard, entry.raft_group, data.records, call, slot)
-            elif entry is None:
-                call.failed(slot, table.missing(key))
             else:
-                call.failed(slot, ErrorCode.KAFKA_STORAGE_ERROR)
+                call.failed(slot, table.missing(key) if entry is None else ErrorCode.KAFKA_STORAGE_ERROR)
             if isinstance(data.records, IoBuf):
                 data.records.release()  # a chain is ours; views belong to the receive buffer
             slot += 1
@@ -214,6 +237,15 @@ def _is_zstd(records: object) -> bool:
     else:
         low = bytes(records[_CODEC_AT : _CODEC_AT + 1]) if isinstance(records, memoryview) else b""
     return bool(low) and low[0] & CODEC_MASK == Codec.ZSTD
+
+
+def _refusal(entry: Entry, records: object, config: TopicConfig) -> Refusal | None:
+    """Why a compacted topic does not take these records."""
+    if isinstance(records, IoBuf):
+        return refusal_of(records.views(), entry.name, entry.index, config.max_message_bytes)
+    if isinstance(records, memoryview):
+        return refusal_of((records,), entry.name, entry.index, config.max_message_bytes)
+    return None
 
 
 def _refuse(call: ProduceCall, error: ErrorCode) -> None:
