@@ -41,3 +41,22 @@ def start_broker(request):
         yield start
         for broker in started:
             print(f"--- what the broker on {broker.bootstrap} said\n{broker.log_tail()}")  # pytest shows it on failure
+
+
+@pytest.fixture(scope="module")
+def module_broker(request):
+    """``module_broker(topics={…}, settings={…})`` → a running broker for all tests of a file."""
+    with contextlib.ExitStack() as stack:
+        if request.config.getoption("--peer", default=None) == "kafka":
+            from bench.peers.kafka import kafka
+
+            def start(topics, settings):
+                named = {name: str(value) for name, value in settings.items()}
+                return stack.enter_context(kafka(topics=topics, properties={**PEER_SETTINGS, **named}))
+        else:
+            from millstream.testing import broker
+
+            def start(topics, settings):
+                return stack.enter_context(broker(topics=topics, settings=settings))
+
+        yield start

@@ -71,7 +71,7 @@ def join_group(turn: Turn, group: Group, join: Join) -> None:
     else:
         error = group.check_member(member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
-            turn.out.answer(join.token, join_error(member_id, error, None))
+            turn.out.answer(join.token, join_error(member_id, error))
         else:
             _rejoin(turn, group, join, group.members[member_id], protocols)
 
@@ -176,7 +176,7 @@ def _park(turn: Turn, group: Group, member: Member, token: Token) -> None:
 def _replace(turn: Turn, group: Group, join: Join, former: Member, member_id: str, protocols: Protocols) -> None:
     """A static member came back under a new member id."""
     former_leader = group.leader_id or ""
-    fenced = join_error(former.member_id, ErrorCode.FENCED_INSTANCE_ID, None)
+    fenced = join_error(former.member_id, ErrorCode.FENCED_INSTANCE_ID)
     answer_join(turn, group, former, fenced)
     answer_sync(turn, former, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
     turn.cancel(former.session)

@@ -62,9 +62,9 @@ def join_answer(
     )
 
 
-def join_error(member_id: str, error: ErrorCode, protocol_name: str | None = "") -> JoinGroupResponse:
-    """A refused join. Who is not a member, or fenced, is told no assignor at all (None), as by Kafka."""
-    return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=protocol_name)
+def join_error(member_id: str, error: ErrorCode) -> JoinGroupResponse:
+    """A refused join; no assignor is named."""
+    return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
 
 def answer_join(turn: Turn, group: Group, member: Member, response: JoinGroupResponse) -> None:

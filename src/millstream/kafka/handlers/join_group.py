@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from millstream.coordinator.asks import JOIN_GROUP
+from millstream.core.group.rebalance import join_error
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -22,8 +23,7 @@ def handle(
 
     def done(answer: Message | ErrorCode) -> None:
         if isinstance(answer, ErrorCode):
-            respond(JoinGroupResponse(error_code=answer))
-            return
+            answer = join_error("", answer)
         assert isinstance(answer, JoinGroupResponse)
         if answer.protocol_name is None and version < _NULL_PROTOCOL_FROM:
             answer = msgspec.structs.replace(answer, protocol_name="")

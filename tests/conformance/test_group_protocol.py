@@ -1,0 +1,553 @@
+"""How members get into a classic group, through its rebalances and out of it, as seen on the wire.
+
+What is expected here is what Apache Kafka 4.3 does: ``pytest tests/conformance/test_group_protocol.py --peer kafka``
+runs the same against it.
+"""
+
+import itertools
+import time
+
+import pytest
+from group_wire import CHANGED, PLAIN, Member, commit, describe, gather, leave, stable, wait_for_coordinator
+
+from millstream.model.error_code import ErrorCode
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+SETTINGS = {
+    "group.min.session.timeout.ms": 200,
+    "group.max.session.timeout.ms": 20_000,
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 3,
+}
+BOTH = {"range": PLAIN, "cooperative-sticky": CHANGED}
+ROLLED = {"cooperative-sticky": CHANGED, "range": PLAIN}
+OK = ErrorCode.NONE
+
+
+@pytest.fixture(scope="module")
+def bootstrap(module_broker):
+    broker = module_broker(topics={"t": 3}, settings=SETTINGS)
+    wait_for_coordinator(broker.bootstrap)
+    return broker.bootstrap
+
+
+numbers = itertools.count()
+
+
+@pytest.fixture
+def people(bootstrap):
+    """``people(instance, …)`` → a new member-to-be of this test's own group."""
+    group, made = f"group-{next(numbers)}", []
+
+    def make(instance=None, **options):
+        made.append(Member(bootstrap, options.pop("group", group), instance, **options))
+        return made[-1]
+
+    yield make
+    for member in made:
+        member.close()
+
+
+def pair(people, *instances, **options):
+    """A stable group of two: the leader and the other."""
+    members = [people(instance, **options) for instance in instances or (None, None)]
+    stable(*members)
+    return members
+
+
+def told_to_rejoin(member):
+    """Returns when the member's heartbeat says so."""
+    while member.beat() is OK:
+        pass
+    assert member.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+# Joining
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_the_first_member_leads_in_every_version(people, version):
+    member = people()
+    if version >= 4:
+        assert member.join(version) is ErrorCode.MEMBER_ID_REQUIRED
+        assert member.id.startswith("wire-")
+        assert len(member.id) == len("wire-") + 36
+    assert member.join(version) is OK
+    answer = member.answer
+    assert (answer.generation_id, answer.leader, answer.protocol_name) == (1, member.id, "range")
+    assert [(m.member_id, m.metadata) for m in answer.members] == [(member.id, PLAIN)]
+    if version >= 7:
+        assert answer.protocol_type == "consumer"
+    assert not answer.skip_assignment
+
+
+def test_a_static_member_is_let_in_at_once(people):
+    member = people("i")
+    assert member.join() is OK
+    assert member.id.startswith("i-")
+    assert member.answer.members[0].group_instance_id == "i"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"session_timeout_ms": 199}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": 20_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"group_id": "", "session_timeout_ms": 1}, ErrorCode.INVALID_GROUP_ID),
+        ({"member_id": "stranger"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "stranger", "group_instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"protocols": []}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": [], "session_timeout_ms": 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
+    ],
+)
+def test_joins_that_make_no_sense_are_refused(people, changes, error):
+    member = people()
+    assert member.join(**changes) is error
+    assert member.answer.member_id == changes.get("member_id", "")
+    assert (member.answer.generation_id, member.answer.leader, member.answer.members) == (-1, "", [])
+    assert member.answer.protocol_name is member.answer.protocol_type is None
+
+
+def test_strangers_and_misfits_do_not_get_into_a_group(people):
+    stable(people())
+    stranger, misfit, worker = people(), people(protocols={"sticky": PLAIN}), people(kind="connect")
+    stranger.id = "stranger"
+    assert stranger.join() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert stranger.answer.protocol_name is None
+    assert misfit.join() is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert misfit.answer.protocol_name is None
+    assert worker.join(6) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert worker.answer.protocol_name == "", "null came with version 7"
+
+
+def test_a_promised_id_is_forgotten_after_the_session_timeout(people):
+    leader, late = people(), people(session_ms=300)
+    stable(leader)
+    assert late.join() is ErrorCode.MEMBER_ID_REQUIRED
+    assert leader.join() is OK, "it waits for the promised one, but not longer than that"
+    assert late.join() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_promised_member_holds_up_the_rebalance_until_it_comes_or_its_time_is_up(people):
+    leader = people()
+    stable(leader)
+    promised, gone = people(), people(session_ms=500)
+    assert promised.join() is gone.join() is ErrorCode.MEMBER_ID_REQUIRED
+    promised.send_join()
+    leader.send_join()
+    assert leader.line.waits(0.1)
+    assert leader.joined() is OK, "the one that never came is not waited for any longer"
+    assert promised.joined() is OK
+    assert leader.generation == promised.generation == 2
+    assert len(leader.answer.members) == 2
+
+
+def test_a_join_sent_twice_is_answered_once_to_whoever_asked_last(people):
+    first = people()
+    stable(first)
+    second = people()
+    second.come_in()
+    again = people()
+    again.id = second.id
+    again.send_join()
+    assert again.line.waits(0.1)
+    first.send_join()
+    assert first.joined() is OK
+    assert again.joined() is OK
+
+
+# Rebalances
+
+
+def test_a_new_member_makes_everybody_rejoin(people):
+    first, second = people(), people()
+    stable(first)
+    second.come_in()
+    assert second.line.waits(0.1)
+    assert first.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert first.sync() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert first.commit({("t", 0): 1}) is OK, "what was read before may still be committed"
+    assert describe(first.line, first.group).group_state == "PreparingRebalance"
+    first.send_join()
+    assert first.joined() is second.joined() is OK
+    assert first.generation == second.generation == 2
+    assert first.leads
+    assert not second.leads
+    assert second.answer.members == []
+    assert describe(first.line, first.group).group_state == "CompletingRebalance"
+    assert second.beat() is OK
+    assert second.commit({("t", 0): 2}) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_members_that_do_not_rejoin_in_time_are_left_behind(people):
+    first, second = people(rebalance_ms=400), people(rebalance_ms=400)
+    stable(first)
+    second.come_in()
+    assert second.joined() is OK
+    assert (second.generation, second.leads) == (2, True)
+    assert first.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_follower_that_rejoins_unchanged_disturbs_nobody_and_a_leader_does(people):
+    leader, follower = pair(people)
+    generation = leader.generation
+    assert follower.join() is OK
+    assert (follower.generation, follower.answer.members) == (generation, [])
+    assert follower.answer.leader == leader.id
+    assert leader.beat() is OK
+    leader.send_join()
+    assert leader.line.waits(0.1)
+    assert follower.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    follower.send_join()
+    assert leader.joined() is follower.joined() is OK
+    assert leader.generation == generation + 1
+
+
+def test_a_follower_whose_metadata_changed_makes_everybody_rejoin(people):
+    leader, follower = pair(people)
+    follower.protocols = {"range": CHANGED}
+    follower.send_join()
+    assert follower.line.waits(0.1)
+    leader.send_join()
+    assert leader.joined() is follower.joined() is OK
+    assert sorted(m.metadata for m in leader.answer.members) == sorted([CHANGED, PLAIN])
+
+
+def test_a_join_before_the_assignment_is_answered_again_unless_it_says_something_new(people):
+    first, second = people(), people()
+    stable(first)
+    second.come_in()
+    first.send_join()
+    assert first.joined() is second.joined() is OK
+    second.send_sync()
+    again = people()
+    again.id = first.id
+    assert again.join() is OK
+    assert (again.generation, len(again.answer.members)) == (first.generation, 2)
+    first.protocols = {"range": CHANGED}
+    first.send_join()
+    assert second.synced() is ErrorCode.REBALANCE_IN_PROGRESS, "there will be no assignment of this generation"
+    second.send_join()
+    assert first.joined() is second.joined() is OK
+    assert first.generation == 3
+
+
+def test_rolling_from_eager_to_cooperative_changes_the_assignor_with_the_last_member(people):
+    leader, follower = pair(people)
+    for rolled, other in ((follower, leader), (leader, follower)):
+        rolled.protocols = ROLLED
+        rolled.send_join()
+        told_to_rejoin(other)
+        other.send_join()
+        assert rolled.joined() is other.joined() is OK
+        name = rolled.answer.protocol_name
+        assert name == ("range" if rolled is follower else "cooperative-sticky")
+        (first,) = [m for m in (leader, follower) if m.leads]
+        for member in (leader, follower):
+            member.send_sync({leader.id: b"x", follower.id: b"y"} if member is first else None, protocol_name=name)
+        assert leader.synced() is follower.synced() is OK
+    cooperative = people(protocols={"cooperative-sticky": CHANGED})
+    eager = people(protocols={"eager-only": PLAIN})
+    assert cooperative.join() is ErrorCode.MEMBER_ID_REQUIRED
+    assert eager.join() is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_the_assignor_is_the_one_that_most_members_prefer(people):
+    preferences = [("b", "a"), ("b", "a"), ("a", "b")]
+    members = [people(protocols=dict.fromkeys(names, PLAIN)) for names in preferences]
+    gather(*members)
+    assert {member.answer.protocol_name for member in members} == {"b"}
+
+
+# The assignment
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_everybody_gets_its_assignment_in_every_version(people, version):
+    member = people()
+    member.come_in()
+    member.joined()
+    assert member.sync({member.id: b"mine"}, version) is OK
+    assert member.answer.assignment == b"mine"
+    if version >= 5:
+        assert (member.answer.protocol_type, member.answer.protocol_name) == ("consumer", "range")
+    assert member.sync(version=version) is OK
+    assert member.answer.assignment == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"group_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "stranger"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": ""}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"group_instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"generation_id": 0}, ErrorCode.ILLEGAL_GENERATION),
+        ({"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
+        ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_name": "sticky"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": None}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_name": None}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_syncs_that_do_not_fit_are_refused(people, changes, error):
+    member = people()
+    member.come_in()
+    member.joined()
+    assert member.sync(**changes) is error
+    assert member.answer.assignment == b""
+
+
+def test_a_member_without_an_assignment_gets_an_empty_one(people):
+    first, second = people(), people()
+    stable(first)
+    second.come_in()
+    first.send_join()
+    assert first.joined() is second.joined() is OK
+    second.send_sync()
+    assert first.sync({first.id: b"all", "stranger": b"none"}) is OK
+    assert second.synced() is OK
+    assert second.answer.assignment == b""
+
+
+def test_members_that_never_sync_are_removed_after_the_rebalance_timeout(people):
+    first, second = people(rebalance_ms=500), people(rebalance_ms=500)
+    stable(first)
+    second.come_in()
+    first.send_join()
+    assert first.joined() is second.joined() is OK
+    assert first.sync({first.id: b"1"}) is OK
+    deadline = time.monotonic() + 10
+    while first.beat() is not ErrorCode.REBALANCE_IN_PROGRESS:
+        second.beat()  # alive, but not interested
+        assert time.monotonic() < deadline
+    assert second.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_when_the_leader_falls_silent_those_that_wait_for_it_start_over(people):
+    leader, follower = people(session_ms=600), people()
+    stable(leader)
+    follower.come_in()
+    leader.send_join()
+    assert leader.joined() is follower.joined() is OK
+    follower.send_sync()
+    assert follower.synced() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert follower.join() is OK
+    assert follower.leads
+    assert leader.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# Heartbeats
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_heartbeats_of_every_version_are_checked(people, version):
+    member = people()
+    stable(member)
+    assert member.beat(version) is OK
+    assert member.beat(version, generation_id=0) is ErrorCode.ILLEGAL_GENERATION
+    assert member.beat(version, generation_id=9) is ErrorCode.ILLEGAL_GENERATION
+    assert member.beat(version, member_id="stranger") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert member.beat(version, group_id="nobody") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert member.beat(version, group_id="") is ErrorCode.INVALID_GROUP_ID
+
+
+def test_a_silent_member_is_removed_and_commits_keep_one_alive(people):
+    silent, busy = people(session_ms=800), people(session_ms=800)
+    stable(silent, busy)
+    deadline = time.monotonic() + 10
+    while busy.beat() is not ErrorCode.REBALANCE_IN_PROGRESS:
+        assert busy.commit({("t", 0): 1}) in (OK, ErrorCode.REBALANCE_IN_PROGRESS)
+        assert time.monotonic() < deadline
+    assert silent.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# Leaving
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_leaving_empties_the_group_in_every_version(people, version):
+    member = people()
+    stable(member)
+    assert member.leave(version) is OK
+    assert member.leave(version) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert member.leave(version, group_id="nobody") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert member.leave(version, group_id="") is ErrorCode.INVALID_GROUP_ID
+    assert describe(member.line, member.group).group_state == "Empty"
+    assert member.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert member.sync() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_several_members_leave_at_once_and_each_is_answered(people):
+    leader, _ = pair(people, "a", "b")
+    dynamic = people()
+    assert dynamic.join() is ErrorCode.MEMBER_ID_REQUIRED
+    codes = leave(
+        dynamic.line,
+        leader.group,
+        ("stranger", None),
+        ("", "b"),
+        ("", "nobody"),
+        ("", None),
+        (leader.id, "b"),
+        (leader.id, "nobody"),
+        ("stranger", "a"),
+        (leader.id, None),
+        (leader.id, None),
+        (dynamic.id, None),
+    )
+    assert codes == [
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        OK,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        OK,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        OK,
+    ]
+    assert describe(leader.line, leader.group).group_state == "Empty"
+
+
+def test_whoever_waits_for_an_answer_when_it_is_removed_is_told_that_it_is_unknown(people):
+    first = people("a")
+    stable(first)
+    second = people("b")
+    second.send_join()
+    assert second.line.waits(0.2)
+    assert leave(first.line, first.group, ("", "b")) == [OK]
+    assert second.joined() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# Static members
+
+
+def test_a_static_follower_that_comes_back_keeps_its_assignment_and_fences_its_former_self(people):
+    leader, follower = pair(people, "a", "b")
+    back = people(follower.instance)
+    assert back.join() is OK
+    assert back.id != follower.id
+    assert (back.generation, back.answer.leader, back.answer.members) == (leader.generation, leader.id, [])
+    assert back.sync() is OK
+    assert back.answer.assignment == follower.id.encode()
+    assert leader.beat() is OK, "nobody else is disturbed"
+    assert follower.beat() is ErrorCode.FENCED_INSTANCE_ID
+    assert follower.sync() is ErrorCode.FENCED_INSTANCE_ID
+    assert follower.commit({("t", 0): 1}) is ErrorCode.FENCED_INSTANCE_ID
+    assert follower.leave() is ErrorCode.FENCED_INSTANCE_ID
+    assert follower.join() is ErrorCode.FENCED_INSTANCE_ID
+    assert follower.answer.protocol_name is None
+    assert back.commit({("t", 0): 1}) is OK
+
+
+@pytest.mark.parametrize("version", [5, 8, 9])
+def test_a_static_leader_that_comes_back_is_not_made_to_assign_again(people, version):
+    leader, follower = pair(people, "a", "b")
+    back = people(leader.instance)
+    assert back.join(version) is OK
+    assert back.generation == leader.generation
+    assert back.answer.skip_assignment == (version == 9)
+    if version == 9:
+        assert back.leads
+        assert {m.member_id for m in back.answer.members} == {back.id, follower.id}
+    else:
+        assert (back.answer.leader, back.answer.members) == (leader.id, [])
+    assert back.sync(version=5 if version == 9 else 4) is OK
+    assert back.answer.assignment == leader.id.encode()
+    assert follower.beat() is OK
+
+
+def test_a_static_member_that_comes_back_during_a_rebalance_takes_its_place_in_it(people):
+    leader, follower = pair(people, "a", "b")
+    leader.send_join()
+    assert leader.line.waits(0.1)
+    back = people(leader.instance)
+    back.send_join()
+    assert leader.joined() is ErrorCode.FENCED_INSTANCE_ID
+    follower.send_join()
+    assert follower.joined() is back.joined() is OK
+    assert {m.member_id for m in back.answer.members or follower.answer.members} == {back.id, follower.id}
+
+
+def test_a_static_member_that_comes_back_before_the_assignment_makes_all_start_over(people):
+    leader, follower = pair(people, "a", "b")
+    leader.send_join()
+    told_to_rejoin(follower)
+    follower.send_join()
+    assert leader.joined() is follower.joined() is OK
+    follower.send_sync()
+    back = people(leader.instance)
+    back.send_join()
+    assert follower.synced() is ErrorCode.REBALANCE_IN_PROGRESS
+    follower.send_join()
+    assert back.joined() is follower.joined() is OK
+
+
+def test_a_static_member_that_comes_back_with_another_assignor_makes_all_rejoin_if_that_changes_the_choice(people):
+    leader, follower = pair(people, "a", "b", protocols=BOTH)
+    back = people(follower.instance, protocols={"cooperative-sticky": CHANGED})
+    back.send_join()
+    assert back.line.waits(0.1)
+    assert leader.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    leader.send_join()
+    assert leader.joined() is back.joined() is OK
+    assert leader.answer.protocol_name == "cooperative-sticky"
+
+
+def test_a_static_member_with_new_metadata_but_the_same_assignor_is_taken_back_without_a_rebalance(people):
+    leader, follower = pair(people, "a", "b")
+    back = people(follower.instance, protocols={"range": CHANGED})
+    assert back.join() is OK
+    assert back.generation == leader.generation
+    assert leader.beat() is OK
+
+
+def test_a_static_member_keeps_its_place_in_a_rebalance_that_it_misses(people):
+    leader, follower = pair(people, "a", "b", rebalance_ms=400)
+    leader.send_join()
+    assert leader.joined() is OK
+    assert {m.group_instance_id for m in leader.answer.members} == {"a", "b"}
+    assert leader.sync({leader.id: b"1", follower.id: b"2"}) is OK
+    assert follower.sync(generation_id=leader.generation) is OK
+    assert follower.answer.assignment == b"2"
+
+
+def test_an_instance_in_use_cannot_be_claimed_with_another_member_id(people):
+    owner, thief = people("a"), people("a")
+    stable(owner)
+    thief.id = "stranger"
+    assert thief.join() is ErrorCode.FENCED_INSTANCE_ID
+    assert thief.beat(generation_id=1) is ErrorCode.FENCED_INSTANCE_ID
+    assert thief.commit({("t", 0): 1}, generation=1) is ErrorCode.FENCED_INSTANCE_ID
+    assert thief.leave() is ErrorCode.FENCED_INSTANCE_ID
+    assert thief.sync(generation_id=1) is ErrorCode.FENCED_INSTANCE_ID
+    assert owner.beat() is OK
+
+
+# Commits by generation
+
+
+def test_only_members_of_the_current_generation_commit(people):
+    member = people()
+    stable(member)
+    there = {("t", 0): 7}
+    assert member.commit(there) is OK
+    assert member.commit(there, generation=0) is ErrorCode.ILLEGAL_GENERATION
+    assert member.commit(there, generation=9) is ErrorCode.ILLEGAL_GENERATION
+    assert member.commit(there, member_id="stranger") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert member.commit(there, generation=-1) is ErrorCode.ILLEGAL_GENERATION
+    assert member.commit(there, generation=-1, member_id="") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert member.commit(there, member_id="") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert member.commit(there, generation=-1, member_id="", instance="i") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert member.leave() is OK
+    assert member.commit(there) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(member.line, member.group, there) is OK, "an empty group takes commits from outside"
+    assert member.commit(there, generation=-1) is OK
+    for version, error in ((8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)):
+        assert commit(member.line, "nobody", there, version, generation=1, member_id="m") is error
