@@ -61,6 +61,9 @@ conformance: setup ## Run other people's suites against the broker (ARGS=--help 
 differential: setup ## Ask a real Apache Kafka the same and compare (needs Java and Maven; ARGS=--help)
 	@PYTHONPATH=tests $(PY) -m differential $(ARGS)
 
+fuzz: setup ## Bend a million inputs at everything that reads bytes (about 3 minutes; --keep, --seed: tests/fuzz/fuzz_run.py)
+	@$(PY) tests/fuzz/fuzz_run.py
+
 docs: setup ## Generate the reference pages and build the site into site/
 	$(PY) tools/docs.py
 	$(VENV)/bin/mkdocs build --quiet --strict

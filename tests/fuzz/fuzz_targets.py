@@ -1,0 +1,385 @@
+"""Everything that reads bytes from outside, by name: what is run, what may be raised, what the inputs grow from.
+
+A target takes any bytes. It may return, or raise one of the errors that it names; whatever else comes out is a crash.
+What it may hold at its peak is ``4 × the input`` and, on top, ``per_byte`` and ``constant``: what Python's objects
+cost for a byte that becomes an object of its own, and what a decompressor may put out at most.
+"""
+
+import struct
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "props"))
+
+import fuzz_formats
+from fuzz_batches import bend_batch, bombs, samples
+from fuzz_mutation import apply, bend, scramble
+from fuzz_spans import Malformed, Span, header_spans, spans
+from wire_samples import sample
+
+from millstream.coordinator.records import decode_record
+from millstream.core.group.group import Group
+from millstream.errors import Corruption, Rejected
+from millstream.iobuf import Arena, IoBuf
+from millstream.kafka.dispatch import SERVED, Api, Dispatcher
+from millstream.wire import compression
+from millstream.wire.apis import APIS
+from millstream.wire.codec import decode_message, decode_request, encode_message, request_decoder
+from millstream.wire.errors import BatchError, ProtocolError
+from millstream.wire.frames import request_frame
+from millstream.wire.headers import parse_request_header
+from millstream.wire.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from millstream.wire.produce_chain import decode_produce_at
+from millstream.wire.records import Record, check_batch, iter_batches, iter_records
+from millstream.wire.schema import Embedded, Message, Stored, StoredKey
+from millstream.wire.stored import decode_offsets_key, decode_versioned, encode_key
+
+OUTPUT_MAX = 1 << 20
+"""What decompressors may put out here; a broker's own limits are larger and handed in the same way."""
+
+CONSTANT = 64 << 10
+OBJECT_BYTES = 64
+"""What the smallest object of a decoded array costs; an element has a byte at least."""
+
+_WALKED_MAX = 2000
+"""Inputs that grew beyond this are bent blindly: a walk through them would take longer than what is tried."""
+
+Mutate = Callable[[Random, bytes], bytes]
+
+
+class Target(NamedTuple):
+    """One reader of bytes."""
+
+    name: str
+    run: Callable[[bytes], object]
+    allowed: tuple[type[Exception], ...]
+    seeds: list[bytes]
+    mutate: Mutate
+    per_byte: int = 4
+    constant: int = CONSTANT
+
+    def memory_max(self, size: int) -> int:
+        """Bytes that an input of ``size`` bytes may make this reader hold."""
+        return self.constant + self.per_byte * size
+
+
+def targets(traffic: dict[tuple[int, int], list[bytes]] | None = None) -> list[Target]:
+    """All of them; ``traffic`` is what clients were seen to send, whole requests by API and version."""
+    traffic = traffic or {}
+    found = [_request(key, version, traffic.get((key, version), [])) for key in APIS for version in _versions(key)]
+    found += [_response(key, version) for key in APIS for version in _versions(key)]
+    found += [_frame(traffic), _dispatch(traffic), _chain(traffic)]
+    found += _stored() + _embedded() + _batches() + _codecs() + fuzz_targets_of_formats()
+    return found
+
+
+def _versions(key: int) -> range:
+    low, high = APIS[key].versions
+    return range(low, high + 1)
+
+
+class Samples:
+    """Valid messages of one class and version with the spans of each; the mutations of a target."""
+
+    def __init__(self, cls: type[Message], version: int, seen: list[bytes], prefix: bytes = b"") -> None:
+        self.cls, self.version, self.prefix = cls, version, prefix
+        rng = Random(f"{cls.__name__}{version}")
+        made = [bytes(encode_message(sample(rng, cls, version), version)) for _ in range(6)]
+        made.append(bytes(encode_message(sample(rng, cls, version, longest=9), version)))
+        self.spans: dict[bytes, list[Span]] = {}
+        for data in [*made, *seen]:
+            try:
+                self.spans[prefix + data] = spans(cls, version, prefix + data, len(prefix))
+            except Malformed:
+                if data in made:
+                    raise
+        self.seeds = list(self.spans)
+
+    def mutate(self, rng: Random, data: bytes) -> bytes:
+        known = self.spans.get(data)
+        if known is None and len(data) < _WALKED_MAX:
+            try:
+                known = spans(self.cls, self.version, data, len(self.prefix))
+            except Malformed:
+                known = None
+        return scramble(rng, data, self.seeds) if known is None else bend(rng, data, known, self.seeds)
+
+
+def _request(key: int, version: int, seen: list[bytes]) -> Target:
+    api = APIS[key]
+    bodies = [body for body in map(_body_of, seen) if body is not None]
+    grown = Samples(api.request, version, bodies)
+    run = partial(_decode_request, key, version)
+    return Target(
+        f"request {api.name} {version}", run, (ProtocolError,), grown.seeds, grown.mutate, per_byte=OBJECT_BYTES
+    )
+
+
+def _decode_request(key: int, version: int, data: bytes) -> None:
+    decode_request(key, version, data, 0, len(data))
+
+
+def _body_of(request: bytes) -> bytes | None:
+    try:
+        return request[parse_request_header(request, 0, len(request)).body_pos :]
+    except ProtocolError:
+        return None
+
+
+def _response(key: int, version: int) -> Target:
+    api = APIS[key]
+    grown = Samples(api.response, version, [])
+    run = partial(decode_message, api.response, version)
+    name = f"response {api.name} {version}"
+    return Target(name, run, (ProtocolError,), grown.seeds, grown.mutate, per_byte=OBJECT_BYTES)
+
+
+class Frames:
+    """Whole requests, header and body, with the spans of both."""
+
+    def __init__(self, traffic: dict[tuple[int, int], list[bytes]], keys: list[int]) -> None:
+        self.spans: dict[bytes, list[Span]] = {}
+        rng = Random(5)
+        for key in keys:
+            api = APIS[key]
+            for version in _versions(key):
+                frame = request_frame(sample(rng, api.request, version), version, 7, rng.choice((None, "", "client-ä")))
+                for data in (bytes(frame[4:]), *traffic.get((key, version), [])[:3]):
+                    self._add(api.request, version, data)
+        self.seeds = list(self.spans)
+
+    def _add(self, cls: type[Message], version: int, data: bytes) -> None:
+        try:
+            head = header_spans(data)
+            at = parse_request_header(data, 0, len(data)).body_pos
+            body = spans(cls, version, data, at)
+        except (Malformed, ProtocolError):
+            return
+        shift = len(head)
+        self.spans[data] = head + [one if one.parent < 0 else one._replace(parent=one.parent + shift) for one in body]
+
+    def mutate(self, rng: Random, data: bytes) -> bytes:
+        known = self.spans.get(data)
+        if known is None:
+            return scramble(rng, data, self.seeds)
+        if rng.random() < 0.1:
+            return apply(data, [(0, 4, struct.pack(">hh", rng.choice(list(APIS)), rng.randrange(-1, 20)))])
+        return bend(rng, data, known if rng.random() < 0.5 else known[:7], self.seeds)
+
+
+def _frame(traffic: dict[tuple[int, int], list[bytes]]) -> Target:
+    frames = Frames(traffic, list(APIS))
+    return Target("frame", _read_frame, (ProtocolError,), frames.seeds, frames.mutate, per_byte=OBJECT_BYTES)
+
+
+def _read_frame(data: bytes) -> None:
+    header = parse_request_header(data, 0, len(data))
+    assert header.body_pos <= len(data)
+    decode_request(header.api_key, header.api_version, data, header.body_pos, len(data))
+
+
+class _Refused(Exception):
+    """What the broker's edge does to a connection that sent garbage."""
+
+
+class _Connection:
+    """As much of a connection as the edge touches before a handler runs."""
+
+    def __init__(self) -> None:
+        self.client_id: str | None = None
+        self.client_id_bytes = memoryview(b"")
+        self.received_us = 0
+        self.unsent = 0
+        self.exchanges: list[object] = []
+        self.intake = self
+
+    def refuse(self, _connection: object, why: str) -> None:
+        raise _Refused(why)
+
+    def close(self) -> None:
+        raise AssertionError("a handler failed")
+
+
+def _ignore(*_: object) -> None:
+    """A handler that leaves the request unanswered."""
+
+
+def edge() -> Dispatcher:
+    """The broker's dispatcher with handlers that do nothing."""
+    dispatcher = Dispatcher.__new__(Dispatcher)
+    dispatcher.apis = {}
+    for key in SERVED:
+        api: Any = Api.__new__(Api)
+        api.key, api.name = key, APIS[key].name
+        api.min_version, api.max_version = APIS[key].versions
+        api.flexible_from = APIS[key].flexible
+        api.handle = _ignore
+        api.decoders = {version: request_decoder(key, version) for version in _versions(key)}
+        dispatcher.apis[key] = api
+    dispatcher.node = None  # type: ignore[assignment]
+    dispatcher._unserved_version = _ignore  # type: ignore[method-assign]
+    return dispatcher
+
+
+def _dispatch(traffic: dict[tuple[int, int], list[bytes]]) -> Target:
+    dispatcher = edge()
+    frames = Frames(traffic, list(SERVED))
+
+    def run(data: bytes) -> None:
+        dispatcher.on_frame(_Connection(), memoryview(data))  # type: ignore[arg-type]
+
+    return Target("dispatch", run, (_Refused,), frames.seeds, frames.mutate, per_byte=OBJECT_BYTES)
+
+
+def _chain(traffic: dict[tuple[int, int], list[bytes]]) -> Target:
+    """Produce requests in pieces of seven bytes, by the decoder that does not join them."""
+    arena = Arena.create(0, 32 << 20)
+    low, high = APIS[0].versions
+    parts = {version: Samples(APIS[0].request, version, []) for version in (low, 8, 9, high)}
+    for version in parts:
+        for seen in traffic.get((0, version), [])[:4]:
+            body = _body_of(seen)
+            if body is not None and len(body) < 2000:
+                parts[version].seeds.append(body)
+    seeds = [bytes((version,)) + seed for version, one in parts.items() for seed in one.seeds]
+
+    def run(data: bytes) -> None:
+        version = data[0] if data else high
+        chain = IoBuf()
+        for at in range(1, min(len(data), 4096), 7):
+            fragment = arena.allocate(7)
+            piece = data[at : at + 7]
+            fragment.view[: len(piece)] = piece
+            chain.append(fragment, 0, len(piece))
+        try:
+            request = decode_produce_at(chain, 0, version)
+            for topic in request.topic_data:
+                for one in topic.partition_data:
+                    if one.records is not None:
+                        one.records.release()  # type: ignore[union-attr]
+        finally:
+            chain.release()
+            assert arena.live_fragments == 0, "a share was not given back"
+
+    def mutate(rng: Random, data: bytes) -> bytes:
+        one = parts.get(data[0]) if data else None
+        return scramble(rng, data, seeds) if one is None else data[:1] + one.mutate(rng, data[1:])
+
+    return Target("produce in a chain", run, (ProtocolError,), seeds, mutate, per_byte=2 * OBJECT_BYTES)
+
+
+def _stored() -> list[Target]:
+    """Records of ``__consumer_offsets``: the keys, the values of every class, and both together."""
+    found: list[Target] = []
+    for cls in sorted(StoredKey.__subclasses__(), key=lambda one: one.__name__):
+        rng = Random(cls.__name__)
+        keys = [encode_key(sample(rng, cls, 0)) for _ in range(6)]
+        grown = Samples(cls, 0, [], prefix=keys[0][:2])
+        found.append(Target(f"stored {cls.__name__}", decode_offsets_key, (ProtocolError,), grown.seeds, grown.mutate))
+    for cls in sorted(Stored.__subclasses__(), key=lambda one: one.__name__):
+        for version in range(cls.VERSIONS[0], cls.VERSIONS[1] + 1):
+            grown = Samples(cls, version, [], prefix=version.to_bytes(2, "big"))
+            run = partial(decode_versioned, cls)
+            name = f"stored {cls.__name__} {version}"
+            found.append(Target(name, run, (ProtocolError,), grown.seeds, grown.mutate, per_byte=OBJECT_BYTES))
+    found.append(_stored_record(found))
+    return found
+
+
+def _stored_record(parts: list[Target]) -> Target:
+    """Key and value as a loading coordinator reads them; a byte says how long the key is."""
+    keys = [seed for part in parts if part.name.split()[1].endswith("Key") for seed in part.seeds if len(seed) < 256]
+    values = [seed for part in parts if not part.name.split()[1].endswith("Key") for seed in part.seeds]
+    rng = Random(3)
+    seeds = [bytes((len(key),)) + key + rng.choice(values) for key in keys for _ in range(4)]
+
+    def run(data: bytes) -> None:
+        size = data[0] if data else 0
+        decode_record(Record(0, 0, data[1 : 1 + size] or None, data[1 + size :] or None))
+
+    return Target("stored record", run, (Corruption,), seeds, lambda r, d: scramble(r, d, seeds), OBJECT_BYTES)
+
+
+def _embedded() -> list[Target]:
+    """What members of a group tell each other, as the coordinator looks into it."""
+    found: list[Target] = []
+    for cls in (ConsumerProtocolSubscription, ConsumerProtocolAssignment):
+        for version in range(cls.VERSIONS[0], cls.VERSIONS[1] + 1):
+            grown = Samples(cls, version, [], prefix=version.to_bytes(2, "big"))
+            name = f"embedded {cls.__name__} {version}"
+            run = partial(_read_embedded, cls)
+            found.append(Target(name, run, (ProtocolError,), grown.seeds, grown.mutate, per_byte=OBJECT_BYTES))
+    return found
+
+
+def _read_embedded(cls: type[Embedded], data: bytes) -> None:
+    try:
+        decode_versioned(cls, data)
+    finally:
+        decode_message(cls, 0, data, 2)
+
+
+def _batches() -> list[Target]:
+    grown = samples()
+
+    def mutate(rng: Random, data: bytes) -> bytes:
+        return bend_batch(rng, data, grown)
+
+    def walk(data: bytes) -> None:
+        for batch in iter_batches(data):
+            for _ in iter_records(batch, OUTPUT_MAX):
+                pass
+
+    def check(data: bytes) -> None:
+        half = len(data) // 3
+        header = check_batch([data[:half], data[half:]])
+        assert header.size == len(data)
+
+    return [
+        Target("batch check", check, (BatchError,), grown, mutate),
+        Target("batch records", walk, (BatchError,), grown, mutate, OBJECT_BYTES, CONSTANT + 3 * OUTPUT_MAX),
+        Target("batch bomb", walk, (BatchError,), bombs(), mutate, OBJECT_BYTES, CONSTANT + 3 * OUTPUT_MAX),
+    ]
+
+
+def _codecs() -> list[Target]:
+    """The decompressors by themselves, on streams without a batch around them."""
+    found: list[Target] = []
+    plain = [b"", b"a", b"abc" * 100, bytes(20000), Random(1).randbytes(3000)]
+    for codec in (1, 2, 3, 4):
+        seeds = [compression.compress(codec, data) for data in plain]
+        seeds += [seeds[2] + seeds[3], seeds[0] * 20]
+        found.append(
+            Target(
+                f"decompress {compression.Codec(codec).name.lower()}",
+                partial(_decompress, codec),
+                (BatchError,),
+                seeds,
+                partial(_scrambled, seeds),
+                constant=CONSTANT + 3 * OUTPUT_MAX,
+            )
+        )
+    return found
+
+
+def _decompress(codec: int, data: bytes) -> None:
+    assert len(compression.decompress(codec, data, OUTPUT_MAX)) <= OUTPUT_MAX
+
+
+def _scrambled(seeds: list[bytes], rng: Random, data: bytes) -> bytes:
+    return scramble(rng, data, seeds)
+
+
+def fuzz_targets_of_formats() -> list[Target]:
+    """The files of the data directory."""
+    return [
+        Target(one.name, one.run, (Corruption, Rejected), one.seeds, one.mutate, OBJECT_BYTES, one.constant)
+        for one in fuzz_formats.formats()
+    ]
+
+
+__all__ = ["Group", "Target", "edge", "targets"]
