@@ -118,7 +118,9 @@ API: Final = Label(
     ),
 )
 GENERATION: Final = Label("generation", ("0", "1", "2"))
-GROUP_STATE: Final = Label("state", ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"))
+GROUP_STATE: Final = Label(
+    "state", ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling")
+)
 BACKGROUND: Final = Label(
     "work", ("housekeeping", "recovery", "checkpoint", "compaction", "archiving", "expiry", "loading", "other")
 )
