@@ -20,6 +20,8 @@ from bench import processes
 from bench.peers.kafka import free_port
 from crash_workload import Complaint, NoProgress, Workload
 
+from millstream.storage.disk import SystemDisk
+from millstream.storage.verify import Progress, find_logs, verify_log, verify_wal
 from millstream.testing import Broker, BrokerFailed
 from millstream.testing.disk import NAME, SEND, SYNC, WRITE, Faults, apply_crash
 from millstream.testing.history_check import HistoryBroken
@@ -134,6 +136,7 @@ class Series:
             workload.finish()
             assert self.broker.stop() == 0
             self.check_log()
+            self.check_files()
         except Complaint:
             workload.finish()  # what clients complain of should show in the history, too
             raise
@@ -149,6 +152,14 @@ class Series:
         said = self.broker.log_path.read_text(errors="replace")
         bad = [line for line in said.splitlines() if " ERROR " in line or "Traceback" in line]
         assert bad == [], bad[:5]
+
+    def check_files(self):
+        """After all that, nothing on disk is damaged."""
+        disk, progress = SystemDisk(), Progress()
+        for log in find_logs(disk, str(self.directory / "data")):
+            verify_log(disk, log, progress, deep=True)
+        verify_wal(disk, str(self.directory / "data"), progress, str)
+        assert progress.findings == []
 
 
 def run_series(directory, seed, points, settings=None):

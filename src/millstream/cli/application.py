@@ -12,6 +12,7 @@ from millstream.cli.config import config_application
 from millstream.cli.consume import consume
 from millstream.cli.failure import WrongUsage
 from millstream.cli.group import group_application
+from millstream.cli.log import log_application
 from millstream.cli.produce import produce
 from millstream.cli.topic import topic_application
 from millstream.cli.trim import trim
@@ -59,6 +60,7 @@ topic_application.command("trim")(trim)
 application.add_typer(topic_application)
 application.add_typer(group_application)
 application.add_typer(config_application)
+application.add_typer(log_application)
 
 
 def run_application(words: list[str]) -> int:

@@ -1,0 +1,222 @@
+"""``millstream log``: look into a broker's data directory without a broker.
+
+``verify`` reads everything and says what is damaged; ``dump`` shows what is in a file, batch by batch or record by
+record. Neither changes anything. While a broker runs on the directory, ``verify`` judges only what is durable for
+certain, and only if it is asked to (``--running``).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.failure import CommandFailed, WrongUsage
+from millstream.cli.options import AsJson
+from millstream.cli.output import emit, print_facts, print_json, print_table, progress, remark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.storage.disk import Disk
+    from millstream.storage.verify import Finding, LogFiles, Progress
+
+log_application = typer.Typer(
+    name="log", help="Look into a broker's data directory: verify it, show what is in its files.", no_args_is_help=True
+)
+
+DataDirectory = Annotated[
+    Path, typer.Option("--data", metavar="DIR", help="The broker's data directory.", file_okay=False)
+]
+OneTopic = Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic.")]
+
+
+@log_application.command("verify")
+def verify(
+    data: DataDirectory,
+    topic: OneTopic = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Only this partition of the topic.")
+    ] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Decompress every batch and read its records, too.")] = False,
+    running: Annotated[
+        bool, typer.Option("--running", help="A broker is running: judge only what checkpoints made durable.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check every byte of a broker's logs; exit code 1 if anything durable is damaged."""
+    from millstream.storage.disk import SystemDisk
+    from millstream.storage.verify import Progress, find_logs, verify_log, verify_wal, wal_bytes
+
+    if partition is not None and topic is None:
+        raise WrongUsage("--partition needs --topic")
+    _must_be_data(data)
+    if not running:
+        _must_be_idle(data)
+    disk, root = SystemDisk(), str(data)
+    logs = [one for one in find_logs(disk, root) if topic is None or (one.topic, bool(one.topic)) == (topic, True)]
+    if partition is not None:
+        logs = [one for one in logs if one.partition == partition]
+    if topic is not None and not logs:
+        raise CommandFailed(f"there is no {_name(topic, partition)} in {data}")
+    with_wal = topic is None and not running
+    total = sum(one.size_bytes for one in logs) + (wal_bytes(disk, root) if with_wal else 0)
+    begun = time.monotonic()
+    with progress() as bar:
+        task = bar.add_task("verifying", total=total)
+        check = Progress(lambda count: bar.advance(task, count))
+        for one in logs:
+            bar.update(task, description=one.name)
+            verify_log(disk, one, check, deep=deep, running=running)
+        if with_wal:
+            bar.update(task, description="write-ahead log")
+            verify_wal(disk, root, check, _group_names(disk, root))
+    _report(check, time.monotonic() - begun, root, as_json=as_json)
+    if check.corrupt:
+        raise typer.Exit(1)
+
+
+def _report(check: Progress, seconds: float, root: str, *, as_json: bool) -> None:
+    from millstream.config.forms import human_size
+    from millstream.storage.verify import CORRUPT
+
+    tally = check.tally
+    if as_json:
+        print_json(
+            {
+                "ok": not check.corrupt,
+                "logs": tally.logs,
+                "segments": tally.segments,
+                "batches": tally.batches,
+                "records": tally.records,
+                "wal_frames": tally.frames,
+                "bytes": tally.bytes,
+                "findings": [_document(one, root) for one in check.findings],
+            }
+        )
+        return
+    damaged = sum(1 for one in check.findings if one.severity == CORRUPT)
+    if check.findings:
+        columns = ["SEVERITY", "LOG", "#OFFSET", "FILE", "#BYTE", "WHAT"]
+        print_table(columns, [tuple(_document(one, root).values()) for one in check.findings])
+        emit("\n")
+    speed = f" ({human_size(int(tally.bytes / seconds))}/s)" if seconds > 0.01 else ""
+    print_facts(
+        [
+            ("logs", f"{tally.logs:,} with {tally.segments:,} segments"),
+            ("batches", f"{tally.batches:,} with {tally.records:,} records"),
+            ("read", f"{human_size(tally.bytes)} in {seconds:.2f} s{speed}"),
+            ("damaged", damaged or "nothing"),
+            ("mended at the next start", len(check.findings) - damaged or "nothing"),
+        ]
+    )
+
+
+def _document(one: Finding, root: str) -> dict[str, Any]:
+    return {
+        "severity": one.severity,
+        "log": one.log,
+        "offset": None if one.offset < 0 else one.offset,
+        "file": os.path.relpath(one.file, root),
+        "byte": None if one.position < 0 else one.position,
+        "what": one.what,
+    }
+
+
+@log_application.command("dump")
+def dump(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A segment, index, write-ahead log, epochs or snapshot file."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="The data directory, with --topic and --partition.")
+    ] = None,
+    topic: OneTopic = None,
+    partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="Partition of the topic.")] = 0,
+    start: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="First offset to show.")] = 0,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Show at most so many batches (or frames).")
+    ] = None,
+    records: Annotated[bool, typer.Option("--records", help="Show the records in each batch.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is in a file, or in all segments of a partition; one JSON document a line with --json."""
+    from millstream.cli.log_dump import Dump
+    from millstream.storage.disk import SystemDisk
+    from millstream.storage.verify import find_logs
+
+    if (file is None) == (topic is None):
+        raise WrongUsage("name either a FILE, or a partition with --data DIR --topic TOPIC --partition N")
+    disk = SystemDisk()
+    shown = Dump(start=start, limit=limit, records=records, as_json=as_json)
+    if file is not None:
+        if not file.is_file():
+            raise CommandFailed(f"there is no file {file}")
+        shown.show(str(file))
+        return
+    if data is None:
+        raise WrongUsage("--topic needs --data DIR")
+    _must_be_data(data)
+    found = [one for one in find_logs(disk, str(data)) if (one.topic, one.partition) == (topic, partition)]
+    if not found:
+        raise CommandFailed(f"there is no {_name(topic or '', partition)} in {data}")
+    for path in _segments(disk, found[0]):
+        shown.show(path)
+
+
+def _segments(disk: Disk, log: LogFiles) -> list[str]:
+    """The segment files that make up a log."""
+    from millstream.format.names import parse_segment
+
+    names = {name: found for name in disk.list(log.directory) if (found := parse_segment(name)) is not None}
+    newest = {base: max(own for other, own in names.values() if other == base) for base, _ in names.values()}
+    chosen = [name for name, (base, own) in names.items() if newest[base] == own]
+    return [f"{log.directory}/{name}" for name in sorted(chosen)]
+
+
+def _name(topic: str, partition: int | None) -> str:
+    return f"topic '{topic}'" if partition is None else f"partition {partition} of topic '{topic}'"
+
+
+def _must_be_data(data: Path) -> None:
+    if not (data / "wal").is_dir() and not (data / "topics").is_dir():
+        raise CommandFailed(f"{data} is no data directory of a broker; name the one that 'millstream start --data' got")
+
+
+def _must_be_idle(data: Path) -> None:
+    """Raises CommandFailed if a broker runs on the directory."""
+    import fcntl
+
+    try:
+        descriptor = os.open(data / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+        raise CommandFailed(
+            f"a broker (process {holder}) runs on {data}; stop it, "
+            "or add --running to judge only what is durable for certain"
+        ) from None
+    finally:
+        os.close(descriptor)
+
+
+def _group_names(disk: Disk, data_dir: str) -> Callable[[int], str]:
+    """What the logs of replication groups are called, as far as the controller's log can be read."""
+    from millstream.cluster.state_files import load_state
+    from millstream.errors import MillstreamError
+
+    names = {0: "controller"}
+    try:
+        state, _ = load_state(disk, data_dir)
+    except (MillstreamError, OSError) as error:
+        remark(f"the controller's log cannot be read ({error}); partitions are named by their group")
+    else:
+        names |= {group: f"{topic.name}/{index}" for group, (topic, index) in state.groups().items()}
+    return lambda group: names.get(group, f"group {group}")

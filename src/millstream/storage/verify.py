@@ -1,0 +1,493 @@
+"""Checking a data directory without a broker: every byte of the segments and of the write-ahead log, nothing changed.
+
+What was promised to be durable must be there, whole and in order; this is what `verify_log` and `verify_wal` look at:
+
+- each batch's header and CRC-32C; offsets without a gap (compacted segments may have gaps), leader epochs that never
+  fall; segments that meet each other; the log's start inside of them;
+- each index: every entry points to the batch and the timestamp it names, the summary is what the segment holds;
+- the small files: epochs, producer snapshots, the mark of a fenced log, the write-ahead log's ``state``;
+- the write-ahead log: frames that were durable and cannot be read, records that do not match their checksum.
+
+A finding is ``corrupt`` when something durable is damaged or missing, and ``mended`` when the next start sees to it by
+itself: a torn last frame, an index that is missing or short, bytes of a segment that no checkpoint covers and that
+are written again from the write-ahead log. The line between them is each index's summary, which is written only after
+the segment was synced.
+
+Bad input is the purpose: nothing here raises for what a disk holds, only for a disk that fails (OSError). Files that
+vanish while they are looked at, because a broker runs, are left out. Memory: one batch and a few MiB.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from crc32c import crc32c
+
+from millstream.errors import Corruption
+from millstream.format.epochs import LogState, decode_log_state
+from millstream.format.index import scan_index
+from millstream.format.names import (
+    DELETED_SUFFIX,
+    EPOCHS_FILE,
+    FAULT_FILE,
+    PRODUCERS_SUFFIX,
+    STATE_FILE,
+    TOPIC_FILE,
+    TOPICS_DIRECTORY,
+    WAL_DIRECTORY,
+    controller_directory,
+    parse_offset,
+    parse_segment,
+    parse_wal_name,
+    segment_name,
+    wal_name,
+)
+from millstream.format.producers import decode_producers
+from millstream.format.segment import BATCH_CRC_START, BATCH_HEADER_BYTES, WalkEnd, parse_batch
+from millstream.format.wal import WalState, decode_wal_state
+from millstream.format.wal_scan import Scan, judge, scan
+from millstream.storage.disk import exists, read_at, read_file
+from millstream.storage.index import index_path
+from millstream.wire.errors import BatchError
+from millstream.wire.records import iter_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.format.index import IndexScan, SegmentSummary
+    from millstream.format.segment import Batch
+    from millstream.storage.disk import Disk, File
+
+CORRUPT: Final = "corrupt"
+MENDED: Final = "mended"
+
+_READ_BYTES: Final = 4 * 1024 * 1024
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is not as it should be."""
+
+    severity: str
+    """`CORRUPT` or `MENDED`."""
+
+    log: str
+    """Topic and partition, or which write-ahead log."""
+
+    file: str
+    position: int
+    """Byte in the file; -1: the whole file."""
+
+    offset: int
+    """The first offset that is concerned; -1: unknown, or none."""
+
+    what: str
+
+
+class LogFiles(msgspec.Struct, frozen=True):
+    """A log that was found on disk."""
+
+    name: str
+    topic: str
+    partition: int
+    directory: str
+    size_bytes: int
+    """Of its segments."""
+
+
+class Tally(msgspec.Struct):
+    """What was looked at."""
+
+    logs: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    frames: int = 0
+    bytes: int = 0
+
+
+class Progress:
+    """What a check counts and finds. `advance` hears of bytes that were looked at."""
+
+    def __init__(self, advance: Callable[[int], None] | None = None) -> None:
+        self.tally = Tally()
+        self.findings: list[Finding] = []
+        self._advance = advance
+
+    def looked_at(self, size_bytes: int) -> None:
+        """So many bytes more."""
+        self.tally.bytes += size_bytes
+        if self._advance is not None:
+            self._advance(size_bytes)
+
+    @property
+    def corrupt(self) -> bool:
+        """Whether anything durable is damaged."""
+        return any(one.severity == CORRUPT for one in self.findings)
+
+
+def find_logs(disk: Disk, data_dir: str) -> list[LogFiles]:
+    """Every log under a data directory, the controller's first; topics that are being deleted are left out."""
+    logs: list[LogFiles] = []
+    controller = controller_directory(data_dir)
+    if exists(disk, controller):
+        logs.append(LogFiles("controller", "", 0, controller, _segment_bytes(disk, controller)))
+    root = f"{data_dir}/{TOPICS_DIRECTORY}"
+    for topic_id in _list(disk, root):
+        if topic_id.endswith(DELETED_SUFFIX):
+            continue
+        try:
+            topic = bytes(read_file(disk, f"{root}/{topic_id}/{TOPIC_FILE}")).decode(errors="replace").strip()
+        except FileNotFoundError:
+            topic = topic_id
+        for partition in sorted(int(name) for name in _list(disk, f"{root}/{topic_id}") if name.isdigit()):
+            directory = f"{root}/{topic_id}/{partition}"
+            logs.append(LogFiles(f"{topic}/{partition}", topic, partition, directory, _segment_bytes(disk, directory)))
+    return sorted(logs, key=lambda one: (one.topic, one.partition))
+
+
+def _list(disk: Disk, path: str) -> list[str]:
+    try:
+        return sorted(disk.list(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _segment_bytes(disk: Disk, directory: str) -> int:
+    total = 0
+    for name in _list(disk, directory):
+        if parse_segment(name) is not None:
+            try:
+                total += disk.size(f"{directory}/{name}")
+            except FileNotFoundError:
+                continue
+    return total
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+def verify_log(disk: Disk, log: LogFiles, progress: Progress, *, deep: bool = False, running: bool = False) -> None:
+    """Look at every file of one log.
+
+    Args:
+        disk: where it is.
+        log: from `find_logs`.
+        progress: counts, and takes the findings.
+        deep: decompress every batch and read its records, too.
+        running: a broker writes to it: judge only what a checkpoint made durable.
+    """
+    _LogCheck(disk, log, progress, deep=deep, running=running).run()
+    progress.tally.logs += 1
+
+
+class _LogCheck:
+    def __init__(self, disk: Disk, log: LogFiles, progress: Progress, *, deep: bool, running: bool) -> None:
+        self._disk = disk
+        self._log = log
+        self._progress = progress
+        self._deep = deep
+        self._running = running
+        self._epoch = -1
+        self._state = LogState()
+
+    def _found(self, severity: str, file: str, position: int, offset: int, what: str) -> None:
+        self._progress.findings.append(Finding(severity, self._log.name, file, position, offset, what))
+
+    def run(self) -> None:
+        disk, directory = self._disk, self._log.directory
+        names = _list(disk, directory)
+        if FAULT_FILE in names:
+            reason = bytes(read_file(disk, f"{directory}/{FAULT_FILE}")).decode(errors="replace").strip()
+            self._found(CORRUPT, f"{directory}/{FAULT_FILE}", -1, -1, f"the log is fenced: {reason}")
+        self._small_files(names)
+        indexes = {name: self._index(name, base) for name in names if (base := _base_of(name)) is not None}
+        live = list(_live(indexes))
+        end = -1
+        for place, (name, base) in enumerate(live):
+            expected = self._state.start_offset if end < 0 else end
+            if not self._running and (base > expected or (end >= 0 and base < end)):
+                gap = f"offsets {expected} to {base - 1} are in no segment"
+                what = gap if base > expected else f"begins at offset {base}, where the one before ends at {end}"
+                self._found(CORRUPT, f"{directory}/{name}", 0, min(base, expected), what)
+            end = self._segment(name, base, indexes[name], last=place == len(live) - 1)
+
+    def _small_files(self, names: list[str]) -> None:
+        disk, directory = self._disk, self._log.directory
+        for name in names:
+            path = f"{directory}/{name}"
+            offset = parse_offset(name, PRODUCERS_SUFFIX)
+            try:
+                if name == EPOCHS_FILE:
+                    self._state = decode_log_state(read_file(disk, path))
+                elif offset is not None:
+                    decode_producers(offset, read_file(disk, path))
+            except FileNotFoundError:
+                continue
+            except Corruption as error:
+                # A log start that is lost could show deleted records again; producers are rebuilt from the log.
+                severity = CORRUPT if name == EPOCHS_FILE else MENDED
+                self._found(severity, path, -1, -1, error.message)
+        if EPOCHS_FILE not in names and any(parse_segment(name) for name in names) and not self._running:
+            self._found(MENDED, f"{directory}/{EPOCHS_FILE}", -1, -1, "missing; the next start derives it")
+
+    def _index(self, name: str, base: int) -> IndexScan | None:
+        path = index_path(f"{self._log.directory}/{name}")
+        try:
+            found = scan_index(read_file(self._disk, path), base)
+        except FileNotFoundError:
+            return None
+        if not found.whole and not self._running:
+            what = "does not verify; the next start completes it from the segment"
+            self._found(MENDED, path, found.valid_bytes, -1, what)
+        return found
+
+    def _segment(self, name: str, base: int, index: IndexScan | None, *, last: bool) -> int:
+        """Check one segment and its index; returns where it ends, -1 if that cannot be told."""
+        path = f"{self._log.directory}/{name}"
+        summary = None if index is None else index.summary
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
+            return -1
+        try:
+            size = file.size()
+            durable = 0 if summary is None else summary.size_bytes
+            if size < durable:
+                what = f"{size} bytes, {durable} were durable"
+                self._found(CORRUPT, path, size, summary.end_offset if summary else -1, what)
+            # Without an index, all of a segment that has a successor was durable.
+            limit = durable if self._running else size
+            whole = durable if last or summary is not None else size
+            self._progress.tally.segments += 1
+            walk = _Walk(file, limit, base, gaps=(parse_segment(name) or (0, 0))[1] > 0)
+            while True:
+                try:
+                    for batch, view in walk:
+                        self._batch(path, batch, view, whole)
+                        if index is not None:
+                            walk.compare(index)
+                    break
+                except WalkEnd as stop:
+                    self._stopped(path, stop, walk, index, whole)
+                    if not walk.skip_damage(index, stop.position):
+                        walk.end_offset = -1
+                        break
+            self._progress.looked_at(size)
+            if index is not None:
+                self._indexed(path, index, walk)
+            elif not self._running:
+                self._found(MENDED, index_path(path), -1, -1, "missing; the next start builds it from the segment")
+            return walk.end_offset
+        finally:
+            file.close()
+
+    def _stopped(self, path: str, stop: WalkEnd, walk: _Walk, index: IndexScan | None, durable: int) -> None:
+        if stop.position < durable:
+            following = walk.next_entry(index, stop.position)
+            until = "" if following is None else f"; what follows is readable from offset {following[0]} on"
+            self._found(CORRUPT, path, stop.position, walk.end_offset, f"{stop.reason}{until}")
+        else:
+            what = f"{stop.reason}; no checkpoint covers it, the next start writes it again or cuts it"
+            self._found(MENDED, path, stop.position, walk.end_offset, what)
+
+    def _batch(self, path: str, batch: Batch, view: memoryview, durable: int) -> None:
+        tally = self._progress.tally
+        tally.batches += 1
+        tally.records += batch.records
+        severity = CORRUPT if batch.position < durable else MENDED
+        if crc32c(view[BATCH_CRC_START:]) != batch.crc:
+            what = "a batch does not match its CRC-32C"
+            if severity == MENDED:
+                what += "; no checkpoint covers it, the next start writes it again or cuts it"
+            self._found(severity, path, batch.position, batch.base_offset, what)
+            return
+        if batch.leader_epoch < self._epoch:
+            what = f"leader epoch {batch.leader_epoch} after {self._epoch}"
+            self._found(CORRUPT, path, batch.position, batch.base_offset, what)
+        elif batch.leader_epoch > self._epoch:
+            self._epoch = batch.leader_epoch
+            late = [first for epoch, first in self._state.epochs if epoch == batch.leader_epoch]
+            if late and late[0] > batch.base_offset and batch.position < durable:
+                what = f"leader epoch {batch.leader_epoch} is said to begin at offset {late[0]}"
+                self._found(CORRUPT, path, batch.position, batch.base_offset, what)
+        if self._deep and batch.records:
+            try:
+                for _ in iter_records(view):
+                    pass
+            except BatchError as error:
+                self._found(CORRUPT, path, batch.position, batch.base_offset, f"its records cannot be read: {error}")
+
+    def _indexed(self, path: str, index: IndexScan, walk: _Walk) -> None:
+        """Compare what the index says with what was found."""
+        for position in sorted(set(index.positions) - walk.matched):
+            if position < walk.limit and not walk.damaged:
+                place = index.positions.index(position)
+                what = "an entry of the index names no such batch"
+                self._found(CORRUPT, index_path(path), position, index.offsets[place], what)
+        if index.summary is not None and walk.at_summary is not None and walk.at_summary != _facts(index.summary):
+            what = "the index's summary is not what the segment holds"
+            self._found(CORRUPT, index_path(path), -1, index.summary.base_offset, what)
+
+
+def _base_of(name: str) -> int | None:
+    found = parse_segment(name)
+    return None if found is None else found[0]
+
+
+def _live(indexes: dict[str, IndexScan | None]) -> Iterator[tuple[str, int]]:
+    """Segments that make up the log, in order; those that compaction took the place of are left out."""
+    end = generation = 0
+    for base, own in sorted(filter(None, map(parse_segment, indexes)), key=lambda found: (found[0], -found[1])):
+        name = segment_name(base, own)
+        if base < end and own < generation:
+            continue
+        yield name, base
+        index = indexes[name]
+        if own and index is not None and index.summary is not None:
+            end, generation = index.summary.end_offset, own
+
+
+def _facts(summary: SegmentSummary) -> tuple[int, int]:
+    return summary.end_offset, summary.max_timestamp
+
+
+class _Walk:
+    """The batches of a segment file, read in large pieces, and what an index has to agree with."""
+
+    def __init__(self, file: File, limit: int, base_offset: int, *, gaps: bool) -> None:
+        self._file = file
+        self.limit = limit
+        self._gaps = gaps
+        self.end_offset = base_offset
+        self.max_timestamp = -1
+        self.matched: set[int] = set()
+        """Positions of index entries that are right."""
+
+        self.at_summary: tuple[int, int] | None = None
+        """What the index's summary should say."""
+
+        self._batch: Batch | None = None
+        self._before = -1
+        self._position = 0
+        self.damaged = False
+
+    @staticmethod
+    def next_entry(index: IndexScan | None, position: int) -> tuple[int, int, int] | None:
+        """(offset, position, timestamp) of the first index entry behind `position`, None if there is none."""
+        if index is None:
+            return None
+        place = bisect_right(index.positions, position)
+        if place == len(index.positions):
+            return None
+        return index.offsets[place], index.positions[place], index.timestamps[place]
+
+    def skip_damage(self, index: IndexScan | None, position: int) -> bool:
+        """Go on behind damage at `position`, where the index says that a batch starts; False if it does not say."""
+        entry = self.next_entry(index, position)
+        if entry is None or entry[1] >= self.limit:
+            return False
+        self.end_offset, self._position, self.max_timestamp = entry
+        self.damaged = True
+        return True
+
+    def __iter__(self) -> Iterator[tuple[Batch, memoryview]]:
+        """Each batch with its bytes.
+
+        Raises:
+            WalkEnd: what follows is no batch, or not the next one.
+        """
+        position = window = self._position
+        data = memoryview(b"")
+        while position < self.limit:
+            at = position - window
+            if at + BATCH_HEADER_BYTES > len(data):
+                data, window, at = self._read(position, _READ_BYTES), position, 0
+            batch = parse_batch(data, at, position, self.limit)
+            if batch.base_offset != self.end_offset and not (self._gaps and batch.base_offset > self.end_offset):
+                raise WalkEnd(position, f"offset {batch.base_offset} where {self.end_offset} should come")
+            if at + batch.size > len(data):
+                data, window, at = self._read(position, max(_READ_BYTES, batch.size)), position, 0
+            self._batch, self._before = batch, self.max_timestamp
+            self.max_timestamp = max(self.max_timestamp, batch.max_timestamp)
+            self.end_offset = batch.last_offset + 1
+            yield batch, data[at : at + batch.size]
+            position += batch.size
+
+    def _read(self, position: int, size: int) -> memoryview:
+        return memoryview(read_at(self._file, position, min(size, self.limit - position)))
+
+    def compare(self, index: IndexScan) -> None:
+        """Compare the batch that was read last with the index."""
+        batch = self._batch
+        assert batch is not None
+        place = _find(index, batch.position)
+        if place is not None and (index.offsets[place], index.timestamps[place]) == (batch.base_offset, self._before):
+            self.matched.add(batch.position)
+        if index.summary is not None and batch.position + batch.size == index.summary.size_bytes:
+            self.at_summary = (self.end_offset, self.max_timestamp)
+
+
+def _find(index: IndexScan, position: int) -> int | None:
+    place = bisect_left(index.positions, position)
+    return place if place < len(index.positions) and index.positions[place] == position else None
+
+
+# -- write-ahead logs --------------------------------------------------------------------------------------------------
+
+
+def wal_bytes(disk: Disk, data_dir: str) -> int:
+    """Size of all write-ahead log files."""
+    root = f"{data_dir}/{WAL_DIRECTORY}"
+    return sum(
+        disk.size(f"{root}/{shard}/{name}")
+        for shard in _list(disk, root)
+        if shard.isdigit()
+        for name in _list(disk, f"{root}/{shard}")
+        if parse_wal_name(name) is not None
+    )
+
+
+def verify_wal(disk: Disk, data_dir: str, progress: Progress, name_of: Callable[[int], str]) -> None:
+    """Look at the write-ahead logs of all shards; `name_of` a group is what its log is called. No broker may run."""
+    root = f"{data_dir}/{WAL_DIRECTORY}"
+    for shard in sorted(int(name) for name in _list(disk, root) if name.isdigit()):
+        _verify_shard(disk, f"{root}/{shard}", f"write-ahead log {shard}", progress, name_of)
+
+
+def _verify_shard(disk: Disk, directory: str, name: str, progress: Progress, name_of: Callable[[int], str]) -> None:
+    def found(severity: str, file: str, position: int, offset: int, what: str, log: str = name) -> None:
+        progress.findings.append(Finding(severity, log, file, position, offset, what))
+
+    state = WalState()
+    try:
+        state = decode_wal_state(read_file(disk, f"{directory}/{STATE_FILE}"))
+    except FileNotFoundError:
+        pass
+    except Corruption as error:
+        found(MENDED, f"{directory}/{STATE_FILE}", -1, -1, f"{error.message}; every frame that is there is replayed")
+    numbers = sorted(number for one in _list(disk, directory) if (number := parse_wal_name(one)) is not None)
+    scans: list[Scan] = []
+    for number in numbers:
+        data = memoryview(read_file(disk, f"{directory}/{wal_name(number)}"))
+        scans.append(scan(data, state.next_sequence))
+        progress.looked_at(len(data))
+    if state.clean:
+        return  # an orderly stop: all of it is in the segments
+    verdict = judge(scans, state)
+    progress.tally.frames += len(verdict.order)
+    for first, last in verdict.lost:
+        found(CORRUPT, directory, -1, -1, f"frames {first} to {last} were durable and cannot be read")
+    for file, place in verdict.order:
+        frame = scans[file].frames[place]
+        path = f"{directory}/{wal_name(numbers[file])}"
+        if verdict.torn == (file, place):
+            found(MENDED, path, frame.position, -1, "the last frame is torn; nobody was promised it, it is cut")
+            continue
+        if frame.mended:
+            found(MENDED, path, frame.position, -1, "one of the two copies of a frame's table is damaged")
+        for at, (record, position) in enumerate(frame.records()):
+            if at in frame.bad:
+                what = f"a record does not match its checksum (offsets {record.base} to {record.last})"
+                found(CORRUPT, path, position, record.base, what, name_of(record.group))

@@ -1,0 +1,174 @@
+"""What a check of the files finds: nothing in good ones, and each kind of damage where it is."""
+
+import random
+
+import pytest
+from storage_support import append, fill, new_shard, settle
+
+from millstream.format.index import encode_block, scan_index
+from millstream.format.names import partition_directory
+from millstream.storage.disk import read_file, replace_file
+from millstream.storage.verify import CORRUPT, MENDED, Progress, find_logs, verify_log, verify_wal, wal_bytes
+
+DATA = "/data"
+SEGMENT = "00000000000000000000"
+
+
+@pytest.fixture
+def shard():
+    return new_shard()
+
+
+def written(shard, *, batches=300, segment_bytes=64 * 1024, checkpoint=True):
+    """A log of several segments, everything in the files."""
+    log = shard.open(1, segment_bytes=segment_bytes)
+    fill(shard, log, batches)
+    settle(shard)
+    if checkpoint:
+        shard.call(shard.storage.checkpoint)
+    return log
+
+
+def check(shard, **options):
+    progress = Progress()
+    for one in find_logs(shard.disk, DATA):
+        verify_log(shard.disk, one, progress, **options)
+    if not options:
+        verify_wal(shard.disk, DATA, progress, lambda group: f"log {group}")
+    return progress
+
+
+def flip(shard, path, position):
+    shard.disk.flip(path, position)
+
+
+def damage(progress):
+    return [(one.severity, one.offset, one.file.rpartition("/")[2]) for one in progress.findings]
+
+
+def test_good_files_are_found_good_and_counted(shard):
+    log = written(shard)
+    progress = check(shard)
+    assert progress.findings == []
+    assert progress.tally.batches == progress.tally.records == 300
+    assert progress.tally.segments == len(log.segments()) > 2
+    assert progress.tally.bytes == log.size_bytes + wal_bytes(shard.disk, DATA)
+
+
+def test_progress_adds_up_to_what_was_announced(shard):
+    written(shard)
+    steps = []
+    progress = Progress(steps.append)
+    logs = find_logs(shard.disk, DATA)
+    for one in logs:
+        verify_log(shard.disk, one, progress)
+    assert sum(steps) == sum(one.size_bytes for one in logs)
+
+
+def test_a_flipped_byte_in_a_batch_is_reported_with_its_offset(shard):
+    log = written(shard)
+    flip(shard, f"{log.directory}/{SEGMENT}.log", 3 * 577 + 300)
+    size = log.segments()[0].bytes // log.segments()[0].end_offset
+    progress = check(shard)
+    assert damage(progress) == [(CORRUPT, (3 * 577 + 300) // size, f"{SEGMENT}.log")]
+    assert progress.tally.batches == 300, "the rest is looked at all the same"
+
+
+def test_a_damaged_header_hides_no_more_than_up_to_the_next_index_entry(shard):
+    log = written(shard)
+    size = log.segments()[0].bytes // log.segments()[0].end_offset
+    flip(shard, f"{log.directory}/{SEGMENT}.log", 5 * size + 16)  # the magic of batch 5
+    progress = check(shard)
+    assert [(one.severity, one.offset) for one in progress.findings] == [(CORRUPT, 5)]
+    assert "readable from offset" in progress.findings[0].what
+    assert 300 - 32 * 1024 // size - 6 <= progress.tally.batches < 300
+
+
+def test_a_segment_that_lost_its_end_is_corrupt(shard):
+    log = written(shard)
+    file = shard.disk.open(f"{log.directory}/{SEGMENT}.log")
+    file.truncate(file.size() - 100)
+    kinds = {severity for severity, _, _ in damage(check(shard))}
+    assert kinds == {CORRUPT}
+
+
+def test_bytes_that_no_checkpoint_covers_are_mended_by_the_next_start(shard):
+    log = written(shard)
+    path = f"{log.directory}/{log.segments()[-1].base_offset:020}.log"
+    file = shard.disk.open(path)
+    file.pwritev([b"torn" * 40], file.size())
+    assert [severity for severity, _, _ in damage(check(shard))] == [MENDED]
+    assert check(shard, running=True).findings == [], "a running broker may be writing there"
+
+
+def test_a_missing_segment_in_the_middle_is_corrupt(shard):
+    log = written(shard)
+    second, third = log.segments()[1:3]
+    shard.disk.unlink(f"{log.directory}/{second.base_offset:020}.log")
+    shard.disk.unlink(f"{log.directory}/{second.base_offset:020}.index")
+    findings = check(shard).findings
+    assert [one.severity for one in findings] == [CORRUPT]
+    assert findings[0].what == f"offsets {second.base_offset} to {third.base_offset - 1} are in no segment"
+
+
+def test_an_index_that_is_gone_or_torn_is_mended_and_one_that_lies_is_corrupt(shard):
+    log = written(shard)
+    path = f"{log.directory}/{SEGMENT}.index"
+    whole = bytes(read_file(shard.disk, path))
+    scan = scan_index(whole, 0)
+    assert scan.summary is not None
+    replace_file(shard.disk, path, whole[:-3])
+    assert damage(check(shard))[0] == (MENDED, -1, f"{SEGMENT}.index")
+    scan.positions[1] += 1
+    replace_file(shard.disk, path, encode_block(scan.summary, scan.offsets, scan.positions, scan.timestamps))
+    assert {one[0] for one in damage(check(shard))} == {CORRUPT}
+    shard.disk.unlink(path)
+    assert damage(check(shard)) == [(MENDED, -1, f"{SEGMENT}.index")]
+
+
+def test_an_index_whose_summary_lies_is_corrupt(shard):
+    import msgspec
+
+    log = written(shard)
+    path = f"{log.directory}/{SEGMENT}.index"
+    scan = scan_index(bytes(read_file(shard.disk, path)), 0)
+    assert scan.summary is not None
+    lie = msgspec.structs.replace(scan.summary, max_timestamp=scan.summary.max_timestamp + 1)
+    replace_file(shard.disk, path, encode_block(lie, scan.offsets, scan.positions, scan.timestamps))
+    assert damage(check(shard)) == [(CORRUPT, 0, f"{SEGMENT}.index")]
+
+
+def test_small_files_that_do_not_verify_are_named(shard):
+    log = written(shard)
+    flip(shard, f"{log.directory}/epochs", 9)
+    findings = check(shard).findings
+    assert [(one.severity, one.file) for one in findings] == [(CORRUPT, f"{log.directory}/epochs")]
+
+
+def test_a_fenced_log_says_why(shard):
+    log = written(shard)
+    replace_file(shard.disk, f"{log.directory}/fault", b"offset 7 cannot be read\n")
+    assert check(shard).findings[0].what == "the log is fenced: offset 7 cannot be read"
+
+
+def test_a_record_of_the_write_ahead_log_that_was_durable_and_is_damaged_is_named_by_its_log(shard):
+    log = shard.open(1)
+    for _ in range(4):
+        append(log, 1, 500)
+        settle(shard)
+    good = check(shard)
+    assert not good.corrupt
+    assert good.tally.frames >= 4
+    path = f"{DATA}/wal/0/00000000.wal"
+    data = bytes(read_file(shard.disk, path))
+    payload = random.Random(1).randbytes(500)  # of the batch with offset 1
+    flip(shard, path, data.index(payload[:64]) + 5)
+    found = [one for one in check(shard).findings if one.severity == CORRUPT]
+    assert [(one.log, one.offset) for one in found] == [("log 1", 1)]
+
+
+def test_a_log_directory_is_named_by_its_topic(shard):
+    log = written(shard)
+    found = {one.directory: one.name for one in find_logs(shard.disk, DATA)}
+    assert log.directory in found
+    assert partition_directory(DATA, b"\0" * 16, 0) not in found
