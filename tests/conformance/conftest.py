@@ -4,6 +4,7 @@ A test that fails on both is a broken test; one that fails on ours alone is our 
 """
 
 import contextlib
+import itertools
 import sys
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from group_wire import Member, wait_for_coordinator
+
+numbers = itertools.count()
 PEER_SETTINGS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
 
 
@@ -60,3 +64,33 @@ def module_broker(request):
                 return stack.enter_context(broker(topics=topics, settings=settings))
 
         yield start
+
+
+GROUP_SETTINGS = {
+    "group.min.session.timeout.ms": 200,
+    "group.max.session.timeout.ms": 20_000,
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def group_bootstrap(module_broker):
+    """A broker for groups, with the topics t (3 partitions) and u (1)."""
+    broker = module_broker(topics={"t": 3, "u": 1}, settings=GROUP_SETTINGS)
+    wait_for_coordinator(broker.bootstrap)
+    return broker.bootstrap
+
+
+@pytest.fixture
+def people(group_bootstrap):
+    """``people(instance, …)`` → a new member-to-be of this test's own group."""
+    group, made = f"group-{next(numbers)}", []
+
+    def make(instance=None, **options):
+        made.append(Member(group_bootstrap, options.pop("group", group), instance, **options))
+        return made[-1]
+
+    yield make
+    for member in made:
+        member.close()

@@ -236,6 +236,20 @@ def stable(*members):
         assert member.answer.assignment == member.id.encode()
 
 
+def pair(people, *instances, **options):
+    """A stable group of two: the leader and the other."""
+    members = [people(instance, **options) for instance in instances or (None, None)]
+    stable(*members)
+    return members
+
+
+def told_to_rejoin(member):
+    """Returns when the member's heartbeat says so."""
+    while member.beat() is ErrorCode.NONE:
+        pass
+    assert member.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+
+
 def leave(line, group, *who, version=5):
     """The error of the group, or one of each (member id, instance id)."""
     members = [MemberIdentity(member_id=m, group_instance_id=i) for m, i in who]

@@ -14,8 +14,8 @@ UNKNOWN_GROUP_IS_ERROR_FROM = 6
 
 
 def list_groups(groups: Iterable[Group], states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-    """The groups in one of ``states`` and of one of ``types``, in any letter case; empty filters mean any."""
-    wanted_states = {state.lower() for state in states}
+    """The groups in one of ``states`` and of one of ``types``, in any letter case, with blanks around; empty filters mean any."""
+    wanted_states = {state.strip().lower() for state in states}
     wanted_types = {name.lower() for name in types}
     if wanted_types and GROUP_TYPE not in wanted_types:
         return []
