@@ -18,8 +18,12 @@ from millstream import __version__
 from millstream.testing.process import Broker
 
 LINE = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z (\w+) ")
-EXPECTED = {"group.initial.rebalance.delay.ms": "0", "num.partitions": "4"}
-"""What suites take for granted of a test cluster; the rest is at its defaults."""
+EXPECTED = {"num.partitions": "4"}
+"""What suites take for granted of a test cluster; all else is at its defaults, which they count on, too: without the
+pause before a group's first assignment two members that subscribe together get one after the other.
+"""
+PEER = {"node.id": "0", "group.initial.rebalance.delay.ms": "3000", "auto.create.topics.enable": "true"}
+"""The peer gets the node id that some tests expect, and the defaults that this harness otherwise changes for it."""
 
 
 class Running:
@@ -84,7 +88,7 @@ def running(peer: str | None, settings: Mapping[str, str], keep_log: Path | None
     wanted = {**EXPECTED, **settings}
     try:
         if peer:
-            with kafka(properties=wanted, directory=str(directory)) as theirs:
+            with kafka(properties={**PEER, **wanted}, directory=str(directory)) as theirs:
                 yield Running(theirs)
             return
         ours = Broker(settings=wanted, data_dir=directory / "data", memory="512MiB")

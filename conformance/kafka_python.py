@@ -17,7 +17,7 @@ from conformance.lists import FAILED, Outcome
 from conformance.suite import Context, Suite
 
 VERSION = "3.0.12"
-KAFKA_VERSION = "4.2.0"
+KAFKA_VERSION = "4.3.0"
 """What the tests are told of the broker: the newest that this version knows of."""
 NEEDS = ("pytest==9.0.2", "pytest-mock", "pytest-timeout", "py", "lz4", "zstandard", "crc32c", "python-snappy")
 TEST_LIMIT_S = 120

@@ -2,8 +2,10 @@
 
 from typing import Final
 
+from conformance.java_tools import JavaTools
 from conformance.kafka_python import KafkaPython
+from conformance.kcat import Kcat
 from conformance.librdkafka import Librdkafka
 from conformance.suite import Suite
 
-ALL: Final[list[Suite]] = [KafkaPython(), Librdkafka(), Librdkafka("consumer")]
+ALL: Final[list[Suite]] = [Kcat(), KafkaPython(), JavaTools(), Librdkafka(), Librdkafka("consumer")]
