@@ -88,11 +88,11 @@ class Compaction:
         self._dirty_percent = stats.gauge("log_cleaner_max_dirty_percent")
         self._uncleanable_count = stats.gauge("log_cleaner_uncleanable_partitions")
         if self._enabled:
-            storage.reactor.call_later(self._backoff_us, self._look)
+            storage.reactor.call_later(self._backoff_us, self.look)
 
     # -- which log -----------------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Look at all logs, in slices; compact the dirtiest if it is due."""
         if self._stopping or self._run is not None:
             return
@@ -105,7 +105,7 @@ class Compaction:
             found[:] = [(log, stretch) for log, stretch in found if not log.closed]
             chosen = dirtiest([(stretch, log.config.min_cleanable_dirty_ratio) for log, stretch in found])
             if chosen is None or not self._storage.accepts_writes:
-                self._storage.reactor.call_later(self._backoff_us, self._look)
+                self._storage.reactor.call_later(self._backoff_us, self.look)
             else:
                 self._begin(*found[chosen])
 
@@ -300,7 +300,7 @@ class Compaction:
         for callback in idle:
             callback()
         if not self._stopping:
-            self._storage.reactor.call_later(0 if again else self._backoff_us, self._look)
+            self._storage.reactor.call_later(0 if again else self._backoff_us, self.look)
 
     # -- what goes wrong -----------------------------------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ class Timestamps:
         """Ask the worker about the next segment that may hold it."""
         log.refresh()
         for segment in log.segments_list.all():
-            if after is not None and segment.base_offset <= after.base_offset:
+            if after is not None and segment.end_offset <= after.end_offset:
                 continue
             if segment.base_offset >= end_offset:
                 break
@@ -75,7 +75,9 @@ class Timestamps:
 
             def answered(answer: Answer, segment: Segment = segment) -> None:
                 if answer is None:
-                    self._search(log, segment, timestamp, end_offset, done, largest=largest)
+                    # One that compaction took the place of, maybe of its file too, is looked for once more.
+                    last = after if segment.dead else segment
+                    self._search(log, last, timestamp, end_offset, done, largest=largest)
                 else:
                     done(answer)
 
@@ -87,6 +89,7 @@ class Timestamps:
         """The largest of every segment in turn."""
         best: list[tuple[int, int, int]] = []
         segments = [one for one in log.segments_list.all() if one.base_offset < end_offset and one.size_bytes]
+        asked = list(segments)
 
         def following(answer: Answer) -> None:
             if isinstance(answer, MillstreamError):
@@ -96,6 +99,8 @@ class Timestamps:
                 best[:] = [answer]
             if segments:
                 self._ask(log, segments.pop(0), -1, end_offset, following, largest=True)
+            elif any(one.dead for one in asked) and not log.closed:
+                self._largest_of_all(log, end_offset, done)  # compaction took the place of what was asked
             else:
                 done(best[0] if best else None)
 
