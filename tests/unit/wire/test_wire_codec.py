@@ -20,7 +20,7 @@ from millstream.wire.codec import (
     warm_up,
 )
 from millstream.wire.errors import EncodeError, ProtocolError, UnsupportedVersion
-from millstream.wire.messages.create_topics import CreatableTopicResult
+from millstream.wire.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from millstream.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from millstream.wire.messages.leader import LeaderIdAndEpoch
@@ -290,3 +290,12 @@ def test_librdkafkas_metadata_request_for_all_topics_decodes() -> None:
     body = bytes.fromhex("00 00 00 00 01 00 00")
     request = decode_request(3, 13, body, 0, len(body))
     assert request.topics is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_an_error_message_that_quotes_a_clients_long_text_is_cut_and_a_short_one_is_not(version: int) -> None:
+    for text, told in (("ä" * 40_000, "ä" * 2048), ("a" + "ä" * 40_000, "a" + "ä" * 2047), ("short", "short")):
+        data = encode_response(CreateTopicsResponse(topics=[CreatableTopicResult("t", error_message=text)]), version)
+        answer = decode_response(19, version, data, 0, len(data))
+        assert isinstance(answer, CreateTopicsResponse)
+        assert answer.topics[0].error_message == told
