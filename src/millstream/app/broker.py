@@ -22,13 +22,14 @@ import signal
 import socket
 import sys
 import time
+from functools import partial
 from typing import Any, Final
 
 from millstream import __version__
 from millstream.admin.http import HttpServer, Routes
 from millstream.app import shard_main
 from millstream.app.asking import Asking
-from millstream.app.listening import bind, literal, port_taken, serve
+from millstream.app.listening import bind_all, literal, plain, port_taken, serve
 from millstream.app.lock import lock_data_dir
 from millstream.app.recovery import recover_in_child
 from millstream.app.shared import Shared
@@ -93,8 +94,8 @@ class Supervisor:
         lock = lock_data_dir(settings.data_dir)
         if os.path.exists(self.about_path):
             os.unlink(self.about_path)
-        self.listener = bind(*settings.listen)
-        http_host, http_port = settings.http_listen or (settings.listen[0], 0)
+        self.listeners = bind_all(settings.listen)
+        http_host, http_port = settings.http_listen or (settings.listen[0].host, 0)
         try:
             self.http = HttpServer(
                 http_host, http_port, Routes(self.stats, self._metrics, self._status, self._segments)
@@ -103,9 +104,9 @@ class Supervisor:
             raise port_taken(http_host, http_port, error, "http.listen") from error
         disk = load_disk(settings.internal_disk_factory)
         recovered = recover_in_child(settings, disk)
-        host, port = self.listener.getsockname()[:2]
+        addresses = {name: listener.getsockname()[:2] for name, listener in self.listeners.items()}
         self.shared = Shared(
-            settings, disk, (host, port), self.http.url, recovered, load_cluster(disk, settings), self.stats
+            settings, disk, addresses, self.http.url, recovered, load_cluster(disk, settings), self.stats
         )
         self._fork()
         try:
@@ -124,7 +125,7 @@ class Supervisor:
         """Fork the shards, from a process that has everything imported and nothing running."""
         shared = self.shared
         dispatch.warm_up()
-        descriptors = (self.listener.fileno(), self.http.fd)
+        descriptors = (*(listener.fileno() for listener in self.listeners.values()), self.http.fd)
         collector.freeze_for_fork()
         for shard in range(self.settings.shards):
 
@@ -195,16 +196,19 @@ class Supervisor:
         for roles in self.shared.shard_stats:
             self.watch.add(roles["shard"])
         try:
-            serve(self.listener)
+            for listener in self.listeners.values():
+                serve(listener)
         except MillstreamError as error:
             self.reactor.stop(EXIT_UNAVAILABLE, error.message)
             return
-        self.reactor.add_reader(self.listener.fileno(), self._accept)
+        for name, listener in self.listeners.items():
+            self.reactor.add_reader(listener.fileno(), partial(self._accept, name, listener))
         self.http.start()
         self._watch_stalls()
-        host, port = self.settings.advertised_listeners or (self.shared.host, self.shared.port)
+        listeners = self._advertised()
         about = {
-            "bootstrap": f"{literal(host)}:{port}",
+            "bootstrap": next(iter(listeners.values())),
+            "listeners": listeners,
             "http": self.http.url,
             "metrics": f"{self.http.url}/metrics",
             "pid": os.getpid(),
@@ -221,24 +225,30 @@ class Supervisor:
         sys.stdout.write(f"millstream {__version__} ready: bootstrap {about['bootstrap']}, http {self.http.url}\n")
         sys.stdout.flush()
 
+    def _advertised(self) -> dict[str, str]:
+        """What clients of each listener are told, as far as that is known before they come."""
+        told = {each.name: (each.host, each.port) for each in self.settings.advertised_listeners}
+        addresses = {name: told.get(name, bound) for name, bound in self.shared.addresses.items()}
+        return {name: f"{literal(host)}:{port}" for name, (host, port) in addresses.items()}
+
     def _watch_stalls(self) -> None:
         self.watch.poll()
         self.reactor.call_later(WATCH_US, self._watch_stalls)
 
     # Serving
 
-    def _accept(self) -> None:
-        """Hand each new connection to the shard that has the fewest."""
+    def _accept(self, name: str, listener: socket.socket) -> None:
+        """Hand each new connection of a listener to the shard that has the fewest."""
         for _ in range(ACCEPTS_A_TURN):
             try:
-                sock, peer = self.listener.accept()
+                sock, peer = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 log.warning("a connection could not be accepted: %s", error)
                 return
             local = sock.getsockname()
-            arrival = Arrival(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]), "PLAINTEXT")
+            arrival = Arrival(plain(str(peer[0])), int(peer[1]), plain(str(local[0])), int(local[1]), name)
             if self._open_connections() >= self.settings.connections_max or not self._hand_over(sock, arrival):
                 self.stats.counter("net_refused_connections").inc()
                 sock.close()
@@ -291,8 +301,9 @@ class Supervisor:
         if self.ready < len(self.children):
             self.reactor.stop(EXIT_OK, "stopped before it was ready")
             return
-        self.reactor.remove_reader(self.listener.fileno())
-        self.listener.close()
+        for listener in self.listeners.values():
+            self.reactor.remove_reader(listener.fileno())
+            listener.close()
         self.reactor.call_later(self.settings.shutdown_timeout_ms * 1000, self._stop_late)
         waiting = len(self.controls)
 

@@ -16,15 +16,38 @@ owner and needs none of this.
 """
 
 import socket
+from collections.abc import Sequence
 from typing import Any, Final
 
+from millstream.config.listeners import Listener
 from millstream.errors import Unavailable
 
 BACKLOG: Final = 1024
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind_all(listeners: Sequence[Listener]) -> dict[str, socket.socket]:
+    """A socket for each listener by its name, in their order; all of them or none.
+
+    Raises:
+        Unavailable: an address is somebody else's, or none of this machine.
+    """
+    by_four = {each.port for each in listeners if ":" not in each.host and each.port}
+    bound: dict[str, socket.socket] = {}
+    try:
+        for each in listeners:
+            bound[each.name] = bind(each.host, each.port, only_six=each.port in by_four)
+    except Unavailable:
+        for listener in bound.values():
+            listener.close()
+        raise
+    return bound
+
+
+def bind(host: str, port: int, *, only_six: bool = False) -> socket.socket:
     """A socket that has the port, and refuses connections until ``serve``.
+
+    An IPv6 address for every interface takes IPv4 connections too, as in Kafka, unless ``only_six``: somebody else of
+    this broker has the port there.
 
     Raises:
         Unavailable: the address is somebody else's, or none of this machine.
@@ -34,6 +57,8 @@ def bind(host: str, port: int) -> socket.socket:
         address = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0]
         listener = socket.socket(address[0], socket.SOCK_STREAM)
         try:
+            if only_six and family is socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             if port:
                 _seize(listener, address[4])
             else:
@@ -72,6 +97,11 @@ def port_taken(host: str, port: int, error: OSError, setting: str) -> Unavailabl
         f"cannot listen on {literal(host)}:{port}: {error.strerror or error}; "
         f"choose another address with {setting}, or port 0"
     )
+
+
+def plain(host: str) -> str:
+    """An IPv4 address that came by an IPv6 socket as itself."""
+    return host.removeprefix("::ffff:") if "." in host else host
 
 
 def literal(host: str) -> str:

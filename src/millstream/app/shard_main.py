@@ -194,7 +194,7 @@ class ShardProcess:
 
     def _connected(self, sock: Any, arrival: Arrival) -> None:
         peer = (arrival.peer_host, arrival.peer_port)
-        self.intake.open(sock, peer, (arrival.local_host, arrival.local_port))
+        self.intake.open(sock, peer, (arrival.local_host, arrival.local_port), arrival.listener)
 
     # What the supervisor asks
 

@@ -4,6 +4,7 @@ Mapped memory (arenas, rings, counters), the channels to each shard, and what wa
 address, what recovery found. Nothing here changes after the fork but through the mapped memory.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from millstream.app.recovery import Recovered
@@ -26,7 +27,7 @@ class Shared:
         self,
         settings: Settings,
         disk: Disk,
-        address: tuple[str, int],
+        addresses: Mapping[str, tuple[str, int]],
         http_url: str,
         recovered: Recovered,
         cluster: LoadedCluster,
@@ -36,7 +37,8 @@ class Shared:
         each = settings.memory_bytes // shards
         self.settings = settings
         self.disk = disk
-        self.host, self.port = address
+        self.addresses = addresses
+        """Where each listener is bound, by its name; the first is the first of the setting."""
         self.http_url = http_url
         self.recovered = recovered
         self.cluster = cluster

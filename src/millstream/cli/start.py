@@ -31,7 +31,11 @@ def start_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", metavar="DIR", help="directory of everything that is kept (created if missing)")
     parser.add_argument(
-        "--listen", metavar="HOST:PORT", help="where clients connect; port 0 picks one (default 127.0.0.1:9092)"
+        "--listen",
+        metavar="HOST:PORT",
+        action="append",
+        help="where clients connect; port 0 picks one (default 127.0.0.1:9092); may be repeated with names, "
+        "such as PLAINTEXT://127.0.0.1:9092 and LAN://0.0.0.0:9093",
     )
     parser.add_argument("--shards", metavar="N", help="processes that serve partitions (default: one per core)")
     parser.add_argument(
@@ -45,7 +49,8 @@ def start_parser() -> argparse.ArgumentParser:
 def start(arguments: list[str]) -> int:
     """Run the broker until it ends; returns its exit code."""
     given = start_parser().parse_args(arguments)
-    flags = {"data_dir": given.data, "listen": given.listen, "shards": given.shards, "memory_bytes": given.memory}
+    listen = None if given.listen is None else ",".join(given.listen)
+    flags = {"data_dir": given.data, "listen": listen, "shards": given.shards, "memory_bytes": given.memory}
     settings = load_settings(given.config, given.set, flags)
     from millstream.app.broker import run
 

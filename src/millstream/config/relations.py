@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from millstream.config.errors import ConfigError
 from millstream.config.forms import human_size
+from millstream.config.listeners import check_listeners
 
 if TYPE_CHECKING:
     from millstream.config.settings import Settings
@@ -26,6 +27,7 @@ def check_relations(settings: Settings) -> None:
             f"{human_size(settings.memory_bytes)} over {settings.shards} shards leaves {human_size(per_shard)} each, "
             f"expected at least {human_size(MEMORY_PER_SHARD_MIN)} each; give more memory or fewer shards",
         )
+    check_listeners(settings.listen, settings.advertised_listeners, settings.listener_security_protocol_map)
     _ordered(settings, "wal.file.bytes", "wal.bytes", factor=4)
     _ordered(settings, "checkpoint.bytes", "wal.bytes")
     _ordered(settings, "group.min.session.timeout.ms", "group.max.session.timeout.ms")

@@ -126,13 +126,15 @@ class Connection:
         "writing",
     )
 
-    def __init__(self, intake: "Intake", sock: TcpSocket, peer: tuple[str, int], local: tuple[str, int]) -> None:
+    def __init__(
+        self, intake: "Intake", sock: TcpSocket, peer: tuple[str, int], local: tuple[str, int], listener: str
+    ) -> None:
         self.intake = intake
         self.socket = sock
         self.fd = sock.fileno()
         self.host, self.port = peer
         self.local_host, self.local_port = local
-        self.listener = "PLAINTEXT"
+        self.listener = listener
         self.exchanges: deque[Exchange] = deque()
         self.outbox = Outbox()
         self.closed = False

@@ -83,12 +83,14 @@ class Intake:
 
     # Connections
 
-    def open(self, sock: socket.socket, peer: tuple[str, int], local: tuple[str, int]) -> Connection:
-        """Take over an accepted socket."""
+    def open(
+        self, sock: socket.socket, peer: tuple[str, int], local: tuple[str, int], listener: str = "PLAINTEXT"
+    ) -> Connection:
+        """Take over an accepted socket, which came by the ``listener`` of that name."""
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(self, sock, peer, local)
+        connection = Connection(self, sock, peer, local, listener)
         self.connections.add(connection)
         self._accepted.inc()
         self._gauge.set(len(self.connections))

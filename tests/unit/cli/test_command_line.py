@@ -113,11 +113,34 @@ def test_start_hands_the_settings_to_the_broker(millstream, monkeypatch, tmp_pat
     monkeypatch.setitem(sys.modules, "millstream.app.broker", stand_in)
     file = tmp_path / "node.properties"
     file.write_text("num.partitions=3\nshards=2\n")
-    words = ["--data", tmp_path, "--listen", "127.0.0.1:0", "--shards", 1, "--memory", "512MiB", "--config", file]
-    outcome = millstream("start", *words, "--set", "node.id=5", "--set", "broker.rack=r1")
+    words = [
+        "--data",
+        tmp_path,
+        "--listen",
+        "127.0.0.1:0",
+        "--listen",
+        "SIX://[::1]:0",
+        "--shards",
+        1,
+        "--memory",
+        "512MiB",
+        "--config",
+        file,
+    ]
+    outcome = millstream(
+        "start",
+        *words,
+        "--set",
+        "node.id=5",
+        "--set",
+        "broker.rack=r1",
+        "--set",
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SIX:PLAINTEXT",
+    )
     assert outcome.code == 7
     settings = received[0]
-    assert (settings.data_dir, settings.listen, settings.shards) == (str(tmp_path), ("127.0.0.1", 0), 1)
+    assert (settings.data_dir, settings.shards) == (str(tmp_path), 1)
+    assert settings.listen == (("PLAINTEXT", "127.0.0.1", 0), ("SIX", "::1", 0))
     assert (settings.memory_bytes, settings.num_partitions) == (512 * 2**20, 3)
     assert (settings.node_id, settings.rack) == (5, "r1")
 

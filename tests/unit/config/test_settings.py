@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from millstream.config import NODE_PROPERTIES, ConfigError, Endpoint, Settings, load_settings, node_property
+from millstream.config import NODE_PROPERTIES, ConfigError, Settings, load_settings, node_property
+from millstream.config.listeners import Listener
 from millstream.model.error_code import ErrorCode
 
 
@@ -59,7 +60,7 @@ def test_memory_defaults_to_a_quarter_of_the_machine_at_most_two_gib():
         ("shards=0", ["shards", "'0'", "from 1 to 256"]),
         ("memory.bytes=1MiB", ["memory.bytes", "'1MiB'", "at least 64 MiB", "512MiB"]),
         ("auto.create.topics.enable=yes", ["auto.create.topics.enable", "'yes'", "true or false"]),
-        ("listeners=SASL_SSL://h:1", ["listeners", "TLS or SASL", "not supported"]),
+        ("listeners=SASL_SSL://h:1", ["listeners", "TLS and SASL", "not supported"]),
         ("listeners=nowhere", ["listeners", "HOST:PORT"]),
         ("data.dir=", ["data.dir", "a directory"]),
         ("whatever", ["name=value"]),
@@ -120,10 +121,11 @@ def test_live_settings_change_into_new_settings_and_others_refuse():
 
 def test_settings_are_immutable_and_shown_by_what_was_set():
     settings = Settings(shards=1, node_id=3, listen="[::1]:0")
-    assert settings.listen == Endpoint("::1", 0)
+    assert settings.listen == (Listener("PLAINTEXT", "::1", 0),)
     with pytest.raises(AttributeError, match="immutable"):
         settings.node_id = 4
-    assert repr(settings) == "Settings(listen=Endpoint(host='::1', port=0), node_id=3, shards=1)"
+    shown = "(Listener(name='PLAINTEXT', host='::1', port=0),)"
+    assert repr(settings) == f"Settings(listen={shown}, node_id=3, shards=1)"
 
 
 def test_an_unknown_python_name_is_refused():

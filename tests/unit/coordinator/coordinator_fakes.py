@@ -301,6 +301,7 @@ class Context:
         self.client_id = client_id
         self.host = host
         self.local_host = "10.9.9.9"
+        self.listener = "PLAINTEXT"
         self.local_port = 9092
 
 

@@ -49,6 +49,7 @@ class Context:
         self.api_version = api_version
         self.local_host = "10.0.0.7"
         self.local_port = 9092
+        self.listener = "PLAINTEXT"
         self.bodies: list[bytes] = []
 
     def respond(self, message: Any) -> None:

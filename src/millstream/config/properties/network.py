@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from millstream.config.forms import Boolean, Endpoint, HostPort, Integer, OptionalHostPort
+from millstream.config.forms import Boolean, Integer, OptionalHostPort
+from millstream.config.listeners import PROTOCOL_OF_NAME, Listener, Listeners, ProtocolMap
 from millstream.config.property import Property
 
 _MIB = 2**20
@@ -13,19 +14,27 @@ class NetworkProperties:
 
     listen = Property(
         "listeners",
-        HostPort(),
-        Endpoint("127.0.0.1", 9092),
-        doc="Where Kafka clients connect. Port 0 picks a free one, which the ready line and broker.json tell.",
-        example="0.0.0.0:9092",
+        Listeners(),
+        (Listener("PLAINTEXT", "127.0.0.1", 9092),),
+        doc="Where Kafka clients connect: one address, or several with a name each. Port 0 picks a free one, which the "
+        "ready line and broker.json tell.",
+        example="PLAINTEXT://127.0.0.1:9092,LAN://0.0.0.0:9093",
     )
     advertised_listeners = Property(
         "advertised.listeners",
-        OptionalHostPort(lowest_port=1),
-        None,
-        doc="What clients are told to connect to, where that differs from the listener: behind NAT or in a container. "
-        "Needed when listening on every interface and clients are on other machines.",
-        default_doc="the listener",
-        example="broker-1.example.org:9092",
+        Listeners(lowest_port=1, optional=True),
+        (),
+        doc="What clients of a listener are told to connect to, where that differs from the address that they reached: "
+        "behind NAT or in a container.",
+        default_doc="the address that the client reached",
+        example="LAN://broker-1.example.org:9093",
+    )
+    listener_security_protocol_map = Property(
+        "listener.security.protocol.map",
+        ProtocolMap(),
+        PROTOCOL_OF_NAME,
+        doc="The protocol that each listener speaks. This version serves PLAINTEXT.",
+        example="PLAINTEXT:PLAINTEXT,LAN:PLAINTEXT",
     )
     http_listen = Property(
         "http.listen",

@@ -20,9 +20,13 @@ _HTTP_DOC: Final = "Where this broker serves /metrics and the list of segments t
 
 
 def advertised(node: Node, ctx: RequestContext) -> tuple[str, int]:
-    """Host and port that clients are told: the setting's, or those by which this client came."""
-    endpoint = node.metadata.start_settings.advertised_listeners
-    return endpoint or (ctx.local_host, ctx.local_port)
+    """Host and port that clients are told: what is advertised for the listener by which this one came, or what it
+    connected to.
+    """
+    for name, host, port in node.metadata.start_settings.advertised_listeners:
+        if name == ctx.listener:
+            return host, port
+    return ctx.local_host, ctx.local_port
 
 
 def rack(node: Node) -> str | None:

@@ -1,0 +1,169 @@
+"""Listeners: the addresses on which Kafka clients connect, each under a name, and what clients are told of them.
+
+::
+
+    listeners                      PLAINTEXT://127.0.0.1:9092,LAN://0.0.0.0:9093,SIX://[::1]:9092
+    listener.security.protocol.map PLAINTEXT:PLAINTEXT,LAN:PLAINTEXT,SIX:PLAINTEXT
+    advertised.listeners           LAN://broker-1.example.org:9093
+
+A client is told the advertised address of the listener that it came by, or, where none is advertised, the very address
+that it reached. Names and rules are Kafka's: a listener's name stands in the map, names and ports are not used twice
+(one IPv4 and one IPv6 address may share a port), and an address that means every interface cannot be advertised,
+because nobody can connect to it. Listeners whose protocol is TLS or SASL are refused by name.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from millstream.config.errors import ConfigError
+from millstream.config.forms import TYPE_LIST, Endpoint, Form, parse_endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PLAINTEXT: Final = "PLAINTEXT"
+UNSUPPORTED_PROTOCOLS: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PROTOCOL_OF_NAME: Final = tuple((name, name) for name in ("SASL_SSL", PLAINTEXT, "SSL", "SASL_PLAINTEXT"))
+"""Kafka's default of ``listener.security.protocol.map``: the protocols' own names."""
+
+_NAME: Final = re.compile(r"[A-Z0-9_.-]+")
+
+
+class Listener(NamedTuple):
+    """A named address."""
+
+    name: str
+    host: str
+    port: int
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.host, self.port)
+
+    def __str__(self) -> str:
+        return f"{self.name}://{self.endpoint}"
+
+
+class Listeners(Form["tuple[Listener, ...]"]):
+    """``[NAME://]HOST:PORT``, several with commas; without a name it is PLAINTEXT. ``optional``: there may be none."""
+
+    kafka_type = TYPE_LIST
+
+    def __init__(self, *, lowest_port: int = 0, optional: bool = False) -> None:
+        self.lowest_port = lowest_port
+        self.optional = optional
+
+    def read_plain(self, text: str) -> tuple[Listener, ...]:
+        if not text.strip() and self.optional:
+            return ()
+        return tuple(self._one(part.strip()) for part in text.split(","))
+
+    def _one(self, text: str) -> Listener:
+        name, separator, address = text.rpartition("://")
+        name = name.strip().upper() if separator else PLAINTEXT
+        host, port = parse_endpoint(address)
+        if _NAME.fullmatch(name) is None or port < self.lowest_port:
+            raise ValueError
+        return Listener(name, host, port)
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, tuple) and bool(value or self.optional) and all(isinstance(x, Listener) for x in value)
+
+    def write(self, value: tuple[Listener, ...]) -> str | None:
+        return ",".join(map(str, value)) if value else None
+
+    def expected(self) -> str:
+        ports = "a port" if self.lowest_port else "a port (0 picks a free one)"
+        nothing = "nothing, or " if self.optional else ""
+        return (
+            f"{nothing}HOST:PORT with {ports}, such as 127.0.0.1:9092, or several such as "
+            "PLAINTEXT://127.0.0.1:9092,LAN://[::1]:9093"
+        )
+
+
+class ProtocolMap(Form["tuple[tuple[str, str], ...]"]):
+    """``NAME:PROTOCOL``, several with commas."""
+
+    def read_plain(self, text: str) -> tuple[tuple[str, str], ...]:
+        found = tuple(self._one(part.strip()) for part in text.split(","))
+        if len(dict(found)) != len(found):
+            raise ValueError
+        return found
+
+    def _one(self, text: str) -> tuple[str, str]:
+        name, _, protocol = (part.strip().upper() for part in text.partition(":"))
+        if _NAME.fullmatch(name) is None or protocol not in (PLAINTEXT, *UNSUPPORTED_PROTOCOLS):
+            raise ValueError
+        return name, protocol
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value)
+
+    def write(self, value: tuple[tuple[str, str], ...]) -> str:
+        return ",".join(f"{name}:{protocol}" for name, protocol in value)
+
+    def expected(self) -> str:
+        return "NAME:PROTOCOL, several with commas, such as PLAINTEXT:PLAINTEXT,LAN:PLAINTEXT"
+
+
+def check_listeners(
+    listen: tuple[Listener, ...], advertised: tuple[Listener, ...], protocols: tuple[tuple[str, str], ...]
+) -> None:
+    """Raise ConfigError for the first rule that the three settings break."""
+    _check_distinct("listeners", listen)
+    _check_distinct("advertised.listeners", advertised)
+    by_name = dict(protocols)
+    for each in listen:
+        protocol = by_name.get(each.name)
+        if protocol is None:
+            raise ConfigError(
+                "listeners",
+                f"no security protocol is defined for {each.name}; add {each.name}:{PLAINTEXT} to "
+                "listener.security.protocol.map",
+            )
+        if protocol in UNSUPPORTED_PROTOCOLS:
+            raise ConfigError(
+                "listeners", f"{each.name} uses {protocol}: TLS and SASL are not supported by this version"
+            )
+    _check_ports(listen)
+    names = [each.name for each in listen]
+    for each in advertised:
+        if each.name not in names:
+            raise ConfigError("advertised.listeners", f"{each.name} is none of the listeners, {', '.join(names)}")
+        if is_every_interface(each.host):
+            raise ConfigError(
+                "advertised.listeners", f"nobody can connect to {each.endpoint}, expected an address or a host name"
+            )
+
+
+def is_every_interface(host: str) -> bool:
+    """Whether ``host`` is the address that stands for all of the machine's."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _check_distinct(setting: str, listeners: Iterable[Listener]) -> None:
+    seen: set[str] = set()
+    for each in listeners:
+        if each.name in seen:
+            raise ConfigError(setting, f"{each.name} is given twice, expected a name of its own for each listener")
+        seen.add(each.name)
+
+
+def _check_ports(listen: tuple[Listener, ...]) -> None:
+    by_port: dict[int, list[Listener]] = {}
+    for each in listen:
+        if each.port:
+            by_port.setdefault(each.port, []).append(each)
+    for port, sharing in by_port.items():
+        families = sorted(":" in each.host for each in sharing)
+        if len(sharing) > 1 and families != [False, True]:
+            raise ConfigError(
+                "listeners",
+                f"port {port} is given twice, expected a port of its own for each (or one IPv4 and one IPv6 address)",
+            )
