@@ -7,6 +7,10 @@ import struct
 import pytest
 from bench import raw
 
+from millstream.wire.codec import decode_response
+from millstream.wire.frames import request_frame
+from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 
 
@@ -93,3 +97,18 @@ def test_a_corrupt_batch_is_refused_and_the_connection_lives(broker_with_topic):
         with pytest.raises(raw.UnexpectedAnswer):
             caller.produce_one("steady", 0, bytes(bad))
         assert caller.produce_one("steady", 0, good) == 0
+
+
+def test_a_topic_without_partitions_beside_one_that_is_written_is_answered_like_it(broker_with_topic):
+    data = PartitionProduceData(0, raw.batch([b"value"]))
+    topics = [TopicProduceData("steady", partition_data=[data]), TopicProduceData("absent")]
+    with raw.Caller(broker_with_topic.bootstrap) as caller:
+        for version in (3, 5, 9, 12):
+            for asked in (topics, topics[::-1]):
+                request = request_frame(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=asked), version, 7, "c")
+                frame = caller.call(request)
+                answer = decode_response(0, version, frame, 5 if version >= 9 else 4, len(frame))
+                assert [(one.name, len(one.partition_responses)) for one in answer.responses] == [
+                    (one.name, len(one.partition_data)) for one in asked
+                ]
+                assert [part.error_code for one in answer.responses for part in one.partition_responses] == [0]

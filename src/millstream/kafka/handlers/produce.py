@@ -98,9 +98,10 @@ class ProduceCall:
                 self.context.connection.close()
             return
         if settled and len(results) == 1 and self.context.api_version >= _TEMPLATE_FROM and not results[0][0]:
-            _answer_one(self.context, self.request, results[0])
-            self.request = _NO_REQUEST
-            return
+            if len(self.request.topic_data) == 1:  # a client may name topics without partitions beside the one
+                _answer_one(self.context, self.request, results[0])
+                self.request = _NO_REQUEST
+                return
         responses: list[TopicProduceResponse] = []
         slot = 0
         for topic in self.request.topic_data:
