@@ -14,6 +14,7 @@ what waits for them is answered when the batch is durable. A batch that could no
 requests that wrote it. A crash loses nothing that was answered: the state is a function of the log.
 """
 
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from millstream.coordinator.records import decode_record, encode_record
 from millstream.core.group.census import Census
 from millstream.core.group.coordinator import GroupCoordinator
+from millstream.core.group.member import Token
 from millstream.core.group.outputs import Expire, GroupSettings, Input, Outputs, Persisted, Tick, TopicDeleted, Write
 from millstream.errors import Corruption, MillstreamError, Retriable
 from millstream.model.error_code import ErrorCode
@@ -42,6 +44,8 @@ _LOAD_SHARE: Final = 0.5
 _LOAD_SLICE_RECORDS: Final = 16
 _RETRY_US: Final = 100_000
 _EXPIRY_SLICE_GROUPS: Final = 16
+_TOLD_AT_ONCE: Final = 32
+"""A rebalance answers all members of a group; of thousands so many are told at a time, and sockets served between."""
 
 
 class OffsetsPartition(Protocol):
@@ -94,6 +98,7 @@ class GroupsPartition:
         self._on_loaded = on_loaded
         self._log = log.at(f"__consumer_offsets/{partition.index}")
         self._timer: Timer | None = None
+        self._untold: deque[tuple[Token, Message]] = deque()
         self._writes: list[Write] = []
         self._appends_under_way = 0
         self._deleted_topics: list[str] = []  # deleted while loading
@@ -229,9 +234,22 @@ class GroupsPartition:
             self._writes += out.writes
         for line in out.log_lines:
             self._log.info("%s", line)
-        for token, response in out.answers:
-            _tell(token, response)
+        if len(out.answers) <= _TOLD_AT_ONCE:
+            for token, response in out.answers:
+                _tell(token, response)
+        else:
+            if not self._untold:
+                self._reactor.call_soon(self._tell_some)
+            self._untold.extend(out.answers)
         self._arm()
+
+    def _tell_some(self) -> None:
+        """Give out some of many answers; the rest in later callbacks."""
+        untold = self._untold
+        for _ in range(min(_TOLD_AT_ONCE, len(untold))):
+            _tell(*untold.popleft())
+        if untold:
+            self._reactor.call_soon(self._tell_some)
 
     def _arm(self) -> None:
         """One timer for all groups. It may fire early (``core.group.deadlines``), and is then set anew."""
@@ -282,6 +300,8 @@ class GroupsPartition:
         if self._timer is not None:
             self._timer.cancel()
         self._writes.clear()
+        while self._untold:
+            _tell(*self._untold.popleft())
         for token in self.core.unload():
             _tell(token, ErrorCode.NOT_COORDINATOR)
         if was_loading:

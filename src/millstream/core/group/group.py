@@ -27,6 +27,8 @@ class Group:
     """
 
     __slots__ = (
+        "_subscriptions",
+        "_topics",
         "assignment_writing",
         "awaiting_join",
         "census",
@@ -47,7 +49,6 @@ class Group:
         "state",
         "state_since_ms",
         "statics",
-        "subscribed_topics",
         "supporters",
         "sync_deadline",
         "writes_in_flight",
@@ -72,8 +73,9 @@ class Group:
         self.pending_syncs: set[str] = set()
         self.awaiting_join = 0
         self.supporters: dict[str, int] = {}
-        self.subscribed_topics: frozenset[str] | None = None
-        """Topics of the current generation; None when they are not known."""
+        self._topics: frozenset[str] | None = None
+        self._subscriptions: set[bytes] | None = None
+        """What the members of the current generation subscribe to, until somebody asks what topics that are."""
         self.new_member_added = False
         self.initial_delay_left_ms = 0
         self.join_deadline = Deadline(JOIN, self)
@@ -239,22 +241,33 @@ class Group:
         return max(votes, key=votes.__getitem__)
 
     def refresh_subscribed_topics(self) -> None:
-        """Read from the members' subscriptions which topics the generation consumes."""
-        self.subscribed_topics = None
+        """A generation begins: remember what its members subscribe to.
+
+        It is read when somebody asks (``subscribed_topics``), which is hardly ever: a group may have thousands of
+        members, and they all wait while a generation begins.
+        """
+        self._topics = self._subscriptions = None
         if self.protocol_type != CONSUMER_PROTOCOL:
             return
         if not self.members:
-            self.subscribed_topics = frozenset()
+            self._topics = frozenset()
         elif self.protocol_name is not None:
+            self._subscriptions = {member.metadata(self.protocol_name) for member in self.members.values()}
+
+    @property
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """Topics of the current generation; None when they are not known."""
+        if self._subscriptions is not None:
+            subscriptions, self._subscriptions = self._subscriptions, None
             topics: set[str] = set()
             try:
-                for member in self.members.values():
-                    metadata = member.metadata(self.protocol_name)
+                for metadata in subscriptions:
                     # Behind the version, every version begins with the fields of version 0.
                     topics.update(decode_message(ConsumerProtocolSubscription, 0, metadata, 2).topics)
             except MillstreamError:
-                return  # what members say to each other is theirs; the group then keeps all its offsets
-            self.subscribed_topics = frozenset(topics)
+                return None  # what members say to each other is theirs; the group then keeps all its offsets
+            self._topics = frozenset(topics)
+        return self._topics
 
     def consumes(self, topic: str) -> bool:
         """May members be reading ``topic`` now? When a consumer group's topics are not known: yes."""
