@@ -7,6 +7,8 @@ The offsets become visible, and the answer leaves, when they are durable: an off
 forgotten. Commits of one group take effect in the order of the log, the last one wins (D2).
 """
 
+from typing import Final
+
 from millstream.core.group.group import Group
 from millstream.core.group.member import Token
 from millstream.core.group.offsets import CommittedOffset
@@ -111,7 +113,7 @@ def _offset(
         max(partition.committed_leader_epoch, -1),
         partition.committed_metadata or "",
         wall_ms,
-        -1 if retention_ms == NO_RETENTION_TIME else wall_ms + retention_ms,
+        -1 if retention_ms == NO_RETENTION_TIME else min(wall_ms + retention_ms, _TIME_MAX_MS),
         topic_id,
     )
 
@@ -155,6 +157,10 @@ def offsets_under_way(turn: Turn, group: Group) -> set[tuple[str, int]]:
         if isinstance(pending, PendingCommit) and pending.group is group
         for topic, partition, _ in pending.offsets
     }
+
+
+_TIME_MAX_MS: Final = (1 << 63) - 1
+"""What a record can say; a retention time of the largest number means "for ever"."""
 
 
 class PendingCommit:

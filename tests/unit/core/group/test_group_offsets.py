@@ -3,6 +3,7 @@
 import pytest
 from group_driver import DELAY_MS, Driver
 
+from millstream.coordinator.records import encode_record
 from millstream.core.group.describe import describe_group, list_groups
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -180,6 +181,15 @@ def test_an_offset_with_a_retention_time_of_its_own_keeps_to_it():
     d.advance(WEEK_MS)
     d.expire()
     assert d.restart().fetch() == {("t", 1): 1}
+
+
+def test_an_offset_that_is_to_be_kept_for_the_longest_time_there_is_is_stored_and_kept():
+    d = Driver()
+    d.commit({("t", 0): 1}, version=4, retention_ms=(1 << 63) - 1)
+    assert encode_record(*d.log[-1])[1] is not None
+    d.advance(WEEK_MS)
+    d.expire()
+    assert d.restart().fetch() == {("t", 0): 1}
 
 
 def test_an_empty_group_keeps_its_offsets_for_a_while_after_its_last_member_left():
