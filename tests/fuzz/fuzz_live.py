@@ -1,8 +1,8 @@
 """Bent requests for a running broker: every API it serves, at every version, about things that exist.
 
-Random names reach no further than "unknown topic". So requests are made of a small world (topics with their ids, groups,
-members, configurations, valid batches), bent as the decoders' samples are, and sent over connections that each wait a
-moment for an answer. ``Crowd`` drives them from one thread; what a frame was is named by seed and number.
+Random names reach no further than "unknown topic". So requests are made of a small world (topics with their ids,
+groups, members, configurations, valid batches), bent as the decoders' samples are, and sent over connections that each
+wait a moment for an answer. ``Crowd`` drives them from one thread; what a frame was is named by seed and number.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class World:
         self.texts = [
             *self.topics,
             *("fuzz-group-1", "fuzz-group-2", "member-1", "consumer", "range", "uniform", "cooperative-sticky", ""),
-            *("cleanup.policy", "compact", "retention.ms", "-1", "1000", "fuzz.*", "(a+)+$", "topic with spaces", "x" * 249),
+            *("cleanup.policy", "compact", "retention.ms", "-1", "1000", "fuzz.*", "(a+)+$", "with space", "x" * 249),
         ]
         self.batches = samples()
         self.subscription = encode_versioned(ConsumerProtocolSubscription(topics=self.topics), 1)
