@@ -4,6 +4,20 @@ from random import Random
 from typing import Any
 
 from millstream.wire.apis import APIS
+from millstream.wire.messages.consumer_group_storage import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from millstream.wire.messages.group_storage import (
     GroupMetadataKey,
@@ -28,6 +42,18 @@ OTHER_MESSAGES: list[tuple[type[Message], int]] = [
         OffsetCommitValue,
         GroupMetadataKey,
         GroupMetadataValue,
+        ConsumerGroupMetadataKey,
+        ConsumerGroupMetadataValue,
+        ConsumerGroupMemberMetadataKey,
+        ConsumerGroupMemberMetadataValue,
+        ConsumerGroupTargetAssignmentMetadataKey,
+        ConsumerGroupTargetAssignmentMetadataValue,
+        ConsumerGroupTargetAssignmentMemberKey,
+        ConsumerGroupTargetAssignmentMemberValue,
+        ConsumerGroupCurrentMemberAssignmentKey,
+        ConsumerGroupCurrentMemberAssignmentValue,
+        ConsumerGroupRegularExpressionKey,
+        ConsumerGroupRegularExpressionValue,
         ConsumerProtocolSubscription,
         ConsumerProtocolAssignment,
     )

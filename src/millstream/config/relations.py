@@ -31,6 +31,10 @@ def check_relations(settings: Settings) -> None:
     _ordered(settings, "wal.file.bytes", "wal.bytes", factor=4)
     _ordered(settings, "checkpoint.bytes", "wal.bytes")
     _ordered(settings, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
+    for what in ("session.timeout", "heartbeat.interval"):
+        _ordered(settings, f"group.consumer.min.{what}.ms", f"group.consumer.{what}.ms")
+        _ordered(settings, f"group.consumer.{what}.ms", f"group.consumer.max.{what}.ms")
+    _ordered(settings, "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms")
     _ordered(settings, "message.max.bytes", "socket.request.max.bytes")
 
 

@@ -9,6 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedConsumerGroup
+from millstream.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from millstream.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest
 from millstream.wire.messages.describe_groups import DescribedGroup
 from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -29,6 +34,8 @@ LEAVE_GROUP: Final = 13
 SYNC_GROUP: Final = 14
 DELETE_GROUPS: Final = 42
 OFFSET_DELETE: Final = 47
+CONSUMER_GROUP_HEARTBEAT: Final = 68
+CONSUMER_GROUP_DESCRIBE: Final = 69
 
 # Methods of the mailbox.
 ASK: Final = 60
@@ -44,6 +51,8 @@ _TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
     SYNC_GROUP: (SyncGroupRequest, SyncGroupResponse),
     DELETE_GROUPS: (DeleteGroupsRequest, DeletableGroupResult),
     OFFSET_DELETE: (OffsetDeleteRequest, OffsetDeleteResponse),
+    CONSUMER_GROUP_HEARTBEAT: (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+    CONSUMER_GROUP_DESCRIBE: (ConsumerGroupDescribeRequest, DescribedConsumerGroup),
 }
 _decoders: Final[dict[int, tuple[msgspec.msgpack.Decoder[Any], msgspec.msgpack.Decoder[Any]]]] = {
     api: (msgspec.msgpack.Decoder(request), msgspec.msgpack.Decoder(response))

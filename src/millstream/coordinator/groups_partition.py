@@ -21,9 +21,22 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.coordinator.records import decode_record, encode_record
 from millstream.core.group.census import Census
+from millstream.core.group.consumer.topics import Topics
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.member import Token
-from millstream.core.group.outputs import Expire, GroupSettings, Input, Outputs, Persisted, Tick, TopicDeleted, Write
+from millstream.core.group.outputs import (
+    Expire,
+    ExpressionsResolved,
+    GroupSettings,
+    Input,
+    Outputs,
+    Persisted,
+    Resolve,
+    Tick,
+    TopicDeleted,
+    Write,
+)
+from millstream.core.group.regex import compiled
 from millstream.errors import Corruption, MillstreamError, Retriable
 from millstream.model.error_code import ErrorCode
 from millstream.telemetry.log import log
@@ -46,6 +59,8 @@ _RETRY_US: Final = 100_000
 _EXPIRY_SLICE_GROUPS: Final = 16
 _TOLD_AT_ONCE: Final = 32
 """A rebalance answers all members of a group; of thousands so many are told at a time, and sockets served between."""
+_RESOLVE_SHARE: Final = 0.3
+_RESOLVE_SLICE_TOPICS: Final = 64
 
 
 class OffsetsPartition(Protocol):
@@ -89,11 +104,12 @@ class GroupsPartition:
         settings: GroupSettings,
         census: Census,
         on_loaded: Callable[[], None],
+        topics: Topics | None = None,
     ) -> None:
         """``on_loaded`` is called once, when the state is LOADING no more; maybe before this returns."""
         self.partition = partition
         self.state = State.LOADING
-        self.core = GroupCoordinator(settings, census)
+        self.core = GroupCoordinator(settings, census, topics)
         self._reactor = reactor
         self._on_loaded = on_loaded
         self._log = log.at(f"__consumer_offsets/{partition.index}")
@@ -232,6 +248,8 @@ class GroupsPartition:
             if not self._writes:
                 self._reactor.end_of_turn(self._flush)
             self._writes += out.writes
+        for wanted in out.resolve:
+            self._resolve(wanted)
         for line in out.log_lines:
             self._log.info("%s", line)
         if len(out.answers) <= _TOLD_AT_ONCE:
@@ -250,6 +268,28 @@ class GroupsPartition:
             _tell(*untold.popleft())
         if untold:
             self._reactor.call_soon(self._tell_some)
+
+    def _resolve(self, wanted: Resolve) -> None:
+        """Find the topics that a group's regular expressions match, in slices."""
+        topics = self.core.topics
+        revision = topics.revision
+        found: dict[str, set[str]] = {expression: set() for expression in wanted.expressions}
+
+        def look() -> Generator[None, None, None]:
+            patterns = [(compiled(expression).fullmatch, matched) for expression, matched in found.items()]
+            for count, name in enumerate(topics.names()):
+                for matches, matched in patterns:
+                    if matches(name):
+                        matched.add(name)
+                if count % _RESOLVE_SLICE_TOPICS == 0:
+                    yield
+
+        def looked() -> None:
+            if self.state is State.ACTIVE:
+                matched = {expression: frozenset(names) for expression, names in found.items()}
+                self.step(ExpressionsResolved(wanted.group_id, matched, revision))
+
+        self._reactor.background("other", look(), _RESOLVE_SHARE, looked)
 
     def _arm(self) -> None:
         """One timer for all groups. It may fire early (``core.group.deadlines``), and is then set anew."""

@@ -1,10 +1,13 @@
 """The groups of all partitions of ``__consumer_offsets`` whose home is this shard."""
 
+import base64
 import os
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final
 
 from millstream.coordinator.asks import (
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
     DELETE_GROUPS,
     HEARTBEAT,
     JOIN_GROUP,
@@ -16,11 +19,14 @@ from millstream.coordinator.asks import (
 )
 from millstream.coordinator.groups_partition import Done, GroupsPartition, OffsetsPartition, State
 from millstream.core.group.census import Census
+from millstream.core.group.consumer.topics import Topics
 from millstream.core.group.describe import describe_group, list_groups
 from millstream.core.group.outputs import (
     Commit,
+    ConsumerHeartbeat,
     Delete,
     DeleteOffsets,
+    DescribeConsumer,
     FetchOffsets,
     GroupSettings,
     Heartbeat,
@@ -31,6 +37,8 @@ from millstream.core.group.outputs import (
 )
 from millstream.core.group.state import GroupState
 from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest
 from millstream.wire.messages.describe_groups import DescribedGroup
 from millstream.wire.messages.heartbeat import HeartbeatRequest
@@ -56,8 +64,11 @@ class LocalGroups:
     Lifecycle: one per shard; ``opened`` and ``closed`` follow the partitions, ``stop`` refuses everything that waits.
     """
 
-    def __init__(self, shard: "Shard", settings: GroupSettings, expiry_interval_ms: int) -> None:
+    def __init__(
+        self, shard: "Shard", settings: GroupSettings, expiry_interval_ms: int, topics: Topics | None = None
+    ) -> None:
         self._shard = shard
+        self._topics = topics
         self._settings = settings
         self._expiry_interval_us = expiry_interval_ms * 1000
         self._census = Census()
@@ -72,7 +83,7 @@ class LocalGroups:
         self._loading += 1
         reactor = self._shard.reactor
         self.partitions[partition.index] = GroupsPartition(
-            partition, reactor, self._settings, self._census, self._loaded
+            partition, reactor, self._settings, self._census, self._loaded, self._topics
         )
 
     def _loaded(self) -> None:
@@ -191,6 +202,13 @@ def _input(
     if api == LEAVE_GROUP:
         assert isinstance(request, LeaveGroupRequest)
         return Leave(done, request, version)
+    if api == CONSUMER_GROUP_HEARTBEAT:
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        return ConsumerHeartbeat(done, request, version, client_id, client_host, _member_id())
+    if api == CONSUMER_GROUP_DESCRIBE:
+        assert isinstance(request, ConsumerGroupDescribeRequest)
+        (group_id,) = request.group_ids
+        return DescribeConsumer(done, group_id)
     if api == DELETE_GROUPS:
         assert isinstance(request, DeleteGroupsRequest)
         (group_id,) = request.groups_names
@@ -206,6 +224,11 @@ def _member_suffix() -> str:
     """A random UUID, in the usual spelling."""
     digits = os.urandom(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def _member_id() -> str:
+    """A random UUID, as Kafka writes those that it makes itself."""
+    return base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
 
 
 class _Meters:

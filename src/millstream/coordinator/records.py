@@ -2,7 +2,8 @@
 
 Written exactly as Apache Kafka 4.3 does, so that its tools read our logs and we read its: offsets in version 4 (with
 the topic id as a tagged field), or version 1 when the commit came with a retention time of its own; groups in version
-3; a null value forgets. Read are all versions that Kafka ever wrote. Keys of other features are skipped.
+3; consumer groups (KIP-848) in the one version that they have; a null value forgets. Read are all versions that Kafka
+ever wrote. Keys of other features are skipped.
 
 A record that does not decode raises ``Corruption``: to skip it would be to forget somebody's offsets.
 """
@@ -12,13 +13,45 @@ from typing import Final
 from millstream.core.group.outputs import Key, Value
 from millstream.errors import Corruption
 from millstream.wire.errors import ProtocolError
-from millstream.wire.messages.group_storage import GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from millstream.wire.messages.consumer_group_storage import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+from millstream.wire.messages.group_storage import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from millstream.wire.records import Record
 from millstream.wire.stored import decode_offsets_key, decode_versioned, encode_key, encode_versioned
 
 _GROUP_VERSION: Final = 3
 _OFFSET_VERSION: Final = 4
 _EXPIRING_OFFSET_VERSION: Final = 1
+_CONSUMER_GROUP_VERSION: Final = 0
+
+_VALUES: Final[dict[type[Key], type[Value]]] = {
+    OffsetCommitKey: OffsetCommitValue,
+    GroupMetadataKey: GroupMetadataValue,
+    ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
+    ConsumerGroupMemberMetadataKey: ConsumerGroupMemberMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataKey: ConsumerGroupTargetAssignmentMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey: ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
+}
+"""What stands behind a key."""
 
 
 def encode_record(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
@@ -27,6 +60,8 @@ def encode_record(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
         return encode_key(key), None
     if isinstance(value, GroupMetadataValue):
         version = _GROUP_VERSION
+    elif not isinstance(value, OffsetCommitValue):
+        version = _CONSUMER_GROUP_VERSION
     elif value.expire_timestamp != -1:
         version = _EXPIRING_OFFSET_VERSION
     else:
@@ -48,10 +83,6 @@ def decode_record(record: Record) -> tuple[Key, Value | None] | None:
             return None
         if record.value is None:
             return key, None
-        value = decode_versioned(
-            OffsetCommitValue if isinstance(key, OffsetCommitKey) else GroupMetadataValue, record.value
-        )
-        assert isinstance(value, OffsetCommitValue | GroupMetadataValue)
-        return key, value
+        return key, decode_versioned(_VALUES[type(key)], record.value)
     except ProtocolError as error:
         raise Corruption(f"the record at offset {record.offset} does not decode: {error.message}") from None

@@ -42,7 +42,8 @@ from millstream.coordinator.asks import (
 from millstream.coordinator.groups_partition import Done, OffsetsPartition
 from millstream.coordinator.hashing import OFFSETS_TOPIC, partition_of
 from millstream.coordinator.local_groups import LocalGroups
-from millstream.core.group.outputs import GroupSettings
+from millstream.coordinator.topics_view import MetadataTopics
+from millstream.core.group.outputs import ConsumerSettings, GroupSettings
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.telemetry.log import log
@@ -99,7 +100,10 @@ class GroupRouter:
         self._shard = shard
         self._metadata = metadata
         self._controller = controller
-        self.local = LocalGroups(shard, group_settings(settings), settings.offsets_retention_check_interval_ms)
+        topics = MetadataTopics(metadata)
+        metadata.subscribe(topics)
+        interval_ms = settings.offsets_retention_check_interval_ms
+        self.local = LocalGroups(shard, group_settings(settings), interval_ms, topics)
         mailbox = shard.mailbox
         mailbox.serve(ASK, self._serve_ask)
         mailbox.serve(LIST, self._serve_list)
@@ -299,4 +303,13 @@ def group_settings(settings: "Settings") -> GroupSettings:
         max_size=settings.group_max_size,
         offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
+        consumer=ConsumerSettings(
+            session_timeout_ms=settings.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+            max_size=settings.group_consumer_max_size,
+            assignors=settings.group_consumer_assignors,
+            migration_policy=settings.group_consumer_migration_policy,
+            assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
+            regex_refresh_interval_ms=settings.group_consumer_regex_refresh_interval_ms,
+        ),
     )

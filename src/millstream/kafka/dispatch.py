@@ -76,6 +76,8 @@ SERVED: Final[dict[int, str]] = {
     48: "describe_client_quotas",
     55: "describe_quorum",
     60: "describe_cluster",
+    68: "consumer_group_heartbeat",
+    69: "consumer_group_describe",
     61: "describe_producers",
     74: "list_config_resources",
     75: "describe_topic_partitions",

@@ -7,19 +7,43 @@ Bytes that make no sense raise ``ProtocolError``. A key of an unknown type is no
 newer broker, write to the same topic, and a reader skips what it does not know.
 """
 
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from millstream.wire.codec import decode_message, encode_message
 from millstream.wire.errors import ProtocolError, UnsupportedVersion
+from millstream.wire.messages.consumer_group_storage import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
 from millstream.wire.messages.group_storage import GroupMetadataKey, OffsetCommitKey
 from millstream.wire.schema import Embedded, Piece, Stored, StoredKey
 
-_V = TypeVar("_V", Stored, Embedded)
+_V = TypeVar("_V", bound=Stored | Embedded)
 
-_OFFSETS_KEYS: Final[dict[int, type[OffsetCommitKey] | type[GroupMetadataKey]]] = {
+ConsumerGroupKey: TypeAlias = (
+    ConsumerGroupMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
+)
+OffsetsKey: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey
+
+_OFFSETS_KEYS: Final[dict[int, type[OffsetsKey]]] = {
     0: OffsetCommitKey,
     1: OffsetCommitKey,
     2: GroupMetadataKey,
+    3: ConsumerGroupMetadataKey,
+    5: ConsumerGroupMemberMetadataKey,
+    6: ConsumerGroupTargetAssignmentMetadataKey,
+    7: ConsumerGroupTargetAssignmentMemberKey,
+    8: ConsumerGroupCurrentMemberAssignmentKey,
+    16: ConsumerGroupRegularExpressionKey,
 }
 
 
@@ -28,7 +52,7 @@ def encode_key(key: StoredKey) -> bytes:
     return bytes(encode_message(key, 0, bytearray(key.API_KEY.to_bytes(2, "big"))))
 
 
-def decode_offsets_key(buf: Piece) -> OffsetCommitKey | GroupMetadataKey | None:
+def decode_offsets_key(buf: Piece) -> OffsetsKey | None:
     """Decode a key of ``__consumer_offsets``; None for a record of another feature."""
     cls = _OFFSETS_KEYS.get(_lead(buf))
     return None if cls is None else decode_message(cls, 0, buf, 2)

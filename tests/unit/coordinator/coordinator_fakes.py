@@ -58,7 +58,7 @@ class FakeReactor:
         return self.call_at(self.us + delay_us, callback)
 
     def background(self, work, generator, share, done=None):
-        assert work in ("loading", "expiry")
+        assert work in ("loading", "expiry", "other")
         assert 0 < share <= 1
 
         def slice_():
@@ -200,10 +200,18 @@ class FakeMetadata:
         self.start_settings = settings
         self.topics = {}
         self.listeners = []
+        self.revision = 0
+
+    def names(self):
+        return tuple(self.topics)
 
     def add(self, name, topic_id, homes):
         partitions = tuple(SimpleNamespace(index=i, home_shard=home) for i, home in enumerate(homes))
-        self.topics[name] = SimpleNamespace(name=name, topic_id=topic_id, partitions=partitions)
+        self.revision += 1
+        known = name in self.topics
+        topic = self.topics[name] = SimpleNamespace(name=name, topic_id=topic_id, partitions=partitions)
+        for listener in () if known else self.listeners:
+            listener.topic_created(topic)
 
     def topic(self, name):
         return self.topics.get(name)
@@ -217,6 +225,7 @@ class FakeMetadata:
 
     def delete(self, name):
         topic = self.topics.pop(name)
+        self.revision += 1
         for listener in self.listeners:
             for _ in listener.topic_deleted(topic) or ():
                 pass

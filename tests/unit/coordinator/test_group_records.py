@@ -112,7 +112,7 @@ def test_offsets_of_every_version_are_read(version: int):
 
 
 def test_records_of_other_features_are_skipped():
-    assert decode_record(Record(0, 0, bytes.fromhex("0003000167"), b"anything")) is None
+    assert decode_record(Record(0, 0, bytes.fromhex("000a000167"), b"anything")) is None
     assert decode_record(Record(0, 0, bytes.fromhex("7fff"), None)) is None
 
 

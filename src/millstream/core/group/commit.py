@@ -9,6 +9,7 @@ forgotten. Commits of one group take effect in the order of the log, the last on
 
 from typing import Final
 
+from millstream.core.group.consumer.offsets import check_commit
 from millstream.core.group.group import Group
 from millstream.core.group.member import Token
 from millstream.core.group.offsets import CommittedOffset
@@ -57,11 +58,11 @@ def check_unknown_group(commit: Commit) -> ErrorCode:
 def commit_offsets(turn: Turn, group: Group, commit: Commit) -> None:
     """Handle an OffsetCommit; the answer comes when the offsets are durable."""
     request = commit.request
-    error = _check(group, request)
+    error = _check(group, request) if group.consumer is None else check_commit(group.consumer, request, commit.version)
     if error is not ErrorCode.NONE:
         turn.out.answer(commit.token, commit_error(request, error))
         return
-    if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+    if group.consumer is None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
         renew_session(turn, group.members[request.member_id])
     limit = turn.settings.offset_metadata_max_bytes
     offsets: list[tuple[str, int, CommittedOffset]] = []

@@ -15,6 +15,7 @@ is told to whom it concerns and leaves the state as if it had not been tried. Ba
 Kafka gives; nothing a client sends raises.
 """
 
+from collections import deque
 from collections.abc import Sequence
 
 from millstream.core.group.census import Census
@@ -26,7 +27,10 @@ from millstream.core.group.commit import (
     offset_record,
     stored_offset,
 )
-from millstream.core.group.deadlines import JOIN, SYNC, Deadlines
+from millstream.core.group.consumer import door
+from millstream.core.group.consumer.timers import CONSUMER_KINDS
+from millstream.core.group.consumer.topics import NoTopics, Topics
+from millstream.core.group.deadlines import JOIN, OFF, SYNC, Deadline, Deadlines
 from millstream.core.group.delete import DeletionPart, delete_group, delete_offsets
 from millstream.core.group.fetch import fetch_offsets
 from millstream.core.group.group import Group
@@ -38,9 +42,13 @@ from millstream.core.group.leave import leave_group, unknown_group
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import (
     Commit,
+    ConsumerHeartbeat,
     Delete,
     DeleteOffsets,
+    DescribeConsumer,
+    Due,
     Expire,
+    ExpressionsResolved,
     FetchOffsets,
     GroupSettings,
     Heartbeat,
@@ -68,7 +76,12 @@ from millstream.core.group.sync import check_request as check_sync
 from millstream.core.group.sync import sync_error, sync_group
 from millstream.core.group.turn import Forget, Pending, Turn, Waiting
 from millstream.model.error_code import ErrorCode
-from millstream.wire.messages.group_storage import GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from millstream.wire.messages.group_storage import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from millstream.wire.messages.leave_group import LeaveGroupResponse
 from millstream.wire.messages.offset_delete import OffsetDeleteResponse
 from millstream.wire.messages.offset_fetch import OffsetFetchResponseGroup
@@ -81,8 +94,9 @@ class GroupCoordinator:
     Invariant: the offsets in ``groups`` are what the durable part of the log says.
     """
 
-    def __init__(self, settings: GroupSettings, census: Census | None = None) -> None:
+    def __init__(self, settings: GroupSettings, census: Census | None = None, topics: Topics | None = None) -> None:
         self.settings = settings
+        self.topics: Topics = NoTopics() if topics is None else topics
         self.census = Census() if census is None else census
         self.groups: dict[str, Group] = {}
         self._deadlines = Deadlines()
@@ -91,6 +105,8 @@ class GroupCoordinator:
         self._waiting: dict[int, list[Waiting]] = {}
         """By the receipt of the write that they wait for."""
         self._forgotten: list[Group] = []
+        self._busy: dict[str, deque[Input]] = {}
+        """Consumer groups with a change on its way to the log, each with what has come for it since."""
 
     @property
     def deadline_us(self) -> int | None:
@@ -100,7 +116,16 @@ class GroupCoordinator:
     def step(self, given: Input, now_us: int, wall_ms: int) -> Outputs:
         """Take one input. ``now_us`` is monotonic and greater than 0, ``wall_ms`` is the wall clock."""
         turn = self._turn(now_us, wall_ms)
+        if self._busy and (group_id := door.waits_for(given)) is not None and group_id in self._busy:
+            self._busy[group_id].append(given)
+        else:
+            self._take(turn, given)
+        return turn.out
+
+    def _take(self, turn: Turn, given: Input) -> None:
         match given:
+            case ConsumerHeartbeat():
+                door.heartbeat(turn, self.groups.get(given.request.group_id), given)
             case Heartbeat():
                 self._heartbeat(turn, given)
             case Commit():
@@ -111,6 +136,11 @@ class GroupCoordinator:
                 self._fetch(turn, given)
             case Tick():
                 self._tick(turn)
+            case _:
+                self._take_rarer(turn, given)
+
+    def _take_rarer(self, turn: Turn, given: Input) -> None:
+        match given:
             case Join():
                 self._join(turn, given)
             case Sync():
@@ -123,13 +153,30 @@ class GroupCoordinator:
                 self._delete_offsets(turn, given)
             case TopicDeleted():
                 self._topic_deleted(turn, given.topic)
+            case DescribeConsumer():
+                door.describe(turn, self.groups.get(given.group_id), given)
+            case ExpressionsResolved():
+                door.resolved(turn, self.groups.get(given.group_id), given)
+            case Due():
+                if given.deadline.at_us == OFF:
+                    self._due(turn, given.deadline)
             case Expire():
                 self._expire(turn, given.group_ids)
-        return turn.out
+            case _:
+                raise AssertionError(f"{type(given).__name__} is no input")
 
     def _turn(self, now_us: int, wall_ms: int) -> Turn:
         return Turn(
-            self.settings, self.census, self._deadlines, self._writes, self._waiting, self._receipts, now_us, wall_ms
+            self.settings,
+            self.census,
+            self._deadlines,
+            self._writes,
+            self._waiting,
+            self._busy,
+            self.topics,
+            self._receipts,
+            now_us,
+            wall_ms,
         )
 
     # Requests
@@ -141,7 +188,9 @@ class GroupCoordinator:
             turn.out.answer(join.token, join_error(request.member_id, error))
             return
         group = self.groups.get(request.group_id)
-        if group is not None:
+        if group is not None and group.consumer is not None:
+            door.join(turn, group, join, lambda turn: self._join(turn, join))
+        elif group is not None:
             join_group(turn, group, join)
         elif request.member_id:
             turn.out.answer(join.token, join_error(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
@@ -160,6 +209,8 @@ class GroupCoordinator:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if group is None or error is not ErrorCode.NONE:
             turn.out.answer(sync.token, sync_error(error))
+        elif group.consumer is not None:
+            door.sync(turn, group, sync)
         else:
             sync_group(turn, group, sync)
 
@@ -167,7 +218,10 @@ class GroupCoordinator:
         group_id = beat.request.group_id
         group = self.groups.get(group_id)
         if group is not None and group_id:
-            heartbeat(turn, group, beat)
+            if group.consumer is None:
+                heartbeat(turn, group, beat)
+            else:
+                door.classic_heartbeat(turn, group, beat)
         else:
             error = ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
             turn.out.answer(beat.token, heartbeat_error(error))
@@ -179,6 +233,8 @@ class GroupCoordinator:
             turn.out.answer(leave.token, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         elif group is None:
             turn.out.answer(leave.token, unknown_group(leave))
+        elif group.consumer is not None:
+            door.leave(turn, group, leave)
         else:
             leave_group(turn, group, leave)
 
@@ -231,6 +287,8 @@ class GroupCoordinator:
         group = pending.group
         group.writes_in_flight -= 1
         pending.settle(turn, fate.error)
+        if group.consumer is not None and group.census is None and fate.error is ErrorCode.NONE:
+            self._enter(group)
         while self._forgotten:
             gone = self._forgotten.pop()
             if not gone.writes_in_flight:
@@ -239,6 +297,17 @@ class GroupCoordinator:
             self._vanish(group.group_id)
         for waiting in self._waiting.pop(fate.receipt, ()):
             turn.out.answer(waiting.token, waiting.answer(fate.error))
+        if isinstance(pending, door.GATED):
+            self._release(turn, group.group_id)
+
+    def _release(self, turn: Turn, group_id: str) -> None:
+        """A change of a consumer group has settled: take what came meanwhile, up to the next change."""
+        waiting = self._busy.pop(group_id)
+        while waiting:
+            self._take(turn, waiting.popleft())
+            if group_id in self._busy:
+                self._busy[group_id].extend(waiting)
+                return
 
     def _topic_deleted(self, turn: Turn, topic: str) -> None:
         """Forget the offsets of a topic, those still on their way to the log included."""
@@ -262,12 +331,21 @@ class GroupCoordinator:
         while (deadline := self._deadlines.pop_due(turn.now_us)) is not None:
             if self.groups.get(deadline.group.group_id) is not deadline.group:
                 continue
-            if deadline.kind == JOIN:
-                join_deadline_came(turn, deadline.group)
-            elif deadline.kind == SYNC:
-                sync_deadline_came(turn, deadline.group)
+            if deadline.group.group_id in self._busy:
+                self._busy[deadline.group.group_id].append(Due(deadline))
             else:
-                session_ended(turn, deadline)
+                self._due(turn, deadline)
+
+    @staticmethod
+    def _due(turn: Turn, deadline: Deadline) -> None:
+        if deadline.kind in CONSUMER_KINDS:
+            door.time_is_over(turn, deadline)
+        elif deadline.kind == JOIN:
+            join_deadline_came(turn, deadline.group)
+        elif deadline.kind == SYNC:
+            sync_deadline_came(turn, deadline.group)
+        else:
+            session_ended(turn, deadline)
 
     def _expire(self, turn: Turn, group_ids: Sequence[str]) -> None:
         for group_id in group_ids:
@@ -291,6 +369,14 @@ class GroupCoordinator:
             if group is None:
                 group = self._enter(Group(key.group, value.commit_timestamp))
             group.offsets.put(key.topic, key.partition, stored_offset(value))
+        elif not isinstance(key, GroupMetadataKey):
+            assert not isinstance(value, OffsetCommitValue | GroupMetadataValue)
+            if group is None and value is not None:
+                group = self._enter(Group(key.group, -1))
+            if group is not None:
+                door.replay(group, key, value)
+                if _is_nothing(group):
+                    self._vanish(key.group)
         elif value is None:
             # Offsets have tombstones of their own: what a compacted log still holds of them counts.
             self._vanish(key.group)
@@ -311,6 +397,8 @@ class GroupCoordinator:
         """The log is read: from now on members have their session timeout to show up."""
         turn = self._turn(now_us, wall_ms)
         for group in self.groups.values():
+            if group.consumer is not None:
+                door.loaded(turn, group)
             for member in group.members.values():
                 renew_session(turn, member)
             if len(group.members) > self.settings.max_size:
@@ -326,6 +414,10 @@ class GroupCoordinator:
             group.vanish()
         writes = self._writes.values()
         tokens += [pending.token for pending in writes if isinstance(pending, PendingCommit)]
+        tokens += [pending.token for pending in writes if isinstance(pending, door.GATED)]
+        for several in self._busy.values():
+            tokens += [token for given in several if (token := door.token_of(given)) is not None]
+        self._busy.clear()
         tokens += [pending.token for pending in writes if isinstance(pending, DeletionPart) and pending.is_last]
         self.groups.clear()
         self._writes.clear()

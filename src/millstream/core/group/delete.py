@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from millstream.core.group.commit import offset_record, offsets_under_way
 from millstream.core.group.group import CONSUMER_PROTOCOL, Group
-from millstream.core.group.image import group_tombstone
+from millstream.core.group.image import group_tombstones
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import Delete, DeleteOffsets
 from millstream.core.group.retention import WRITE_RECORDS_MAX, PendingRemoval
@@ -97,7 +97,7 @@ def _remove(
         records = tuple(offset_record(group.group_id, topic, partition, None) for topic, partition in removed)
         last = start + WRITE_RECORDS_MAX >= len(places)
         if last and forgotten is not None:
-            records += (group_tombstone(group.group_id),)
+            records += group_tombstones(group)
         turn.write(records, DeletionPart(deletion, PendingRemoval(group, removed, forgotten if last else None), last))
 
 

@@ -9,38 +9,41 @@ from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from millstream.wire.messages.list_groups import ListedGroup
 
-GROUP_TYPE = "classic"
+CLASSIC, CONSUMER = "classic", "consumer"
 UNKNOWN_GROUP_IS_ERROR_FROM = 6
 
 
 def list_groups(groups: Iterable[Group], states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-    """The groups in one of ``states`` and of one of ``types``, in any letter case, with blanks around; empty filters mean any."""
+    """The groups in one of ``states`` and of one of ``types``, in any letter case; empty filters mean any."""
     wanted_states = {state.strip().lower() for state in states}
     wanted_types = {name.lower() for name in types}
-    if wanted_types and GROUP_TYPE not in wanted_types:
-        return []
     return [
         ListedGroup(
             group_id=group.group_id,
             protocol_type=group.protocol_type or "",
             group_state=group.state.value,
-            group_type=GROUP_TYPE,
+            group_type=_type(group),
         )
         for group in groups
-        if not wanted_states or group.state.value.lower() in wanted_states
+        if (not wanted_states or group.state.value.lower() in wanted_states)
+        and (not wanted_types or _type(group) in wanted_types)
     ]
+
+
+def _type(group: Group) -> str:
+    return CLASSIC if group.consumer is None else CONSUMER
 
 
 def describe_group(group_id: str, group: Group | None, version: int) -> DescribedGroup:
     """A group and its members; a group that does not exist is ``Dead`` (an error as well from version 6, KIP-1043)."""
-    if group is None:
+    if group is None or group.consumer is not None:
         if version < UNKNOWN_GROUP_IS_ERROR_FROM:
             return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         return DescribedGroup(
             group_id=group_id,
             group_state=GroupState.DEAD.value,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} not found.",
+            error_message=f"Group {group_id} {'not found' if group is None else 'is not a classic group'}.",
         )
     stable = group.state is GroupState.STABLE
     return DescribedGroup(

@@ -5,8 +5,10 @@ their way to the log, so that it cannot take over a partition below what its for
 A group that does not exist has no offsets, which is no error.
 """
 
+from millstream.core.group.consumer.offsets import check_fetch
 from millstream.core.group.group import Group
 from millstream.core.group.offsets import NO_OFFSET, CommittedOffset
+from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
@@ -21,6 +23,10 @@ _NO_PARTITIONS: dict[int, CommittedOffset] = {}
 def fetch_offsets(group: Group | None, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     """What ``group`` has committed of what is asked; ``topics`` None asks for everything."""
     topics: list[OffsetFetchResponseTopics] = []
+    if group is not None and group.consumer is not None:
+        error = check_fetch(group.consumer, asked)
+        if error is not ErrorCode.NONE:
+            return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
     if asked.topics is None:
         for name, partitions in group.offsets.topics.items() if group is not None else ():
             found = [_found(index, offset) for index, offset in partitions.items()]

@@ -5,6 +5,8 @@ stand in the order in which they joined, so that every choice among them (a new 
 the same when the same inputs are given again.
 """
 
+from typing import TYPE_CHECKING
+
 from millstream.core.group.census import Census
 from millstream.core.group.deadlines import JOIN, SYNC, Deadline
 from millstream.core.group.member import Member, Protocols
@@ -15,11 +17,17 @@ from millstream.model.error_code import ErrorCode
 from millstream.wire.codec import decode_message
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
+if TYPE_CHECKING:
+    from millstream.core.group.consumer.group import ConsumerGroup
+
 CONSUMER_PROTOCOL = "consumer"
 
 
 class Group:
     """A classic group, or only the committed offsets of one (``protocol_type`` None: nobody ever joined).
+
+    A group of the next generation (``consumer`` is set) keeps its members there; here are its offsets, and its state as
+    of what is durable.
 
     Invariants: ``awaiting_join`` counts the members with a ``join_token``; ``supporters`` counts the members that name
     each assignor; ``leader_id`` names a member, or is None when there is none; ``statics`` maps instance ids to
@@ -32,6 +40,7 @@ class Group:
         "assignment_writing",
         "awaiting_join",
         "census",
+        "consumer",
         "generation",
         "group_id",
         "initial_delay_left_ms",
@@ -46,6 +55,7 @@ class Group:
         "previous_state",
         "protocol_name",
         "protocol_type",
+        "size",
         "state",
         "state_since_ms",
         "statics",
@@ -62,6 +72,10 @@ class Group:
         self.previous_state = GroupState.DEAD
         self.state_since_ms = wall_ms
         """When the group entered its state, wall clock; -1 when an old record did not say."""
+        self.consumer: ConsumerGroup | None = None
+        """Set for a consumer group (KIP-848)."""
+        self.size = 0
+        """How many members are counted in the census."""
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -91,13 +105,13 @@ class Group:
         """The group exists from now on."""
         self.census = census
         census.states[self.state] += 1
-        census.members += len(self.members)
+        census.members += self.size
 
     def vanish(self) -> None:
         """The group does not exist any more."""
         if self.census is not None:
             self.census.states[self.state] -= 1
-            self.census.members -= len(self.members)
+            self.census.members -= self.size
             self.census = None
 
     # State
@@ -110,6 +124,52 @@ class Group:
         self.previous_state = self.state
         self.state = state
         self.state_since_ms = wall_ms
+
+    def _resize(self, size: int) -> None:
+        if self.census is not None:
+            self.census.members += size - self.size
+        self.size = size
+
+    def _show(self, state: GroupState, size: int) -> None:
+        if self.census is not None:
+            self.census.states[self.state] -= 1
+            self.census.states[state] += 1
+        self.previous_state, self.state = self.state, state
+        self._resize(size)
+
+    # The two kinds of group
+
+    def follow_consumer(self) -> None:
+        """Show the consumer group's state and size."""
+        assert self.consumer is not None
+        self._show(self.consumer.state, len(self.consumer.members))
+
+    def begin_consumer(self, consumer: "ConsumerGroup") -> None:
+        """Be a consumer group from now on; nothing is parked here any more."""
+        self._forget_classic()
+        self.consumer = consumer
+        self.protocol_type = CONSUMER_PROTOCOL
+
+    def begin_classic(self, image: "Group") -> None:
+        """Be the classic group that ``image`` is; the deadlines of its members name this group already."""
+        self._forget_classic()
+        self.consumer = None
+        self.members, self.statics, self.supporters = image.members, image.statics, image.supporters
+        self.leader_id, self.generation = image.leader_id, image.generation
+        self.protocol_type, self.protocol_name = image.protocol_type, image.protocol_name
+        self.state_since_ms = image.state_since_ms
+        self.refresh_subscribed_topics()
+        self._show(image.state, len(image.members))
+
+    def _forget_classic(self) -> None:
+        self.members, self.statics, self.supporters = {}, {}, {}
+        self.pending_joins.clear()
+        self.pending_syncs.clear()
+        self.awaiting_join = 0
+        self.leader_id = self.protocol_name = None
+        self.generation = 0
+        self.assignment_writing = False
+        self._topics = self._subscriptions = None
 
     @property
     def is_empty(self) -> bool:
@@ -142,8 +202,7 @@ class Group:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
-        if self.census is not None:
-            self.census.members += 1
+        self._resize(len(self.members))
         self._count_protocols(member.protocols, 1)
         member.join_token = join_token
         if join_token is not None:
@@ -154,8 +213,7 @@ class Group:
         """Take a member, or the promise of one, out. Its parked requests must have been answered."""
         member = self.members.pop(member_id, None)
         if member is not None:
-            if self.census is not None:
-                self.census.members -= 1
+            self._resize(len(self.members))
             self._count_protocols(member.protocols, -1)
             if member.join_token is not None:
                 self.awaiting_join -= 1
@@ -271,6 +329,8 @@ class Group:
 
     def consumes(self, topic: str) -> bool:
         """May members be reading ``topic`` now? When a consumer group's topics are not known: yes."""
+        if self.consumer is not None:
+            return self.consumer.consumes(topic)
         if self.subscribed_topics is not None:
             return topic in self.subscribed_topics
         return self.protocol_type == CONSUMER_PROTOCOL

@@ -41,13 +41,21 @@ def group_record(group: Group, assignments: Mapping[str, bytes]) -> tuple[Key, V
 
 
 def group_tombstone(group_id: str) -> tuple[Key, None]:
-    """The record that forgets a group."""
+    """The record that forgets a classic group."""
     return GroupMetadataKey(group=group_id), None
+
+
+def group_tombstones(group: Group) -> tuple[tuple[Key, Value | None], ...]:
+    """The records that forget a group of either kind."""
+    if group.consumer is not None:
+        return tuple(group.consumer.tombstones())
+    return (group_tombstone(group.group_id),)
 
 
 def restore(group: Group, stored: GroupMetadataValue) -> None:
     """Make ``group`` what the record says; its offsets stay. Deadlines are set when the whole log has been read."""
     group.members.clear()
+    group.size = 0
     group.statics.clear()
     group.supporters.clear()
     group.generation = stored.generation

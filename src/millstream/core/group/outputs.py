@@ -1,11 +1,22 @@
 """What goes into a coordinator and what comes out of it."""
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
 
+from millstream.core.group.deadlines import Deadline
 from millstream.core.group.member import Token
 from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from millstream.wire.messages.consumer_group_storage import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
 from millstream.wire.messages.group_storage import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -20,6 +31,34 @@ from millstream.wire.messages.offset_delete import OffsetDeleteRequest
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from millstream.wire.messages.sync_group import SyncGroupRequest
 from millstream.wire.schema import Message
+from millstream.wire.stored import ConsumerGroupKey
+
+
+class ConsumerSettings(msgspec.Struct, frozen=True):
+    """Settings of consumer groups (KIP-848). ``of_groups`` are what single groups have been given instead."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    max_size: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")
+    migration_policy: str = "bidirectional"
+    assignment_interval_ms: int = 1_000
+    regex_refresh_interval_ms: int = 600_000
+    of_groups: Mapping[str, Mapping[str, int]] = {}
+    """Group id → property → value; follows changes."""
+
+    def session_timeout_of(self, group_id: str) -> int:
+        return self._of(group_id, "consumer.session.timeout.ms", self.session_timeout_ms)
+
+    def heartbeat_interval_of(self, group_id: str) -> int:
+        return self._of(group_id, "consumer.heartbeat.interval.ms", self.heartbeat_interval_ms)
+
+    def assignment_interval_of(self, group_id: str) -> int:
+        return self._of(group_id, "consumer.assignment.interval.ms", self.assignment_interval_ms)
+
+    def _of(self, group_id: str, name: str, default: int) -> int:
+        own = self.of_groups.get(group_id)
+        return default if own is None else own.get(name, default)
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
@@ -35,6 +74,7 @@ class GroupSettings(msgspec.Struct, frozen=True):
     """Member ids of one group given out and not yet used. Kafka has no such bound."""
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
+    consumer: ConsumerSettings = ConsumerSettings()
 
 
 # Inputs. ``version`` is the request's; topics are named (ids resolved) by the caller.
@@ -104,6 +144,38 @@ class DeleteOffsets(msgspec.Struct, frozen=True):
     request: OffsetDeleteRequest
 
 
+class ConsumerHeartbeat(msgspec.Struct, frozen=True):
+    """A ConsumerGroupHeartbeat. ``new_member_id`` is fresh randomness for a member that has no id yet."""
+
+    token: Token
+    request: ConsumerGroupHeartbeatRequest
+    version: int
+    client_id: str
+    client_host: str
+    new_member_id: str
+
+
+class DescribeConsumer(msgspec.Struct, frozen=True):
+    """One group of a ConsumerGroupDescribe; the answer is a ``DescribedConsumerGroup``."""
+
+    token: Token
+    group_id: str
+
+
+class ExpressionsResolved(msgspec.Struct, frozen=True):
+    """What the expressions of a ``Resolve`` match, as of ``revision`` of the metadata."""
+
+    group_id: str
+    topics: Mapping[str, frozenset[str]]
+    revision: int
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A deadline that came while its group was being written; only the coordinator makes these."""
+
+    deadline: Deadline
+
+
 class Persisted(msgspec.Struct, frozen=True):
     """The fate of a ``Write``: durable, or (``error``) not in the log. Given in the order of the writes."""
 
@@ -136,6 +208,10 @@ Input: TypeAlias = (
     | FetchOffsets
     | Delete
     | DeleteOffsets
+    | ConsumerHeartbeat
+    | DescribeConsumer
+    | ExpressionsResolved
+    | Due
     | Persisted
     | TopicDeleted
     | Expire
@@ -145,8 +221,17 @@ Input: TypeAlias = (
 
 # Outputs.
 
-Key: TypeAlias = OffsetCommitKey | GroupMetadataKey
-Value: TypeAlias = OffsetCommitValue | GroupMetadataValue
+Key: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey
+Value: TypeAlias = (
+    OffsetCommitValue
+    | GroupMetadataValue
+    | ConsumerGroupMetadataValue
+    | ConsumerGroupMemberMetadataValue
+    | ConsumerGroupTargetAssignmentMetadataValue
+    | ConsumerGroupTargetAssignmentMemberValue
+    | ConsumerGroupCurrentMemberAssignmentValue
+    | ConsumerGroupRegularExpressionValue
+)
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -156,14 +241,25 @@ class Write(msgspec.Struct, frozen=True):
     records: tuple[tuple[Key, Value | None], ...]
 
 
-class Outputs:
-    """What a step wants done: answers to send, records to persist. Log lines are for an operator at night."""
+class Resolve(msgspec.Struct, frozen=True):
+    """Find the topics that these expressions match, then step ``ExpressionsResolved``."""
 
-    __slots__ = ("answers", "log_lines", "writes")
+    group_id: str
+    expressions: tuple[str, ...]
+
+
+class Outputs:
+    """What a step wants done: answers to send, records to persist, expressions to look up.
+
+    Log lines are for an operator at night.
+    """
+
+    __slots__ = ("answers", "log_lines", "resolve", "writes")
 
     def __init__(self) -> None:
         self.answers: list[tuple[Token, Message]] = []
         self.writes: list[Write] = []
+        self.resolve: list[Resolve] = []
         self.log_lines: list[str] = []
 
     def answer(self, token: Token, response: Message) -> None:

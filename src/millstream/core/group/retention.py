@@ -14,7 +14,7 @@ from typing import Final
 
 from millstream.core.group.commit import offset_record
 from millstream.core.group.group import CONSUMER_PROTOCOL, Group
-from millstream.core.group.image import group_tombstone
+from millstream.core.group.image import group_tombstones
 from millstream.core.group.offsets import CommittedOffset
 from millstream.core.group.state import GroupState
 from millstream.core.group.turn import Turn
@@ -41,11 +41,11 @@ def expire_group(turn: Turn, group: Group, forgotten: list[Group]) -> None:
         turn.write(records, PendingRemoval(group, removed, None))
         turn.census.expired_offsets += len(removed)
     if goes:
-        turn.write((group_tombstone(group.group_id),), PendingRemoval(group, [], forgotten))
+        turn.write(group_tombstones(group), PendingRemoval(group, [], forgotten))
 
 
 def _is_expired(group: Group, topic: str, offset: CommittedOffset, wall_ms: int, retention_ms: int) -> bool:
-    if group.protocol_type is None:
+    if group.protocol_type is None or group.consumer is not None:
         since_ms = offset.commit_ms
     elif group.is_empty:
         since_ms = offset.commit_ms if group.state_since_ms < 0 else group.state_since_ms

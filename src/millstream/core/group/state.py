@@ -24,6 +24,10 @@ class GroupState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
+    ASSIGNING = "Assigning"
+    """Of consumer groups only: the target assignment has to be computed."""
+    RECONCILING = "Reconciling"
+    """Of consumer groups only: some members do not have yet what they are to have."""
 
 
 MAY_FOLLOW: dict[GroupState, frozenset[GroupState]] = {

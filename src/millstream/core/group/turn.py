@@ -1,13 +1,15 @@
 """What one step hands to the verbs: the time, the settings, the deadlines, and where outputs go."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 from millstream.core.group.census import Census
+from millstream.core.group.consumer.topics import Topics
 from millstream.core.group.deadlines import Deadline, Deadlines
 from millstream.core.group.group import Group
 from millstream.core.group.member import Token
-from millstream.core.group.outputs import GroupSettings, Key, Outputs, Value, Write
+from millstream.core.group.outputs import GroupSettings, Input, Key, Outputs, Value, Write
 from millstream.model.error_code import ErrorCode
 from millstream.wire.schema import Message
 
@@ -35,7 +37,19 @@ class Waiting:
 class Turn:
     """One step. ``now_us`` is monotonic, ``wall_ms`` the wall clock."""
 
-    __slots__ = ("census", "deadlines", "now_us", "out", "receipts", "settings", "waiting", "wall_ms", "writes")
+    __slots__ = (
+        "busy",
+        "census",
+        "deadlines",
+        "now_us",
+        "out",
+        "receipts",
+        "settings",
+        "topics",
+        "waiting",
+        "wall_ms",
+        "writes",
+    )
 
     def __init__(
         self,
@@ -44,6 +58,8 @@ class Turn:
         deadlines: Deadlines,
         writes: dict[int, Pending],
         waiting: dict[int, list[Waiting]],
+        busy: dict[str, deque[Input]],
+        topics: Topics,
         receipts: list[int],
         now_us: int,
         wall_ms: int,
@@ -53,6 +69,9 @@ class Turn:
         self.deadlines = deadlines
         self.writes = writes
         self.waiting = waiting
+        self.busy = busy
+        """Consumer groups with a change on its way to the log, each with the requests that wait for it."""
+        self.topics = topics
         self.receipts = receipts
         self.now_us = now_us
         self.wall_ms = wall_ms

@@ -1,0 +1,43 @@
+"""The cluster's topics as group decisions see them: a view of the shard's metadata cache."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from millstream.cluster.metadata import MetadataListener, TopicMeta
+from millstream.core.group.consumer.topics import Topic
+
+if TYPE_CHECKING:
+    from millstream.cluster.metadata import MetadataCache
+
+
+class MetadataTopics(MetadataListener):
+    """``core.group.consumer.topics.Topics`` over the metadata cache.
+
+    Lifecycle: one per shard; subscribes to the cache, to know when a topic was last created.
+    """
+
+    def __init__(self, metadata: "MetadataCache") -> None:
+        self._metadata = metadata
+        self.created_revision = metadata.revision
+
+    def topic_created(self, topic: TopicMeta) -> None:
+        """Regular expressions may match it."""
+        _ = topic
+        self.created_revision = self._metadata.revision
+
+    @property
+    def revision(self) -> int:
+        return self._metadata.revision
+
+    def by_name(self, name: str) -> Topic | None:
+        return _topic(self._metadata.topic(name))
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        return _topic(self._metadata.topic_by_id(topic_id))
+
+    def names(self) -> Iterable[str]:
+        return self._metadata.names()
+
+
+def _topic(topic: TopicMeta | None) -> Topic | None:
+    return None if topic is None else Topic(topic.name, topic.topic_id, len(topic.partitions))

@@ -1,0 +1,88 @@
+"""A change of a consumer group: its records, applied as they are decided and undone if they cannot be written.
+
+A group has one change under way at most; requests that come meanwhile wait for its fate (``Turn.busy``), so that
+nothing is ever decided, and nobody is ever told, what a failed write takes back. A change without records is done at
+once.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from millstream.core.group.consumer.group import ConsumerGroup, ConsumerGroupValue, ConsumerRecord
+from millstream.core.group.consumer.install import show
+from millstream.core.group.group import Group
+from millstream.core.group.member import Token
+from millstream.core.group.outputs import Key, Value
+from millstream.core.group.turn import Turn
+from millstream.model.error_code import ErrorCode
+from millstream.wire.stored import ConsumerGroupKey
+
+Done = Callable[[Turn], None]
+Failed = Callable[[Turn, ErrorCode], None]
+
+
+class Change:
+    """What one request changes in ``consumer``, a group that ``group`` has or is to have."""
+
+    __slots__ = ("_undo", "consumer", "group", "records", "regexes")
+
+    def __init__(self, group: Group, consumer: ConsumerGroup, before: Sequence[tuple[Key, Value | None]] = ()) -> None:
+        """``before``: records that stand in front of the group's own, such as the end of the classic group."""
+        self.group = group
+        self.consumer = consumer
+        self.records: list[tuple[Key, Value | None]] = list(before)
+        self.regexes: tuple[str, ...] = ()
+        """Regular expressions to look for topics of, once this is written."""
+        self._undo: list[ConsumerRecord] = []
+
+    def put(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
+        """Decide a record: it holds from now on."""
+        self._undo.append((key, self.consumer.record(key)))
+        self.consumer.apply(key, value)
+        self.records.append((key, value))
+
+    def put_all(self, records: list[ConsumerRecord]) -> None:
+        for key, value in records:
+            self.put(key, value)
+
+    def undo(self) -> None:
+        """Take back what was decided."""
+        for key, value in reversed(self._undo):
+            self.consumer.apply(key, value)
+        self._undo.clear()
+
+    def write(self, turn: Turn, token: Token | None, done: Done, failed: Failed) -> None:
+        """Write what was decided, then call ``done``; ``failed`` when that could not be, and nothing has changed.
+
+        ``token`` is who waits for it, if anybody does.
+        """
+        if not self.records:
+            done(turn)
+            return
+        group_id = self.group.group_id
+        assert group_id not in turn.busy, "one change at a time"
+        turn.busy[group_id] = deque()
+        turn.write(tuple(self.records), ChangePending(self, token, done, failed))
+
+
+class ChangePending:
+    """A change on its way to the log."""
+
+    __slots__ = ("_change", "_done", "_failed", "group", "token")
+
+    def __init__(self, change: Change, token: Token | None, done: Done, failed: Failed) -> None:
+        self._change = change
+        self.token = token
+        self._done = done
+        self._failed = failed
+        self.group = change.group
+
+    def settle(self, turn: Turn, error: ErrorCode) -> None:
+        change = self._change
+        if error is ErrorCode.NONE:
+            show(turn, change.group, change.consumer)
+            self._done(turn)
+        else:
+            change.undo()
+            turn.log(change.group, f"a change could not be written ({error.name}) and is taken back")
+            self._failed(turn, error)

@@ -1,0 +1,288 @@
+"""Classic members of a consumer group: their JoinGroup, SyncGroup, Heartbeat and LeaveGroup (KIP-848).
+
+To such a member its epoch is the generation. A group epoch ahead of it, or partitions to give back or to take, look to
+it like a rebalance: its heartbeat is told to rejoin. The join says what it still owns and moves it on like a heartbeat
+of the consumer protocol would; nobody waits for others, and nobody leads. The sync then fetches what it may own.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from millstream.core.group.consumer.change import Change
+from millstream.core.group.consumer.expressions import begin_resolving, follow_expression
+from millstream.core.group.consumer.group import ConsumerGroup
+from millstream.core.group.consumer.heartbeat import (
+    put_metadata,
+    put_reconciled,
+    replace_static,
+    static_member,
+    throw_if_fenced,
+    unknown_member,
+)
+from millstream.core.group.consumer.leaving import remove_members
+from millstream.core.group.consumer.member import ConsumerMember, MemberState
+from millstream.core.group.consumer.migrate import begin_downgrade, may_downgrade
+from millstream.core.group.consumer.protocol import assignment_bytes, read_subscription, reported_by
+from millstream.core.group.consumer.target import follow_epoch, follow_topics
+from millstream.core.group.consumer.timers import renew, timers_of
+from millstream.core.group.deadlines import OFF
+from millstream.core.group.group import CONSUMER_PROTOCOL, Group
+from millstream.core.group.heartbeat import heartbeat_error
+from millstream.core.group.join import MEMBER_ID_REQUIRED_FROM
+from millstream.core.group.leave import leave_answer, leavers
+from millstream.core.group.outputs import Heartbeat, Join, Leave, Sync
+from millstream.core.group.rebalance import join_error
+from millstream.core.group.sync import sync_error
+from millstream.core.group.turn import Turn
+from millstream.errors import Rejected
+from millstream.model.error_code import ErrorCode
+from millstream.wire.errors import ProtocolError
+from millstream.wire.messages.consumer_group_storage import ClassicMemberMetadata, ClassicProtocol
+from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from millstream.wire.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
+from millstream.wire.messages.sync_group import SyncGroupResponse
+
+
+def join(turn: Turn, change: Change, given: Join, again: Callable[[Turn], None]) -> None:
+    """Handle a JoinGroup for a consumer group that has members.
+
+    ``again`` takes the join once more: when it made the group a classic one.
+    """
+    try:
+        _join(turn, change, given, again)
+    except Rejected as error:
+        change.undo()
+        turn.out.answer(given.token, join_error(given.request.member_id, error.code))
+
+
+def _join(turn: Turn, change: Change, given: Join, again: Callable[[Turn], None]) -> None:
+    request, group = given.request, change.consumer
+    member_id = request.member_id or given.member_suffix
+    if len(group.members) >= turn.settings.consumer.max_size and member_id not in group.members:
+        turn.out.answer(given.token, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
+        return
+    if not group.supports(request.protocol_type, (protocol.name for protocol in request.protocols)):
+        raise Rejected("No assignor in common.", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    is_dynamic = request.group_instance_id is None
+    if not request.member_id and is_dynamic and given.version >= MEMBER_ID_REQUIRED_FROM:
+        turn.out.answer(given.token, join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED))
+        return
+    try:
+        subscription = read_subscription(request.protocols[0].metadata)
+    except ProtocolError as error:
+        raise Rejected(error.message, ErrorCode.UNKNOWN_SERVER_ERROR) from None
+    former = _former(group, request)
+    if former is not None and former.classic is None and may_downgrade(turn, group, [former]):
+        # Its successor speaks the classic protocol as all others do: it joins the group that this makes.
+        begin_downgrade(turn, change, [former], given.token, again, _refused(given))
+        return
+    before = _member(change, request, member_id, former)
+    member = msgspec.structs.replace(
+        before,
+        instance_id=request.group_instance_id if before.instance_id is None else before.instance_id,
+        rack_id=subscription.rack_id or before.rack_id,
+        rebalance_timeout_ms=_rebalance_timeout_ms(request),
+        topic_names=frozenset(subscription.topics),
+        topic_regex="",
+        client_id=given.client_id,
+        client_host=given.client_host,
+        classic=_said(request),
+    )
+    changed = put_metadata(change, before, member)
+    regex_changed, _ = follow_expression(turn, change, before, member)
+    follow_topics(turn, change, bump=changed or regex_changed)
+    follow_epoch(turn, change)
+    after = put_reconciled(
+        turn,
+        change,
+        reported_by(subscription, turn.topics),
+        subscription_changed=changed or regex_changed,
+        of=member,
+    )
+
+    def done(turn: Turn) -> None:
+        timers = timers_of(change.group, group, after.member_id)
+        turn.cancel(timers.join)
+        turn.cancel(timers.rebalance)
+        turn.after(timers.sync, after.rebalance_timeout_ms)
+        renew(turn, change.group, group, after)
+        if change.regexes:
+            begin_resolving(turn, group, change.regexes)
+        response = JoinGroupResponse(
+            generation_id=after.epoch,
+            protocol_type=CONSUMER_PROTOCOL,
+            protocol_name=request.protocols[0].name,
+            member_id=after.member_id,
+        )
+        turn.out.answer(given.token, response)
+
+    change.write(turn, given.token, done, _refused(given))
+
+
+def _refused(given: Join) -> Callable[[Turn, ErrorCode], None]:
+    def refused(turn: Turn, error: ErrorCode) -> None:
+        turn.out.answer(given.token, join_error("", error))
+
+    return refused
+
+
+def _said(request: JoinGroupRequest) -> ClassicMemberMetadata:
+    return ClassicMemberMetadata(
+        session_timeout_ms=request.session_timeout_ms,
+        supported_protocols=[
+            ClassicProtocol(name=protocol.name, metadata=protocol.metadata) for protocol in request.protocols
+        ],
+    )
+
+
+def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+    return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
+
+
+def _former(group: ConsumerGroup, request: JoinGroupRequest) -> ConsumerMember | None:
+    """The member whose place a static one without a member id takes."""
+    if request.group_instance_id is None or request.member_id:
+        return None
+    former_id = group.statics.get(request.group_instance_id)
+    return None if former_id is None else group.members[former_id]
+
+
+def _member(change: Change, request: JoinGroupRequest, member_id: str, former: ConsumerMember | None) -> ConsumerMember:
+    """The member that joins, as it was before."""
+    group = change.consumer
+    if former is not None:
+        return replace_static(change, former, member_id)
+    if request.group_instance_id is not None and request.member_id:
+        member = static_member(group, request.group_instance_id)
+        throw_if_fenced(member, member_id)
+        return member
+    return group.members.get(member_id) or ConsumerMember(member_id)
+
+
+# Requests that change nothing
+
+
+def _check(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> ConsumerMember:
+    """The classic member that speaks; Rejected when it is none, or not the current one."""
+    if instance_id is None:
+        member = group.members.get(member_id)
+        if member is None:
+            raise unknown_member(group.group_id, member_id)
+    else:
+        member = static_member(group, instance_id)
+        throw_if_fenced(member, member_id)
+    if member.classic is None:
+        raise unknown_member(group.group_id, member_id)
+    if generation != member.epoch:
+        raise Rejected("The generation is not the member's epoch.", ErrorCode.ILLEGAL_GENERATION)
+    return member
+
+
+def _rejoins(turn: Turn, holder: Group, group: ConsumerGroup, member: ConsumerMember) -> None:
+    """The member is told to rejoin, for which it has its rebalance timeout."""
+    deadline = timers_of(holder, group, member.member_id).join
+    if deadline.at_us == OFF:
+        turn.after(deadline, member.rebalance_timeout_ms)
+
+
+def sync(turn: Turn, holder: Group, group: ConsumerGroup, given: Sync) -> None:
+    """Handle a SyncGroup: the member fetches what it may own."""
+    request = given.request
+    try:
+        member = _check(group, request.member_id, request.group_instance_id, request.generation_id)
+    except Rejected as error:
+        turn.out.answer(given.token, sync_error(error.code))
+        return
+    assert member.classic is not None
+    name = member.classic.supported_protocols[0].name
+    if request.protocol_type not in (None, CONSUMER_PROTOCOL) or request.protocol_name not in (None, name):
+        turn.out.answer(given.token, sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    elif group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        _rejoins(turn, holder, group, member)
+        turn.out.answer(given.token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+    else:
+        turn.cancel(timers_of(holder, group, member.member_id).sync)
+        renew(turn, holder, group, member)
+        response = SyncGroupResponse(
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignment=assignment_bytes(member, turn.topics),
+        )
+        turn.out.answer(given.token, response)
+
+
+def heartbeat(turn: Turn, holder: Group, group: ConsumerGroup, given: Heartbeat) -> None:
+    """Handle a Heartbeat: does the member have to rejoin?"""
+    request = given.request
+    try:
+        member = _check(group, request.member_id, request.group_instance_id, request.generation_id)
+    except Rejected as error:
+        turn.out.answer(given.token, heartbeat_error(error.code))
+        return
+    renew(turn, holder, group, member)
+    error = ErrorCode.NONE
+    if (
+        member.epoch < group.epoch
+        or member.state is MemberState.UNREVOKED_PARTITIONS
+        or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member))
+    ):
+        error = ErrorCode.REBALANCE_IN_PROGRESS
+        _rejoins(turn, holder, group, member)
+    turn.out.answer(given.token, heartbeat_error(error))
+
+
+def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    """Is something that the member is to have still another's?"""
+    return any(
+        partition not in member.assigned.get(topic_id, ()) and group.is_owned(topic_id, partition)
+        for topic_id, partitions in group.target(member).items()
+        for partition in partitions
+    )
+
+
+# Leaving
+
+
+def leave(turn: Turn, change: Change, given: Leave) -> None:
+    """Handle a LeaveGroup."""
+    group = change.consumer
+    results: list[MemberResponse] = []
+    leaving: list[ConsumerMember] = []
+    for who in leavers(given.request, given.version):
+        error = ErrorCode.NONE
+        member_id = who.member_id
+        try:
+            member = _leaver(group, who)
+            member_id = member.member_id
+            if member not in leaving:
+                leaving.append(member)
+        except Rejected as rejected:
+            error = ErrorCode(rejected.code)
+        results.append(MemberResponse(member_id=member_id, group_instance_id=who.group_instance_id, error_code=error))
+    answer = leave_answer(results, given.version)
+    if not leaving:
+        turn.out.answer(given.token, answer)
+        return
+
+    def done(turn: Turn) -> None:
+        turn.out.answer(given.token, answer)
+
+    def failed(turn: Turn, error: ErrorCode) -> None:
+        turn.out.answer(given.token, LeaveGroupResponse(error_code=error))
+
+    remove_members(turn, change, leaving, given.token, done, failed)
+
+
+def _leaver(group: ConsumerGroup, who: MemberIdentity) -> ConsumerMember:
+    if who.group_instance_id is None:
+        member = group.members.get(who.member_id)
+        if member is None:
+            raise unknown_member(group.group_id, who.member_id)
+    else:
+        member = static_member(group, who.group_instance_id)
+        if who.member_id:
+            throw_if_fenced(member, who.member_id)
+    if member.classic is None:
+        raise unknown_member(group.group_id, who.member_id)
+    return member

@@ -1,0 +1,199 @@
+"""What ``GroupCoordinator`` hands over when a request is about a consumer group.
+
+Each function finds the change to make, lets the verb decide, and turns what the verb refuses into its answer, with
+nothing changed.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.core.group.consumer import classic
+from millstream.core.group.consumer.change import Change, ChangePending
+from millstream.core.group.consumer.describe import describe_consumer_group
+from millstream.core.group.consumer.expressions import take_resolved
+from millstream.core.group.consumer.group import ConsumerGroup, ConsumerGroupValue
+from millstream.core.group.consumer.heartbeat import check_request, refusal
+from millstream.core.group.consumer.heartbeat import heartbeat as live
+from millstream.core.group.consumer.leaving import leave as go
+from millstream.core.group.consumer.leaving import time_is_over as remove_late
+from millstream.core.group.consumer.member import JOINS
+from millstream.core.group.consumer.migrate import ConversionPending, begin_classic_group, begin_consumer_group
+from millstream.core.group.consumer.timers import start_timers
+from millstream.core.group.deadlines import Deadline
+from millstream.core.group.group import Group
+from millstream.core.group.member import Token
+from millstream.core.group.outputs import (
+    Commit,
+    ConsumerHeartbeat,
+    Delete,
+    DeleteOffsets,
+    DescribeConsumer,
+    ExpressionsResolved,
+    Heartbeat,
+    Input,
+    Join,
+    Leave,
+    Sync,
+)
+from millstream.core.group.rebalance import join_error
+from millstream.core.group.turn import Turn
+from millstream.errors import Rejected
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.consumer_group_storage import ConsumerGroupMetadataKey
+from millstream.wire.stored import ConsumerGroupKey
+
+GATED: Final = (ChangePending, ConversionPending)
+"""Writes that the requests of their group wait for."""
+
+
+def waits_for(given: Input) -> str | None:
+    """The group whose change under way this input has to wait for; None when it need not wait for any."""
+    match given:
+        case Heartbeat() | ConsumerHeartbeat() | Commit() | Join() | Sync() | Leave() | DeleteOffsets():
+            return given.request.group_id
+        case Delete() | ExpressionsResolved():
+            return given.group_id
+        case _:
+            return None
+
+
+def token_of(given: Input) -> Token | None:
+    """The token of an input that waits; None when nobody waits for its answer."""
+    match given:
+        case Heartbeat() | ConsumerHeartbeat() | Commit() | Join() | Sync() | Leave() | DeleteOffsets() | Delete():
+            return given.token
+        case _:
+            return None
+
+
+# The consumer protocol
+
+
+def heartbeat(turn: Turn, holder: Group | None, beat: ConsumerHeartbeat) -> None:
+    """Handle a ConsumerGroupHeartbeat."""
+    change: Change | None = None
+    try:
+        check_request(beat, turn.settings.consumer.assignors)
+        change = _change(turn, holder, beat)
+        if beat.request.member_epoch < JOINS:
+            go(turn, change, beat)
+        else:
+            live(turn, change, beat)
+    except Rejected as error:
+        if change is not None:
+            change.undo()
+        turn.out.answer(beat.token, refusal(error.code, error.message or None))
+
+
+def _change(turn: Turn, holder: Group | None, beat: ConsumerHeartbeat) -> Change:
+    """The change that the heartbeat begins; Rejected when there is no such group and it makes none."""
+    group_id = beat.request.group_id
+    epoch = beat.request.member_epoch
+    if holder is None:
+        if epoch == JOINS:
+            return begin_consumer_group(turn, Group(group_id, turn.wall_ms))
+        kind = "Group" if epoch < JOINS else "Consumer group"
+        raise Rejected(f"{kind} {group_id} not found.", ErrorCode.GROUP_ID_NOT_FOUND)
+    if holder.consumer is not None:
+        return Change(holder, holder.consumer)
+    if epoch != JOINS:
+        raise Rejected(f"Group {group_id} is not a consumer group.", ErrorCode.GROUP_ID_NOT_FOUND)
+    return begin_consumer_group(turn, holder)
+
+
+def describe(turn: Turn, holder: Group | None, given: DescribeConsumer) -> None:
+    """Handle one group of a ConsumerGroupDescribe."""
+    group = None if holder is None else holder.consumer
+    default = turn.settings.consumer.assignors[0]
+    described = describe_consumer_group(
+        given.group_id, group, is_known=holder is not None, topics=turn.topics, default_assignor=default
+    )
+    turn.out.answer(given.token, described)
+
+
+def resolved(turn: Turn, holder: Group | None, found: ExpressionsResolved) -> None:
+    """The topics of a group's regular expressions were looked up; the group may be gone."""
+    group = None if holder is None else holder.consumer
+    if holder is None or group is None:
+        return
+    change = Change(holder, group)
+    take_resolved(turn, change, found)
+    change.write(turn, None, _nothing, _nothing_failed)
+
+
+def _nothing(turn: Turn) -> None:
+    _ = turn
+
+
+def _nothing_failed(turn: Turn, error: ErrorCode) -> None:
+    """The expressions stay as they were, and are looked up again by a later heartbeat."""
+    _ = turn, error
+
+
+def time_is_over(turn: Turn, deadline: Deadline) -> None:
+    """A deadline of a member came."""
+    group = deadline.group.consumer
+    if group is not None:
+        remove_late(turn, Change(deadline.group, group), deadline)
+
+
+# The classic protocol
+
+
+def join(turn: Turn, holder: Group, given: Join, again: Callable[[Turn], None]) -> None:
+    """Handle a JoinGroup; ``again`` takes it once more when that made the group a classic one."""
+    group = _group(holder)
+    if group.members:
+        classic.join(turn, Change(holder, group), given, again)
+    elif given.request.member_id:
+        turn.out.answer(given.token, join_error(given.request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
+    else:
+
+        def failed(turn: Turn, error: ErrorCode) -> None:
+            turn.out.answer(given.token, join_error("", error))
+
+        begin_classic_group(turn, holder, given.token, again, failed)
+
+
+def sync(turn: Turn, holder: Group, given: Sync) -> None:
+    """Handle a SyncGroup."""
+    classic.sync(turn, holder, _group(holder), given)
+
+
+def classic_heartbeat(turn: Turn, holder: Group, given: Heartbeat) -> None:
+    """Handle a Heartbeat."""
+    classic.heartbeat(turn, holder, _group(holder), given)
+
+
+def leave(turn: Turn, holder: Group, given: Leave) -> None:
+    """Handle a LeaveGroup."""
+    classic.leave(turn, Change(holder, _group(holder)), given)
+
+
+def _group(holder: Group) -> ConsumerGroup:
+    assert holder.consumer is not None
+    return holder.consumer
+
+
+# Loading
+
+
+def replay(holder: Group, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
+    """Take a record of the log."""
+    group = holder.consumer
+    if group is None:
+        if value is None:
+            return
+        group = ConsumerGroup(holder.group_id)
+        holder.begin_consumer(group)
+    group.apply(key, value)
+    if value is None and isinstance(key, ConsumerGroupMetadataKey) and not group.members:
+        holder.begin_classic(Group(holder.group_id, holder.state_since_ms))
+
+
+def loaded(turn: Turn, holder: Group) -> None:
+    """The log is read: from now on members have their session timeout to show up."""
+    group = _group(holder)
+    holder.begin_consumer(group)
+    holder.follow_consumer()
+    start_timers(turn, holder, group)

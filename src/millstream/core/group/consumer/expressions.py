@@ -1,0 +1,91 @@
+r"""Subscriptions by regular expression: RE2's syntax, matched against whole topic names.
+
+An expression is looked up outside of any request, because there may be many topics: ``Outputs.resolve`` asks for it,
+``Resolved`` brings what was found. Until then it matches nothing. It is looked up again when topics were created since,
+or after ``group.consumer.regex.refresh.interval.ms``, but never more often than every ten seconds: both as in Kafka.
+All expressions of a group are looked up together, so that one answer moves the group epoch once.
+
+RE2 matches in time linear in the name, whatever the expression: no client can stall the broker with one.
+"""
+
+from typing import Final
+
+from millstream.core.group.consumer.change import Change
+from millstream.core.group.consumer.group import NEVER_MS, ConsumerGroup, Resolved, resolved_value
+from millstream.core.group.consumer.member import ConsumerMember
+from millstream.core.group.consumer.target import next_epoch
+from millstream.core.group.consumer.topics import metadata_hash
+from millstream.core.group.outputs import ExpressionsResolved, Resolve
+from millstream.core.group.regex import check_expression
+from millstream.core.group.turn import Turn
+from millstream.wire.messages.consumer_group_storage import ConsumerGroupRegularExpressionKey
+
+REFRESH_MIN_MS: Final = 10_000
+
+
+def follow_expression(turn: Turn, change: Change, before: ConsumerMember, member: ConsumerMember) -> tuple[bool, bool]:
+    """Take over the member's expression: (has it changed, does the group epoch have to count up for it).
+
+    Called when ``member`` has been put into the group. Rejected when the expression is none.
+    """
+    group = change.consumer
+    old, new = before.topic_regex, member.topic_regex
+    changed = bump = needed = False
+    if old != new:
+        changed = True
+        if old and not group.regex_counts.get(old) and old in group.expressions:
+            change.put(ConsumerGroupRegularExpressionKey(group.group_id, old), None)
+        if new and group.regex_counts.get(new) == 1:
+            check_expression(new)
+            needed = True
+        # One that is looked up already, or none at all, takes effect now; an unknown one when it is looked up.
+        bump = new in group.expressions if new else True
+    _maybe_resolve(turn, change, needed=needed)
+    return changed, bump
+
+
+def _maybe_resolve(turn: Turn, change: Change, *, needed: bool) -> None:
+    group = change.consumer
+    if not group.regex_counts or group.is_resolving:
+        return
+    last_ms = group.last_resolved_ms
+    if last_ms != NEVER_MS and last_ms <= turn.wall_ms <= last_ms + REFRESH_MIN_MS:
+        return
+    revision = max((resolved.revision for resolved in group.expressions.values()), default=-1)
+    if (
+        needed
+        or group.expressions.keys() != group.regex_counts.keys()
+        or revision < turn.topics.created_revision
+        or turn.wall_ms > last_ms + turn.settings.consumer.regex_refresh_interval_ms
+    ):
+        change.regexes = tuple(group.regex_counts)
+
+
+def begin_resolving(turn: Turn, group: ConsumerGroup, regexes: tuple[str, ...]) -> None:
+    """Ask for the topics of these expressions."""
+    group.is_resolving = True
+    turn.out.resolve.append(Resolve(group.group_id, regexes))
+
+
+def drop_unused(change: Change) -> None:
+    """Forget expressions that nobody subscribes to any more."""
+    group = change.consumer
+    for regex in [regex for regex in group.expressions if regex not in group.regex_counts]:
+        change.put(ConsumerGroupRegularExpressionKey(group.group_id, regex), None)
+
+
+def take_resolved(turn: Turn, change: Change, found: ExpressionsResolved) -> None:
+    """The topics of a group's expressions are known."""
+    group = change.consumer
+    group.is_resolving = False
+    bump = False
+    for regex, names in found.topics.items():
+        if regex not in group.regex_counts:
+            continue
+        before = group.expressions.get(regex)
+        resolved = Resolved(frozenset(names), found.revision, turn.wall_ms)
+        bump = bump or resolved.topics != (frozenset() if before is None else before.topics)
+        change.put(ConsumerGroupRegularExpressionKey(group.group_id, regex), resolved_value(resolved))
+    now = metadata_hash(group.subscribed_names(), turn.topics.by_name)
+    if bump or now != group.metadata_hash:
+        next_epoch(turn, change, now)

@@ -1,0 +1,336 @@
+"""ConsumerGroupHeartbeat: a member joins, says what it owns, and is told what to own.
+
+In this order: the request is checked, the group found or made (or taken over from the classic protocol), the member
+found, made or replaced; then its subscription is taken over, the group epoch and the target assignment follow if they
+have to, and the member is moved towards its target. What that changes is written, and the answer leaves when it is
+durable. Most heartbeats change nothing and are answered at once.
+
+A member proves with its epoch that it knows what it was told last: one that is ahead, or behind by more than a lost
+answer explains, is fenced and has to join again with epoch 0.
+"""
+
+import msgspec
+
+from millstream.core.group.consumer.change import Change
+from millstream.core.group.consumer.expressions import begin_resolving, follow_expression
+from millstream.core.group.consumer.group import ConsumerGroup, ConsumerRecord, member_tombstones, target_value
+from millstream.core.group.consumer.member import (
+    JOINS,
+    LEAVES,
+    LEAVES_FOR_A_WHILE,
+    NOTHING_OWNED,
+    ConsumerMember,
+    same_metadata,
+)
+from millstream.core.group.consumer.reconcile import Reported, reconcile
+from millstream.core.group.consumer.target import follow_epoch, follow_topics
+from millstream.core.group.consumer.timers import await_revocation, renew
+from millstream.core.group.outputs import ConsumerHeartbeat
+from millstream.core.group.turn import Turn
+from millstream.errors import Rejected
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.consumer_group_heartbeat import (
+    AssignedTopicPartitions,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    MemberAssignment,
+)
+from millstream.wire.messages.consumer_group_storage import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+)
+
+CLIENT_MAKES_ID_FROM = 1
+
+
+def refusal(error: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
+    """The answer that says only what is wrong."""
+    return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
+
+
+def check_request(beat: ConsumerHeartbeat, assignors: tuple[str, ...]) -> None:
+    """What is wrong with the request, whatever the group: Rejected, in Kafka's words."""
+    request = beat.request
+    epoch = request.member_epoch
+    if not request.member_id and (beat.version >= CLIENT_MAKES_ID_FROM or epoch > 0 or epoch == LEAVES):
+        raise _invalid("MemberId can't be empty.")
+    if not request.group_id:
+        raise _invalid("GroupId can't be empty.")
+    if request.instance_id == "":
+        raise _invalid("InstanceId can't be empty.")
+    if request.rack_id == "":
+        raise _invalid("RackId can't be empty.")
+    if epoch == JOINS:
+        if request.rebalance_timeout_ms == -1:
+            raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+        if request.topic_partitions is None or request.topic_partitions:
+            raise _invalid("TopicPartitions must be empty when (re-)joining.")
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            raise _invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+    elif epoch == LEAVES_FOR_A_WHILE:
+        if request.instance_id is None:
+            raise _invalid("InstanceId can't be null.")
+    elif epoch < LEAVES_FOR_A_WHILE:
+        raise _invalid("MemberEpoch is invalid.")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise Rejected(
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+        )
+
+
+def _invalid(message: str) -> Rejected:
+    return Rejected(message, ErrorCode.INVALID_REQUEST)
+
+
+def is_quiet(turn: Turn, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Is this a heartbeat that says nothing new, of a member that there is nothing to tell?"""
+    member = group.members.get(request.member_id)
+    return (
+        member is not None
+        and request.member_epoch == member.epoch
+        and member.is_reconciled_to(group.epoch)
+        and group.epoch == group.assignment_epoch
+        and request.rebalance_timeout_ms == -1
+        and request.instance_id is None
+        and member.instance_id is None
+        and request.rack_id is None
+        and request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.server_assignor is None
+        and member.classic is None
+        and group.checked_revision == turn.topics.revision
+        and not group.regex_counts
+    )
+
+
+def heartbeat(turn: Turn, change: Change, beat: ConsumerHeartbeat) -> None:
+    """Handle the heartbeat of a member that does not leave. Rejected when it is refused."""
+    request, group = beat.request, change.consumer
+    if is_quiet(turn, group, request) and not change.records:
+        member = group.members[request.member_id]
+        if member.client_id == beat.client_id and member.client_host == beat.client_host:
+            renew(turn, change.group, group, member)
+            turn.out.answer(beat.token, _answer(turn, group, member, None))
+            return
+    _throw_if_full(turn, group, request.member_id)
+    before = _member(change, request, beat.new_member_id)
+    member = _take_over(before, beat)
+    changed = put_metadata(change, before, member)
+    regex_changed, bump = follow_expression(turn, change, before, member)
+    follow_topics(turn, change, bump=changed or bump)
+    follow_epoch(turn, change)
+    after = put_reconciled(turn, change, _reported(request), subscription_changed=changed or regex_changed, of=member)
+    is_full = (
+        request.rebalance_timeout_ms != -1
+        and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        and request.topic_partitions is not None
+    )
+    told = None
+    if request.member_epoch == JOINS or is_full or _partitions(after) != _partitions(before):
+        told = after
+
+    def done(turn: Turn) -> None:
+        renew(turn, change.group, group, after)
+        await_revocation(turn, group, before, after)
+        if change.regexes:
+            begin_resolving(turn, group, change.regexes)
+        turn.out.answer(beat.token, _answer(turn, group, after, told))
+
+    def failed(turn: Turn, error: ErrorCode) -> None:
+        turn.out.answer(beat.token, refusal(error, None))
+
+    change.write(turn, beat.token, done, failed)
+
+
+def _throw_if_full(turn: Turn, group: ConsumerGroup, member_id: str) -> None:
+    limit = turn.settings.consumer.max_size
+    if len(group.members) >= limit and member_id not in group.members:
+        raise Rejected(
+            f"The consumer group has reached its maximum capacity of {limit} members.",
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+        )
+
+
+# The member
+
+
+def unknown_member(group_id: str, member_id: str) -> Rejected:
+    """There is no such member."""
+    return Rejected(f"Member {member_id} is not a member of group {group_id}.", ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def static_member(group: ConsumerGroup, instance_id: str) -> ConsumerMember:
+    """The member that an instance id stands for; Rejected when there is none."""
+    member_id = group.statics.get(instance_id)
+    if member_id is None:
+        raise Rejected(f"Instance id {instance_id} is unknown.", ErrorCode.UNKNOWN_MEMBER_ID)
+    return group.members[member_id]
+
+
+def throw_if_fenced(member: ConsumerMember, member_id: str) -> None:
+    """Rejected when another member has the instance id now."""
+    if member.member_id != member_id:
+        raise Rejected(
+            f"Static member {member_id} with instance id {member.instance_id} was fenced by member {member.member_id}.",
+            ErrorCode.FENCED_INSTANCE_ID,
+        )
+
+
+def _member(change: Change, request: ConsumerGroupHeartbeatRequest, new_member_id: str) -> ConsumerMember:
+    """The member that speaks, as it was before; a new one, or the successor of a static one, when it joins."""
+    group = change.consumer
+    member_id = request.member_id or new_member_id
+    joins = request.member_epoch == JOINS
+    if request.instance_id is None:
+        member = group.members.get(member_id)
+        if member is None:
+            if not joins:
+                raise unknown_member(group.group_id, member_id)
+            return ConsumerMember(member_id)
+    elif joins:
+        return _join_static(change, member_id, request.instance_id)
+    else:
+        member = static_member(group, request.instance_id)
+        throw_if_fenced(member, member_id)
+    _check_epoch(member, request)
+    return member
+
+
+def _join_static(change: Change, member_id: str, instance_id: str) -> ConsumerMember:
+    group = change.consumer
+    former_id = group.statics.get(instance_id)
+    if former_id is None:
+        return group.members.get(member_id) or ConsumerMember(member_id)
+    former = group.members[former_id]
+    if former.classic is None and former.epoch != LEAVES_FOR_A_WHILE:
+        raise Rejected(
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
+            f"is owned by {former_id} member.",
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+        )
+    return replace_static(change, former, member_id)
+
+
+def replace_static(change: Change, former: ConsumerMember, member_id: str) -> ConsumerMember:
+    """Give a static member's place, and what it has and is to have, to its successor."""
+    group = change.consumer
+    group_id = group.group_id
+    target = group.target(former)
+    successor = msgspec.structs.replace(former, member_id=member_id, epoch=JOINS, previous_epoch=JOINS)
+    change.put_all(member_tombstones(group_id, former.member_id))
+    records: list[ConsumerRecord] = [
+        (ConsumerGroupMemberMetadataKey(group_id, member_id), successor.metadata_value()),
+        (ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), target_value(target)),
+        (ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), successor.current_value()),
+    ]
+    change.put_all(records)
+    return successor
+
+
+def _check_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
+    epoch = request.member_epoch
+    if epoch in (JOINS, member.epoch):
+        return
+    if epoch > member.epoch:
+        word = "greater"
+    elif epoch == member.previous_epoch and _owns_only(member, _reported(request)):
+        return  # the answer with the new epoch got lost
+    else:
+        word = "smaller"
+    raise Rejected(
+        f"The consumer group member has a {word} member epoch ({epoch}) than the one known by the group coordinator "
+        f"({member.epoch}). The member must abandon all its partitions and rejoin.",
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    )
+
+
+def _owns_only(member: ConsumerMember, reported: Reported) -> bool:
+    if reported is None:
+        return False
+    return all(
+        partition in member.assigned.get(topic_id, ())
+        for topic_id, partitions in reported.items()
+        for partition in partitions
+    )
+
+
+def _reported(request: ConsumerGroupHeartbeatRequest) -> Reported:
+    if request.topic_partitions is None:
+        return None
+    return {topic.topic_id: topic.partitions for topic in request.topic_partitions}
+
+
+def _take_over(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMember:
+    """The member with what the request says of it; what it does not say stays."""
+    request = beat.request
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    assignor = request.server_assignor
+    timeout_ms = request.rebalance_timeout_ms
+    return msgspec.structs.replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        server_assignor=member.server_assignor if assignor is None else assignor,
+        topic_names=member.topic_names if names is None else frozenset(names),
+        topic_regex=member.topic_regex if regex is None else regex,
+        client_id=beat.client_id,
+        client_host=beat.client_host,
+        classic=None,
+    )
+
+
+def put_metadata(change: Change, before: ConsumerMember, member: ConsumerMember) -> bool:
+    """Store what a member says of itself if it is news; have its topic names changed?"""
+    group = change.consumer
+    if member.member_id not in group.members or not same_metadata(before, member):
+        change.put(ConsumerGroupMemberMetadataKey(group.group_id, member.member_id), member.metadata_value())
+    return before.topic_names != member.topic_names
+
+
+def put_reconciled(
+    turn: Turn, change: Change, reported: Reported, *, subscription_changed: bool, of: ConsumerMember
+) -> ConsumerMember:
+    """Move a member towards its target, and store what it has then; the member after that."""
+    group = change.consumer
+    member = group.members[of.member_id]
+    after = reconcile(group, member, reported, turn.topics, subscription_changed=subscription_changed)
+    if after != member:
+        change.put(ConsumerGroupCurrentMemberAssignmentKey(group.group_id, after.member_id), after.current_value())
+    return after
+
+
+def _partitions(member: ConsumerMember) -> dict[bytes, set[int]]:
+    return {topic_id: set(partitions) for topic_id, partitions in member.assigned.items()}
+
+
+def _answer(
+    turn: Turn, group: ConsumerGroup, member: ConsumerMember, told: ConsumerMember | None
+) -> ConsumerGroupHeartbeatResponse:
+    """The member's epoch and, of ``told``, what it may use now."""
+    assignment = None
+    if told is not None:
+        assignment = MemberAssignment(
+            topic_partitions=[
+                AssignedTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+                for topic_id, partitions in told.assigned.items()
+            ]
+        )
+    return ConsumerGroupHeartbeatResponse(
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        heartbeat_interval_ms=turn.settings.consumer.heartbeat_interval_of(group.group_id),
+        assignment=assignment,
+    )
+
+
+def left(member_id: str, epoch: int) -> ConsumerGroupHeartbeatResponse:
+    """The answer to a member that has left."""
+    return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
+
+
+def away(member: ConsumerMember) -> ConsumerMember:
+    """A static member that is gone for a while: it keeps what it has."""
+    return msgspec.structs.replace(member, epoch=LEAVES_FOR_A_WHILE, revoking=NOTHING_OWNED)

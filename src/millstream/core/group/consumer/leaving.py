@@ -1,0 +1,114 @@
+"""Members that go: they say so, their time is over, or they are taken out.
+
+What they had is free at once. The group epoch counts up; the others get new targets with their next heartbeats. A
+static member may leave for a while (epoch -2): it keeps its place, and what it has, until its session ends. When all
+members that are left speak the classic protocol, the group goes back to it (``migrate``).
+"""
+
+from collections.abc import Callable, Sequence
+
+from millstream.core.group.consumer.change import Change
+from millstream.core.group.consumer.expressions import drop_unused
+from millstream.core.group.consumer.group import ConsumerGroup, member_tombstones
+from millstream.core.group.consumer.heartbeat import (
+    away,
+    left,
+    refusal,
+    static_member,
+    throw_if_fenced,
+    unknown_member,
+)
+from millstream.core.group.consumer.member import LEAVES_FOR_A_WHILE, ConsumerMember
+from millstream.core.group.consumer.migrate import begin_downgrade, may_downgrade
+from millstream.core.group.consumer.target import after_departure
+from millstream.core.group.consumer.timers import CONSUMER_JOIN, CONSUMER_REBALANCE, CONSUMER_SESSION, forget_timers
+from millstream.core.group.deadlines import Deadline
+from millstream.core.group.member import Token
+from millstream.core.group.outputs import ConsumerHeartbeat
+from millstream.core.group.turn import Turn
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.consumer_group_storage import ConsumerGroupCurrentMemberAssignmentKey
+
+
+def leave(turn: Turn, change: Change, beat: ConsumerHeartbeat) -> None:
+    """Handle the heartbeat of a member that leaves. Rejected when it is refused."""
+    request, group = beat.request, change.consumer
+    if request.instance_id is None:
+        member = group.members.get(request.member_id)
+        if member is None:
+            raise unknown_member(group.group_id, request.member_id)
+    else:
+        member = static_member(group, request.instance_id)
+        throw_if_fenced(member, request.member_id)
+    answer = left(member.member_id, request.member_epoch)
+
+    def done(turn: Turn) -> None:
+        turn.out.answer(beat.token, answer)
+
+    def failed(turn: Turn, error: ErrorCode) -> None:
+        turn.out.answer(beat.token, refusal(error, None))
+
+    if request.member_epoch == LEAVES_FOR_A_WHILE:
+        key = ConsumerGroupCurrentMemberAssignmentKey(group.group_id, member.member_id)
+        change.put(key, away(member).current_value())
+        change.write(turn, beat.token, done, failed)
+    else:
+        remove_members(turn, change, [member], beat.token, done, failed)
+
+
+def remove_members(
+    turn: Turn,
+    change: Change,
+    members: Sequence[ConsumerMember],
+    token: Token | None,
+    done: Callable[[Turn], None],
+    failed: Callable[[Turn, ErrorCode], None],
+) -> None:
+    """Take members out; ``done`` or ``failed`` when that is written or could not be."""
+    group = change.consumer
+    if may_downgrade(turn, group, members):
+        begin_downgrade(turn, change, members, token, done, failed)
+        return
+    for member in members:
+        change.put_all(member_tombstones(group.group_id, member.member_id))
+    drop_unused(change)
+    after_departure(turn, change)
+
+    def removed(turn: Turn) -> None:
+        for member in members:
+            forget_timers(turn, group, member.member_id)
+        done(turn)
+
+    change.write(turn, token, removed, failed)
+
+
+_REASONS = {
+    CONSUMER_SESSION: "was silent for its session timeout",
+    CONSUMER_REBALANCE: "did not give its partitions back in time",
+    CONSUMER_JOIN: "did not rejoin in time",
+}
+
+
+def time_is_over(turn: Turn, change: Change, deadline: Deadline) -> None:
+    """A deadline of a member came: it goes. Tried again if that could not be written."""
+    group, member_id = change.consumer, deadline.member_id
+    member = group.members.get(member_id)
+    if member is None or not _is_current(group, deadline):
+        return
+    reason = _REASONS.get(deadline.kind, "did not fetch its assignment in time")
+    turn.log(change.group, f"member {member_id} {reason} and is removed")
+    turn.census.expired_members += 1
+
+    def done(turn: Turn) -> None:
+        _ = turn
+
+    def failed(turn: Turn, error: ErrorCode) -> None:
+        _ = error
+        turn.after(deadline, turn.settings.consumer.heartbeat_interval_ms)
+
+    remove_members(turn, change, [member], None, done, failed)
+
+
+def _is_current(group: ConsumerGroup, deadline: Deadline) -> bool:
+    timers = group.timers.get(deadline.member_id)
+    return timers is not None and deadline in (timers.session, timers.rebalance, timers.join, timers.sync)

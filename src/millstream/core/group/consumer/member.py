@@ -1,0 +1,161 @@
+"""A member of a consumer group, as its two records keep it: what it said of itself, and what it has.
+
+Members are values: a change makes a new one.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+import msgspec
+
+from millstream.core.group.assign.spec import Partitions
+from millstream.wire.messages.consumer_group_storage import (
+    ClassicMemberMetadata,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    CurrentTopicPartitions,
+)
+
+JOINS: Final = 0
+LEAVES: Final = -1
+LEAVES_FOR_A_WHILE: Final = -2
+"""Epochs that a member names to join, to leave, and (a static one) to leave and come back."""
+
+Owned: TypeAlias = Mapping[bytes, Mapping[int, int]]
+"""Topic id → partition → the epoch at which the member got it; never an empty topic."""
+
+NOTHING_OWNED: Final[Owned] = {}
+
+
+class MemberState(IntEnum):
+    """Kafka's numbers."""
+
+    STABLE = 0
+    """It has what its epoch gives it."""
+    UNREVOKED_PARTITIONS = 1
+    """It was told to give something back and has not said that it did; its epoch stays until then."""
+    UNRELEASED_PARTITIONS = 2
+    """Others have yet to give back some of what it is to have."""
+    UNKNOWN = 127
+
+
+class ConsumerMember(msgspec.Struct, frozen=True):
+    """A member. ``classic`` is set for one that speaks the classic protocol."""
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: frozenset[str] = frozenset()
+    topic_regex: str = ""
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    classic: ClassicMemberMetadata | None = None
+    epoch: int = JOINS
+    previous_epoch: int = JOINS
+    state: MemberState = MemberState.STABLE
+    assigned: Owned = NOTHING_OWNED
+    revoking: Owned = NOTHING_OWNED
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Does it have all that the target assignment of ``epoch`` gives it?"""
+        return self.state is MemberState.STABLE and self.epoch == epoch
+
+    def at(self, epoch: int, state: MemberState, assigned: Owned, revoking: Owned) -> "ConsumerMember":
+        """The member with what it has now; the epoch it had is remembered, in case the answer gets lost."""
+        return msgspec.structs.replace(
+            self, previous_epoch=self.epoch, epoch=epoch, state=state, assigned=assigned, revoking=revoking
+        )
+
+    # As records
+
+    def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
+        return ConsumerGroupMemberMetadataValue(
+            instance_id=self.instance_id,
+            rack_id=self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            subscribed_topic_names=sorted(self.topic_names),
+            subscribed_topic_regex=self.topic_regex,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            server_assignor=self.server_assignor,
+            classic_member_metadata=self.classic,
+        )
+
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "ConsumerMember":
+        return msgspec.structs.replace(
+            self,
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            topic_names=frozenset(value.subscribed_topic_names),
+            topic_regex=value.subscribed_topic_regex or "",
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            server_assignor=value.server_assignor,
+            classic=value.classic_member_metadata,
+        )
+
+    def current_value(self) -> ConsumerGroupCurrentMemberAssignmentValue:
+        return ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=self.epoch,
+            previous_member_epoch=self.previous_epoch,
+            state=int(self.state),
+            assigned_partitions=_stored(self.assigned),
+            partitions_pending_revocation=_stored(self.revoking),
+        )
+
+    def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ConsumerMember":
+        known = value.state in MemberState.__members__.values()
+        return msgspec.structs.replace(
+            self,
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=MemberState(value.state) if known else MemberState.UNKNOWN,
+            assigned=_restored(value.assigned_partitions, value.member_epoch),
+            revoking=_restored(value.partitions_pending_revocation, value.member_epoch),
+        )
+
+
+def same_metadata(one: ConsumerMember, other: ConsumerMember) -> bool:
+    """Would both be stored with the same metadata record?"""
+    return (
+        msgspec.structs.replace(
+            one,
+            epoch=other.epoch,
+            previous_epoch=other.previous_epoch,
+            state=other.state,
+            assigned=other.assigned,
+            revoking=other.revoking,
+        )
+        == other
+    )
+
+
+def partitions_of(owned: Owned) -> Partitions:
+    """The partitions without their epochs."""
+    return {topic_id: frozenset(partitions) for topic_id, partitions in owned.items()}
+
+
+def _stored(owned: Owned) -> list[CurrentTopicPartitions]:
+    return [
+        CurrentTopicPartitions(
+            topic_id=topic_id,
+            partitions=sorted(partitions),
+            assignment_epochs=[partitions[index] for index in sorted(partitions)],
+        )
+        for topic_id, partitions in owned.items()
+    ]
+
+
+def _restored(stored: Iterable[CurrentTopicPartitions], epoch: int) -> Owned:
+    owned: dict[bytes, dict[int, int]] = {}
+    for topic in stored:
+        epochs = topic.assignment_epochs
+        if epochs is None or len(epochs) != len(topic.partitions):
+            epochs = [epoch] * len(topic.partitions)
+        if topic.partitions:
+            owned[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
+    return owned

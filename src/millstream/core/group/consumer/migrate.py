@@ -1,0 +1,268 @@
+"""Groups that change their protocol while they are at work (KIP-848, "Online Migration").
+
+- **Upgrade.** A member of the consumer protocol joins a classic group of consumers: the group becomes a consumer group
+  with the classic members in it, each with what the last classic rebalance gave it, all at the old generation as their
+  epoch. Classic members then learn of the next epoch as a rebalance (``classic``).
+- **Downgrade.** The last member of the consumer protocol goes while classic members are left: the group becomes a
+  classic group again, and rebalances.
+- An empty group of either kind takes the kind of whoever joins next.
+
+``group.consumer.migration.policy`` allows one, both or none of the first two. Committed offsets stay in all cases.
+A group that changes is written whole in one batch: a crash finds it as either, never as both.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from millstream.core.group.commit import PendingCommit
+from millstream.core.group.consumer.change import Change, Done, Failed
+from millstream.core.group.consumer.group import ConsumerGroup, target_value
+from millstream.core.group.consumer.member import ConsumerMember, MemberState, partitions_of
+from millstream.core.group.consumer.protocol import assignment_bytes, read_assignment, read_subscription
+from millstream.core.group.consumer.timers import forget_timers
+from millstream.core.group.consumer.topics import Topics
+from millstream.core.group.deadlines import SESSION, Deadline
+from millstream.core.group.group import CONSUMER_PROTOCOL, Group
+from millstream.core.group.image import group_record, group_tombstone
+from millstream.core.group.member import Member, Token
+from millstream.core.group.outputs import Key, Value
+from millstream.core.group.rebalance import prepare, renew_session
+from millstream.core.group.state import GroupState
+from millstream.core.group.turn import Turn
+from millstream.errors import Rejected
+from millstream.model.error_code import ErrorCode
+from millstream.wire.errors import ProtocolError
+from millstream.wire.messages.consumer_group_storage import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+
+UPGRADES = frozenset({"bidirectional", "upgrade"})
+DOWNGRADES = frozenset({"bidirectional", "downgrade"})
+
+
+def begin_consumer_group(turn: Turn, holder: Group) -> Change:
+    """The change that makes a consumer group of ``holder``, a classic one or a new one.
+
+    Raises:
+        Rejected: its members cannot be taken over.
+    """
+    group = ConsumerGroup(holder.group_id)
+    before: list[tuple[Key, Value | None]] = []
+    if holder.census is not None:
+        before.append(group_tombstone(holder.group_id))
+    change = Change(holder, group, before)
+    if not holder.is_empty:
+        _check_upgrade(turn, holder)
+        _take_members_over(turn, change)
+    return change
+
+
+def _check_upgrade(turn: Turn, holder: Group) -> None:
+    why = None
+    if turn.settings.consumer.migration_policy not in UPGRADES:
+        why = "online upgrade is disabled."
+    elif holder.protocol_type != CONSUMER_PROTOCOL or not holder.members:
+        why = "the group does not use the consumer embedded protocol."
+    elif len(holder.members) > turn.settings.consumer.max_size:
+        why = "the group size exceeds the consumer group maximum size."
+    if why is not None:
+        raise _no_upgrade(holder, why)
+    if any(pending.group is holder and not isinstance(pending, PendingCommit) for pending in turn.writes.values()):
+        # An assignment on its way to the log is about to be told to members: what they own is not known yet.
+        raise Rejected("The classic group is being written.", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+def _no_upgrade(holder: Group, why: str) -> Rejected:
+    return Rejected(
+        f"Cannot upgrade classic group {holder.group_id} to consumer group because {why}",
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    )
+
+
+def _take_members_over(turn: Turn, change: Change) -> None:
+    holder = change.group
+    group_id, epoch = holder.group_id, holder.generation
+    try:
+        members = [_as_consumer_member(member, epoch, turn.topics) for member in holder.members.values()]
+    except ProtocolError:
+        raise _no_upgrade(holder, "the embedded consumer protocol is malformed.") from None
+    if any(member is None for member in members):
+        raise _no_upgrade(
+            holder,
+            "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
+            "assignor before re-attempting the upgrade.",
+        )
+    change.put(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch=epoch))
+    taken: set[tuple[bytes, int]] = set()
+    for member in members:
+        assert member is not None
+        member = _without(member, taken)
+        change.put(ConsumerGroupMemberMetadataKey(group_id, member.member_id), member.metadata_value())
+        change.put(
+            ConsumerGroupTargetAssignmentMemberKey(group_id, member.member_id),
+            target_value(partitions_of(member.assigned)),
+        )
+        change.put(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.current_value())
+    change.put(
+        ConsumerGroupTargetAssignmentMetadataKey(group_id),
+        ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
+    )
+    turn.log(holder, f"becomes a consumer group with {len(members)} classic members")
+
+
+def _as_consumer_member(member: Member, epoch: int, topics: Topics) -> ConsumerMember | None:
+    """A classic member as the consumer group sees it; None when its assignor said more than can be kept.
+
+    Raises:
+        ProtocolError: it does not speak the consumers' embedded protocol.
+    """
+    subscription = read_subscription(member.protocols[0][1])
+    assignment = read_assignment(member.assignment)
+    if assignment.user_data:
+        return None
+    assigned: dict[bytes, dict[int, int]] = {}
+    for entry in assignment.assigned_partitions:
+        topic = topics.by_name(entry.topic)
+        if topic is not None and entry.partitions:
+            assigned.setdefault(topic.topic_id, {}).update(dict.fromkeys(entry.partitions, epoch))
+    return ConsumerMember(
+        member.member_id,
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id or None,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topic_names=frozenset(subscription.topics),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicMemberMetadata(
+            session_timeout_ms=member.session_timeout_ms,
+            supported_protocols=[ClassicProtocol(name=name, metadata=data) for name, data in member.protocols],
+        ),
+        epoch=epoch,
+        previous_epoch=epoch,
+        state=MemberState.STABLE,
+        assigned=assigned,
+    )
+
+
+def _without(member: ConsumerMember, taken: set[tuple[bytes, int]]) -> ConsumerMember:
+    """The member without what an odd classic assignment gave to another as well: a partition has one owner."""
+    assigned: dict[bytes, dict[int, int]] = {}
+    for topic_id, owned in member.assigned.items():
+        for partition, epoch in owned.items():
+            if (topic_id, partition) not in taken:
+                taken.add((topic_id, partition))
+                assigned.setdefault(topic_id, {})[partition] = epoch
+    return msgspec.structs.replace(member, assigned=assigned)
+
+
+# Downgrade
+
+
+def may_downgrade(turn: Turn, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> bool:
+    """Are only classic members left when these have gone, and may the group then be a classic one again?"""
+    gone = {member.member_id for member in leaving}
+    left = len(group.members) - len(gone)
+    classic_gone = sum(member.classic is not None for member in leaving)
+    return (
+        0 < left <= turn.settings.max_size
+        and group.classic_members - classic_gone == left
+        and turn.settings.consumer.migration_policy in DOWNGRADES
+    )
+
+
+def begin_downgrade(
+    turn: Turn,
+    change: Change,
+    leaving: Sequence[ConsumerMember],
+    token: Token | None,
+    done: Done,
+    failed: Failed,
+) -> None:
+    """Make a classic group of those that stay, and have them rebalance."""
+    change.undo()
+    group, holder = change.consumer, change.group
+    gone = {member.member_id for member in leaving}
+    image = Group(holder.group_id, turn.wall_ms)
+    assignments: dict[str, bytes] = {}
+    for member in group.members.values():
+        if member.member_id not in gone:
+            image.add(_as_classic_member(member, holder), None)
+            assignments[member.member_id] = assignment_bytes(member, turn.topics)
+    for member in image.members.values():
+        member.assignment = assignments[member.member_id]
+    image.generation = group.epoch
+    image.protocol_name = image.select_protocol()
+    image.state = GroupState.STABLE
+    records: list[tuple[Key, Value | None]] = [*group.tombstones(), group_record(image, assignments)]
+    turn.busy[holder.group_id] = deque()
+    turn.write(tuple(records), ConversionPending(holder, image, token, done, failed))
+
+
+def _as_classic_member(member: ConsumerMember, holder: Group) -> Member:
+    assert member.classic is not None
+    return Member(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        member.rebalance_timeout_ms,
+        member.classic.session_timeout_ms,
+        CONSUMER_PROTOCOL,
+        tuple((protocol.name, protocol.metadata) for protocol in member.classic.supported_protocols),
+        Deadline(SESSION, holder, member.member_id),
+    )
+
+
+class ConversionPending:
+    """A group that becomes a classic one is on its way to the log."""
+
+    __slots__ = ("_done", "_failed", "_image", "group", "token")
+
+    def __init__(self, holder: Group, image: Group, token: Token | None, done: Done, failed: Failed) -> None:
+        self.group = holder
+        self.token = token
+        self._image = image
+        self._done = done
+        self._failed = failed
+
+    def settle(self, turn: Turn, error: ErrorCode) -> None:
+        """It is a classic group, and rebalances if anybody is in it; or nothing has changed."""
+        if error is not ErrorCode.NONE:
+            self._failed(turn, error)
+            return
+        holder = self.group
+        group = holder.consumer
+        assert group is not None
+        for member_id in list(group.timers):
+            forget_timers(turn, group, member_id)
+        holder.begin_classic(self._image)
+        if holder.members:
+            for member in holder.members.values():
+                renew_session(turn, member)
+            turn.log(holder, f"is a classic group again, with {len(holder.members)} members")
+            prepare(turn, holder)
+        self._done(turn)
+
+
+# Empty groups
+
+
+def begin_classic_group(turn: Turn, holder: Group, token: Token, done: Done, failed: Failed) -> None:
+    """An empty consumer group becomes an empty classic one."""
+    group = holder.consumer
+    assert group is not None
+    assert not group.members
+    image = Group(holder.group_id, turn.wall_ms)
+    turn.busy[holder.group_id] = deque()
+    records: list[tuple[Key, Value | None]] = [*group.tombstones(), group_record(image, {})]
+    turn.write(tuple(records), ConversionPending(holder, image, token, done, failed))

@@ -1,0 +1,56 @@
+"""What classic consumers say to each other inside JoinGroup and SyncGroup, read and written by the broker.
+
+In a consumer group the coordinator speaks for the leader: it reads the members' subscriptions and writes their
+assignments, in the version of the embedded protocol that the member itself used.
+"""
+
+from millstream.core.group.consumer.member import ConsumerMember
+from millstream.core.group.consumer.topics import Topics
+from millstream.wire.errors import ProtocolError
+from millstream.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from millstream.wire.stored import decode_versioned, encode_versioned
+
+_VERSION_MAX = ConsumerProtocolAssignment.VERSIONS[1]
+
+
+def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
+    """Raises ProtocolError when the bytes are no subscription."""
+    return decode_versioned(ConsumerProtocolSubscription, metadata)
+
+
+def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
+    """Raises ProtocolError when the bytes are no assignment; none at all assign nothing."""
+    return decode_versioned(ConsumerProtocolAssignment, assignment) if assignment else ConsumerProtocolAssignment()
+
+
+def assignment_bytes(member: ConsumerMember, topics: Topics) -> bytes:
+    """What a classic member is told to own."""
+    assert member.classic is not None
+    partitions: list[TopicPartition] = []
+    for topic_id, owned in member.assigned.items():
+        topic = topics.by_id(topic_id)
+        if topic is not None:
+            partitions.append(TopicPartition(topic=topic.name, partitions=sorted(owned)))
+    return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=partitions), _version(member))
+
+
+def reported_by(subscription: ConsumerProtocolSubscription, topics: Topics) -> dict[bytes, list[int]]:
+    """What a classic member says it owns, by topic id."""
+    owned: dict[bytes, list[int]] = {}
+    for entry in subscription.owned_partitions:
+        topic = topics.by_name(entry.topic)
+        if topic is not None:
+            owned.setdefault(topic.topic_id, []).extend(entry.partitions)
+    return owned
+
+
+def _version(member: ConsumerMember) -> int:
+    assert member.classic is not None
+    metadata = member.classic.supported_protocols[0].metadata
+    if len(metadata) < 2:
+        raise ProtocolError("no room for a version")
+    return min(max(int.from_bytes(metadata[:2], "big", signed=True), 0), _VERSION_MAX)

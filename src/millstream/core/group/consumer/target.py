@@ -1,0 +1,98 @@
+"""The group epoch and the target assignment: when they move, and to what.
+
+The group epoch counts up when a member changes its subscription, comes or goes, or when the subscribed topics
+themselves change. An epoch that is ahead of the target assignment's has the assignment computed again by the next
+heartbeat of any member, at most once in ``group.consumer.assignment.interval.ms``: members that arrive together share
+one computation.
+"""
+
+from typing import Final
+
+from millstream.core.group.assign.ranges import assign_ranges
+from millstream.core.group.assign.spec import NOTHING, Assignor, Subscriber
+from millstream.core.group.assign.uniform import assign_uniform
+from millstream.core.group.consumer.change import Change
+from millstream.core.group.consumer.group import ConsumerGroup, target_value
+from millstream.core.group.consumer.topics import Topics, metadata_hash
+from millstream.core.group.turn import Turn
+from millstream.wire.messages.consumer_group_storage import (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+
+ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": assign_uniform, "range": assign_ranges}
+"""Those that there are, by Kafka's names."""
+
+
+def follow_topics(turn: Turn, change: Change, *, bump: bool) -> None:
+    """Count the group epoch up if ``bump``, or if the subscribed topics are not what they were."""
+    group = change.consumer
+    revision = turn.topics.revision
+    if not bump and group.checked_revision == revision:
+        return
+    group.checked_revision = revision
+    now = metadata_hash(group.subscribed_names(), turn.topics.by_name)
+    if bump or now != group.metadata_hash:
+        next_epoch(turn, change, now)
+
+
+def next_epoch(turn: Turn, change: Change, now_hash: int) -> None:
+    """Count the group epoch up."""
+    group = change.consumer
+    key = ConsumerGroupMetadataKey(group.group_id)
+    change.put(key, ConsumerGroupMetadataValue(epoch=group.epoch + 1, metadata_hash=now_hash))
+    turn.census.rebalances += 1
+
+
+def after_departure(turn: Turn, change: Change) -> None:
+    """Members have gone: the group epoch counts up."""
+    next_epoch(turn, change, metadata_hash(change.consumer.subscribed_names(), turn.topics.by_name))
+
+
+def follow_epoch(turn: Turn, change: Change) -> None:
+    """Compute the target assignment again if the group epoch is ahead of it and it is time."""
+    group = change.consumer
+    if group.epoch <= group.assignment_epoch:
+        return
+    interval_ms = turn.settings.consumer.assignment_interval_of(group.group_id)
+    since_ms = turn.wall_ms - group.assignment_ms
+    if group.assignment_ms and 0 <= since_ms < interval_ms:  # below 0 the clock went back: do not wait for it
+        return
+    assignment = ASSIGNORS[_assignor(group, turn)](*_spec(group, turn.topics))
+    group_id = group.group_id
+    for member_id in group.members:
+        target = assignment.get(member_id, NOTHING)
+        if group.targets.get(member_id) != target:
+            change.put(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), target_value(target))
+    change.put(
+        ConsumerGroupTargetAssignmentMetadataKey(group_id),
+        ConsumerGroupTargetAssignmentMetadataValue(
+            assignment_epoch=group.epoch, assignment_timestamp=max(turn.wall_ms, 1)
+        ),
+    )
+
+
+def _assignor(group: ConsumerGroup, turn: Turn) -> str:
+    preferred = group.preferred_assignor()
+    offered = turn.settings.consumer.assignors
+    return preferred if preferred in offered else offered[0]
+
+
+def _spec(group: ConsumerGroup, topics: Topics) -> tuple[dict[str, Subscriber], dict[bytes, int]]:
+    sizes: dict[bytes, int] = {}
+    for name in group.subscribed_names():
+        topic = topics.by_name(name)
+        if topic is not None:
+            sizes[topic.topic_id] = topic.partitions
+    ids: dict[frozenset[str], frozenset[bytes]] = {}
+    members: dict[str, Subscriber] = {}
+    for member_id, member in group.members.items():
+        names = group.names_of(member)
+        topic_ids = ids.get(names)
+        if topic_ids is None:
+            topic_ids = ids[names] = group.topic_ids_of(member, topics)
+        members[member_id] = Subscriber(topic_ids, group.targets.get(member_id, NOTHING), member.instance_id)
+    return members, sizes
