@@ -8,6 +8,7 @@ asked through ``partition.lookups``; the answer goes out when all have answered.
 from collections.abc import Callable
 from typing import Final
 
+from millstream.core.controller.topic_names import illegal_topic_name
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
 from millstream.partition.lookups import Producers
@@ -22,6 +23,11 @@ from millstream.wire.messages.describe_producers import (
 )
 
 _NO_COORDINATOR: Final = -1
+_WORDS: Final = {
+    int(ErrorCode.INVALID_TOPIC_EXCEPTION): "No topic can have this name.",
+    int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): "This broker has no such partition.",
+    int(ErrorCode.KAFKA_STORAGE_ERROR): "The log of this partition cannot be read.",
+}
 _PENDING: Final[Producers] = (int(ErrorCode.UNKNOWN_SERVER_ERROR), [])
 
 
@@ -55,7 +61,8 @@ def handle(
         elif isinstance(entry, Remote):
             node.home.lookups.describe_producers(entry, done)
         elif entry is None:
-            done((int(node.partitions.missing(name)), []))
+            illegal = illegal_topic_name(name) is not None
+            done((int(ErrorCode.INVALID_TOPIC_EXCEPTION if illegal else node.partitions.missing(name)), []))
         else:
             done((int(ErrorCode.KAFKA_STORAGE_ERROR), []))
     settled()
@@ -73,6 +80,6 @@ def _answer(request: DescribeProducersRequest, found: list[Producers]) -> Descri
                 ActiveProducer(producer_id, epoch, sequence, timestamp, _NO_COORDINATOR)
                 for producer_id, epoch, sequence, timestamp in producers
             ]
-            partitions.append(DescribeProducersPartition(index, error, None, listed))
+            partitions.append(DescribeProducersPartition(index, error, _WORDS.get(error), listed))
         topics.append(DescribeProducersTopicResponse(topic.name, partitions))
     return DescribeProducersResponse(topics=topics)
