@@ -256,13 +256,12 @@ class Compaction:
             self._end(run, again=False)
             return
         old = run.group
-        gone = set(old)
-        memory = self._storage.memory
-        while (oldest := log.cache.oldest) is not None and oldest.segment in gone:
-            log.cache.drop_oldest()
-            memory.give_back(oldest)
         for segment in old:
             segment.dead = True
+        # Out of the cache, and with them what was trimmed before; all of it is written.
+        while (oldest := log.cache.oldest) is not None and oldest.segment.dead:
+            log.cache.drop_oldest()
+            self._storage.memory.give_back(oldest)
         log.segments_list.replace(old, new)
         self._remove_later([one.path for one in old], log.config.file_delete_delay_ms)
         self._cleaned.inc(new.size_bytes)

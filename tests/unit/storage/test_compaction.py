@@ -234,6 +234,19 @@ def test_a_trim_during_compaction_is_honoured() -> None:
     assert not recover_locally(shard.disk).faults
 
 
+def test_nothing_is_served_from_memory_that_compaction_took_out_even_behind_a_trim() -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **{**COMPACTED, "segment_bytes": 1 << 20})
+    put(shard, log, (b"a", b"1"), (b"b", b"1"))
+    log.roll()
+    put(shard, log, (b"a", b"2"), (b"b", b"2"))
+    put(shard, log, (b"a", b"3"))
+    log.roll()
+    shard.call(log.trim_prefix, 2)
+    compact(shard, log)
+    assert [(record.offset, record.value) for record in whole(shard, log)] == [(3, b"2"), (4, b"3")]
+
+
 def test_a_log_that_is_deleted_during_compaction_leaves_nothing() -> None:
     for steps in range(5, 200, 7):
         shard = compacted_shard(steps)
