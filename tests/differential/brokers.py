@@ -10,6 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from differential.talk import Peer, Talk
+from millstream.model.error_code import ErrorCode
 from millstream.wire.apis import APIS
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -26,6 +27,7 @@ SETTINGS = {
     "broker.rack": "rack-1",
 }
 KAFKA_ONLY = {"log.initial.task.delay.ms": "86400000", "controlled.shutdown.enable": "false"}
+TRANSACTIONS = 1
 GROUPS = 64
 """Groups asked for at the start: enough names to meet every partition of the offsets topic."""
 
@@ -82,6 +84,8 @@ def ready(one: Peer) -> Peer:
         )
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=[]) for name in names])
         t.until(asked, lambda answer: not any(group.error_code for group in answer.groups), 9)
+        asked = FindCoordinatorRequest(key_type=TRANSACTIONS, coordinator_keys=names[:1])
+        t.until(asked, lambda answer: answer.coordinators[0].error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE)
         t.until(InitProducerIdRequest(None), lambda answer: not answer.error_code)
     finally:
         t.close()

@@ -22,6 +22,7 @@ class Line:
         self._socket = socket.create_connection((host, port), timeout=PATIENCE_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._got = bytearray()
+        self._silent = False
         self.correlation_id = 0
 
     def close(self) -> None:
@@ -38,7 +39,9 @@ class Line:
             self._socket.shutdown(socket.SHUT_WR)
 
     def receive(self, patience_s: float = PATIENCE_S) -> bytes | str:
-        """The next frame without its size."""
+        """The next frame without its size; a broker that was silent once is not waited for again."""
+        if self._silent:
+            return SILENT
         try:
             self._socket.settimeout(patience_s)
             while len(self._got) < 4 or len(self._got) < 4 + struct.unpack_from(">i", self._got)[0]:
@@ -47,6 +50,7 @@ class Line:
                     return CLOSED
                 self._got += part
         except TimeoutError:
+            self._silent = True
             return SILENT
         except ConnectionError:
             return CLOSED

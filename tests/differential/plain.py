@@ -1,8 +1,9 @@
 """A decoded answer as data that two brokers can agree on.
 
 What no two brokers share is taken out and its presence kept: the fresh part of names, ids, ports, clocks, sessions, the
-wording of messages. Lists whose order Kafka leaves to a hash map are sorted by what identifies their elements; the
-order of records is kept. Nothing else is changed: a number that differs is a difference.
+wording of messages. Of the properties that CreateTopics tells, those that the topic itself has are kept here; a case of
+its own looks at the others. Lists whose order Kafka leaves to a hash map are sorted by what identifies their elements;
+the order of records is kept. Nothing else is changed: a number that differs is a difference.
 """
 
 import json
@@ -11,18 +12,26 @@ import time
 import zlib
 from typing import Any
 
+import msgspec
+
 from millstream.wire.errors import BatchError
+from millstream.wire.messages.create_topics import CreatableTopicConfigs
+from millstream.wire.messages.fetch import FetchableTopicResponse
+from millstream.wire.messages.list_groups import ListedGroup
+from millstream.wire.messages.produce import TopicProduceResponse
 from millstream.wire.records import iter_batches, iter_records, parse_header
 from millstream.wire.schema import ZERO_UUID, Kind, Message, Type, fields_of
 
 DAY_MS = 86_400_000
 LONG = 96
+OF_THE_TOPIC = 1
 
 HOUSE = ("__", "warm-")
 """What names of internal topics and of the harness's own groups begin with."""
 
 _TAG = re.compile(r"-[0-9a-z]{4}Z[0-9]{5}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_PLACES = {"cluster_id": "the cluster", "log_dir": "the directory"}
 _WORDS = {"error_message", "batch_index_error_message", "documentation"}
 IDENTITY = (
     "name",
@@ -52,6 +61,7 @@ class Names:
         self.tag = tag
         self.port = port
         self.texts = texts
+        self.all_configs = False
         self.topics: dict[bytes, str] = {}
 
     def fresh(self, label: str) -> str:
@@ -60,7 +70,11 @@ class Names:
 
     def is_foreign(self, value: Any) -> bool:
         """Whether a listed thing belongs to another case, or to the broker itself."""
-        for field in ("name", "group_id", "topic_name", "key"):
+        if isinstance(value, CreatableTopicConfigs):
+            return not self.all_configs and value.config_source != OF_THE_TOPIC
+        if isinstance(value, ListedGroup):
+            return self.tag not in value.group_id
+        for field in ("name", "topic", "group_id", "topic_name", "key"):
             found = getattr(value, field, None)
             if isinstance(found, str) and (_TAG.search(found) or found.startswith(HOUSE)) and self.tag not in found:
                 return True
@@ -91,6 +105,7 @@ def _field(name: str, value: Any, kind: Type, version: int, names: Names) -> Any
         return plain(value, version, names)
     if kind.kind is Kind.ARRAY:
         assert kind.element is not None
+        value = merged(value)
         return ordered(
             [_field(name, element, kind.element, version, names) for element in value if not names.is_foreign(element)]
         )
@@ -103,19 +118,23 @@ def _field(name: str, value: Any, kind: Type, version: int, names: Names) -> Any
     if isinstance(value, str):
         if name in _WORDS and not names.texts:
             return "some text" if value else ""
-        return "the cluster" if name == "cluster_id" and value else names.text(value)
+        if name in _PLACES and value:
+            return _PLACES[name]
+        return names.text(value)
     return data(bytes(value), names)
 
 
 def _number(name: str, value: int, names: Names) -> Any:
-    if name == "port" and value == names.port:
-        return "the port"
+    if name == "port" and value > 0:
+        return "the port" if value == names.port else "another port"
     if name == "session_id" and value > 0:
         return "a session"
     if name == "finalized_features_epoch" and value >= 0:
         return "an epoch"
     if name == "producer_id" and value >= 0:
         return "a producer"
+    if name in ("total_bytes", "usable_bytes") and value > 0:
+        return "some bytes"
     return "now" if abs(value - time.time() * 1000) < DAY_MS else value
 
 
@@ -162,6 +181,19 @@ def _batch(batch: memoryview, names: Names) -> dict[str, Any]:
         "producer": [header.producer_id >= 0, header.producer_epoch, header.base_sequence],
         "records": records,
     }
+
+
+def merged(values: list[Any]) -> list[Any]:
+    """Fetch and Produce may answer one topic in several places; readers put them together, and so does this."""
+    if not values or not isinstance(values[0], FetchableTopicResponse | TopicProduceResponse):
+        return values
+    topics: dict[tuple[str, bytes], Any] = {}
+    for one in values:
+        name = (getattr(one, "topic", "") or getattr(one, "name", ""), bytes(one.topic_id))
+        field = "partitions" if isinstance(one, FetchableTopicResponse) else "partition_responses"
+        before = getattr(topics[name], field) if name in topics else []
+        topics[name] = msgspec.structs.replace(one, **{field: [*before, *getattr(one, field)]})
+    return list(topics.values())
 
 
 def ordered(values: list[Any]) -> list[Any]:

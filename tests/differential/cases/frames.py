@@ -92,8 +92,16 @@ def versions_and_headers(api: Api) -> None:
     declare("a header cut in the client id", header(key, top)[:15])
     declare("a header of eight bytes", header(key, top)[:8])
     declare("a client id longer than the frame", struct.pack(">hhih", key, top, 7, 32767) + b"short")
-    declare("a client id of length -2", struct.pack(">hhih", key, top, 7, -2) + body)
-    declare("a client id that is not UTF-8", header(key, top, b"\xff\xfe") + body)
+    tags = b"\0" if top >= api.flexible else b""
+
+    @case("a client id of length -2", api.request, [top])
+    def _(t: Talk) -> None:
+        head = struct.pack(">hhih", key, top, 7, -2) + tags
+        t.raw(framed(head + odd.encode(GOOD[key](t), top)), key, top)
+
+    @case("a client id that is not UTF-8", api.request, [top])
+    def _(t: Talk) -> None:
+        t.raw(framed(header(key, top, b"\xff\xfe") + odd.encode(GOOD[key](t), top)), key, top)
 
 
 def spoilt(place: odd.Place) -> dict[str, bytes]:
