@@ -44,7 +44,7 @@ class Partitions(MetadataListener):
         return None
 
     def configs_changed(self, topic: TopicMeta) -> Steps:
-        self._lifecycle.configure(topic.name, topic.topic_id, topic.config)
+        self._lifecycle.configure(topic.name, topic.config)
         return None
 
     def _open_from(self, topic: TopicMeta, first_index: int) -> Steps:

@@ -101,12 +101,15 @@ class Boolean(Form[bool]):
 
 
 class Integer(Form[int]):
-    """A whole number within inclusive bounds, of things, bytes, or a unit of time."""
+    """A whole number within inclusive bounds, of things, bytes, or a unit of time; ``never`` is one in between that is
+    refused.
+    """
 
-    def __init__(self, low: int, high: int = INT32_MAX, *, unit: str = "") -> None:
+    def __init__(self, low: int, high: int = INT32_MAX, *, unit: str = "", never: int | None = None) -> None:
         self.low = low
         self.high = high
         self.unit = unit
+        self.never = never
         self.kafka_type = TYPE_INT if high <= INT32_MAX else TYPE_LONG
 
     def read(self, text: str) -> int:
@@ -123,7 +126,9 @@ class Integer(Form[int]):
         return self._bounded(int(stripped))
 
     def accepts(self, value: object) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
+        if not isinstance(value, int) or isinstance(value, bool):
+            return False
+        return value != self.never and self.low <= value <= self.high
 
     def shown(self, value: int) -> str:
         if self.unit == "bytes" and value >= 1024:
@@ -138,10 +143,11 @@ class Integer(Form[int]):
         unbounded = self.high in (INT32_MAX, INT64_MAX)
         if unbounded:
             return f"{noun} of at least {self._shown(self.low)}{sample}"
-        return f"{noun} from {self._shown(self.low)} to {self._shown(self.high)}{sample}"
+        but = "" if self.never is None else f", but not {self.never}"
+        return f"{noun} from {self._shown(self.low)} to {self._shown(self.high)}{but}{sample}"
 
     def _bounded(self, value: int) -> int:
-        if not self.low <= value <= self.high:
+        if not self.low <= value <= self.high or value == self.never:
             raise ValueError
         return value
 

@@ -130,7 +130,25 @@ class TopicConfig:
         doc="With CreateTime, a record whose timestamp is further in the future than this is refused.",
     )
     compression_type = _inherits(
-        Settings.compression_type, "compression.type", doc="producer keeps each batch as its producer compressed it."
+        Settings.compression_type,
+        "compression.type",
+        doc="producer keeps each batch as its producer compressed it; otherwise batches of another codec are "
+        "compressed anew, beside the path of other topics.",
+    )
+    compression_gzip_level = _inherits(
+        Settings.compression_gzip_level,
+        "compression.gzip.level",
+        doc="How hard gzip tries where compression.type is gzip; -1 is its usual level.",
+    )
+    compression_lz4_level = _inherits(
+        Settings.compression_lz4_level,
+        "compression.lz4.level",
+        doc="How hard lz4 tries where compression.type is lz4; 9 is its fast compressor, as in Kafka.",
+    )
+    compression_zstd_level = _inherits(
+        Settings.compression_zstd_level,
+        "compression.zstd.level",
+        doc="How hard zstd tries where compression.type is zstd.",
     )
     min_insync_replicas = _inherits(
         Settings.min_insync_replicas,
@@ -224,13 +242,9 @@ TOPIC_PROPERTIES: Mapping[str, Property[Any]] = MappingProxyType(declared(TopicC
 
 _NO_REPLICAS = "a single node has no replication to throttle"
 _NO_TIER = "tiered storage is not part of this version"
-_NO_RECOMPRESSION = "batches are stored as their producer compressed them"
 
 UNSUPPORTED: Mapping[str, str] = MappingProxyType(
     {
-        "compression.gzip.level": _NO_RECOMPRESSION,
-        "compression.lz4.level": _NO_RECOMPRESSION,
-        "compression.zstd.level": _NO_RECOMPRESSION,
         "follower.replication.throttled.replicas": _NO_REPLICAS,
         "leader.replication.throttled.replicas": _NO_REPLICAS,
         "local.retention.bytes": _NO_TIER,

@@ -89,16 +89,6 @@ def walk_records(data: bytes | memoryview, header: BatchHeader) -> Iterator[RawR
         raise BatchError("the records do not fill the batch", ErrorCode.INVALID_RECORD)
 
 
-def keyless_records(header: BatchHeader, batch: memoryview, limit: int = DECOMPRESSED_MAX) -> list[int]:
-    """The indexes of the records without a key.
-
-    Raises:
-        BatchError: the records are not what the header claims.
-    """
-    data = records_of(header, batch, limit)
-    return [index for index, record in enumerate(walk_records(data, header)) if record.key is None]
-
-
 def delete_horizon_ms(header: BatchHeader) -> int | None:
     """When the batch's tombstones may go; None if that was not decided yet."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON else None

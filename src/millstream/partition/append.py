@@ -1,18 +1,28 @@
 """Append one producer batch to a partition: check it, give it offsets, hand it to the group.
 
-The broker looks at the batch's 61-byte header and its checksum, never at a record. What is checked, in this order,
+The broker looks at the batch's 61-byte header and its checksum, not at its records. What is checked, in this order,
 and what a client is told when it does not hold:
 
 ===========================================  =====================================
 exactly one batch, whole, of format 2        INVALID_RECORD (CORRUPT_MESSAGE: a
                                              format or length that cannot be)
-no larger than ``max.message.bytes``         MESSAGE_TOO_LARGE
+no larger than ``max.message.bytes`` and     MESSAGE_TOO_LARGE,
+``segment.bytes``                            RECORD_LIST_TOO_LARGE
 CRC-32C over everything behind the epoch     CORRUPT_MESSAGE
-count matches the offset deltas; a codec      INVALID_RECORD
-that exists; no control batch
+no transaction (they are not served), no     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+control batch                                INVALID_RECORD
+base offset 0, count matches the offset      INVALID_RECORD
+deltas, a codec that exists
+the topic is not one of the broker's own     INVALID_TOPIC_EXCEPTION
 timestamp inside the topic's bounds          INVALID_TIMESTAMP
 idempotent sequence is the next one          OUT_OF_ORDER_SEQUENCE_NUMBER, … or the first answer again
 ===========================================  =====================================
+
+Where the header does not settle it the answer is ``LOOK``: the topic has a codec of its own or asks something of every
+record, or the largest timestamp is out of bounds, so that somebody has to say which records are. The caller then takes
+the batch to ``partition.inspecting``. Records of other topics are stored unread: that they fill their batch as its
+header says is between producer and consumer, guarded by the checksum. (Apache Kafka walks over every record, which here
+would double the cost of a batch.)
 
 A refused batch leaves no trace. Memory that cannot be had and a full disk are retriable errors, given before an
 offset is. The base offset and the leader epoch are written in the log's own copy, outside the checksum; nothing else
@@ -31,8 +41,8 @@ from millstream.core.producer_state import Append, Duplicate
 from millstream.errors import MillstreamError, Retriable, Unavailable
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
-from millstream.partition.partition import Partition
-from millstream.wire.compression import Codec
+from millstream.partition.partition import Gate, Partition
+from millstream.wire.compression import CODECS, Codec
 from millstream.wire.records import (
     CODEC_MASK,
     CONTROL,
@@ -47,11 +57,14 @@ from millstream.wire.records import (
     unpack_header,
 )
 
+_CLOSED_OR_OWN: Final = int(Gate.CLOSED | Gate.INTERNAL)
+_CODEC: Final = int(Gate.CODEC)
+_FORBIDDEN: Final = CONTROL | TRANSACTIONAL
+
 _ATTRIBUTES_AND_DELTA: Final = struct.Struct(">hi")
 _CRC_AT: Final = 17
 _MAX_TIMESTAMP_AT: Final = 35
 _LAST_CODEC: Final = int(Codec.ZSTD)
-_NO_TIMESTAMP: Final = -1
 _NONE: Final = int(ErrorCode.NONE)
 
 # What append answers: (error code, base offset, end offset, log append time in ms or -1).
@@ -63,84 +76,111 @@ def _refused(code: ErrorCode) -> Outcome:
 
 
 _CORRUPT: Final = _refused(ErrorCode.CORRUPT_MESSAGE)
+_MALFORMED: Final = _refused(ErrorCode.INVALID_RECORD)
 _INVALID: Final = _refused(ErrorCode.INVALID_RECORD)
 _TOO_LARGE: Final = _refused(ErrorCode.MESSAGE_TOO_LARGE)
+_LARGER_THAN_SEGMENT: Final = _refused(ErrorCode.RECORD_LIST_TOO_LARGE)
 _CLOSED: Final = _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _STORAGE: Final = _refused(ErrorCode.KAFKA_STORAGE_ERROR)
-_INVALID_TIMESTAMP: Final = _refused(ErrorCode.INVALID_TIMESTAMP)
-_INVALID_TXN: Final = _refused(ErrorCode.INVALID_TXN_STATE)
+_OWN_TOPIC: Final = _refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+_TRANSACTIONAL: Final = _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
 BUSY: Final = _refused(ErrorCode.NOT_ENOUGH_REPLICAS)
+"""No memory now; to be told by identity."""
+
+LOOK: Final = _refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+"""Nothing was decided: the records have to be looked at. To be told by identity, and never a client's answer."""
+
+_SAYS_NO_START: Final = frozenset(
+    int(code)
+    for code in (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    )
+)
+
+
+def start_offset_told(partition: Partition, outcome: Outcome) -> int:
+    """The log start offset that goes with a refusal; Kafka tells it with some and not with others."""
+    return -1 if outcome is _MALFORMED or outcome[0] in _SAYS_NO_START else partition.log.start_offset
 
 
 def append(  # noqa: C901 - a list of checks reads best as one
-    partition: Partition, views: Sequence[memoryview], size: int, now_ms: int, *, accepts_writes: bool
+    partition: Partition,
+    views: Sequence[memoryview],
+    size: int,
+    now_ms: int,
+    *,
+    accepts_writes: bool,
+    looked: bool = False,
 ) -> Outcome:
     """Produce 5/8. Check the batch in ``views`` (``size`` bytes in all) and propose it.
 
     ``views`` are borrowed: they are copied before this returns. ``now_ms`` is the wall clock for timestamp rules.
+    ``looked``: the records were looked at and found good.
     """
-    if partition.closed:
-        return _CLOSED
     if not accepts_writes:
         return _STORAGE
     if size < HEADER_BYTES:
-        return _INVALID
+        return _MALFORMED
     head = views[0]
     if len(head) < HEADER_BYTES:
         head = memoryview(b"".join(views))[:HEADER_BYTES]
-    (
-        _,
-        length,
-        _,
-        magic,
-        crc,
-        attributes,
-        last_delta,
-        _,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        count,
-    ) = unpack_header(head, 0)
+    first, length, _, magic, crc, attributes, last_delta, _, newest, pid, epoch, sequence, count = unpack_header(head)
     if magic != MAGIC or length + OVERHEAD_BYTES != size:
         # As Kafka: one that clients do not try again for what cannot get better.
-        return _CORRUPT if magic > MAGIC or length + OVERHEAD_BYTES < HEADER_BYTES else _INVALID
-    config = partition.config
-    if size > config.max_message_bytes:
-        return _TOO_LARGE
+        return _CORRUPT if magic > MAGIC or length + OVERHEAD_BYTES < HEADER_BYTES else _MALFORMED
+    if size > partition.batch_bytes_max:
+        return _TOO_LARGE if size > partition.config.max_message_bytes else _LARGER_THAN_SEGMENT
     if (crc32c(head[CRC_START:]) if len(views) == 1 else checksum(views)) != crc:
         return _CORRUPT
     codec = attributes & CODEC_MASK
-    if count < 1 or last_delta != count - 1 or codec > _LAST_CODEC or attributes & CONTROL:
+    if attributes & _FORBIDDEN:
+        return _TRANSACTIONAL if attributes & TRANSACTIONAL else _INVALID
+    if count < 1 or last_delta != count - 1 or codec > _LAST_CODEC or first:
         return _INVALID
     if not codec and count * RECORD_BYTES_MIN > size - HEADER_BYTES:
         return _INVALID
-    if attributes & TRANSACTIONAL:
-        return _INVALID_TXN
+    if (partition.gate or attributes & LOG_APPEND_TIME) and (stop := _stopped(partition, attributes, looked)):
+        return stop
+    config = partition.config
     append_time = -1
     if config.message_timestamp_type != "CreateTime":
-        append_time = max_timestamp = now_ms
+        append_time = newest = now_ms
         views = _stamp_append_time(views, now_ms)
-    elif max_timestamp != _NO_TIMESTAMP and (
-        max_timestamp - now_ms > config.message_timestamp_after_max_ms
-        or now_ms - max_timestamp > config.message_timestamp_before_max_ms
-    ):
-        return _INVALID_TIMESTAMP
-    if producer_id >= 0:
-        verdict = partition.producers.check(producer_id, producer_epoch, base_sequence, count)
+    elif newest - now_ms > config.message_timestamp_after_max_ms and not looked:
+        return LOOK  # which of the records are to blame, and whether it is true
+    if pid >= 0:
+        verdict = partition.producers.check(pid, epoch, sequence, count)
         if verdict is not Append:
             return _sequence_verdict(partition, verdict)
     try:
-        base = partition.group.replicate(views, size, count, max_timestamp)
+        base = partition.group.replicate(views, size, count, newest)
     except ArenaFull:
         return BUSY
     except MillstreamError as error:
         return _refused(error.code)
-    if producer_id >= 0:
-        partition.producers.record(producer_id, producer_epoch, base_sequence, count, base, max_timestamp, now_ms)
+    if pid >= 0:
+        partition.producers.record(pid, epoch, sequence, count, base, newest, now_ms)
     partition.meters.accepted(size, count)
     return (_NONE, base, base + count, append_time)
+
+
+def _stopped(partition: Partition, attributes: int, looked: bool) -> Outcome | None:
+    """What is in the way of a batch that is not ordinary, or at a partition that is not; None to go on."""
+    gate = partition.gate
+    if gate & _CLOSED_OR_OWN:
+        return _CLOSED if partition.closed else _OWN_TOPIC
+    if looked:
+        return None
+    as_wanted = gate in (0, _CODEC) and attributes & CODEC_MASK == CODECS.get(partition.config.compression_type, 0)
+    claims_time = attributes & LOG_APPEND_TIME
+    return None if as_wanted and not claims_time else LOOK
 
 
 def append_trusted(partition: Partition, batch: bytes) -> tuple[int, int] | MillstreamError:
@@ -171,7 +211,7 @@ def _sequence_verdict(partition: Partition, verdict: object) -> Outcome:
     """A sequence that is not the next one: the answer that was given before, or why not."""
     if isinstance(verdict, Duplicate):
         partition.meters.duplicates.inc()
-        append_time = -1 if partition.config.message_timestamp_type == "CreateTime" else verdict.timestamp
-        return (_NONE, verdict.base_offset, verdict.base_offset + verdict.record_count, append_time)
+        # The time of a batch that is known is told whoever set it, as Kafka does.
+        return (_NONE, verdict.base_offset, verdict.base_offset + verdict.record_count, verdict.timestamp)
     assert isinstance(verdict, ErrorCode)
     return _refused(verdict)

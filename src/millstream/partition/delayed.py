@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from millstream.model.error_code import ErrorCode
-from millstream.partition.append import BUSY, Outcome, append
+from millstream.partition.append import BUSY, LOOK, append
+from millstream.partition.inspecting import Done, InspectedAppends
 from millstream.partition.partition import Partition
 from millstream.shard.reactor import Reactor
 from millstream.storage.shard_storage import ShardStorage
@@ -23,8 +23,6 @@ from millstream.storage.shard_storage import ShardStorage
 RETRY_US: Final = 2_000
 WAIT_US: Final = 20_000_000
 BYTES_MAX: Final = 64 << 20
-
-Done = Callable[[Outcome], None]
 
 
 class _Waiting:
@@ -55,11 +53,12 @@ class DelayedAppends:
         self._own: deque[Callable[[], bool]] = deque()
         self._bytes = 0
         self.active = False
+        self.inspected = InspectedAppends(reactor, storage, self)
 
     def add(self, partition: Partition, views: Sequence[memoryview], size: int, done: Done) -> None:
         """Append as soon as there is room; ``done`` gets the outcome. ``views`` must stay until then."""
         if self._bytes + size > BYTES_MAX:
-            done(BUSY)
+            done(BUSY, None)
             return
         self._bytes += size
         self._waiting.append(_Waiting(partition, views, size, done, self._reactor.now_us() + WAIT_US))
@@ -90,11 +89,15 @@ class DelayedAppends:
                 self._reactor.wall_ms(),
                 accepts_writes=self._storage.accepts_writes,
             )
-            if outcome[0] == int(ErrorCode.NOT_ENOUGH_REPLICAS) and now_us < first.deadline_us:
+            looked_at = outcome is LOOK and self.inspected.add(first.partition, first.views, first.size, first.done)
+            if outcome is LOOK and not looked_at:
+                outcome = BUSY
+            if outcome is BUSY and now_us < first.deadline_us:
                 break
             waiting.popleft()
             self._bytes -= first.size
-            first.done(outcome)
+            if not looked_at:
+                first.done(outcome, None)
         self.active = False
         if waiting or own:
             self._arm()

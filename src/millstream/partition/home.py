@@ -23,7 +23,7 @@ from millstream.core.fetch_session import SessionPartition
 from millstream.errors import MillstreamError
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import BUSY, Outcome, append
+from millstream.partition.append import BUSY, LOOK, Outcome, append, start_offset_told
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.lookups import TIMEOUT_US, Lookups
 from millstream.partition.partition import Partition
@@ -33,11 +33,15 @@ from millstream.partition.watch import Watch
 from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
 from millstream.storage.shard_storage import ShardStorage
+from millstream.wire.inspection import Refusal
 
 APPEND: Final = 20
 READ: Final = 21
 WAKE: Final = 22
 UNWATCH: Final = 23
+
+UNDER_WAY_MAX: Final = 8 << 20
+"""Bytes of batches on their way to other shards, or waiting there, at which producers with acks=0 are held back."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _GONE: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -50,7 +54,7 @@ _Read = tuple[int, int, int, int, int, int]  # raft group, offset, max bytes, le
 _ReadAnswer = tuple[int, int, int, int, list[Loan] | None, Divergence | None]
 
 _decode_appends = msgspec.msgpack.Decoder(list[_Append]).decode
-_decode_appended = msgspec.msgpack.Decoder(list[_Appended]).decode
+_decode_appended = msgspec.msgpack.Decoder(tuple[list[_Appended], dict[int, Refusal] | None]).decode
 _decode_read = msgspec.msgpack.Decoder(tuple[int, bool, bool, list[_Read]]).decode
 _decode_read_answers = msgspec.msgpack.Decoder(list[_ReadAnswer]).decode
 _decode_numbers = msgspec.msgpack.Decoder(list[int]).decode
@@ -61,6 +65,7 @@ class ProduceSlots(Protocol):
 
     def settle(self, slot: int, result: tuple[int, int, int, int]) -> None: ...
     def failed(self, slot: int, error: ErrorCode) -> None: ...
+    def explain(self, slot: int, refusal: Refusal) -> None: ...
 
 
 class FetchReads(Protocol):
@@ -84,6 +89,7 @@ class Home:
         self._storage = storage
         self._delayed = delayed
         self._outgoing: dict[int, tuple[list[_Append], list[tuple[ProduceSlots, int]]]] = {}
+        self._under_way = 0  # bytes of batches that other shards were given and did not settle
         self._watches: dict[int, Watch] = {}  # armed on other shards, by number
         self._next_watch = 1
         self._armed: dict[tuple[int, int], _RemoteWatch] = {}  # armed here for other shards
@@ -96,16 +102,21 @@ class Home:
 
     # Append
 
-    def append(self, to: int, raft_group: int, records: object, call: ProduceSlots, slot: int) -> None:
-        """Append one batch on shard ``to``; the slot is settled when its home has."""
+    def append(self, to: int, raft_group: int, records: object, call: ProduceSlots, slot: int) -> bool:
+        """Append one batch on shard ``to``; the slot is settled when its home has.
+
+        True: so much is under way there that a producer which waits for no answer has to be held back.
+        """
         try:
             loans = self._lend_records(records)
         except ArenaFull:
             call.failed(slot, ErrorCode.NOT_ENOUGH_REPLICAS)
-            return
+            return False
         if loans is None:
             call.failed(slot, ErrorCode.INVALID_RECORD)
-            return
+            return False
+        for loan in loans:
+            self._under_way += loan[1]
         outgoing = self._outgoing
         if not outgoing:
             self._shard.reactor.end_of_turn(self._send_appends)
@@ -114,6 +125,7 @@ class Home:
             batch = outgoing[to] = ([], [])
         batch[0].append((raft_group, loans))
         batch[1].append((call, slot))
+        return self._under_way > UNDER_WAY_MAX
 
     def _lend_records(self, records: object) -> list[Loan] | None:
         """Lend what was received: fragments as they are, bytes of the shared receive buffer after one copy."""
@@ -144,13 +156,20 @@ class Home:
         for to, (appends, slots) in outgoing.items():
 
             def answered(
-                answer: bytes | memoryview | MillstreamError, slots: Sequence[tuple[ProduceSlots, int]] = slots
+                answer: bytes | memoryview | MillstreamError,
+                slots: Sequence[tuple[ProduceSlots, int]] = slots,
+                size: int = sum(loan[1] for _, lent in appends for loan in lent),
             ) -> None:
+                self._under_way -= size
                 if isinstance(answer, MillstreamError):
                     for call, slot in slots:
                         call.failed(slot, answer.code)
                     return
-                for (call, slot), result in zip(slots, _decode_appended(answer), strict=True):
+                results, refusals = _decode_appended(answer)
+                for place, refusal in (refusals or {}).items():
+                    call, slot = slots[place]
+                    call.explain(slot, refusal)
+                for (call, slot), result in zip(slots, results, strict=True):
                     call.settle(slot, result)
 
             loans = [token for _, lent in appends for _, _, token in lent]
@@ -174,11 +193,24 @@ class Home:
                 outcome = BUSY
             else:
                 outcome = append(partition, views, size, now_ms, accepts_writes=accepts)
+            if outcome is LOOK and not self._look(partition, views, size, batch, slot):
+                outcome = BUSY
             if outcome is BUSY:
                 self._append_later(sender, loans, partition, views, size, batch, slot)
-            else:
+                continue
+            if outcome is not LOOK:
                 batch.appended(partition, slot, outcome)
-                self._return_loans(sender, loans)
+            self._return_loans(sender, loans)
+
+    def _look(
+        self, partition: Partition, views: list[memoryview], size: int, batch: "_RemoteAppends", slot: int
+    ) -> bool:
+        """The records have to be looked at first; False if there is no room for that now."""
+
+        def done(outcome: Outcome, refusal: Refusal | None) -> None:
+            batch.appended(partition, slot, outcome, refusal)
+
+        return self._delayed.inspected.add(partition, views, size, done)
 
     def _append_later(
         self,
@@ -192,8 +224,8 @@ class Home:
     ) -> None:
         """No memory now: keep the loans and try again."""
 
-        def done(outcome: Outcome) -> None:
-            batch.appended(partition, slot, outcome)
+        def done(outcome: Outcome, refusal: Refusal | None) -> None:
+            batch.appended(partition, slot, outcome, refusal)
             self._return_loans(sender, loans)
 
         self._delayed.add(partition, views, size, done)
@@ -330,20 +362,24 @@ class Home:
 class _RemoteAppends:
     """The appends of one message at their home; answered when all are settled."""
 
-    __slots__ = ("_reply", "_unsettled", "results")
+    __slots__ = ("_refusals", "_reply", "_unsettled", "results")
 
     def __init__(self, count: int, reply: Reply) -> None:
         self.results: list[_Appended] = [(_GONE, -1, -1, -1)] * count
         self._unsettled = count
         self._reply = reply
+        self._refusals: dict[int, Refusal] | None = None
 
-    def appended(self, partition: Partition, slot: int, outcome: Outcome) -> None:
+    def appended(self, partition: Partition, slot: int, outcome: Outcome, refusal: Refusal | None = None) -> None:
         """Enter the outcome of an append; the slot is settled now or when the commit covers it."""
         error, base, end, append_time = outcome
         self.results[slot] = (error, base, append_time, partition.log.start_offset)
         if error or end <= partition.high_watermark:
             if error:
                 partition.meters.rejected.inc()
+                self.results[slot] = (error, base, append_time, start_offset_told(partition, outcome))
+            if refusal is not None:
+                self._refusals = {**(self._refusals or {}), slot: refusal}
             self.acked(slot)
         else:
             partition.acks.append((end, self, slot))
@@ -352,7 +388,7 @@ class _RemoteAppends:
         _ = slot
         self._unsettled -= 1
         if not self._unsettled:
-            self._reply.send(_encode(self.results))
+            self._reply.send(_encode((self.results, self._refusals)))
 
     def failed(self, slot: int, error: ErrorCode) -> None:
         self.settle(slot, (int(error), -1, -1, -1))

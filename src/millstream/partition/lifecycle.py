@@ -70,7 +70,6 @@ class Lifecycle:
         fresh: bool,
     ) -> None:
         """Enter one partition; ``fresh`` says that it was created now, so that its log is empty."""
-        self._table.set_compacted(name, topic_id, config)
         if home != self._shard.id:
             self._table.add(name, topic_id, Remote(name, index, raft_group, home))
             return
@@ -107,12 +106,12 @@ class Lifecycle:
                 yield
         self._producer_ids.set(self._budget.count)
 
-    def configure(self, name: str, topic_id: bytes, config: TopicConfig) -> None:
+    def configure(self, name: str, config: TopicConfig) -> None:
         """A topic's configuration changed."""
-        self._table.set_compacted(name, topic_id, config)
         for entry in self._table.by_name.get(name, ()):
             if isinstance(entry, Partition):
                 entry.config = config
+                entry.set_gate()
                 entry.group.write_caching = may_cache(name, config)
                 entry.log.configure(config)
 

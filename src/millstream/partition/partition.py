@@ -1,8 +1,8 @@
 """A partition on its home shard: the record of its parts, and what happens when its high watermark moves.
 
-Verbs live in files of their own: ``append`` puts a batch in, ``read`` takes batches out, ``waiters`` parks what has
-to wait. This file only holds the state they share and the one event that links them: a commit. It answers the produce
-calls that the commit covers, in order, and wakes the fetches that wait for data.
+Verbs live in files of their own: ``append`` puts a batch in, ``inspecting`` has its records looked at first where that
+is wanted, ``read`` takes batches out. This file only holds the state they share and the one event that links them: a
+commit. It answers the produce calls that the commit covers, in order, and wakes the fetches that wait for data.
 
 A partition that is closed (its topic was deleted) answers everything that waits with UNKNOWN_TOPIC_OR_PARTITION and
 refuses what comes later. A partition whose log is faulty (corruption inside its durable prefix) is never opened:
@@ -11,9 +11,12 @@ requests for it get KAFKA_STORAGE_ERROR, and the log line of the recovery names 
 
 from collections import deque
 from collections.abc import Callable
+from enum import IntFlag
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.config.forms import INT64_MAX
 from millstream.config.topic_properties import TopicConfig
+from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.core.producer_state import ProducerState
 from millstream.errors import MillstreamError, Retriable, Unavailable
 from millstream.model.error_code import ErrorCode
@@ -48,6 +51,28 @@ class OwnAppends(Protocol):
         ...
 
 
+class Inspecting(Protocol):
+    """A batch whose records are being looked at (``partition.inspecting``)."""
+
+
+class Gate(IntFlag):
+    """Why a batch is not simply appended. A partition's ``gate`` is 0 for most, so that asking costs nothing."""
+
+    CLOSED = 1
+    INTERNAL = 2
+    CODEC = 4
+    """The topic has a codec of its own."""
+    RECORDS = 8
+    """The topic wants something of its records that the header of a batch cannot tell."""
+    ORDER = 16
+    """Batches before this one are being looked at: it must not overtake them."""
+
+
+def _asks_of_records(config: TopicConfig) -> bool:
+    bounded = config.message_timestamp_type == "CreateTime" and config.message_timestamp_before_max_ms < INT64_MAX
+    return config.is_compacted or bounded
+
+
 class DataWaiter(Protocol):
     """A fetch that waits for the high watermark to move."""
 
@@ -66,13 +91,16 @@ class Partition:
 
     __slots__ = (
         "acks",
+        "batch_bytes_max",
         "closed",
         "config",
         "data_waiters",
         "delayed",
+        "gate",
         "group",
         "high_watermark",
         "index",
+        "inspecting",
         "internal",
         "log",
         "meters",
@@ -105,11 +133,25 @@ class Partition:
         self.meters = meters
         self.internal = name.startswith("__")
         self.closed = False
+        self.inspecting: deque[Inspecting] = deque()  # batches whose records are being looked at, in order
+        self.gate = 0
+        self.set_gate()
         self.high_watermark = group.high_watermark
         self.acks: deque[tuple[int, AckWaiter, int]] = deque()
         self.data_waiters: set[DataWaiter] = set()
         self.delayed: OwnAppends | None = None  # where the broker's own appends wait for memory
         group.on_commit = self.on_commit
+
+    def set_gate(self) -> None:
+        """Work out anew what a producer's batch is asked before it is appended: something of the below changed."""
+        self.batch_bytes_max = min(self.config.max_message_bytes, self.config.segment_bytes)
+        self.gate = int(
+            (Gate.CLOSED if self.closed else 0)
+            | (Gate.INTERNAL if self.name in INTERNAL_TOPICS else 0)
+            | (Gate.CODEC if self.config.compression_type != "producer" else 0)
+            | (Gate.RECORDS if _asks_of_records(self.config) else 0)
+            | (Gate.ORDER if self.inspecting else 0)
+        )
 
     @property
     def leader_epoch(self) -> int:
@@ -144,6 +186,7 @@ class Partition:
     def close(self, error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
         """Answer everything that waits; the log is closed or deleted by the caller."""
         self.closed = True
+        self.set_gate()
         acks, self.acks = self.acks, deque()
         for _, call, slot in acks:
             call.failed(slot, error)

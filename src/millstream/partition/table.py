@@ -8,7 +8,6 @@ the table in step.
 
 from collections.abc import Callable
 
-from millstream.config.topic_properties import TopicConfig
 from millstream.model.error_code import ErrorCode
 from millstream.partition.partition import Partition
 
@@ -51,9 +50,6 @@ class PartitionTable:
         self.by_name: dict[str, list[Entry]] = {}
         self.by_id: dict[bytes, list[Entry]] = {}
         self.by_group: dict[int, Partition] = {}
-        self.compacted: dict[str | bytes, TopicConfig] = {}
-        """Topics that are compacted, by name and by id: batches for these are looked into."""
-
         self._opened: list[OnPartition] = []
         self._closed: list[OnPartition] = []
 
@@ -102,19 +98,10 @@ class PartitionTable:
             for callback in self._opened:
                 callback(entry)
 
-    def set_compacted(self, name: str, topic_id: bytes, config: TopicConfig) -> None:
-        """A topic is there or was configured."""
-        for key in (name, topic_id):
-            self.compacted.pop(key, None)
-            if config.is_compacted:
-                self.compacted[key] = config
-
     def remove_topic(self, name: str, topic_id: bytes) -> list[Partition]:
         """Forget a topic; returns its partitions of this shard, after ``on_close`` callbacks ran."""
         entries = self.by_name.pop(name, [])
         self.by_id.pop(topic_id, None)
-        self.compacted.pop(name, None)
-        self.compacted.pop(topic_id, None)
         local = [entry for entry in entries if isinstance(entry, Partition)]
         for partition in local:
             del self.by_group[partition.raft_group]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from millstream.format.index import SegmentSummary
+from millstream.wire.inspection import Rules
 
 
 class Write(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -166,6 +167,24 @@ class Interrupt(msgspec.Struct, frozen=True, array_like=True, tag=14):
     """Give up what is under way: it is answered with ECANCELED. → nothing."""
 
 
+class Inspect(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """Look at the records of a producer's batch, and write it anew if the topic wants that. → `Inspected`."""
+
+    id: int
+    spans: list[int]
+    """Where the batch is in the arena: start, end, …; the new one is put there if it fits."""
+
+    rules: Rules
+
+
+class Collect(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """Put the batch that an `Inspect` kept into the arena; without spans it is forgotten. → `Done`."""
+
+    id: int
+    inspect: int
+    spans: list[int]
+
+
 Command = (
     Write
     | Checkpoint
@@ -181,6 +200,8 @@ Command = (
     | PutRewritten
     | EndPass
     | Interrupt
+    | Inspect
+    | Collect
 )
 
 
@@ -280,13 +301,40 @@ class RewrittenPut(msgspec.Struct, frozen=True, array_like=True, tag=10):
     errno: int
 
 
-Reply = Written | Checkpointed | ReadDone | Found | Done | Prepared | Failed | KeysGathered | Rewritten | RewrittenPut
+class Inspected(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """What became of a batch: refused with `error`, or `bytes` of it are in the spans now. With `need` > 0 it did not
+    fit there: it has that many bytes and is kept for a `Collect`.
+    """
+
+    id: int
+    error: int
+    bytes: int
+    need: int
+    message: str
+    records: list[tuple[int, str]]
+    """Why it was refused, and for which records."""
+
+
+Reply = (
+    Written
+    | Checkpointed
+    | ReadDone
+    | Found
+    | Done
+    | Prepared
+    | Failed
+    | KeysGathered
+    | Rewritten
+    | RewrittenPut
+    | Inspected
+)
 
 SEGMENTS_LANE = 0
 SYNCS_LANE = 1
 CHORES_LANE = 2
-READS_LANE = 3
-LANES = 6
+BATCHES_LANE = 3
+READS_LANE = 4
+LANES = 7
 """Lanes of the worker; those from `READS_LANE` on are alike and take turns."""
 
 CLEANER_LANE = LANES
@@ -301,6 +349,8 @@ LANE_OF: dict[type[Command], int] = {
     RemoveDirectory: SEGMENTS_LANE,
     Checkpoint: SYNCS_LANE,
     PrepareFile: CHORES_LANE,
+    Inspect: BATCHES_LANE,
+    Collect: BATCHES_LANE,
     Read: READS_LANE,
     Find: READS_LANE,
     GatherKeys: CLEANER_LANE,

@@ -42,6 +42,7 @@ from millstream.storage.commands import (
     Done,
     Failed,
     Found,
+    Inspected,
     KeysGathered,
     Prepared,
     PrepareFile,
@@ -56,6 +57,7 @@ from millstream.storage.commands import (
 from millstream.storage.compaction import Compaction
 from millstream.storage.disk import make_directories, read_file, replace_file
 from millstream.storage.housekeeping import Housekeeping
+from millstream.storage.inspections import Inspections
 from millstream.storage.log import Log
 from millstream.storage.log_cache import CacheMemory
 from millstream.storage.opening import load_log
@@ -125,6 +127,7 @@ class ShardStorage:
         self.checkpointer = Checkpointer(self)
         self.cold_reads = ColdReads(reactor, shard.arena, stats, self.send)
         self.timestamps = Timestamps(self.send)
+        self.inspections = Inspections(reactor, shard.arena, stats, self.send, self.expect)
         self.housekeeping = Housekeeping(self, settings.log_retention_check_interval_ms)
         self.compaction = Compaction(self, settings.shards)
         helpers.attach(reactor, self.wal.landed, self._received, self._helper_ended)
@@ -358,17 +361,15 @@ class ShardStorage:
         """Hand a reply of the worker to whoever waits for it."""
         match reply:
             case Written():
-                log = self.logs.get(reply.group)
-                if log is not None:
-                    if self._refused and not reply.errno:
-                        self._refused.pop(log, None)
-                    log.behind.written(reply.errno, reply.bytes)
+                self._written(reply)
             case ReadDone():
                 self.cold_reads.finished(reply)
             case Checkpointed():
                 self.checkpointer.finished(reply)
             case Found():
                 self.timestamps.finished(reply)
+            case Inspected():
+                self.inspections.finished(reply)
             case Prepared():
                 self._prepared(reply)
             case KeysGathered():
@@ -378,11 +379,21 @@ class ShardStorage:
             case RewrittenPut():
                 self.compaction.put(reply)
             case Done():
-                if reply.errno:
-                    operator_log.warning("a deleted topic's files could not be removed: %s", os.strerror(reply.errno))
-                self._expected.pop(reply.id)()
+                self._done(reply)
             case Failed():
                 self.fail(reply.reason)
+
+    def _written(self, reply: Written) -> None:
+        log = self.logs.get(reply.group)
+        if log is not None:
+            if self._refused and not reply.errno:
+                self._refused.pop(log, None)
+            log.behind.written(reply.errno, reply.bytes)
+
+    def _done(self, reply: Done) -> None:
+        if reply.errno:
+            operator_log.warning("a deleted topic's files could not be removed: %s", os.strerror(reply.errno))
+        self._expected.pop(reply.id)()
 
     # -- space ---------------------------------------------------------------------------------------------------------
 

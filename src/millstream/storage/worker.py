@@ -5,11 +5,13 @@
     reactor ◄──►  segments  write, cut, remove, in the order they were sent
             ◄──►  syncs     checkpoints
             ◄──►  chores    preparing WAL files
+            ◄──►  batches   producers' batches that have to be opened (inspector.py)
             ◄──►  reads     cold reads, timestamps; three of them, used in turn
 
 Each lane has a socket and a thread of its own, so that a long sync delays no cold read and nothing is handed from
-thread to thread. They share an interpreter lock, which matters little here: all they do is wait in system calls. None
-of them is on the path of a produce or of a tailing fetch.
+thread to thread. They share an interpreter lock, which matters little here: all but one wait in system calls, and that
+one (batches) gives the lock up while it compresses and every five milliseconds. None of them is on the path of a
+produce to an ordinary topic or of a tailing fetch.
 
 Errors are values in the replies: a full disk (ENOSPC, EDQUOT) is an errno that the shard survives; a failed sync, and
 any other error while writing, is `Failed`, upon which the shard stops with the reason; a damaged batch is a fault of
@@ -30,12 +32,14 @@ from millstream.shard.process import EXIT_SOFTWARE
 from millstream.storage.commands import (
     Checkpoint,
     Checkpointed,
+    Collect,
     Command,
     Cut,
     Done,
     Failed,
     Find,
     Found,
+    Inspect,
     Prepared,
     PrepareFile,
     Read,
@@ -49,6 +53,7 @@ from millstream.storage.commands import (
     decode_command,
     encode,
 )
+from millstream.storage.inspector import Inspector
 from millstream.storage.segment_files import SegmentFiles
 from millstream.storage.segment_reads import Fault, Reader
 
@@ -69,6 +74,7 @@ class Worker:
         self._disk = disk
         self.files = SegmentFiles(disk, data_dir, arena)
         self.reader = Reader(self.files, arena)
+        inspector = Inspector(arena)
         self._parts: list[Checkpoint] = []
         self._handlers: dict[type[Command], Callable[..., Reply | None]] = {
             Write: self._write,
@@ -79,6 +85,8 @@ class Worker:
             Read: self._read,
             Find: self._find,
             PrepareFile: self._prepare,
+            Inspect: inspector.inspect,
+            Collect: inspector.collect,
         }
 
     def carry_out(self, command: Command) -> Reply | None:

@@ -177,6 +177,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("kafka_produce_records", "Records in accepted batches."),
     _counter("kafka_produce_duplicates", "Batches of idempotent producers answered from memory."),
     _counter("kafka_produce_rejected_batches", "Batches refused: checksum, structure, size, sequence or time stamp."),
+    _counter("kafka_produce_inspected_batches", "Batches whose records were looked at before they were stored."),
+    _latency("kafka_produce_inspection_latency", "From a batch to the verdict on its records."),
     _counter("kafka_fetch_bytes", "Bytes of record batches handed to consumers.", _BYTES),
     _gauge("kafka_fetch_waiters", "Fetches that wait for min_bytes.", per_shard=True),
     _gauge("kafka_fetch_sessions", "Incremental fetch sessions.", per_shard=True),

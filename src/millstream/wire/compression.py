@@ -44,6 +44,9 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+CODECS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""Numbers of the codecs by the names that ``compression.type`` has for them."""
+
 DECOMPRESSED_MAX: Final = 128 << 20
 """Default limit of one batch's records; Kafka's own default limit of a whole request is 100 MiB."""
 

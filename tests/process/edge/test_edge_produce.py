@@ -9,11 +9,17 @@ import struct
 import time
 
 import pytest
-from edge_client import MIB, batch, frame, is_peer, metric, patched, raw_call, stored
+from edge_client import MIB, NO_ID, batch, frame, is_peer, metric, patched, raw_call, stored
 
 from millstream.errors import Unavailable
 from millstream.model.error_code import ErrorCode
-from millstream.wire.records import iter_batches, iter_records
+from millstream.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from millstream.wire.records import batch_crc_ok, build_batch, iter_batches, iter_records, parse_header
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -123,6 +129,11 @@ REFUSED = {
         "INVALID_TIMESTAMP",
     ),
     "a batch beyond max.message.bytes": (lambda: batch(1, bytes(2 * MIB)), "MESSAGE_TOO_LARGE"),
+    "a base offset": (lambda: patched(batch(), 0, ">q", 7, sum_again=False), "INVALID_RECORD"),
+    "a batch of a transaction": (
+        lambda: batch(producer_id=900, producer_epoch=0, base_sequence=0, transactional=True),
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    ),
     "an idempotent batch without a sequence": (
         lambda: batch(producer_id=900, producer_epoch=0, base_sequence=-1),
         "INVALID_RECORD",
@@ -251,3 +262,152 @@ def test_idempotent_sequences_hold_over_kill_9(broker, connect, request):
         assert client.produce(topic, partition, numbered(0, epoch=1)).base_offset == 8
         assert client.error(topic, partition, numbered(8)) == "INVALID_PRODUCER_EPOCH"
         assert client.end(topic, partition) == 10
+
+
+# Batches whose records are looked at
+
+CODEC_NAMES = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+
+@pytest.mark.parametrize("target", CODEC_NAMES)
+@pytest.mark.parametrize("time_type", ["CreateTime", "LogAppendTime"])
+def test_a_topic_stores_batches_with_its_own_codec(client, target, time_type):
+    topic, _ = client.create(compression_type=target, message_timestamp_type=time_type)
+    for partition in (0, 1):
+        sent = [batch(20, b"compressible " * 50, compression=codec) for codec in range(5)]
+        for number, one in enumerate(sent):
+            answer = client.produce(topic, partition, one)
+            assert (answer.error_code, answer.base_offset) == (0, 20 * number)
+            assert (answer.log_append_time_ms > 0) == (time_type == "LogAppendTime")
+        for one, got in zip(sent, stored(client, topic, partition, 100), strict=True):
+            header = parse_header(got)
+            assert (header.codec, batch_crc_ok(got)) == (CODEC_NAMES.index(target), True)
+            assert header.is_log_append_time == (time_type == "LogAppendTime")
+            wanted = [(r.key, r.value, r.headers) for r in iter_records(one)]
+            assert [(r.key, r.value, r.headers) for r in iter_records(got)] == wanted
+            if time_type == "CreateTime":
+                assert [r.timestamp for r in iter_records(got)] == [r.timestamp for r in iter_records(one)]
+
+
+def test_batches_keep_their_order_while_some_are_compressed_anew(client):
+    """An idempotent producer's sequence numbers would tell: large and small, of the topic's codec and of others."""
+    topic, _ = client.create(compression_type="gzip")
+    number = client.producer_id().producer_id
+    for partition in (0, 1):
+        sizes = [(i * 7919) % 60_000 for i in range(60)]
+        for i, size in enumerate(sizes):
+            numbered = {"producer_id": number, "producer_epoch": 0, "base_sequence": i}
+            one = batch(1, b"%05d" % i + bytes(size), compression=(0, 1, 4)[i % 3], **numbered)
+            data = [TopicProduceData(topic, NO_ID, [PartitionProduceData(partition, one)])]
+            client.connection.send(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data), 9)
+        for i in range(len(sizes)):
+            part = client.connection.receive(ProduceResponse).responses[0].partition_responses[0]
+            assert (part.error_code, part.base_offset) == (0, i)
+        got = [record.value for one in stored(client, topic, partition, 60) for record in iter_records(one)]
+        assert [int(value[:5]) for value in got] == list(range(60))
+        again = {"producer_id": number, "producer_epoch": 0, "base_sequence": 57}
+        assert client.produce(topic, partition, batch(1, **again)).base_offset == 57
+        ahead = {"producer_id": number, "producer_epoch": 0, "base_sequence": 99}
+        assert client.error(topic, partition, batch(1, **ahead)) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+def test_a_batch_that_outgrows_its_topic_is_refused_after_it_was_opened(client):
+    topic, _ = client.create(compression_type="uncompressed", max_message_bytes=20_000)
+    for partition in (0, 1):
+        assert client.error(topic, partition, batch(1, bytes(25_000), compression=1)) == "MESSAGE_TOO_LARGE"
+        assert client.error(topic, partition, batch(1, bytes(25_000))) == "MESSAGE_TOO_LARGE"
+        assert client.produce(topic, partition, batch(1, bytes(15_000), compression=1)).base_offset == 0
+        (got,) = stored(client, topic, partition, 1)
+        assert len(got) > 15_000
+
+
+def test_a_batch_larger_than_a_segment_is_refused(client):
+    topic, _ = client.create(segment_bytes=MIB, max_message_bytes=3 * MIB)
+    for partition in (0, 1):
+        assert client.error(topic, partition, batch(1, bytes(2 * MIB))) == "RECORD_LIST_TOO_LARGE"
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_records_out_of_time_are_named_one_by_one(client, codec):
+    bounds = {"message_timestamp_before_max_ms": 60_000, "message_timestamp_after_max_ms": 60_000}
+    topic, _ = client.create(**bounds)
+    now = int(time.time() * 1000)
+    late = build_batch([(None, b"v", [], at) for at in (now, now - 600_000, -1, now + 600_000)], compression=codec)
+    for partition in (0, 1):
+        answer = client.produce(topic, partition, late)
+        assert ErrorCode(answer.error_code).name == "INVALID_TIMESTAMP"
+        assert [error.batch_index for error in answer.record_errors] == [1, 3]
+        assert answer.error_message
+        assert (answer.base_offset, answer.log_start_offset) == (-1, 0)
+        assert client.produce(topic, partition, batch(2, compression=codec)).base_offset == 0
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_only_the_broker_sets_the_brokers_time(client, codec):
+    topic, _ = client.create(message_timestamp_type="LogAppendTime")
+    other, _ = client.create()
+    claimed = batch(2, compression=codec, log_append_time=int(time.time() * 1000))
+    for partition in (0, 1):
+        assert client.error(topic, partition, claimed) == "INVALID_TIMESTAMP"
+        assert client.error(other, partition, claimed) == "NONE"
+        (got,) = stored(client, other, partition, 2)
+        assert not parse_header(got).is_log_append_time and batch_crc_ok(got)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_records_without_a_key_are_named_for_a_compacted_topic(client, codec):
+    topic, _ = client.create(cleanup_policy="compact")
+    records = [(key, b"v", [], int(time.time() * 1000)) for key in (b"k", None, b"", None)]
+    for partition in (0, 1):
+        answer = client.produce(topic, partition, build_batch(records, compression=codec))
+        assert ErrorCode(answer.error_code).name == "INVALID_RECORD"
+        assert [error.batch_index for error in answer.record_errors] == [1, 3]
+        assert client.error(topic, partition, build_batch(records[:1] * 40, compression=codec)) == "NONE"
+        assert client.error(topic, partition, build_batch(records[:1] * 3, compression=codec), version=7) == "NONE"
+
+
+def test_acks_0_learns_of_a_record_that_was_refused_by_losing_its_connection(connect):
+    for partition in (0, 1):
+        client = connect()
+        topic, _ = client.create(compression_type="zstd", message_timestamp_before_max_ms=60_000)
+        client.produce_many({(topic, partition): batch(40, timestamp=5)}, acks=0)
+        with pytest.raises(Unavailable):
+            while True:
+                client.end(topic, 0)
+
+
+def test_clients_do_not_write_to_the_brokers_own_topics(client):
+    from millstream.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["anybody"])
+    while True:  # makes the topic, if need be
+        answer = client.connection.call(request, FindCoordinatorResponse, 4).coordinators[0]
+        if not answer.error_code:
+            break
+        time.sleep(0.02)
+    while client.offset("__consumer_offsets", 0, -1)[0] or client.offset("__consumer_offsets", 1, -1)[0]:
+        time.sleep(0.02)
+    for partition in (0, 1):
+        assert client.error("__consumer_offsets", partition, batch(1)) == "INVALID_TOPIC_EXCEPTION"
+
+
+def test_a_transactional_id_does_not_keep_ordinary_batches_out(client):
+    """A batch of a transaction is told that its partition was not added to one: transactions are not served."""
+    topic, _ = client.create()
+    numbered = {"producer_id": 900, "producer_epoch": 0, "base_sequence": 0}
+    for partition in (0, 1):
+        for one, wanted in ((batch(2), 0), (batch(1, transactional=True, **numbered), ErrorCode.INVALID_TXN_STATE)):
+            data = [TopicProduceData(topic, NO_ID, [PartitionProduceData(partition, one)])]
+            request = ProduceRequest("some-id", -1, 10_000, data)
+            part = client.connection.call(request, ProduceResponse, 9).responses[0].partition_responses[0]
+            # Apache Kafka goes on asking for its transaction coordinator: NOT_ENOUGH_REPLICAS until there is one.
+            assert part.error_code in (wanted, wanted and ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert client.end(topic, partition) == 2
+
+
+def test_impossible_acks_are_told_after_what_is_wrong_with_the_batch(client):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        assert client.error(topic, partition, batch(), acks=2) == "INVALID_REQUIRED_ACKS"
+        assert client.error(topic, partition, b"", acks=2) == "INVALID_RECORD"
+        assert client.error("no-such-topic", partition, batch(), acks=2) == "UNKNOWN_TOPIC_OR_PARTITION"

@@ -91,7 +91,7 @@ def test_acks_0_is_read_no_further_while_there_is_no_memory_for_it() -> None:
     waiting: list[Any] = []
     node = SimpleNamespace(
         shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)),
-        partitions=SimpleNamespace(by_name={"t": [partition]}, compacted={}, short_of_replicas=set()),
+        partitions=SimpleNamespace(by_name={"t": [partition]}, short_of_replicas=set()),
         delayed=SimpleNamespace(active=True, add=lambda *delayed: waiting.append(delayed)),
         settings=None,
     )
@@ -101,7 +101,7 @@ def test_acks_0_is_read_no_further_while_there_is_no_memory_for_it() -> None:
     produce.handle(cast(Any, node), cast(Any, context), request, context.respond)
     assert context.holds and not context.done
     ((_, _, _, done),) = waiting
-    done((0, 0, 1, -1))  # appended: now it only waits for the sync
+    done((0, 0, 1, -1), None)  # appended: now it only waits for the sync
     ((_, call, slot),) = partition.acks
     call.expire(1 << 60)
     assert not context.done

@@ -7,7 +7,7 @@ from millstream.config.topic_properties import topic_config
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import append
+from millstream.partition.append import LOOK, append, start_offset_told
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Partition
 from millstream.raft.group import RaftGroup
@@ -54,23 +54,23 @@ class Acks:
         raise AssertionError
 
 
-def make(term=4, **overrides):
+def make(term=4, name="t", **overrides):
     settings = Settings(data_dir="/nowhere")
     config = topic_config({name.replace("_", "."): str(value) for name, value in overrides.items()}, settings)
     log = MemoryLog()
     group = RaftGroup(log, term, write_caching=config.write_caching)
     producers = ProducerState(60_000, ProducerBudget(10))
-    return Partition("t", bytes(16), 0, 7, log, group, config, producers, Meters(StatsSlab()))
+    return Partition(name, bytes(16), 0, 7, log, group, config, producers, Meters(StatsSlab()))
 
 
 def batch(values=(b"v",), timestamp=NOW, **options):
     return build_batch([(None, value, (), timestamp) for value in values], **options)
 
 
-def put(partition, data, accepts_writes=True, pieces=1):
+def put(partition, data, accepts_writes=True, pieces=1, **options):
     step = max(1, -(-len(data) // pieces))
     views = [memoryview(data)[i : i + step] for i in range(0, len(data), step)]
-    return append(partition, views, len(data), NOW, accepts_writes=accepts_writes)
+    return append(partition, views, len(data), NOW, accepts_writes=accepts_writes, **options)
 
 
 def test_a_good_batch_gets_the_next_offsets():
@@ -131,8 +131,9 @@ def damage(at, form, value):
         ("deltas that do not match the count", damage(23, ">i", 7), ErrorCode.INVALID_RECORD),
         ("an unknown codec", damage(21, ">h", 5), ErrorCode.INVALID_RECORD),
         ("a control batch", damage(21, ">h", 0x20), ErrorCode.INVALID_RECORD),
-        ("a transactional batch", damage(21, ">h", 0x10), ErrorCode.INVALID_TXN_STATE),
-        ("time far ahead", batch(timestamp=NOW + 7_200_000), ErrorCode.INVALID_TIMESTAMP),
+        ("a transactional batch", damage(21, ">h", 0x10), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("a control batch of a transaction", damage(21, ">h", 0x30), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("a base offset", damage(0, ">q", 7), ErrorCode.INVALID_RECORD),
     ],
 )
 def test_a_bad_batch_is_refused_and_leaves_no_trace(what, data, error):
@@ -164,7 +165,7 @@ def test_a_repeated_idempotent_batch_gets_its_first_answer():
     sent = batch([b"a", b"b"], producer_id=9, producer_epoch=0, base_sequence=0)
     first = put(partition, sent)
     assert put(partition, batch([b"c"], producer_id=9, producer_epoch=0, base_sequence=2))[1] == 2
-    assert put(partition, sent) == first
+    assert put(partition, sent)[:3] == first[:3]
     assert len(partition.log.batches) == 2
 
 
@@ -206,3 +207,64 @@ def test_internal_appends_are_told_after_the_sync():
     assert done == []
     partition.log.sync()
     assert done == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "data"),
+    [
+        ({}, batch(timestamp=NOW + 7_200_000)),
+        ({}, damage(21, ">h", 0x08)),
+        ({"compression_type": "gzip"}, batch()),
+        ({"compression_type": "gzip"}, batch(compression=4)),
+        ({"cleanup_policy": "compact"}, batch()),
+        ({"message_timestamp_before_max_ms": 1000}, batch()),
+    ],
+)
+def test_what_the_header_does_not_settle_is_looked_at_first(overrides, data):
+    partition = make(**overrides)
+    assert put(partition, data) is LOOK
+    assert partition.log.batches == []
+    assert put(partition, data, looked=True)[0] == 0
+
+
+def test_a_batch_that_has_the_topics_codec_is_appended_as_it_is():
+    partition = make(compression_type="gzip")
+    assert put(partition, batch(compression=1)) == (0, 0, 1, -1)
+    assert put(make(compression_type="uncompressed"), batch()) == (0, 0, 1, -1)
+
+
+def test_nothing_overtakes_a_batch_that_is_being_looked_at():
+    partition = make()
+    partition.inspecting.append(object())
+    partition.set_gate()
+    assert put(partition, batch()) is LOOK
+    partition.inspecting.clear()
+    partition.set_gate()
+    assert put(partition, batch())[0] == 0
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+def test_clients_do_not_write_to_the_brokers_own_topics(name):
+    partition = make(name=name)
+    assert put(partition, batch())[0] == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert partition.log.batches == []
+
+
+def test_a_batch_larger_than_a_segment_is_told_so():
+    partition = make(max_message_bytes=3_000_000, segment_bytes=1 << 20)
+    assert put(partition, batch([bytes(2_000_000)]))[0] == ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_a_repeated_batch_is_answered_with_its_time():
+    partition = make()
+    sent = batch(producer_id=9, producer_epoch=0, base_sequence=0)
+    assert put(partition, sent) == (0, 0, 1, -1)
+    assert put(partition, sent) == (0, 0, 1, NOW)
+
+
+def test_the_log_start_goes_with_some_refusals_and_not_with_others():
+    partition = make()
+    partition.log.start_offset = 5
+    assert start_offset_told(partition, put(partition, b"")) == -1
+    assert start_offset_told(partition, put(partition, batch()[:-1] + b"\xff")) == -1
+    assert start_offset_told(partition, put(partition, damage(57, ">i", 0))) == 5

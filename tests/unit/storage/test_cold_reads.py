@@ -163,10 +163,12 @@ def test_timestamps_find_the_first_record_late_enough() -> None:
     assert shard.call(log.max_timestamp, 60) == (next(o for o, s in below if s == largest), largest, 0)
 
 
-def test_a_log_without_timestamps_has_no_largest() -> None:
+def test_the_largest_of_records_without_timestamps_is_that_of_the_first() -> None:
     shard = new_shard()
     log = shard.open(1)
+    assert shard.call(log.max_timestamp, 1) is None
     append(log, 1, 10, timestamp=-1)
     settle(shard)
-    assert shard.call(log.max_timestamp, 1) is None
+    offset, timestamp, _ = shard.call(log.max_timestamp, 1)
+    assert (offset, timestamp) == (0, -1)
     assert shard.call(log.offset_for_timestamp, 5, 1) is None

@@ -11,7 +11,6 @@ from millstream.config.property import Property
 
 _MIB = 2**20
 _GIB = 2**30
-_LATER = "is not supported by this version, batches are stored as their producer sent them"
 
 
 class TopicDefaultProperties:
@@ -127,9 +126,31 @@ class TopicDefaultProperties:
     )
     compression_type = Property(
         "compression.type",
-        Choice("producer", unsupported=dict.fromkeys(("uncompressed", "gzip", "snappy", "lz4", "zstd"), _LATER)),
+        Choice("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         "producer",
         doc="Default of the topic property compression.type.",
+        live=True,
+    )
+    compression_gzip_level = Property(
+        "compression.gzip.level",
+        Integer(-1, 9, never=0),
+        -1,
+        doc="Default of the topic property compression.gzip.level.",
+        live=True,
+    )
+    compression_lz4_level = Property(
+        "compression.lz4.level",
+        Integer(1, 17),
+        9,
+        doc="Default of the topic property compression.lz4.level.",
+        live=True,
+    )
+    compression_zstd_level = Property(
+        "compression.zstd.level",
+        Integer(-131_072, 22),
+        3,
+        doc="Default of the topic property compression.zstd.level.",
+        live=True,
     )
     min_insync_replicas = Property(
         "min.insync.replicas", Integer(1), 1, doc="Default of the topic property min.insync.replicas.", live=True

@@ -13,16 +13,15 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from millstream.config.topic_properties import TopicConfig
 from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import BUSY, Outcome, append
-from millstream.partition.keyless import Refusal
-from millstream.partition.keyless import refusal as refusal_of
+from millstream.partition.append import BUSY, LOOK, Outcome, append, start_offset_told
 from millstream.partition.partition import Partition
-from millstream.partition.table import Entry, Remote
+from millstream.partition.table import Remote
+from millstream.wire.batch import CODEC_MASK, HEADER_BYTES, MAGIC, TRANSACTIONAL
 from millstream.wire.compression import Codec
+from millstream.wire.inspection import Refusal
 from millstream.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -30,15 +29,18 @@ from millstream.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from millstream.wire.records import CODEC_MASK
 
 _NONE: Final = int(ErrorCode.NONE)
 _PENDING: Final = (int(ErrorCode.REQUEST_TIMED_OUT), -1, -1, -1)
 
+_BY_ID_FROM: Final = 13
+"""First version that names topics by id."""
+
 _ZSTD_FROM: Final = 7
 """First version of Produce that may carry zstd."""
 
-_CODEC_AT: Final = 22
+_MAGIC_AT: Final = 16
+_ATTRIBUTES_AT: Final = 22
 """Place of the attributes' low byte in a batch."""
 
 # (error code, base offset, log append time or -1, log start offset or -1)
@@ -71,12 +73,9 @@ class ProduceCall:
     def failed(self, slot: int, error: ErrorCode) -> None:
         self.settle(slot, (int(error), -1, -1, -1))
 
-    def refuse(self, slot: int, refusal: Refusal) -> None:
-        """The slot's batch has records that its topic does not take."""
-        if self.refusals is None:
-            self.refusals = {}
-        self.refusals[slot] = refusal
-        self.settle(slot, (int(ErrorCode.INVALID_RECORD), -1, -1, -1))
+    def explain(self, slot: int, refusal: Refusal) -> None:
+        """Why the slot's batch is refused; said before the slot is settled."""
+        self.refusals = {**(self.refusals or {}), slot: refusal}
 
     def settle(self, slot: int, result: Result) -> None:
         """The slot has its final result."""
@@ -97,11 +96,16 @@ class ProduceCall:
             if any(result[0] for result in results):
                 self.context.connection.close()
             return
-        if settled and len(results) == 1 and self.context.api_version >= _TEMPLATE_FROM and not results[0][0]:
-            if len(self.request.topic_data) == 1:  # a client may name topics without partitions beside the one
-                _answer_one(self.context, self.request, results[0])
-                self.request = _NO_REQUEST
-                return
+        if (
+            settled
+            and len(results) == 1
+            and self.context.api_version >= _TEMPLATE_FROM
+            and not results[0][0]
+            and len(self.request.topic_data) == 1  # a client may name topics without partitions beside the one
+        ):
+            _answer_one(self.context, self.request, results[0])
+            self.request = _NO_REQUEST
+            return
         responses: list[TopicProduceResponse] = []
         slot = 0
         for topic in self.request.topic_data:
@@ -195,28 +199,26 @@ def handle(
     for topic in request.topic_data:
         slots += len(topic.partition_data)
     call = ProduceCall(ctx, request, slots)
-    if not -1 <= acks <= 1 or request.transactional_id is not None or not slots:
-        _refuse(call, ErrorCode.INVALID_TXN_STATE if -1 <= acks <= 1 else ErrorCode.INVALID_REQUIRED_ACKS)
+    if not slots or not -1 <= acks <= 1:
+        _refuse(node, call)
         return
-    by_id = ctx.api_version >= 13
-    old = ctx.api_version < _ZSTD_FROM
+    by_id = ctx.api_version >= _BY_ID_FROM
+    unusual = ctx.api_version < _ZSTD_FROM or request.transactional_id is not None
     now_ms = node.shard.reactor.wall_ms()
     table = node.partitions
     slot = 0
     for topic in request.topic_data:
         key = topic.topic_id if by_id else topic.name
         entries = (table.by_id if by_id else table.by_name).get(key)  # type: ignore[call-overload]
-        compacted = table.compacted.get(key) if table.compacted else None
         for data in topic.partition_data:
             entry = entries[data.index] if entries is not None and 0 <= data.index < len(entries) else None
-            if old and _is_zstd(data.records):
-                call.failed(slot, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-            elif compacted is not None and entry is not None and (refusal := _refusal(entry, data.records, compacted)):
-                call.refuse(slot, refusal)
+            if unusual and (error := _unusual_error(ctx, request, data.records)) is not None:
+                call.failed(slot, error)
             elif isinstance(entry, Partition):
                 append_here(node, entry, data.records, call, slot, now_ms)
             elif isinstance(entry, Remote):
-                node.home.append(entry.shard, entry.raft_group, data.records, call, slot)
+                if node.home.append(entry.shard, entry.raft_group, data.records, call, slot) and not acks:
+                    ctx.hold()  # nothing else would slow this producer down
             else:
                 call.failed(slot, table.missing(key) if entry is None else ErrorCode.KAFKA_STORAGE_ERROR)
             if isinstance(data.records, IoBuf):
@@ -231,31 +233,45 @@ def handle(
             timeouts.arm()
 
 
-def _is_zstd(records: object) -> bool:
-    """Whether a batch is compressed with zstd: a consumer as old as its producer could not read it (KIP-110)."""
+def _byte_at(records: object, place: int) -> int:
+    """One byte of a batch; -1 where there is none."""
     if isinstance(records, IoBuf):
-        low = records.copy(_CODEC_AT, 1) if len(records) > _CODEC_AT else b""
-    else:
-        low = bytes(records[_CODEC_AT : _CODEC_AT + 1]) if isinstance(records, memoryview) else b""
-    return bool(low) and low[0] & CODEC_MASK == Codec.ZSTD
+        return records.copy(place, 1)[0] if len(records) > place else -1
+    return records[place] if isinstance(records, memoryview) and len(records) > place else -1
 
 
-def _refusal(entry: Entry, records: object, config: TopicConfig) -> Refusal | None:
-    """Why a compacted topic does not take these records."""
-    if isinstance(records, IoBuf):
-        return refusal_of(records.views(), entry.name, entry.index, config.max_message_bytes)
-    if isinstance(records, memoryview):
-        return refusal_of((records,), entry.name, entry.index, config.max_message_bytes)
+def _unusual_error(ctx: RequestContext, request: ProduceRequest, records: object) -> ErrorCode | None:
+    """What an old version or a transactional id has against a batch.
+
+    A consumer as old as its producer could not read zstd (KIP-110). A request may name a transactional id and carry
+    ordinary batches; one of a transaction was not added to it, as no transactions are served.
+    """
+    attributes = _byte_at(records, _ATTRIBUTES_AT)
+    if attributes < 0:
+        return None
+    if ctx.api_version < _ZSTD_FROM and attributes & CODEC_MASK == Codec.ZSTD:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    if request.transactional_id is not None and attributes & TRANSACTIONAL:
+        return ErrorCode.INVALID_TXN_STATE
     return None
 
 
-def _refuse(call: ProduceCall, error: ErrorCode) -> None:
-    """Answer every slot with ``error`` (there may be none); nothing is looked at."""
+def _refuse(node: Node, call: ProduceCall) -> None:
+    """Answer a request with impossible acks: what is wrong with a partition or batch goes before that, as in Kafka."""
+    by_id = call.context.api_version >= _BY_ID_FROM
+    results: list[Result] = []
     for topic in call.request.topic_data:
+        key = topic.topic_id if by_id else topic.name
         for data in topic.partition_data:
+            error = ErrorCode.INVALID_REQUIRED_ACKS
+            if node.partitions.find(key, data.index) is None:
+                error = node.partitions.missing(key)
+            elif _byte_at(data.records, _MAGIC_AT) != MAGIC or _byte_at(data.records, HEADER_BYTES - 1) < 0:
+                error = ErrorCode.INVALID_RECORD
+            results.append((int(error), -1, -1, -1))
             if isinstance(data.records, IoBuf):
                 data.records.release()
-    call.results = [(int(error), -1, -1, -1)] * len(call.results)
+    call.results = results
     call.answer()
 
 
@@ -273,8 +289,8 @@ def append_here(node: Node, partition: Partition, records: object, call: Produce
         outcome = BUSY
     else:
         outcome = append(partition, views, size, now_ms, accepts_writes=node.storage.accepts_writes)
-    if outcome is BUSY:
-        _append_later(node, partition, views, size, call, slot)
+    if outcome is BUSY or outcome is LOOK:
+        _append_later(node, partition, views, size, call, slot, look=outcome is LOOK)
     else:
         _settle(partition, outcome, call, slot)
 
@@ -286,19 +302,30 @@ def _settle(partition: Partition, outcome: Outcome, call: ProduceCall, slot: int
     if error or end <= partition.high_watermark:
         if error:
             partition.meters.rejected.inc()
+            call.results[slot] = (error, base, append_time, start_offset_told(partition, outcome))
         call.acked(slot)
     else:
         partition.acks.append((end, call, slot))
 
 
 def _append_later(
-    node: Node, partition: Partition, views: Sequence[memoryview], size: int, call: ProduceCall, slot: int
+    node: Node,
+    partition: Partition,
+    views: Sequence[memoryview],
+    size: int,
+    call: ProduceCall,
+    slot: int,
+    *,
+    look: bool,
 ) -> None:
-    """There is no memory now: keep the batch, read no more from this producer, and try again."""
-    call.context.hold()
-    kept = memoryview(b"".join(views))
+    """Have the records looked at first; or, without memory now, keep the batch and read no more from this producer."""
 
-    def done(outcome: Outcome) -> None:
+    def done(outcome: Outcome, refusal: Refusal | None) -> None:
+        if refusal is not None:
+            call.explain(slot, refusal)
         _settle(partition, outcome, call, slot)
 
-    node.delayed.add(partition, (kept,), size, done)
+    if look and node.delayed.inspected.add(partition, views, size, done):
+        return
+    call.context.hold()
+    node.delayed.add(partition, (memoryview(b"".join(views)),), size, done)

@@ -1,0 +1,222 @@
+"""Looks at every record of a producer's batch, and writes the batch anew where a topic wants it otherwise.
+
+A broker stores most batches as they came, unread. Some it has to open: the topic wants another codec, bounds the age of
+timestamps, wants a key in every record; or the batch's header says something that only its records can settle. What is
+checked here is what Apache Kafka checks of every record: lengths that fit, as many records as the header says, offset
+deltas 0, 1, 2 …, a timestamp inside the bounds, a key where there has to be one. Records that break a rule of the topic
+are named one by one (KIP-467), and no record of such a batch is stored.
+
+A batch that changes codec is written anew as Kafka writes it: deltas made dense, the largest timestamp computed, a
+fresh checksum; the records' bytes stay as they are. ``inspect_batch`` gives the new batch, or None when the one that
+came may be stored as it is.
+
+Decompression is bounded by ``RECORDS_MAX``; a small batch that claims to be more is refused. Pure, and slow (about a
+microsecond a record): for a helper process, never for a reactor.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+import msgspec
+from crc32c import crc32c
+
+from millstream.model.error_code import ErrorCode
+from millstream.wire.batch import CODEC_MASK, CRC_START, HEADER, HEADER_BYTES, LOG_APPEND_TIME, OVERHEAD_BYTES
+from millstream.wire.compression import Codec, compress, decompress
+from millstream.wire.errors import BatchError, ProtocolError
+from millstream.wire.varint import read_varlong, varlong
+
+RECORDS_MAX: Final = 64 << 20
+"""Bytes of records that one batch may hold when it is decompressed."""
+
+NAMED_MAX: Final = 100
+"""Records that are named in one refusal."""
+
+AS_IT_CAME: Final = -1
+NO_TIMESTAMP: Final = -1
+
+_LZ4_FAST: Final = 9
+"""Kafka's default level of lz4, for which it takes the fast compressor."""
+_LZ4_LEVELS: Final = (3, 12)
+
+_pack_crc_into = struct.Struct(">I").pack_into
+
+
+class Refusal(NamedTuple):
+    """What is wrong with a batch, and with which of its records (by index)."""
+
+    message: str
+    records: list[tuple[int, str]]
+
+
+class Rules(msgspec.Struct, frozen=True, array_like=True):
+    """What a topic wants of a batch. ``codec`` is the one to store it with, or ``AS_IT_CAME``."""
+
+    codec: int
+    level: int | None
+    batch_bytes_max: int
+    keyed: bool
+    """Every record must have a key: the topic is compacted."""
+
+    append_time: bool
+    """The broker sets the time (LogAppendTime); else timestamps lie in [oldest, newest]."""
+
+    oldest_ms: int
+    newest_ms: int
+
+
+class Refused(Exception):
+    """The batch must not be stored; ``refusal`` says why."""
+
+    def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.refusal = Refusal(message, (records or [])[:NAMED_MAX])
+
+
+class _Seen:
+    """What a walk over the records found."""
+
+    __slots__ = ("dense", "keyless", "places", "timestamps")
+
+    def __init__(self) -> None:
+        self.timestamps: list[int] = []
+        self.keyless: list[int] = []
+        self.places: list[tuple[int, int, int, int]] = []
+        """Of each record: its body, its offset delta, what follows that, its end."""
+
+        self.dense = True
+
+
+def inspect_batch(batch: bytes | bytearray | memoryview, rules: Rules) -> bytes | None:
+    """The batch to store instead of ``batch``, whose header and checksum were found good; None to store it as it is.
+
+    Raises:
+        Refused: it breaks a rule of the format or of the topic.
+    """
+    view = memoryview(batch)
+    fields = HEADER.unpack_from(view)
+    attributes, base_timestamp, max_timestamp, count = fields[5], fields[7], fields[8], fields[12]
+    codec = attributes & CODEC_MASK
+    try:
+        data = decompress(codec, view[HEADER_BYTES:], RECORDS_MAX)
+        seen = _walk(data, count, base_timestamp)
+    except BatchError as error:
+        code = ErrorCode.MESSAGE_TOO_LARGE if error.code is ErrorCode.MESSAGE_TOO_LARGE else ErrorCode.INVALID_RECORD
+        raise Refused(code, str(error)) from error
+    except (IndexError, ProtocolError) as error:
+        raise Refused(ErrorCode.INVALID_RECORD, f"the records do not fill the batch: {error}") from error
+    stamped = bool(attributes & LOG_APPEND_TIME)
+    _judge(seen, rules, stamped=stamped, batch_timestamp=max_timestamp)
+    target = codec if rules.codec == AS_IT_CAME else rules.codec
+    largest = max_timestamp if rules.append_time or stamped else max(seen.timestamps)
+    if target == codec:
+        if not seen.dense:
+            raise Refused(ErrorCode.INVALID_RECORD, "offset deltas are not 0, 1, 2 and so on")
+        if largest == max_timestamp and not stamped:
+            return None
+        payload: bytes | memoryview = view[HEADER_BYTES:]
+    else:
+        payload = compress(target, data if seen.dense else _renumbered(data, seen), codec_level(target, rules.level))
+    size = HEADER_BYTES + len(payload)
+    if size > rules.batch_bytes_max:
+        raise Refused(
+            ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes after compression, {rules.batch_bytes_max} fit"
+        )
+    head = list(fields)
+    head[1] = size - OVERHEAD_BYTES
+    head[5] = (attributes & ~(CODEC_MASK | LOG_APPEND_TIME)) | target
+    head[8] = largest
+    out = bytearray(HEADER.pack(*head))
+    out += payload
+    _pack_crc_into(out, 17, crc32c(memoryview(out)[CRC_START:]))
+    return bytes(out)
+
+
+def codec_level(codec: int, level: int | None) -> int | None:
+    """Kafka's level of a codec as ``compression.compress`` takes it."""
+    if level is None or codec != Codec.LZ4:
+        return level
+    low, high = _LZ4_LEVELS
+    return None if level == _LZ4_FAST else max(low, min(high, level))
+
+
+def _walk(data: bytes, count: int, base_timestamp: int) -> _Seen:
+    """Read every record as far as its lengths; IndexError or ProtocolError when they do not fit."""
+    seen = _Seen()
+    at, size = 0, len(data)
+    for index in range(count):
+        length, body = read_varlong(data, at)
+        end = body + length
+        if length < 0 or end > size:
+            raise ProtocolError(f"record {index} claims {length} bytes, {size - body} are left")
+        timestamp_delta, deltas = read_varlong(data, body + 1)
+        offset_delta, rest = read_varlong(data, deltas)
+        if offset_delta != index:
+            seen.dense = False
+        key_size, at = read_varlong(data, rest)
+        if key_size < 0:
+            seen.keyless.append(index)
+        at = _skip(data, at, key_size)
+        value_size, at = read_varlong(data, at)
+        at = _skip(data, at, value_size)
+        headers, at = read_varlong(data, at)
+        if not 0 <= headers <= size - at:
+            raise ProtocolError(f"record {index} claims {headers} headers")
+        for _ in range(headers):
+            name_size, at = read_varlong(data, at)
+            if name_size < 0:
+                raise ProtocolError(f"record {index} has a header without a name")
+            value_size, at = read_varlong(data, at + name_size)
+            at = _skip(data, at, value_size)
+        if at != end:
+            raise ProtocolError(f"record {index} has {length} bytes, its fields take {at - body}")
+        seen.timestamps.append(base_timestamp + timestamp_delta)
+        seen.places.append((body, deltas, rest, end))
+    if at != size:
+        raise ProtocolError(f"{size - at} bytes follow the last record")
+    return seen
+
+
+def _skip(data: bytes, at: int, size: int) -> int:
+    """The position behind ``size`` bytes; a negative size is null."""
+    end = at + size if size > 0 else at
+    if end > len(data):
+        raise ProtocolError(f"{size} bytes claimed, {len(data) - at} are left")
+    return end
+
+
+def _judge(seen: _Seen, rules: Rules, *, stamped: bool, batch_timestamp: int) -> None:
+    """Hold the records against the rules of the topic. ``stamped``: the producer says LogAppendTime itself."""
+    found: dict[int, tuple[str, bool]] = {}
+    if rules.keyed:
+        for index in seen.keyless:
+            found[index] = ("It has no key, and its topic is compacted.", False)
+    if rules.append_time:
+        if stamped:
+            for index in range(len(seen.timestamps)):
+                found.setdefault(index, ("It claims a time that only the broker may set.", True))
+    else:
+        timestamps = [batch_timestamp] * len(seen.timestamps) if stamped else seen.timestamps
+        bounds = f"within [{rules.oldest_ms}, {rules.newest_ms}]"
+        for index, timestamp in enumerate(timestamps):
+            if timestamp != NO_TIMESTAMP and not rules.oldest_ms <= timestamp <= rules.newest_ms:
+                found.setdefault(index, (f"Its timestamp {timestamp} is not {bounds}.", True))
+    if found:
+        of_time = any(by_time for _, by_time in found.values())
+        code = ErrorCode.INVALID_TIMESTAMP if of_time else ErrorCode.INVALID_RECORD
+        records = [(index, text) for index, (text, _) in sorted(found.items())]
+        raise Refused(code, f"Nothing was stored: {len(found)} records break a rule of the topic.", records)
+
+
+def _renumbered(data: bytes, seen: _Seen) -> bytes:
+    """The records with offset deltas 0, 1, 2 and so on."""
+    view = memoryview(data)
+    out = bytearray()
+    for index, (body, deltas, rest, end) in enumerate(seen.places):
+        delta = varlong(index)
+        out += varlong(end - rest + deltas - body + len(delta))
+        out += view[body:deltas]
+        out += delta
+        out += view[rest:end]
+    return bytes(out)
