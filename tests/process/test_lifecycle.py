@@ -90,11 +90,11 @@ def test_a_second_broker_on_the_same_port_is_refused_by_name(broker_factory, tmp
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-@pytest.mark.parametrize("position", range(6))
+@pytest.mark.parametrize("position", range(8))
 def test_a_process_that_dies_takes_the_broker_down(broker_factory, position, number):
     broker = broker_factory(shards=2)
     below = processes.tree(broker.pid)[1:]
-    assert len(below) == 6, roles(broker)
+    assert len(below) == 8, roles(broker)
     pids = [broker.pid, *below]
     os.kill(below[position], number)
     assert broker.wait(10) != 0
