@@ -43,17 +43,6 @@ def test_epochs_that_do_not_rise_are_corruption() -> None:
         epochs.decode_log_state(epochs.encode_log_state(epochs.LogState(epochs=((2, 0), (1, 5)))))
 
 
-def test_the_end_of_an_epoch_is_the_start_of_the_next_known_one() -> None:
-    known = ((1, 0), (3, 100), (7, 100), (8, 250))
-    assert epochs.epoch_end(known, 1, 300) == (1, 100)
-    assert epochs.epoch_end(known, 2, 300) == (1, 100)
-    assert epochs.epoch_end(known, 3, 300) == (3, 100)
-    assert epochs.epoch_end(known, 7, 300) == (7, 250)
-    assert epochs.epoch_end(known, 99, 300) == (8, 300)
-    assert epochs.epoch_end(known, 0, 300) == (-1, -1)
-    assert epochs.epoch_end((), 5, 0) == (-1, -1)
-
-
 def test_producer_snapshot_is_bound_to_its_offset() -> None:
     data = producers.encode_producers(77, b"state")
     assert data.hex() == "4d535053010000000d000000" + data[12:16].hex() + "4d00000000000000" + b"state".hex()

@@ -52,20 +52,3 @@ def decode_log_state(data: bytes | bytearray) -> LogState:
     if any(later <= earlier for earlier, later in zip(state.epochs, state.epochs[1:], strict=False)):
         raise Corruption("the epochs of an epochs file do not rise")
     return state
-
-
-def epoch_end(
-    epochs: tuple[tuple[int, int], ...] | list[tuple[int, int]], epoch: int, next_offset: int
-) -> tuple[int, int]:
-    """(the largest known epoch ≤ `epoch`, the first offset after it); (-1, -1) when every known epoch is larger.
-
-    The answer to OffsetForLeaderEpoch (KIP-101, KIP-279): `next_offset` ends the newest epoch.
-    """
-    found = (-1, -1)
-    end = next_offset
-    for known, first in reversed(epochs):
-        if known <= epoch:
-            found = (known, end)
-            break
-        end = first
-    return found

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from millstream.format.epochs import LogState, epoch_end
+from millstream.format.epochs import LogState
 from millstream.format.segment import BATCH_PREFIX
 from millstream.format.wal import RECORD, RECORD_BYTES, Kind
 from millstream.iobuf import IoBuf
@@ -395,10 +395,6 @@ class Log:
     def leader_epochs(self) -> list[tuple[int, int]]:
         """(leader epoch, its first offset), rising."""
         return list(self.epochs)
-
-    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
-        """(largest known epoch ≤ `leader_epoch`, where it ended, exclusive); (-1, -1) if all are larger (KIP-279)."""
-        return epoch_end(self.epochs, leader_epoch, self.next_offset)
 
     def cut_to(self, offset: int, position: int) -> None:
         """The log ends at `offset`, stream `position`, now; its cache and segments were cut already."""

@@ -33,6 +33,13 @@ def test_every_epoch_ends_where_the_next_one_began(asked: int, answer: tuple[int
     assert epoch_end(partition(WRITTEN, leader_epoch=4), -1, asked) == answer
 
 
+def test_epochs_without_a_record_are_passed_over() -> None:
+    known = [(1, 0), (3, 100), (7, 100), (8, 250)]
+    assert epoch_end(partition(known, leader_epoch=8, end=300), -1, 3) == (0, 3, 100)
+    assert epoch_end(partition(known, leader_epoch=8, end=300), -1, 7) == (0, 7, 250)
+    assert epoch_end(partition(known, leader_epoch=8, end=300), -1, -5) == (0, -5, 0)
+
+
 def test_a_leader_knows_its_own_epoch_before_its_first_record() -> None:
     restarted = partition(WRITTEN, leader_epoch=6)
     assert epoch_end(restarted, -1, 6) == (0, 6, 100)

@@ -98,16 +98,11 @@ def test_an_end_inside_a_batch_leaves_that_batch_out(shard: LocalShard) -> None:
     assert read(log, 8) == b""
 
 
-def test_epochs_say_where_each_began_and_ended(shard: LocalShard) -> None:
+def test_epochs_say_where_each_began(shard: LocalShard) -> None:
     log = shard.open(1)
     for epoch, count in ((0, 3), (0, 2), (2, 4), (5, 1)):
         append(log, count, epoch=epoch)
     assert log.leader_epochs == [(0, 0), (2, 5), (5, 9)]
-    assert log.epoch_end_offset(0) == (0, 5)
-    assert log.epoch_end_offset(1) == (0, 5)
-    assert log.epoch_end_offset(4) == (2, 9)
-    assert log.epoch_end_offset(9) == (5, 10)
-    assert log.epoch_end_offset(-1) == (-1, -1)
     with pytest.raises(AssertionError, match="epoch 4 after 5"):
         append(log, epoch=4)
 
