@@ -68,7 +68,7 @@ def module_broker(request):
 
 GROUP_SETTINGS = {
     "group.min.session.timeout.ms": 200,
-    "group.max.session.timeout.ms": 20_000,
+    "group.max.session.timeout.ms": 120_000,
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 3,
 }

@@ -42,6 +42,12 @@ def subscription(*topics, data=b""):
     return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", len(data)) + data
 
 
+def assignment(topic, *indexes):
+    """What a consumer is to read, in version 0."""
+    name = struct.pack(f">h{len(topic)}s", len(topic), topic.encode())
+    return struct.pack(">hi", 0, 1) + name + struct.pack(f">i{len(indexes)}ii", len(indexes), *indexes, -1)
+
+
 PLAIN, CHANGED = subscription("t"), subscription("t", data=b"changed")
 
 
@@ -224,16 +230,17 @@ def gather(*members):
     assert {member.generation for member in members} == {first.generation}
 
 
-def stable(*members):
-    """Bring members into their group, the first one leading; each is assigned its own id."""
+def stable(*members, assigned=None):
+    """Bring members into their group, the first one leading; each is assigned its own id, or ``assigned``."""
     gather(*members)
     first, *others = members
     for member in others:
         member.send_sync()
-    first.send_sync({member.id: member.id.encode() for member in members})
+    assignments = {member.id: member.id.encode() if assigned is None else assigned for member in members}
+    first.send_sync(assignments)
     for member in members:
         assert member.synced() is ErrorCode.NONE, member.error
-        assert member.answer.assignment == member.id.encode()
+        assert member.answer.assignment == assignments[member.id]
 
 
 def pair(people, *instances, **options):

@@ -120,6 +120,17 @@ def test_a_group_resumes_and_is_reset_only_when_idle(millstream, broker, topic):
     assert millstream("consume", topic, "--group", group, "-e").stdout.split() == ["b", "c"]
 
 
+def test_groups_are_listed_by_state_and_deleted(millstream, topic):
+    group = f"g-{topic}"
+    millstream("topic", "create", topic)
+    millstream("group", "reset", group, "--to", "end", "--topic", topic, "--execute")
+    for state, there in (("empty", True), ("stable", False)):
+        listed = json.loads(millstream("group", "list", "--state", state, "--type", "classic", "--json").stdout)
+        assert (group in {entry["group"] for entry in listed}) == there
+    assert millstream("group", "delete", group).stderr == f"deleted group '{group}'\n"
+    assert f"there is no group '{group}'" in millstream("group", "delete", group, code=1).stderr
+
+
 def test_a_running_broker_tells_its_settings(millstream):
     settings = json.loads(millstream("config", "list", "--running", "--json").stdout)
     assert {"num.partitions", "log.retention.hours"} <= {entry["name"] for entry in settings}

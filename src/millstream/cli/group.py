@@ -1,12 +1,12 @@
-"""``millstream group``: list, describe and reset consumer groups.
+"""``millstream group``: list, describe, reset and delete consumer groups.
 
 ``reset`` shows what it would do; only ``--execute`` does it, and only while the group has no members, because running
-consumers would overwrite it.
+consumers would overwrite it. ``delete`` does it at once; the broker refuses it while the group has members.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -17,11 +17,25 @@ from millstream.cli.output import emit, print_facts, print_json, print_table, re
 from millstream.cli.positions import EXPECTED, parse_position, resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.cli.confluent import AdminClient, ConsumerGroupDescription
 
-group_application = typer.Typer(name="group", help="List, describe and reset consumer groups.", no_args_is_help=True)
+group_application = typer.Typer(
+    name="group", help="List, describe, reset and delete consumer groups.", no_args_is_help=True
+)
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
+Names = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of consumer groups.")]
+
+STATES: Final = {
+    "empty": "EMPTY",
+    "stable": "STABLE",
+    "preparing-rebalance": "PREPARING_REBALANCING",
+    "completing-rebalance": "COMPLETING_REBALANCING",
+}
+"""What a person may write for a group's state → its name in confluent-kafka."""
+TYPES: Final = {"classic": "CLASSIC", "consumer": "CONSUMER"}
 
 
 class PartitionLag(NamedTuple):
@@ -43,12 +57,31 @@ class PartitionLag(NamedTuple):
 
 @group_application.command("list")
 def list_groups(
-    as_json: AsJson = False, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, timeout: Timeout = TIMEOUT_DEFAULT
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state", metavar="STATE", help=f"Only groups in this state: {', '.join(STATES)}; may be repeated."
+        ),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="Only groups of this type: classic, consumer; may be repeated."),
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_DEFAULT,
 ) -> None:
     """List consumer groups and their states."""
+    from millstream.cli.confluent import ConsumerGroupState, ConsumerGroupType
+
+    wanted: dict[str, Any] = {}
+    if state:
+        wanted["states"] = {ConsumerGroupState[name] for name in _meant("--state", state, STATES)}
+    if kind:
+        wanted["types"] = {ConsumerGroupType[name] for name in _meant("--type", kind, TYPES)}
     client = admin_client(bootstrap)  # kept until the answer is here, it dies with its last reference
     with explained("groups", bootstrap):
-        future = client.list_consumer_groups(request_timeout=timeout)
+        future = client.list_consumer_groups(request_timeout=timeout, **wanted)
     listing = answer(future, "groups", bootstrap, timeout + 1)
     if listing.errors and not listing.valid:
         with explained("groups", bootstrap):
@@ -60,7 +93,9 @@ def list_groups(
         print_table(
             ["GROUP", "STATE", "TYPE"],
             rows,
-            empty="there are no consumer groups; 'millstream consume --group NAME' makes one",
+            empty="there are no such consumer groups"
+            if wanted
+            else "there are no consumer groups; 'millstream consume --group NAME' makes one",
         )
 
 
@@ -143,6 +178,48 @@ def reset(
     print_table(["TOPIC", "#PARTITION", "#COMMITTED", "#NEW"], rows)
     warning = f"; the group has {members} active members, stop them first" if members else ""
     remark(f"moved group '{name}'" if execute else f"nothing was changed, --execute does it{warning}")
+
+
+@group_application.command("delete")
+def delete(
+    names: Names,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Do not complain about groups that do not exist.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_DEFAULT,
+) -> None:
+    """Forget groups that have no members, and their committed offsets, at once and for good."""
+    client = admin_client(bootstrap)
+    with explained(f"group '{names[0]}'", bootstrap):
+        futures = client.delete_consumer_groups(list(dict.fromkeys(names)), request_timeout=timeout)
+    results: list[dict[str, object]] = []
+    for name, future in futures.items():
+        deleted = True
+        try:
+            answer(future, f"group '{name}'", bootstrap, timeout + 1)
+        except CommandFailed as failure:
+            if not if_exists or failure.code != "GROUP_ID_NOT_FOUND":
+                raise
+            deleted = False
+        results.append({"group": name, "deleted": deleted})
+    if as_json:
+        print_json(results)
+        return
+    for result in results:
+        remark(f"{'deleted' if result['deleted'] else 'there was no'} group '{result['group']}'")
+
+
+def _meant(option: str, texts: Sequence[str], known: dict[str, str]) -> list[str]:
+    """The names that stand for what was written, in any letter case and with any kind of dash."""
+    names: list[str] = []
+    for text in texts:
+        name = known.get(text.strip().lower().replace("_", "-"))
+        if name is None:
+            raise WrongUsage(f"{option}: {text!r} is not valid, expected one of {', '.join(known)}")
+        names.append(name)
+    return names
 
 
 def _description(client: AdminClient, name: str, bootstrap: str, timeout: float) -> ConsumerGroupDescription:

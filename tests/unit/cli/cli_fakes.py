@@ -167,7 +167,7 @@ class FakeAdmin:
             return len(messages)
         return next((m.offset_number for m in messages if m.timestamp_ms >= spec.timestamp), -1)
 
-    def list_consumer_groups(self, **_):
+    def list_consumer_groups(self, states=(), types=(), **_):
         valid = [
             SimpleNamespace(
                 group_id=name,
@@ -176,8 +176,22 @@ class FakeAdmin:
                 type=SimpleNamespace(name="CLASSIC"),
             )
             for name, group in self.cluster.groups.items()
+            if (not states or group.state in {state.name for state in states})
+            and (not types or "CLASSIC" in {kind.name for kind in types})
         ]
         return done(SimpleNamespace(valid=valid, errors=[]))
+
+    def delete_consumer_groups(self, names, **_):
+        return {name: self._delete_group(name) for name in names}
+
+    def _delete_group(self, name):
+        group = self.cluster.groups.get(name)
+        if group is None:
+            return failed(KafkaError.GROUP_ID_NOT_FOUND)
+        if group.members:
+            return failed(KafkaError.NON_EMPTY_GROUP)
+        del self.cluster.groups[name]
+        return done(None)
 
     def describe_consumer_groups(self, names, **_):
         group = self.cluster.groups.get(names[0], FakeGroup("DEAD"))

@@ -81,3 +81,44 @@ def test_reset_without_offsets_asks_for_a_topic(millstream, cluster):
     outcome = millstream("group", "reset", "new", "--to", "end", "--all-topics")
     assert outcome.code == 1
     assert "--topic" in outcome.err
+
+
+def test_lists_are_filtered_by_state_and_type(millstream, cluster, group):
+    cluster.groups["busy"] = FakeGroup("STABLE")
+    cluster.groups["moving"] = FakeGroup("PREPARING_REBALANCING")
+
+    def listed(*options):
+        return [entry["group"] for entry in json.loads(millstream("group", "list", "--json", *options).out)]
+
+    assert listed("--state", "stable") == ["busy"]
+    assert listed("--state", "Empty", "--state", "preparing_rebalance") == ["g", "moving"]
+    assert listed("--type", "classic", "--state", "stable") == ["busy"]
+    assert listed("--type", "consumer") == []
+    assert "there are no such consumer groups" in millstream("group", "list", "--type", "consumer").err
+
+
+@pytest.mark.parametrize(("option", "expected"), [("--state", "completing-rebalance"), ("--type", "classic")])
+def test_a_state_or_type_that_does_not_exist_is_refused(millstream, group, option, expected):
+    outcome = millstream("group", "list", option, "nonsense")
+    assert outcome.code == 2
+    assert f"{option}: 'nonsense' is not valid" in outcome.err
+    assert expected in outcome.err
+
+
+def test_groups_are_deleted(millstream, cluster, group):
+    cluster.groups["h"] = FakeGroup()
+    assert millstream("group", "delete", "g", "h", "g").err == "deleted group 'g'\ndeleted group 'h'\n"
+    assert cluster.groups == {}
+    outcome = millstream("group", "delete", "g")
+    assert outcome.code == 1
+    assert "there is no group 'g'" in outcome.err
+    shown = json.loads(millstream("group", "delete", "g", "--if-exists", "--json").out)
+    assert shown == [{"group": "g", "deleted": False}]
+
+
+def test_a_group_with_members_is_not_deleted(millstream, cluster, group):
+    group.members = [member(("t", 0))]
+    outcome = millstream("group", "delete", "g", "--if-exists")
+    assert outcome.code == 1
+    assert "group 'g' has active members; stop its consumers first" in outcome.err
+    assert "g" in cluster.groups
