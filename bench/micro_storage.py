@@ -55,7 +55,8 @@ class Bench:
         self.report: RecoveryReport = recover(self.disk, directory, self.locate, shards=1)
         self.recovered_s = time.perf_counter() - begun
         arena = Arena.create(0, memory)
-        self.helpers = start_helpers(0, arena, self.disk, directory)
+        slabs = {role: StatsSlab(0, role) for role in ("writer", "worker", "cleaner")}
+        self.helpers = start_helpers(0, arena, self.disk, self.settings, slabs)
         self.stats = StatsSlab(0, "shard")
         self.reactor = Reactor(0, self.stats)
         nobody: Any = None
@@ -73,7 +74,7 @@ class Bench:
         ]
 
     def cpu(self) -> Cpu:
-        return [_cpu(pid) for pid in (os.getpid(), self.helpers.writer.pid, self.helpers.worker.pid)]
+        return [_cpu(pid) for pid in (os.getpid(), *(child.pid for child in self.helpers.children[:2]))]
 
     def run(self, step: Callable[[], None]) -> None:
         self.reactor.call_soon(step)
@@ -84,7 +85,7 @@ class Bench:
 
     def kill(self) -> None:
         """The helpers die without a word; what was written stays in the page cache."""
-        for child in (self.helpers.writer, self.helpers.worker):
+        for child in self.helpers.children:
             child.kill()
             child.wait()
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
@@ -57,3 +58,11 @@ def test_start_serves_from_its_ready_line_until_sigterm(tmp_path):
         running.send_signal(signal.SIGTERM)
         running.communicate(timeout=10)
         assert running.returncode == 0
+
+
+def test_every_process_of_the_broker_shows_its_cpu_time(broker):
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    shown = {line.partition("}")[0] for line in lines if line.startswith("millstream_process_cpu_seconds_total")}
+    for role in ("shard", "writer", "worker", "cleaner"):
+        assert f'millstream_process_cpu_seconds_total{{process="{role}-0"' in shown

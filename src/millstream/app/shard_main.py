@@ -67,7 +67,7 @@ def main(shared: Shared, shard_id: int) -> int:
     stats = shared.shard_stats[shard_id]
     log.who(f"shard {shard_id}", stats["shard"])
     dump_on_signal()
-    helpers = start_helpers(shard_id, shared.arenas[shard_id], shared.disk, settings)
+    helpers = start_helpers(shard_id, shared.arenas[shard_id], shared.disk, settings, stats)
     if settings.shard_pinning:
         pin_to_own_core(shard_id)
     reactor = Reactor(shard_id, stats["shard"])

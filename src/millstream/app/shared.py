@@ -17,7 +17,7 @@ from millstream.shard.mesh import Mesh
 from millstream.storage.disk import Disk
 from millstream.telemetry.metrics import StatsSlab
 
-ROLES: Final = ("shard", "writer", "worker")
+ROLES: Final = ("shard", "writer", "worker", "cleaner")
 
 
 class Shared:

@@ -14,6 +14,7 @@ from millstream.cli.failure import WrongUsage
 from millstream.cli.group import group_application
 from millstream.cli.log import log_application
 from millstream.cli.produce import produce
+from millstream.cli.top import top
 from millstream.cli.topic import topic_application
 from millstream.cli.trim import trim
 
@@ -56,6 +57,7 @@ def start_command(context: typer.Context) -> None:
 
 application.command("produce")(produce)
 application.command("consume")(consume)
+application.command("top")(top)
 topic_application.command("trim")(trim)
 application.add_typer(topic_application)
 application.add_typer(group_application)

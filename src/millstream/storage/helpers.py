@@ -24,7 +24,7 @@ from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from millstream.config.settings import Settings
     from millstream.iobuf import Arena
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor
     from millstream.storage.commands import Command
     from millstream.storage.disk import Disk
+    from millstream.telemetry.metrics import StatsSlab
 
 
 class Helpers:
@@ -108,8 +109,13 @@ def _nothing() -> None:
     """Not attached yet."""
 
 
-def start_helpers(shard_id: int, arena: Arena, disk: Disk, settings: Settings) -> Helpers:
-    """Fork writer, worker and cleaner, in the shard's process, before its reactor is made and before `pin`."""
+def start_helpers(
+    shard_id: int, arena: Arena, disk: Disk, settings: Settings, stats: Mapping[str, StatsSlab]
+) -> Helpers:
+    """Fork writer, worker and cleaner, in the shard's process, before its reactor is made and before `pin`.
+
+    `stats` has a slab for each of them, by role.
+    """
     slots = TickSlots()
     data_dir = settings.data_dir
     go_fd, done_fd = os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC)
@@ -117,10 +123,14 @@ def start_helpers(shard_id: int, arena: Arena, disk: Disk, settings: Settings) -
     pairs = [channel_pair() for _ in range(LANES + cleans)]
     ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
+    def begin(role: str) -> None:
+        operator_log.who(f"shard {shard_id} {role}", stats[role])
+        stats[role].started()
+
     def writer_main() -> int:
         for end in ours + theirs:
             end.close()
-        operator_log.who(f"shard {shard_id} writer")
+        begin("writer")
         # It makes no cycles, and a collection would stand between a frame and its sync.
         gc.disable()
         writer = TickWriter(disk, wal_directory(data_dir, shard_id), shard_id, arena.view)
@@ -129,14 +139,14 @@ def start_helpers(shard_id: int, arena: Arena, disk: Disk, settings: Settings) -
     def worker_main() -> int:
         for end in ours:
             end.close()
-        operator_log.who(f"shard {shard_id} worker")
+        begin("worker")
         gc.freeze()
         return run_worker(Worker(disk, data_dir, arena.view), [WorkerChannel(end) for end in theirs[:LANES]])
 
     def cleaner_main() -> int:
         for end in ours + theirs[:CLEANER_LANE]:
             end.close()
-        operator_log.who(f"shard {shard_id} cleaner")
+        begin("cleaner")
         gc.freeze()
         end = theirs[CLEANER_LANE]
         limit = settings.log_cleaner_io_max_bytes_per_second / settings.shards

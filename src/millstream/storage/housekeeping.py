@@ -5,7 +5,8 @@ decision is `core.retention`, the deed `Log.trim_prefix`, so a crash in between 
 topic that is only compacted keeps everything here. A segment is sealed `segment.ms` after its first batch, by a timer
 for the segment that is due next.
 
-A trim that finds no room in the write-ahead log is left to the next round.
+A trim that finds no room in the write-ahead log is left to the next round. How much there is of everything is added up
+for the metrics every few seconds in which something was written or deleted.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _SHARE: Final = 0.05
 _FIRST_ROUND_US: Final = 30_000_000
 """The first look comes half a minute after the start, as Kafka's does."""
 
+_MEASURE_US: Final = 5_000_000
+
 
 class Housekeeping:
     """One per shard."""
@@ -44,7 +47,9 @@ class Housekeeping:
         self._deleted = stats.counter("retention_deleted_bytes")
         self._sizes = stats.gauge("log_size_bytes")
         self._segments = stats.gauge("log_segments")
+        self._measured = (-1, 0)
         storage.reactor.call_later(min(self._interval_us, _FIRST_ROUND_US), self._round)
+        storage.reactor.call_later(_MEASURE_US, self._measure)
 
     # -- age of segments -----------------------------------------------------------------------------------------------
 
@@ -91,15 +96,10 @@ class Housekeeping:
 
     def look_at_all(self) -> Generator[None, None, None]:
         """Apply retention to every log, one at a time."""
-        size = segments = 0
         for log in list(self._storage.logs.values()):
             if not log.closed:
                 self.retain(log)
-                size += log.size_bytes
-                segments += len(log.segments_list)
             yield
-        self._sizes.set(size)
-        self._segments.set(segments)
 
     def retain(self, log: Log) -> None:
         """Apply retention to one log."""
@@ -124,3 +124,24 @@ class Housekeeping:
             return
         self._deleted.inc(gone)
         operator_log.at(log.name).info("retention: offsets %d to %d, %d bytes, are deleted", before, start - 1, gone)
+
+    # -- how much there is ---------------------------------------------------------------------------------------------
+
+    def _measure(self) -> None:
+        storage = self._storage
+        now = (storage.wal.written_bytes, len(storage.logs))
+        if now != self._measured:
+            self._measured = now
+            storage.reactor.background("housekeeping", self.measure_all(), _SHARE)
+        storage.reactor.call_later(_MEASURE_US, self._measure)
+
+    def measure_all(self) -> Generator[None, None, None]:
+        """Add up the logs for the metrics."""
+        size = segments = 0
+        for log in list(self._storage.logs.values()):
+            if not log.closed:
+                size += log.size_bytes
+                segments += len(log.segments_list)
+            yield
+        self._sizes.set(size)
+        self._segments.set(segments)

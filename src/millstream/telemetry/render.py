@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from millstream.telemetry.metrics import BUCKETS
 from millstream.telemetry.processes import process_lines
-from millstream.telemetry.table import METRICS, Kind, Metric, Unit
+from millstream.telemetry.table import API, BY_NAME, METRICS, Kind, Metric, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,11 +25,13 @@ _Sums = dict[int, list[int]]  # shard (−1: all together) → cells
 def render(slabs: Sequence[StatsSlab], arenas: Sequence[Arena] = (), extra: Iterable[str] = ()) -> bytes:
     """The page of `/metrics`. `extra` are ready lines of the caller, appended as they are."""
     lines: list[str] = []
-    memory = _memory(arenas)
+    derived = _memory(arenas) | _requests(slabs)
     for metric in METRICS:
         values: list[tuple[str, _Sums]] = []
         for value in metric.label.values if metric.label is not None else ("",):
-            sums = memory.get((metric.name, value)) if metric.name.startswith("memory_") else _sum(metric, value, slabs)
+            sums = derived.get((metric.name, value))
+            if sums is None:
+                sums = {} if metric.name.startswith("memory_") else _sum(metric, value, slabs)
             if sums:
                 values.append((value, sums))
         if not values:
@@ -59,6 +61,22 @@ def _sum(metric: Metric, value: str, slabs: Sequence[StatsSlab]) -> _Sums:
     if metric.label is not None or metric.kind is Kind.HISTOGRAM:
         return {shard: cells for shard, cells in sums.items() if any(cells)}
     return sums
+
+
+def _requests(slabs: Sequence[StatsSlab]) -> dict[tuple[str, str], _Sums]:
+    """How many requests each shard answered, and how long they took together."""
+    latency = BY_NAME["kafka_request_latency"]
+    counts: _Sums = {}
+    times: _Sums = {}
+    for slab in slabs:
+        if slab.shard < 0:
+            continue
+        count, time_us = counts.setdefault(slab.shard, [0]), times.setdefault(slab.shard, [0])
+        for api in API.values:
+            first = slab.cell(latency, api)
+            count[0] += sum(slab.cells[first : first + BUCKETS])
+            time_us[0] += slab.cells[first + BUCKETS]
+    return {("kafka_requests", ""): counts, ("kafka_request_time", ""): times}
 
 
 def _memory(arenas: Sequence[Arena]) -> dict[tuple[str, str], _Sums]:

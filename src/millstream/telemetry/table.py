@@ -108,8 +108,6 @@ API: Final = Label(
         "PushTelemetry",
         "ListConfigResources",
         "DescribeTopicPartitions",
-        "DeleteGroups",
-        "OffsetDelete",
         "ConsumerGroupHeartbeat",
         "ConsumerGroupDescribe",
         "DescribeProducers",
@@ -171,6 +169,9 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("net_waiting_frames", "Connections whose next frame waits for memory.", per_shard=True),
     # Requests
     _latency("kafka_request_latency", "From a request's last byte to its answer handed to the socket.", API),
+    # … the same per shard, whatever the API: added up from the histograms at rendering
+    _counter("kafka_requests", "Requests answered.", per_shard=True),
+    _counter("kafka_request_time", "Latencies of all answered requests, added up.", _US, per_shard=True),
     # Produce and fetch
     _counter("kafka_produce_bytes", "Bytes of record batches accepted.", _BYTES),
     _counter("kafka_produce_batches", "Record batches accepted."),
@@ -187,8 +188,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("kafka_producer_ids", "Producer ids with state.", per_shard=True),
     _counter("kafka_producer_ids_expired", "Producer ids forgotten: unused too long, or too many."),
     # WAL
-    _latency("wal_sync_latency", "fdatasync of one WAL tick, in the writer."),
-    _latency("wal_write_latency", "pwritev of one WAL tick, in the writer."),
+    _latency("wal_sync_latency", "fdatasync of one WAL tick, in the writer.", per_shard=True),
+    _latency("wal_write_latency", "pwritev of one WAL tick, in the writer.", per_shard=True),
     _latency("wal_tick_latency", "One WAL tick as the reactor sees it, hand-over to completion.", per_shard=True),
     _counter("wal_ticks", "WAL ticks written.", per_shard=True),
     _counter("wal_records", "Records written to the WAL."),
@@ -267,3 +268,6 @@ METRICS: Final[tuple[Metric, ...]] = (
 BY_NAME: Final[dict[str, Metric]] = {metric.name: metric for metric in METRICS}
 
 assert len(BY_NAME) == len(METRICS), "a metric is declared twice"
+assert all(
+    len(set(metric.label.values)) == len(metric.label.values) for metric in METRICS if metric.label is not None
+), "a label has a value twice"

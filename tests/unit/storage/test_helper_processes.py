@@ -38,7 +38,8 @@ class RealShard:
         )
         self.report: RecoveryReport = recover(disk, self.directory, self.locate, shards=1)
         arena = Arena.create(0, 32 * MIB)
-        self.helpers = start_helpers(0, arena, disk, self.settings)
+        slabs = {role: StatsSlab(0, role) for role in ("writer", "worker", "cleaner")}
+        self.helpers = start_helpers(0, arena, disk, self.settings, slabs)
         stats = StatsSlab(0, "shard")
         self.reactor = Reactor(0, stats)
         context: Any = None

@@ -103,3 +103,15 @@ def test_retention_survives_a_crash_at_any_step() -> None:
         log = LocalShard(disk, shard.rng, clean=report.clean).open(1, segment_bytes=3000)
         assert log.start_offset in (0, 30), step
         assert log.next_offset == 40
+
+
+def test_the_size_of_all_logs_is_known_seconds_after_a_write() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    append(log, 1, 500)
+    settle(shard)
+    shard.reactor.advance(6_000_000)
+    settle(shard)
+    size = shard.storage.stats.gauge("log_size_bytes")
+    shard.run(lambda: size.value == log.size_bytes)
+    assert size.value > 500

@@ -137,3 +137,13 @@ def test_every_line_of_the_page_is_a_comment_or_a_sample():
         assert line.startswith("# ") or len(line.rsplit(" ", 1)) == 2
         if not line.startswith("# "):
             float(line.rsplit(" ", 1)[1])
+
+
+def test_requests_of_all_apis_are_added_up_per_shard():
+    slabs = [StatsSlab(0, "shard"), StatsSlab(1, "shard"), StatsSlab()]
+    for shard, api, time_us in ((0, "Produce", 100), (0, "Fetch", 300), (1, "Produce", 50)):
+        slabs[shard].histogram("kafka_request_latency", api=api).observe(time_us)
+    lines = render(slabs).decode().splitlines()
+    assert 'millstream_kafka_requests_total{shard="0"} 2' in lines
+    assert 'millstream_kafka_requests_total{shard="1"} 1' in lines
+    assert 'millstream_kafka_request_time_seconds_total{shard="0"} 0.0004' in lines

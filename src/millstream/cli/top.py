@@ -1,0 +1,114 @@
+"""``millstream top``: what each shard of a running broker is doing, renewed every few seconds.
+
+Everything comes from the broker's ``/metrics``, so looking costs its shards nothing. Rates, means and quantiles are of
+the time between two looks, not since the start. The view fits 80 columns and a slow line; into a pipe or file, and with
+``--count``, snapshots follow each other as plain text, with ``--json`` one document a line.
+
+A broker that restarts begins anew; one that does not answer is asked again until it does, and the view says so.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.connect import admin_client, answer, explained
+from millstream.cli.exposition import Exposition, read_exposition
+from millstream.cli.failure import CommandFailed
+from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
+from millstream.cli.output import emit, emit_now
+from millstream.cli.top_view import Activity, activity, as_document, as_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ENDPOINT_SETTING = "millstream.http.endpoint"
+
+
+def top(
+    interval: Annotated[
+        float, typer.Option("--interval", "-i", min=0.1, metavar="SECONDS", help="Time between two looks.")
+    ] = 2.0,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="End after so many snapshots. Default: Ctrl-C ends it.")
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", metavar="URL", help="The broker's /metrics, if it shall not be asked where that is."),
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_DEFAULT,
+) -> None:
+    """Show what a running broker is doing, shard by shard."""
+    url = metrics or metrics_url(bootstrap, timeout)
+    title = bootstrap if metrics is None else url
+    looks = _looks(url, interval, timeout)
+    live = sys.stdout.isatty() and not as_json and count is None
+    if live:
+        _show_live(looks, title)
+        return
+    for number, found in enumerate(looks, 1):
+        if isinstance(found, str):
+            raise CommandFailed(found)
+        if as_json:
+            import msgspec
+
+            emit(msgspec.json.encode(as_document(found)).decode() + "\n")
+        else:
+            emit("\n".join(as_lines(found, title)) + "\n\n")
+        emit_now()
+        if count is not None and number >= count:
+            return
+
+
+def metrics_url(bootstrap: str, timeout: float) -> str:
+    """Ask a broker where its ``/metrics`` are; CommandFailed if it has none."""
+    from millstream.cli.confluent import ConfigResource, ResourceType
+
+    client = admin_client(bootstrap)
+    with explained("broker", bootstrap):
+        node_id = min(client.list_topics(timeout=timeout).brokers)
+        future = next(iter(client.describe_configs([ConfigResource(ResourceType.BROKER, str(node_id))]).values()))
+    entries: dict[str, Any] = answer(future, f"broker {node_id}", bootstrap, timeout + 1)
+    entry = entries.get(_ENDPOINT_SETTING)
+    if entry is None or not entry.value:
+        raise CommandFailed(f"the broker at {bootstrap} shows no metrics; it has no HTTP port, or it is no Millstream")
+    return f"{entry.value.rstrip('/')}/metrics"
+
+
+def _looks(url: str, interval: float, timeout: float) -> Iterator[Activity | str]:
+    """What happened between two looks, again and again; a sentence while the broker does not answer."""
+    before: Exposition | None = None
+    silent_since = 0.0
+    while True:
+        begun = time.monotonic()
+        try:
+            now = read_exposition(url, timeout)
+        except OSError as error:
+            before = None
+            silent_since = silent_since or begun
+            yield f"no metrics from {url} for {begun - silent_since:.0f} s: {error}"
+        else:
+            silent_since = 0.0
+            if before is not None and (found := activity(before, now)) is not None:
+                yield found
+            before = now
+        time.sleep(max(0.0, interval - (time.monotonic() - begun)))
+
+
+def _show_live(looks: Iterator[Activity | str], title: str) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    waiting = Text(f"millstream {title}: the first figures come with the second look")
+    with Live(waiting, console=console, screen=True, auto_refresh=False) as view:
+        view.refresh()
+        for found in looks:
+            lines = [found] if isinstance(found, str) else as_lines(found, title)
+            view.update(Text("\n".join(lines), no_wrap=isinstance(found, Activity)), refresh=True)
