@@ -1,29 +1,43 @@
-"""ApiVersions: what this broker serves, in which versions (KIP-511 for the fall-back)."""
+"""ApiVersions: what this broker serves, in which versions (KIP-511 for the fall-back), and which features it has.
+
+A feature's level says that all brokers of a cluster speak something: ``group.version`` 1 is consumer groups of the next
+generation (KIP-848). Features of Kafka that this version does not have are not listed.
+"""
 
 import struct
 from collections.abc import Callable
+from typing import Final
 
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
 from millstream.wire.codec import encode_response
-from millstream.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from millstream.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+FEATURES: Final = {"group.version": (0, 1)}
+"""Name → lowest and highest level that is supported; the highest is in force."""
+_LOWEST_LEVEL_0_FROM: Final = 4
 
 
 def handle(
     node: Node, ctx: RequestContext, request: ApiVersionsRequest, respond: Callable[[ApiVersionsResponse], None]
 ) -> None:
     """Answer the table of served APIs; a client name that breaks KIP-511's pattern is refused."""
-    _ = node
     if ctx.api_version >= 3 and not (
         _is_name(request.client_software_name) and _is_name(request.client_software_version)
     ):
         respond(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
-    respond(_table())
+    respond(_table(node, ctx.api_version))
 
 
 def answer_unsupported(ctx: RequestContext) -> None:
-    """A newer version than we know: version 0 of the answer, which every client reads, with our versions of this API."""
+    """A newer version than we know: version 0 of the answer, which everybody reads, with our versions of this API."""
     from millstream.kafka.dispatch import API_VERSIONS_KEY, advertised_versions
 
     low, high = advertised_versions()[API_VERSIONS_KEY]
@@ -34,13 +48,23 @@ def answer_unsupported(ctx: RequestContext) -> None:
     ctx.complete((head + body,), len(head) + len(body))
 
 
-def _table() -> ApiVersionsResponse:
+def _table(node: Node, version: int) -> ApiVersionsResponse:
     from millstream.kafka.dispatch import advertised_versions
 
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, (low, high) in sorted(advertised_versions().items())
+        ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high) in FEATURES.items()
+            if low or version >= _LOWEST_LEVEL_0_FROM
+        ],
+        finalized_features_epoch=node.metadata.revision,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, (_, level) in FEATURES.items()
         ],
     )
 
