@@ -2,10 +2,21 @@
 
 from typing import Final
 
+from conformance.clients import Clients
+from conformance.java_apps import Connect, Streams
 from conformance.java_tools import JavaTools
 from conformance.kafka_python import KafkaPython
 from conformance.kcat import Kcat
 from conformance.librdkafka import Librdkafka
 from conformance.suite import Suite
 
-ALL: Final[list[Suite]] = [Kcat(), KafkaPython(), JavaTools(), Librdkafka(), Librdkafka("consumer")]
+ALL: Final[list[Suite]] = [
+    Clients(),
+    Kcat(),
+    KafkaPython(),
+    JavaTools(),
+    Connect(),
+    Streams(),
+    Librdkafka(),
+    Librdkafka("consumer"),
+]

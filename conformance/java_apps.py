@@ -1,0 +1,205 @@
+"""Kafka Connect and Kafka Streams, from their jars, as whole applications against the broker.
+
+Connect runs standalone with a file source and a file sink: what is written to one file arrives in the other, through a
+topic, and goes on where it was after a restart. Streams runs its own smoke test: a driver that writes, an application
+of two instances that filters, joins nothing, aggregates, windows and suppresses over changelog and repartition topics,
+and the driver's verification of every result; at least once, as transactions are not there yet.
+"""
+
+import contextlib
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
+
+from bench.peers import kafka as peer
+
+from conformance import tools
+from conformance.checks import Bench, Check, CheckFailed, Checks
+
+POM = Path(__file__).with_name("pom.xml")
+CONNECT = "org.apache.kafka.connect.cli.ConnectStandalone"
+STREAMS = "org.apache.kafka.streams.tests.StreamsSmokeTest"
+WAIT_S = 60.0
+
+
+def build(folder: Path) -> None:
+    """Their class path."""
+    tools.need("mvn")
+    pom = str(shutil.copy(POM, folder))
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+    tools.run(["mvn", "-q", "-B", "-f", pom, *goal], folder)
+
+
+def _command(main: str, *arguments: str, heap: str = "384m") -> list[str]:
+    libraries = tools.cached(f"kafka-suites-{peer.KAFKA_VERSION}", build)
+    command = peer.java_command(main, list(arguments), heap, ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"), "warn")
+    place = command.index("-cp") + 1
+    command[place] = f"{libraries}/*"
+    return command
+
+
+def _write_properties(path: Path, properties: Mapping[str, str]) -> str:
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), encoding="utf-8")
+    return str(path)
+
+
+@contextlib.contextmanager
+def _started(bench: Bench, command: Sequence[str], said: Path) -> Generator["subprocess.Popen[bytes]"]:
+    """A program that runs on, its output in ``said``; ended with everything it started."""
+    with open(said, "ab") as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        tools.end_group(process)
+        bench.note(command, said.read_bytes()[-20_000:])
+
+
+def _wait(what: str, holds: Callable[[], bool], process: "subprocess.Popen[bytes]", said: Path, limit_s: float) -> None:
+    """Waits until something holds; a program that ended meanwhile is an error with its last words."""
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        last = said.read_text(encoding="utf-8", errors="replace")[-300:]
+        if process.poll() is not None:
+            raise CheckFailed(f"ended with {process.returncode} before {what}: {last}")
+        if time.monotonic() > deadline:
+            raise CheckFailed(f"{what} did not happen in {limit_s:g} s: {last}")
+        time.sleep(0.1)
+
+
+def _stop(process: "subprocess.Popen[bytes]", limit_s: float) -> None:
+    process.terminate()
+    try:
+        process.wait(limit_s)
+    except subprocess.TimeoutExpired as error:
+        raise CheckFailed(f"did not stop in {limit_s:g} s") from error
+
+
+def connect_copies_a_file_and_continues_after_a_restart(bench: Bench) -> None:
+    source, sink, said = bench.folder / "source.txt", bench.folder / "sink.txt", bench.folder / "connect.log"
+    port = peer.free_port()
+    worker = _write_properties(
+        bench.folder / "worker.properties",
+        {
+            "bootstrap.servers": bench.bootstrap,
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "true",
+            "offset.storage.file.filename": str(bench.folder / "connect.offsets"),
+            "offset.flush.interval.ms": "1000",
+            "listeners": f"http://127.0.0.1:{port}",
+        },
+    )
+    reading = _write_properties(
+        bench.folder / "source.properties",
+        {
+            "name": "file-source",
+            "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+            "tasks.max": "1",
+            "file": str(source),
+            "topic": "connected",
+        },
+    )
+    writing = _write_properties(
+        bench.folder / "sink.properties",
+        {
+            "name": "file-sink",
+            "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
+            "tasks.max": "1",
+            "file": str(sink),
+            "topics": "connected",
+        },
+    )
+    command = _command(CONNECT, worker, reading, writing)
+    limit_s = WAIT_S * bench.patience
+    lines = [f"line {i}" for i in range(200)]
+    for begin in (0, 100):
+        with open(source, "a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines[begin : begin + 100])
+        with _started(bench, command, said) as process:
+            expected = lines[: begin + 100]
+            _wait("the lines were copied", lambda wanted=expected: _lines(sink) >= wanted, process, said, limit_s)
+            if begin == 0:
+                _wait("a task runs", lambda: "RUNNING" in _get(port, "file-sink"), process, said, limit_s)
+            _stop(process, limit_s)
+        assert _lines(sink) == expected, "a clean restart copies nothing twice and loses nothing"
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def _get(port: int, connector: str) -> str:
+    """What Connect says of a connector over HTTP, nothing while it does not listen yet."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/connectors/{connector}/status", timeout=5) as answer:
+            return answer.read().decode()
+    except (urllib.error.URLError, OSError):
+        return ""
+
+
+TOPICS = ("data", "echo", "max", "min", "min-suppressed", "min-raw", "dif", "sum", "sws-raw", "sws-suppressed")
+MORE_TOPICS = ("cnt", "avg", "tagg", "fk")
+
+
+def streams_smoke_test_is_verified_by_its_driver(bench: Bench) -> None:
+    created = [("--create", "--topic", topic, "--partitions", "5") for topic in (*TOPICS, *MORE_TOPICS)]
+    for arguments in created:
+        bench.call(peer.java_command(peer.TOPIC_COMMAND, ["--bootstrap-server", bench.bootstrap, *arguments]))
+    with contextlib.ExitStack() as stack:
+        for number in (1, 2):
+            state = bench.folder / f"state-{number}"
+            state.mkdir()
+            properties = _write_properties(
+                bench.folder / f"streams-{number}.properties",
+                {
+                    "bootstrap.servers": bench.bootstrap,
+                    "state.dir": str(state),
+                    "num.stream.threads": "2",
+                    "processing.guarantee": "at_least_once",
+                    "acceptable.recovery.lag": str(2**63 - 1),
+                    "session.timeout.ms": "10000",
+                },
+            )
+            said = bench.folder / f"streams-{number}.log"
+            process = stack.enter_context(_started(bench, _command(STREAMS, properties, "process"), said))
+            running = _started_streams(said)
+            _wait("the application runs", running, process, said, WAIT_S * bench.patience)
+        out = bench.call(_command(STREAMS, properties, "run"), limit_s=300)
+    assert "ALL-RECORDS-DELIVERED" in out, out[-500:]
+    assert "SUCCESS" in out.splitlines(), out[-500:]
+
+
+def _started_streams(said: Path) -> Callable[[], bool]:
+    return lambda: "REBALANCING -> RUNNING" in said.read_text(encoding="utf-8", errors="replace")
+
+
+class Connect(Checks):
+    name = "connect"
+    about = "Kafka Connect standalone"
+
+    def prepare(self) -> str:
+        peer.jars()
+        tools.cached(f"kafka-suites-{peer.KAFKA_VERSION}", build)
+        return peer.KAFKA_VERSION
+
+    def is_fast(self, name: str) -> bool:
+        _ = name
+        return False
+
+    def checks(self) -> Sequence[Check]:
+        return (connect_copies_a_file_and_continues_after_a_restart,)
+
+
+class Streams(Connect):
+    name = "streams"
+    about = "the smoke test of Kafka Streams"
+
+    def checks(self) -> Sequence[Check]:
+        return (streams_smoke_test_is_verified_by_its_driver,)
