@@ -19,7 +19,7 @@ def test_a_program_that_overstays_is_ended_with_all_that_it_started(tmp_path):
     )
     assert tools.run_capped([sys.executable, "-c", code], tmp_path / "log", 2.0) is None
     child = int((tmp_path / "log").read_text())
-    assert not processes.is_alive(child), "its child runs on"
+    assert processes.wait_gone([child]) == [], "its child runs on"
 
 
 def test_a_program_that_ends_gives_its_code_and_its_words(tmp_path):
