@@ -1,6 +1,7 @@
 """Brokers for the process tests: ours, or with ``--peer kafka`` a real Apache Kafka for those that a peer can stand."""
 
 import contextlib
+import resource
 import sys
 from pathlib import Path
 
@@ -32,3 +33,18 @@ def start_broker(request):
         yield start
         for broker in started:
             print(f"--- what the broker on {broker.bootstrap} said\n{broker.log_tail()}")  # pytest shows it on failure
+
+
+@pytest.fixture
+def many_descriptors():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+def connections():
+    """Connections of a test, closed when it ends."""
+    with contextlib.ExitStack() as stack:
+        yield stack

@@ -6,83 +6,24 @@ must stay under the budget plus `CONSTANT_BYTES`: the interpreters and their mod
 and the buffers of the kernel are not in it.
 """
 
-import contextlib
-import resource
 import socket
 import struct
 
 import pytest
-from bench import processes, raw
-from bench.peers.kafka import Kafka
+from bench import raw
 from confluent_kafka import Consumer, Producer, TopicPartition
+from hostile_support import BUDGET_BYTES, clients_go_on, connect, within_budget
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
-BUDGET_BYTES = 128 << 20
-CONSTANT_BYTES = 160 << 20
 HALF_FRAMES = 2000
 SLOW_CONSUMERS = 50
 FETCHES_EACH = 20
 
 
 @pytest.fixture
-def many_descriptors():
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384), hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@pytest.fixture
-def connections():
-    """Connections of a test, closed when it ends."""
-    with contextlib.ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
 def broker(start_broker):
     return start_broker(topics={"steady": 2, "large": 2}, shards=2, memory=str(BUDGET_BYTES))
-
-
-def connect(broker):
-    host, port = broker.bootstrap.rsplit(":", 1)
-    connection = socket.create_connection((host, int(port)), timeout=20)
-    connection.setblocking(False)
-    return connection
-
-
-def within_budget(broker):
-    if isinstance(broker, Kafka):
-        return  # a virtual machine has a budget of its own kind
-    held = processes.pss_bytes(broker.pid)
-    assert held <= BUDGET_BYTES + CONSTANT_BYTES, f"{held / 2**20:.0f} MiB held"
-
-
-def clients_go_on(broker, name):
-    """A stock client produces and consumes as if nothing were the matter."""
-    values = [f"{name}-{i}".encode() for i in range(500)]
-    producer = Producer(
-        {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "message.timeout.ms": 20000}
-    )
-    for value in values:
-        producer.produce("steady", value)
-    assert producer.flush(30) == 0
-    consumer = Consumer(
-        {
-            "log_level": 2,
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": f"steady-{name}",
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.subscribe(["steady"])
-    missing = set(values)
-    while missing:
-        got = consumer.consume(500, 20)
-        assert got, f"{len(missing)} values did not come"
-        missing.difference_update(message.value() for message in got)
-    consumer.close()
 
 
 @pytest.mark.parametrize("announced_bytes", [64 << 10, 1 << 20])

@@ -37,6 +37,9 @@ _NEVER: Final = 1 << 15
 PRODUCE: Final = 0
 API_VERSIONS_KEY: Final = 18
 
+CLIENT_ID_KEPT: Final = 1024
+"""Characters of a client id that are kept with its connection: thousands of them may each send 32 KiB."""
+
 LINEAR_BYTES_MAX: Final = 16 << 20
 """Requests other than Produce are decoded from one piece of memory; none of them is larger than this."""
 
@@ -231,5 +234,8 @@ def _new_client_id(connection: Connection, raw: memoryview, size: int) -> None:
     """Remember the client id of a connection; it is the same in nearly every request."""
     if len(raw) != size:
         raise ProtocolError("the client id is cut short")
+    client_id = str(raw, "utf-8", "replace")
+    if size > CLIENT_ID_KEPT:
+        client_id, raw = client_id[:CLIENT_ID_KEPT], raw[:0]
     connection.client_id_bytes = memoryview(bytes(raw))
-    connection.client_id = str(raw, "utf-8", "replace")
+    connection.client_id = client_id

@@ -12,7 +12,8 @@ closed.
 
 Answers leave in the order of the requests, whatever order they were completed in: each request is an ``Exchange`` in
 a queue, and what is completed at its head is sent once per loop turn. A connection that has many requests under way,
-or much to send, is not read until it caught up.
+or much to send, is not read until it caught up. What all connections of a shard have to send together is bounded too
+(`Intake.owed`): beyond that, a connection with anything left to send is not read.
 
 Bad input: a negative or oversized frame length closes this connection, with one rate-limited log line. A peer that
 vanishes releases all that it held; requests under way finish and their answers are dropped. A crash of the shard
@@ -117,6 +118,7 @@ class Connection:
         "local_host",
         "local_port",
         "outbox",
+        "owed",
         "port",
         "reading",
         "received_us",
@@ -143,6 +145,7 @@ class Connection:
         self.frames = 0
         self.held = 0  # exchanges that want nothing read until they are completed
         self.unsent = 0  # bytes of completed answers that the kernel has not taken
+        self.owed = 0  # those of them outside the arena, as the intake counts them
         self.frame: IoBuf | None = None  # the frame that is being received, its fragments already reserved
         self.frame_size = 0
         self.frame_missing = 0
@@ -181,6 +184,7 @@ class Connection:
         """Hand on every whole frame in ``buffer[:end]`` and keep the rest."""
         intake = self.intake
         self.received_us = intake.reactor.now_us()
+        tight = intake.owed > intake.owed_max
         position = 0
         while end - position >= 4:
             (size,) = _read_size(buffer, position)
@@ -188,6 +192,9 @@ class Connection:
                 intake.refuse(self, f"claims a request of {size} bytes")
                 return
             if self.held or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > MAX_QUEUED_BYTES:  # see _is_full
+                self._pause(buffer[position:end])
+                return
+            if tight and self._must_wait():
                 self._pause(buffer[position:end])
                 return
             begin = position + 4
@@ -239,11 +246,23 @@ class Connection:
     def _is_full(self) -> bool:
         return self.held > 0 or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > MAX_QUEUED_BYTES
 
+    def _must_wait(self) -> bool:
+        """The shard has much to send: whether this connection is one of those that are not read for it."""
+        return self.unsent > 0 or self.intake.wait_for_answers(self)
+
+    def _account(self) -> None:
+        """Tell the intake what this connection has to send from outside the arena."""
+        owed = self.unsent - self.outbox.lent
+        self.intake.owe(owed - self.owed)
+        self.owed = owed
+
     def _pause(self, unread: memoryview) -> None:
         """Stop reading, and keep what was received but not handled; no room for that either ends the connection."""
         if self.reading:
             self.reading = False
             self.intake.reactor.remove_reader(self.fd)
+        if self.unsent:
+            self._account()
         self.stash = bytes(unread)
         self.intake.stash_bytes += len(unread)
         if self.intake.stash_bytes > STASH_BYTES_MAX:
@@ -296,13 +315,21 @@ class Connection:
                 exchange.holder = None
         if not self.writing:
             self._send()
-        if not self.reading and not self.closed and self._has_caught_up():
+        if self.closed:
+            return
+        if self.unsent or self.owed:
+            self._account()
+        if not self.reading and self.has_caught_up():
             self.resume()
 
-    def _has_caught_up(self) -> bool:
+    def has_caught_up(self) -> bool:
+        """Whether a connection that is paused may be read again."""
         if self.held or len(self.exchanges) > MAX_IN_FLIGHT // 2 or self.unsent > MAX_QUEUED_BYTES // 2:
             return False
-        return not self.intake.is_waiting(self)
+        intake = self.intake
+        if intake.owed > intake.owed_max and self._must_wait():
+            return False
+        return not intake.is_waiting(self)
 
     def _send(self) -> None:
         """Give the kernel what it takes, a MiB at most; the rest when the socket can be written again."""
@@ -331,7 +358,11 @@ class Connection:
 
     def _on_writable(self) -> None:
         self._send()
-        if not self.closed and not self.reading:
+        if self.closed:
+            return
+        if self.reading:
+            self._account()
+        else:
             self.flush()
 
     # Closing
@@ -367,5 +398,7 @@ class Connection:
             self.intake.end_frame(self)
         self.intake.stash_bytes -= len(self.stash)
         self.stash = b""
+        self.intake.owe(-self.owed)
+        self.owed = 0
         self.intake.closed(self)
         self.socket.close()

@@ -8,6 +8,8 @@ What it promises:
   ``socket.frame.timeout.ms``.
 - A peer that does not take its answers for ``SHORT_STALL_MS`` while answers hold half of what they may is closed; its
   fragments come back.
+- Answers outside the arena have a bound over all connections too. Beyond it a connection with anything left to send is
+  not read, beyond four times of it none is until others took theirs, and who takes nothing for a second is closed.
 - A connection without a request for ``connections.max.idle.ms`` is closed.
 - Answers completed in one loop turn leave in one system call per connection.
 
@@ -30,6 +32,10 @@ SCRATCH_BYTES: Final = 256 * 1024
 PRESSED_STALL_MS: Final = 1_000
 SHORT_STALL_MS: Final = 10_000
 SWEEP_MS: Final = 500
+OWED_PART: Final = 4
+"""Answers outside the arena may hold such a part of what answers may hold inside of it."""
+OWED_HARD: Final = 4
+"""Times that part: nobody is read any more."""
 
 FrameHandler = Callable[[Connection, memoryview], None]
 ChainHandler = Callable[[Connection, IoBuf], None]
@@ -63,6 +69,8 @@ class Intake:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: set[Connection] = set()
         self.stash_bytes = 0  # kept by paused connections
+        self.owed = 0  # bytes of answers outside the arena that no kernel has taken yet
+        self.owed_max = arena.limit_bytes(MemoryClass.FETCH) // OWED_PART
         self.draining = False  # the shard stops: what is paused stays so
         self.bytes_in = stats.counter("net_received_bytes")
         self.bytes_out = stats.counter("net_sent_bytes")
@@ -76,6 +84,7 @@ class Intake:
         self._dirty: list[Connection] = []
         self._waiting: deque[tuple[Connection, int]] = deque()
         self._is_waiting: set[Connection] = set()
+        self._for_answers: dict[Connection, None] = {}  # paused until others took theirs, oldest first
         self._sweep: Timer | None = None
         self._idle_sweep: Timer | None = None
         self._seen: dict[Connection, tuple[int, int, int]] = {}  # progress marks and since when (µs)
@@ -103,6 +112,7 @@ class Intake:
         self._seen.pop(connection, None)
         self._idle_seen.pop(connection, None)
         self._is_waiting.discard(connection)
+        self._for_answers.pop(connection, None)
         self._gauge.set(len(self.connections))
 
     def close_all(self) -> None:
@@ -193,6 +203,26 @@ class Intake:
 
     # Sending
 
+    def owe(self, size: int) -> None:
+        """``size`` bytes more (or less) of answers wait outside the arena for peers to take them."""
+        self.owed += size
+        if self._for_answers and self.owed <= self.owed_max:
+            self.reactor.call_soon(self._resume_some)
+
+    def wait_for_answers(self, connection: Connection) -> bool:
+        """Whether the connection, which owes nothing itself, has to wait until others took their answers."""
+        if self.owed <= OWED_HARD * self.owed_max:
+            return False
+        self._for_answers[connection] = None
+        return True
+
+    def _resume_some(self) -> None:
+        while self._for_answers and self.owed <= self.owed_max:
+            connection = next(iter(self._for_answers))
+            del self._for_answers[connection]
+            if not connection.closed and not connection.reading and connection.has_caught_up():
+                connection.resume()
+
     def flush_later(self, connection: Connection) -> None:
         """Send the connection's completed answers at the end of this turn."""
         if not self._dirty:
@@ -229,6 +259,8 @@ class Intake:
             idle_ms = (now_us - before[2]) // 1000
             if connection.frame is not None:
                 limit = PRESSED_STALL_MS if pressed else self.stall_ms
+            elif connection.owed and self.owed > self.owed_max:
+                limit = PRESSED_STALL_MS
             else:
                 limit = SHORT_STALL_MS if short else self.idle_ms
             if idle_ms >= limit:

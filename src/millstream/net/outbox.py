@@ -33,11 +33,12 @@ class Outbox:
     Shard: the connection's.
     """
 
-    __slots__ = ("buffers", "head", "holders", "tail")
+    __slots__ = ("buffers", "head", "holders", "lent", "tail")
 
     def __init__(self) -> None:
         self.buffers: deque[Buffer] = deque()
-        self.holders: deque[tuple[int, Holder]] = deque()
+        self.holders: deque[tuple[int, Holder, int]] = deque()  # place of the last byte, whose, how many
+        self.lent = 0  # bytes of answers that somebody holds memory for
         self.head = 0  # bytes the kernel has taken
         self.tail = 0  # bytes ever queued
 
@@ -50,7 +51,8 @@ class Outbox:
         self.buffers.extend(buffers)
         self.tail += size
         if holder is not None:
-            self.holders.append((self.tail, holder))
+            self.holders.append((self.tail, holder, size))
+            self.lent += size
 
     def next_views(self) -> list[Buffer]:
         """The buffers of the next ``sendmsg``."""
@@ -87,12 +89,15 @@ class Outbox:
                 count -= size
         holders = self.holders
         while holders and holders[0][0] <= self.head:
-            holders.popleft()[1].release()
+            _, holder, size = holders.popleft()
+            self.lent -= size
+            holder.release()
 
     def drop(self) -> None:
         """The connection is gone: release everything."""
         self.buffers.clear()
         self.head = self.tail
         holders, self.holders = self.holders, deque()
-        for _, holder in holders:
+        self.lent = 0
+        for _, holder, _ in holders:
             holder.release()
