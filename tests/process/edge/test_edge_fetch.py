@@ -11,6 +11,12 @@ import pytest
 from edge_client import MIB, NO_ID, batch, is_peer, metric, offsets, parts, stored
 
 from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 
@@ -421,3 +427,32 @@ def test_a_session_knows_a_topic_that_was_deleted_from_one_that_never_was(client
         other.recreate(topic)
         answer = parts(client.fetch({(name, 0): 0}, version, session=(session, epoch + 1)))
         assert answer[name, 0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def delete_before(client, topic, partition, offset):
+    asked = [DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])]
+    answer = client.connection.call(DeleteRecordsRequest(asked, 10_000), DeleteRecordsResponse, 2)
+    assert answer.topics[0].partitions[0].error_code == 0
+
+
+def test_a_log_that_is_trimmed_under_its_readers(client, other):
+    topic, _ = client.create()
+    for partition in (0, 1):
+        for _ in range(4):
+            client.produce(topic, partition, batch(5))
+        behind = client.fetch({(topic, partition): 2}, session=(0, 0)).session_id
+        quiet = client.fetch({(topic, partition): 20}, session=(0, 0)).session_id
+        assert not client.fetch({}, session=(quiet, 1)).responses
+        delete_before(other, topic, partition, 12)
+        (part,) = parts(client.fetch({(topic, partition): 2}, session=(behind, 1))).values()
+        assert (part.error_code, part.records or b"") == (ErrorCode.OFFSET_OUT_OF_RANGE, b"")
+        (part,) = parts(client.fetch({(topic, partition): 12}, session=(behind, 2))).values()
+        assert (part.error_code, part.log_start_offset, offsets(part)[:1]) == (0, 12, [10])
+        (part,) = parts(client.fetch({}, session=(quiet, 2))).values()
+        assert (part.error_code, part.log_start_offset, part.high_watermark, part.records or b"") == (0, 12, 20, b"")
+        client.send_fetch({(topic, partition): 12}, max_wait_ms=30_000, min_bytes=MIB)
+        delete_before(other, topic, partition, 20)
+        for _ in range(3):
+            other.produce(topic, partition, batch(1, bytes(600_000)))
+        told = parts(client.receive_fetch())[topic, partition]
+        assert told.error_code == ErrorCode.OFFSET_OUT_OF_RANGE

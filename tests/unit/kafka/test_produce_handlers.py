@@ -11,6 +11,7 @@ from millstream.kafka.handlers import produce, produce_legacy
 from millstream.kafka.handlers.produce import ProduceCall
 from millstream.model.error_code import ErrorCode
 from millstream.partition.partition import Partition
+from millstream.partition.table import Remote
 from millstream.wire.errors import ProtocolError
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -147,3 +148,28 @@ def test_every_cut_of_an_old_request_is_garbage_or_harmless() -> None:
                 produce_legacy.answer(cast(Any, Context(2, damaged[: len(whole)])))
             except ProtocolError:
                 continue
+
+
+def test_acks_0_is_read_no_further_while_another_shard_is_behind() -> None:
+    remote = Remote("t", 0, 7, 1)
+    sent: list[Any] = []
+
+    def append(shard: int, group: int, records: object, call: Any, slot: int) -> bool:
+        sent.append((call, slot))
+        return len(sent) > 1
+
+    node = SimpleNamespace(
+        shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)),
+        partitions=SimpleNamespace(by_name={"t": [remote]}),
+        home=SimpleNamespace(append=append),
+    )
+    contexts = [Context(), Context()]
+    for context in contexts:
+        data = PartitionProduceData(0, memoryview(b"a batch"))
+        request = ProduceRequest(acks=0, timeout_ms=1000, topic_data=[TopicProduceData("t", bytes(16), [data])])
+        produce.handle(cast(Any, node), cast(Any, context), request, context.respond)
+    assert [(context.done, context.holds) for context in contexts] == [(True, False), (False, True)]
+    for call, slot in sent:
+        call.settle(slot, (0, 5, -1, 0))
+    assert [context.done for context in contexts] == [True, True]
+    assert not any(context.connection.closings for context in contexts)
