@@ -214,24 +214,46 @@ def test_the_end_is_known_without_any_index() -> None:
     assert last_values(whole(again, log)) == wanted
 
 
-def test_a_trim_during_compaction_is_honoured() -> None:
+@pytest.mark.parametrize("first", ["trim", "name"])
+def test_a_trim_during_compaction_is_honoured(first: str) -> None:
+    """Whichever comes first: the note of the trim on the disk, or the new segment's name."""
     shard = compacted_shard()
     log = shard.open(1, **COMPACTED)
     wanted = overwrite(shard, log, 12)
     log.roll()
     settle(shard)
     target = log.next_offset - 10
-    for _ in range(400):
-        shard.step() or shard.reactor.sleep(shard.reactor.now_us() + 10**9)
-        if log.replacing:
-            break
-    assert log.replacing
+    while not log.replacing:
+        if not shard.step():
+            shard.reactor.sleep(shard.reactor.now_us() + 10**9)
+    lane = shard.helpers._lanes[-1]
+    held = [lane.popleft() for _ in range(len(lane))] if first == "trim" else []
     shard.call(log.trim_prefix, target)
+    lane.extend(held)
     compact(shard, log)
     assert log.start_offset == target
+    assert log.segments()[0].end_offset > target
     assert last_values(whole(shard, log)) == wanted
     shard.disk.crash(torn=False)
     assert not recover_locally(shard.disk).faults
+
+
+def test_nothing_is_read_while_the_write_ahead_log_still_needs_it() -> None:
+    """A change of files that is under way keeps older frames: recovery would replay them into what compaction made."""
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    overwrite(shard, log, 4)
+    log.roll()
+    shard.storage.checkpointer.wait_for_change(999)
+    put(shard, log, (b"a", b"1"))
+    log.roll()
+    settle(shard)
+    end, before = log.next_offset, log.clean_offset
+    shard.run(lambda: False, limit_us=2_000_000)
+    assert log.clean_offset == before
+    shard.storage.checkpointer.change_made(999)
+    compact(shard, log)
+    assert log.clean_offset == end
 
 
 def test_nothing_is_served_from_memory_that_compaction_took_out_even_behind_a_trim() -> None:
