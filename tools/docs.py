@@ -30,7 +30,7 @@ Given when a topic is created (`millstream topic create NAME --config NAME=VALUE
 alter`), always without a restart. What a topic does not say comes from the broker's setting named as *from*.
 """
 REFUSED = """\
-Apache Kafka has these properties of a topic too. This version does not honour them and therefore refuses them.
+Apache Kafka takes these values of topic properties. This version does not honour them and therefore refuses them.
 """
 METRICS = """\
 The broker serves these at `/metrics` in Prometheus' text format, on the address that `broker.json` and the ready line
@@ -75,7 +75,7 @@ def configuration_page() -> str:
     from millstream.config.properties.node import NodeProperties
     from millstream.config.properties.storage import StorageProperties
     from millstream.config.properties.topics import TopicDefaultProperties
-    from millstream.config.topic_properties import UNSUPPORTED, TopicConfig
+    from millstream.config.topic_properties import REFUSED_VALUES, TopicConfig
 
     parts = ["# Configuration\n", CONFIGURATION]
     subjects = (
@@ -90,8 +90,8 @@ def configuration_page() -> str:
         parts += property_sections(owner, live_marked=True)
     parts.append(f"## Properties of a topic\n\n{TOPIC_PROPERTIES}")
     parts += property_sections(TopicConfig, live_marked=False)
-    refused = "".join(f"| `{name}` | {reason} |\n" for name, reason in UNSUPPORTED.items())
-    parts.append(f"## Refused properties\n\n{REFUSED}\n| Property | Reason |\n|---|---|\n{refused}")
+    refused = "".join(f"| `{name}={value}` | {reason} |\n" for name, (value, reason) in REFUSED_VALUES.items())
+    parts.append(f"## Refused values\n\n{REFUSED}\n| Value | Reason |\n|---|---|\n{refused}")
     return "\n".join(parts)
 
 

@@ -210,6 +210,30 @@ class Number(Form[float]):
         return f"a number from {self.write(self.low)} to {self.write(self.high)}"
 
 
+class Only(Form[bool]):
+    """``true`` or ``false``, of which this version takes one and refuses the other with the reason."""
+
+    kafka_type = TYPE_BOOLEAN
+
+    def __init__(self, value: bool, reason: str) -> None:
+        self.value = value
+        self.reason = reason
+
+    def read_plain(self, text: str) -> bool:
+        if Boolean().read_plain(text) is not self.value:
+            raise UnsupportedValue(self.reason)
+        return self.value
+
+    def accepts(self, value: object) -> bool:
+        return value is self.value
+
+    def write(self, value: bool) -> str:
+        return "true" if value else "false"
+
+    def expected(self) -> str:
+        return self.write(self.value)
+
+
 class Text(Form[str]):
     """Any text; ``what`` says what it means, ``required`` that it may not be empty."""
 
@@ -225,6 +249,9 @@ class Text(Form[str]):
 
     def accepts(self, value: object) -> bool:
         return isinstance(value, str) and (bool(value) or not self.required)
+
+    def write(self, value: str) -> str | None:
+        return value or None
 
     def expected(self) -> str:
         return self.what
@@ -253,21 +280,27 @@ class Choice(Form[str]):
 
 
 class Choices(Form["tuple[str, ...]"]):
-    """A comma-separated list of distinct words of a closed set, at least one, kept in the order given."""
+    """A comma-separated list of distinct words of a closed set, at least one, kept in the order given.
+
+    ``loose``: an empty list and words given twice are taken too, as Kafka does for some of its settings.
+    """
 
     kafka_type = TYPE_LIST
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, loose: bool = False) -> None:
         self.words = words
+        self.loose = loose
 
     def read_plain(self, text: str) -> tuple[str, ...]:
         found = tuple(word.strip() for word in text.split(","))
+        if self.loose:
+            found = tuple(dict.fromkeys(found)) if text.strip() else ()
         if not self.accepts(found):
             raise ValueError
         return found
 
     def accepts(self, value: object) -> bool:
-        if not isinstance(value, tuple) or not value:
+        if not isinstance(value, tuple) or not (value or self.loose):
             return False
         found: tuple[object, ...] = value
         return len(set(found)) == len(found) and all(word in self.words for word in found)

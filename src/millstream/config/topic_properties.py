@@ -4,27 +4,34 @@ Each property names the node settings that its default comes from, in the order 
 the factor between their units. Values travel and are stored in Kafka's plain spelling; ``512MiB`` is for people and is
 translated by the command line before it is sent.
 
-Kafka's topic properties that this version does not honour are refused with the reason rather than accepted and ignored;
-``UNSUPPORTED`` lists them.
+Values of Kafka's topic properties that this version does not honour are refused with the reason rather than
+accepted and ignored. What only replication or tiered storage would ever look at is accepted and shown: it cannot be
+wrong here.
 """
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from millstream.config.errors import ConfigError
-from millstream.config.forms import OptionalInteger
+from millstream.config.forms import TYPE_LIST, Boolean, Form, Only, OptionalInteger
 from millstream.config.property import Property, declared
 from millstream.config.settings import Settings, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from millstream.config.forms import Form
-
 T = TypeVar("T")
 
+INDEX_ENTRY_BYTES = 16
+"""Of a segment's index (``format.index``)."""
+
+INDEX_INTERVAL_MIN_BYTES = 4096
+"""No entry of an index covers less of its segment, whatever index.interval.bytes says."""
+
+_THROTTLED = re.compile(r"\d+:\d+")
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 
@@ -41,6 +48,30 @@ class Synonym(NamedTuple):
         if value is None or self.factor == 1:
             return value
         return min(value * self.factor, 2**63 - 1) if value >= 0 else -1
+
+
+class ThrottledReplicas(Form["tuple[str, ...]"]):
+    """``*``, or a list of ``partition:broker``."""
+
+    kafka_type = TYPE_LIST
+
+    def read_plain(self, text: str) -> tuple[str, ...]:
+        found = tuple(word.strip() for word in text.split(",")) if text.strip() else ()
+        if not self.accepts(found):
+            raise ValueError
+        return found
+
+    def accepts(self, value: object) -> bool:
+        if not isinstance(value, tuple):
+            return False
+        words: tuple[object, ...] = value
+        return words == ("*",) or all(isinstance(word, str) and _THROTTLED.fullmatch(word) for word in words)
+
+    def write(self, value: tuple[str, ...]) -> str:
+        return ",".join(value)
+
+    def expected(self) -> str:
+        return "* or a list of partition:broker, such as 0:1,1:1"
 
 
 _SYNONYMS: dict[str, tuple[Synonym, ...]] = {}
@@ -150,6 +181,67 @@ class TopicConfig:
         "compression.zstd.level",
         doc="How hard zstd tries where compression.type is zstd.",
     )
+    segment_jitter_ms = _inherits_first(
+        "segment.jitter.ms",
+        _inner(Settings.log_roll_jitter_ms),
+        0,
+        (Synonym(Settings.log_roll_jitter_ms), Synonym(Settings.log_roll_jitter_hours, _HOUR_MS)),
+        doc="How much earlier than segment.ms a partition may begin a new segment file, each partition another time, "
+        "so that many do not do it at once.",
+    )
+    segment_index_bytes = _inherits(
+        Settings.log_index_size_max_bytes,
+        "segment.index.bytes",
+        doc="A new segment file is begun when the index of the last one would be larger than this, with an entry of 16 "
+        "bytes for each index.interval.bytes.",
+    )
+    preallocate = _inherits(
+        Settings.log_preallocate,
+        "preallocate",
+        doc="Whether the space of a segment file is taken when it is begun: never, it grows as it is written.",
+    )
+    follower_throttled_replicas = Property(
+        "follower.replication.throttled.replicas",
+        ThrottledReplicas(),
+        (),
+        doc="Replicas (partition:broker, or * for all) whose fetching from their leader is slowed down. A single node "
+        "has none that fetch.",
+    )
+    leader_throttled_replicas = Property(
+        "leader.replication.throttled.replicas",
+        ThrottledReplicas(),
+        (),
+        doc="Replicas (partition:broker, or * for all) whose sending to followers is slowed down. A single node has no "
+        "followers.",
+    )
+    remote_storage_enable = Property(
+        "remote.storage.enable",
+        Only(False, "tiered storage is not part of this version"),
+        False,
+        doc="Whether old segments move to remote storage. This version has none.",
+    )
+    remote_log_copy_disable = Property(
+        "remote.log.copy.disable",
+        Boolean(),
+        False,
+        doc="With remote.storage.enable, whether no more segments are copied.",
+    )
+    remote_log_delete_on_disable = Property(
+        "remote.log.delete.on.disable",
+        Boolean(),
+        False,
+        doc="Whether what is in remote storage goes when remote.storage.enable is turned off.",
+    )
+    local_retention_ms = _inherits(
+        Settings.log_local_retention_ms,
+        "local.retention.ms",
+        doc="With remote.storage.enable, how long segments stay here too; -2 is retention.ms.",
+    )
+    local_retention_bytes = _inherits(
+        Settings.log_local_retention_bytes,
+        "local.retention.bytes",
+        doc="With remote.storage.enable, how much stays here too; -2 is retention.bytes.",
+    )
     min_insync_replicas = _inherits(
         Settings.min_insync_replicas,
         "min.insync.replicas",
@@ -240,36 +332,22 @@ class TopicConfig:
 TOPIC_PROPERTIES: Mapping[str, Property[Any]] = MappingProxyType(declared(TopicConfig))
 """Every topic property by its Kafka name."""
 
-_NO_REPLICAS = "a single node has no replication to throttle"
-_NO_TIER = "tiered storage is not part of this version"
-
-UNSUPPORTED: Mapping[str, str] = MappingProxyType(
+REFUSED_VALUES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "follower.replication.throttled.replicas": _NO_REPLICAS,
-        "leader.replication.throttled.replicas": _NO_REPLICAS,
-        "local.retention.bytes": _NO_TIER,
-        "local.retention.ms": _NO_TIER,
-        "preallocate": "segment files grow as they are written",
-        "remote.copy.lag.bytes": _NO_TIER,
-        "remote.copy.lag.ms": _NO_TIER,
-        "remote.log.copy.disable": _NO_TIER,
-        "remote.log.delete.on.disable": _NO_TIER,
-        "remote.storage.enable": _NO_TIER,
-        "segment.index.bytes": "an index is as large as its segment needs",
-        "segment.jitter.ms": "segments roll by size and age alone",
+        name: ("false" if declaration.form.value else "true", declaration.form.reason)
+        for name, declaration in TOPIC_PROPERTIES.items()
+        if isinstance(declaration.form, Only)
     }
 )
-"""Apache Kafka's topic properties that this version refuses, with the reason."""
+"""Values of Apache Kafka's topic properties that this version refuses, with the reason."""
 
 
 def topic_property(name: str) -> Property[Any]:
-    """The declaration of a topic property; ConfigError if there is none or if this version does not honour it."""
+    """The declaration of a topic property; ConfigError if there is none."""
     declaration = TOPIC_PROPERTIES.get(name)
-    if declaration is not None:
-        return declaration
-    if name in UNSUPPORTED:
-        raise ConfigError(name, f"is not supported: {UNSUPPORTED[name]}")
-    raise unknown_name(name, TOPIC_PROPERTIES)
+    if declaration is None:
+        raise unknown_name(name, TOPIC_PROPERTIES)
+    return declaration
 
 
 def synonyms_of(name: str) -> tuple[Synonym, ...]:
@@ -297,6 +375,14 @@ def topic_config(overrides: Mapping[str, str], defaults: Settings) -> TopicConfi
         own[declaration.field] = declaration.read(text, plain=True)
     if resolved.internal_segment_bytes is not None:
         own["segment_bytes"] = resolved.internal_segment_bytes
+    own["retention_bytes"] = max(resolved.retention_bytes, -1)
+    own["segment_bytes"] = min(resolved.segment_bytes, _indexed_bytes(resolved))
+    if resolved.min_compaction_lag_ms > resolved.max_compaction_lag_ms:
+        raise ConfigError(
+            "min.compaction.lag.ms",
+            f"{resolved.min_compaction_lag_ms} is more than max.compaction.lag.ms, which is "
+            f"{resolved.max_compaction_lag_ms}",
+        )
     if resolved.max_message_bytes > defaults.socket_request_max_bytes:
         raise ConfigError(
             "max.message.bytes",
@@ -305,6 +391,12 @@ def topic_config(overrides: Mapping[str, str], defaults: Settings) -> TopicConfi
         )
     own["overrides"] = MappingProxyType(dict(overrides))
     return resolved
+
+
+def _indexed_bytes(config: TopicConfig) -> int:
+    """How much of a segment an index of ``segment.index.bytes`` has room for; a first batch always goes."""
+    entries = config.segment_index_bytes // INDEX_ENTRY_BYTES
+    return max(entries * max(config.index_interval_bytes, INDEX_INTERVAL_MIN_BYTES), 1)
 
 
 def default_of(declaration: Property[Any], defaults: Settings) -> Any:

@@ -1,4 +1,5 @@
-"""Which offsets of a log may go, by age and by size: a pure decision over what is known of its segments.
+"""Which offsets of a log may go, by age and by size: a pure decision over what is known of its segments; and how much
+earlier than others a log begins a new one.
 
 Kafka's rules (``retention.ms``, ``retention.bytes``): whole segments, oldest first, none that reaches beyond the high
 watermark. By age, a segment goes when its largest timestamp is older than allowed; one without timestamps is as old
@@ -11,6 +12,9 @@ from typing import NamedTuple
 
 UNLIMITED = -1
 
+_GOLDEN = 2_654_435_769
+"""2^32 by the golden ratio: its multiples, modulo 2^32, fill the range evenly however many there are (Knuth)."""
+
 
 class SegmentFacts(NamedTuple):
     """What retention looks at."""
@@ -22,6 +26,14 @@ class SegmentFacts(NamedTuple):
     """-1 if no batch of it has one."""
 
     created_ms: int
+
+
+def roll_jitter_ms(group: int, segment_ms: int, jitter_ms: int) -> int:
+    """How much earlier than `segment_ms` the log of a Raft group begins a new segment: below `jitter_ms` and
+    `segment_ms`, spread evenly over the groups, always the same for one of them.
+    """
+    most = min(jitter_ms, segment_ms)
+    return group * _GOLDEN % 2**32 * most >> 32
 
 
 def start_after_retention(

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from millstream.core.retention import roll_jitter_ms
 from millstream.format.epochs import LogState
 from millstream.format.segment import BATCH_PREFIX
 from millstream.format.wal import RECORD, RECORD_BYTES, Kind
@@ -448,7 +449,8 @@ class Log:
     def _set(self, config: TopicConfig) -> None:
         self._config = config
         self.segment_bytes: int = config.segment_bytes
-        self.segment_ms: int = config.segment_ms
+        jitter = roll_jitter_ms(self.group, config.segment_ms, config.segment_jitter_ms)
+        self.segment_ms: int = config.segment_ms - jitter
         if "compact" in config.cleanup_policy:
             self.segment_ms = min(self.segment_ms, config.max_compaction_lag_ms)
         self.index_interval = max(MARK_BYTES, config.index_interval_bytes)

@@ -63,6 +63,7 @@ SMALL: dict[str, Any] = {
 _TOPIC: dict[str, Any] = {
     "segment_bytes": 1 << 30,
     "segment_ms": 7 * 86_400_000,
+    "segment_jitter_ms": 0,
     "index_interval_bytes": 4096,
     "cleanup_policy": ("delete",),
     "retention_ms": -1,

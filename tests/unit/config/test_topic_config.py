@@ -12,7 +12,9 @@ from millstream.config import (
     validate_topic_property,
 )
 from millstream.config.describe import SOURCE_DEFAULT, SOURCE_DYNAMIC_BROKER, SOURCE_STATIC_BROKER, SOURCE_TOPIC
-from millstream.config.topic_properties import UNSUPPORTED
+from millstream.config.topic_properties import INDEX_ENTRY_BYTES, INDEX_INTERVAL_MIN_BYTES
+from millstream.format import index as format_index
+from millstream.storage.log_cache import MARK_BYTES
 
 # Every topic property of Apache Kafka 4.3 (its LogConfig), so that none is met with "no such setting".
 KAFKA_TOPIC_PROPERTIES = """
@@ -42,6 +44,16 @@ KAFKA_DEFAULTS = {
     "segment.bytes": "1073741824",
     "segment.ms": "604800000",
     "unclean.leader.election.enable": "false",
+    "follower.replication.throttled.replicas": "",
+    "leader.replication.throttled.replicas": "",
+    "local.retention.bytes": "-2",
+    "local.retention.ms": "-2",
+    "preallocate": "false",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
+    "remote.storage.enable": "false",
+    "segment.index.bytes": "10485760",
+    "segment.jitter.ms": "0",
 }
 KAFKA_TYPES = {"cleanup.policy": 7, "retention.ms": 5, "segment.bytes": 3, "compression.type": 2, "write.caching": 1}
 
@@ -50,9 +62,8 @@ def entry(entries, name):
     return next(candidate for candidate in entries if candidate.name == name)
 
 
-def test_every_kafka_topic_property_is_honoured_or_refused_with_a_reason():
-    for name in KAFKA_TOPIC_PROPERTIES:
-        assert (name in TOPIC_PROPERTIES) != (name in UNSUPPORTED), name
+def test_every_kafka_topic_property_is_known():
+    assert set(KAFKA_TOPIC_PROPERTIES) <= set(TOPIC_PROPERTIES)
 
 
 def test_defaults_are_kafkas():
@@ -101,11 +112,10 @@ def test_internal_segment_bytes_goes_below_the_bound_for_tests():
         ("retention.ms", "7d", "retention.ms: '7d' is not valid"),
         ("retention.ms", "-2", "at least -1"),
         ("retention.m", "1", "did you mean retention.ms?"),
-        ("cleanup.policy", "", "delete or compact"),
         ("compression.gzip.level", "0", "from -1 to 9, but not 0"),
         ("compression.lz4.level", "18", "from 1 to 17"),
         ("compression.type", "zip", "expected producer"),
-        ("remote.storage.enable", "true", "is not supported: tiered storage"),
+        ("remote.storage.enable", "true", "tiered storage is not part"),
         ("min.insync.replicas", "0", "at least 1"),
         ("message.timestamp.type", "createtime", "CreateTime or LogAppendTime"),
     ],
@@ -159,3 +169,69 @@ def test_node_description_hides_test_settings_and_carries_extra_facts():
     assert not entry(entries, "log.retention.ms").read_only
     assert entry(entries, "millstream.http.endpoint").value == "http://h:1"
     assert entry(entries, "advertised.listeners").value is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cleanup.policy", ""),
+        ("cleanup.policy", "compact,compact"),
+        ("retention.bytes", "-2"),
+        ("local.retention.ms", "5"),
+        ("local.retention.bytes", "-2"),
+        ("remote.storage.enable", "false"),
+        ("remote.log.copy.disable", "true"),
+        ("remote.log.delete.on.disable", "TRUE"),
+        ("preallocate", "false"),
+        ("segment.index.bytes", "4"),
+        ("segment.jitter.ms", "100"),
+        ("leader.replication.throttled.replicas", "*"),
+        ("leader.replication.throttled.replicas", ""),
+        ("follower.replication.throttled.replicas", " 0:1, 1:1 "),
+    ],
+)
+def test_what_kafka_takes_without_effect_on_one_node_is_taken_and_shown(name, value):
+    config = topic_config({name: value}, Settings(shards=1))
+    assert config.overrides == {name: value}
+    assert entry(describe_topic({name: value}, Settings(shards=1)), name).value == value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("preallocate", "true", "segment files grow as they are written"),
+        ("preallocate", "yes", "expected false"),
+        ("local.retention.ms", "-3", "at least -2"),
+        ("segment.index.bytes", "3", "at least 4 B"),
+        ("leader.replication.throttled.replicas", "0:1,*", "partition:broker"),
+        ("follower.replication.throttled.replicas", "x", "partition:broker"),
+        ("remote.copy.lag.ms", "1", "there is no such setting"),
+    ],
+)
+def test_what_one_node_cannot_do_is_refused_with_the_reason(name, value, words):
+    with pytest.raises(ConfigError) as failure:
+        topic_config({name: value}, Settings(shards=1))
+    assert words in failure.value.message
+
+
+def test_compaction_cannot_be_due_before_it_may_begin():
+    with pytest.raises(ConfigError, match="100 is more than max"):
+        topic_config({"min.compaction.lag.ms": "100", "max.compaction.lag.ms": "50"}, Settings(shards=1))
+
+
+def test_a_segment_ends_where_its_index_would_be_too_large():
+    settings = Settings(shards=1)
+    small = {"segment.index.bytes": "1600", "index.interval.bytes": "8192"}
+    assert topic_config(small, settings).segment_bytes == 100 * 8192
+    assert topic_config({**small, "index.interval.bytes": "0"}, settings).segment_bytes == 100 * 4096
+    assert (
+        topic_config({**small, "segment.bytes": "1048576", "index.interval.bytes": "32768"}, settings).segment_bytes
+        == 1048576
+    )
+    assert topic_config({"segment.index.bytes": "4"}, settings).segment_bytes == 1
+    assert topic_config({}, settings).segment_bytes == 1 << 30
+
+
+def test_the_index_is_reckoned_as_it_is_stored():
+    assert format_index.ENTRY_BYTES == INDEX_ENTRY_BYTES
+    assert MARK_BYTES == INDEX_INTERVAL_MIN_BYTES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.core.retention import UNLIMITED, SegmentFacts, start_after_retention
+from millstream.core.retention import UNLIMITED, SegmentFacts, roll_jitter_ms, start_after_retention
 
 
 def facts(*sizes_and_times: tuple[int, int]) -> list[SegmentFacts]:
@@ -61,3 +61,13 @@ def test_an_empty_active_segment_stays() -> None:
 
 def test_size_and_age_together_take_the_larger_part() -> None:
     assert start_after_retention(LOG, 2500, 1000, 150, 40) == 20
+
+
+def test_logs_begin_new_segments_at_different_times_each_always_at_its_own():
+    jitters = [roll_jitter_ms(group, 60_000, 10_000) for group in range(1, 101)]
+    assert jitters == [roll_jitter_ms(group, 60_000, 10_000) for group in range(1, 101)]
+    assert all(0 <= jitter < 10_000 for jitter in jitters)
+    tenths = [sum(jitter // 1_000 == tenth for jitter in jitters) for tenth in range(10)]
+    assert min(tenths) >= 8
+    assert {roll_jitter_ms(group, 60_000, 0) for group in range(1, 101)} == {0}
+    assert max(roll_jitter_ms(group, 5, 10_000) for group in range(1, 101)) < 5

@@ -249,3 +249,17 @@ def test_who_wants_controllers_is_told_that_this_is_a_broker(version, endpoint_t
     answer = ControlBench().ask(DescribeClusterRequest(endpoint_type=endpoint_type), version)
     assert (ErrorCode(answer.error_code).name, answer.error_message) == (code, words)
     assert (answer.cluster_id, answer.controller_id, answer.brokers) == ("", -1, [])
+
+
+@pytest.mark.parametrize("version", versions(DeleteTopicsRequest))
+def test_where_deleting_is_turned_off_no_topic_goes(version):
+    bench = ControlBench(delete_topic_enable=False)
+    bench.create("t")
+    if version >= 6:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+    else:
+        request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+    (answer,) = bench.ask(request, version).responses
+    expected = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
+    assert (answer.name, answer.error_code) == ("t", expected)
+    assert bench.node().metadata.topic("t") is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.config.forms import Boolean, Integer, OptionalHostPort
+from millstream.config.forms import INT64_MAX, Boolean, Integer, OptionalHostPort
 from millstream.config.listeners import PROTOCOL_OF_NAME, Listener, Listeners, ProtocolMap
 from millstream.config.property import Property
 
@@ -65,7 +65,7 @@ class NetworkProperties:
     )
     connections_max_idle_ms = Property(
         "connections.max.idle.ms",
-        Integer(1_000, unit="ms"),
+        Integer(1_000, INT64_MAX, unit="ms"),
         600_000,
         doc="A connection without a request for this long is closed.",
     )
@@ -87,6 +87,7 @@ class NetworkProperties:
         2_000,
         doc="The most partitions that one answer of DescribeTopicPartitions carries; the client asks for the rest.",
     )
+    delete_topic_enable = Property("delete.topic.enable", Boolean(), True, doc="Whether clients may delete topics.")
     auto_create_topics_enable = Property(
         "auto.create.topics.enable",
         Boolean(),

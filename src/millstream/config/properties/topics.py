@@ -6,7 +6,7 @@ three names to retention time; ``millstream.config.topic_properties`` says which
 
 from __future__ import annotations
 
-from millstream.config.forms import INT64_MAX, Boolean, Choice, Choices, Integer, Number, OptionalInteger
+from millstream.config.forms import INT64_MAX, Boolean, Choice, Choices, Integer, Number, Only, OptionalInteger
 from millstream.config.property import Property
 
 _MIB = 2**20
@@ -27,7 +27,7 @@ class TopicDefaultProperties:
     )
     log_cleanup_policy = Property(
         "log.cleanup.policy",
-        Choices("delete", "compact"),
+        Choices("delete", "compact", loose=True),
         ("delete",),
         doc="Default of the topic property cleanup.policy.",
         live=True,
@@ -49,9 +49,9 @@ class TopicDefaultProperties:
     log_retention_hours = Property("log.retention.hours", Integer(-1, unit="hours"), 168, doc="The same in hours.")
     log_retention_bytes = Property(
         "log.retention.bytes",
-        Integer(-1, INT64_MAX, unit="bytes"),
+        Integer(-INT64_MAX - 1, INT64_MAX, unit="bytes"),
         -1,
-        doc="Default of the topic property retention.bytes; -1 is no limit.",
+        doc="Default of the topic property retention.bytes; -1, as anything negative, is no limit.",
         live=True,
     )
     log_segment_bytes = Property(
@@ -69,6 +69,42 @@ class TopicDefaultProperties:
         live=True,
     )
     log_roll_hours = Property("log.roll.hours", Integer(1, unit="hours"), 168, doc="The same in hours.")
+    log_roll_jitter_ms = Property(
+        "log.roll.jitter.ms",
+        OptionalInteger(0, INT64_MAX, unit="ms"),
+        None,
+        doc="Default of the topic property segment.jitter.ms. Takes precedence over log.roll.jitter.hours.",
+        live=True,
+    )
+    log_roll_jitter_hours = Property("log.roll.jitter.hours", Integer(0, unit="hours"), 0, doc="The same in hours.")
+    log_index_size_max_bytes = Property(
+        "log.index.size.max.bytes",
+        Integer(4, unit="bytes"),
+        10 * _MIB,
+        doc="Default of the topic property segment.index.bytes.",
+        live=True,
+    )
+    log_preallocate = Property(
+        "log.preallocate",
+        Only(False, "segment files grow as they are written behind the write-ahead log"),
+        False,
+        doc="Default of the topic property preallocate.",
+        live=True,
+    )
+    log_local_retention_ms = Property(
+        "log.local.retention.ms",
+        Integer(-2, INT64_MAX, unit="ms"),
+        -2,
+        doc="Default of the topic property local.retention.ms.",
+        live=True,
+    )
+    log_local_retention_bytes = Property(
+        "log.local.retention.bytes",
+        Integer(-2, INT64_MAX, unit="bytes"),
+        -2,
+        doc="Default of the topic property local.retention.bytes.",
+        live=True,
+    )
     log_index_interval_bytes = Property(
         "log.index.interval.bytes",
         Integer(0, unit="bytes"),

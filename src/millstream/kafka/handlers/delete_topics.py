@@ -4,16 +4,18 @@ The answer comes when no shard serves the topic any more; its files go in the ba
 first, each topic is answered REQUEST_TIMED_OUT, and may be gone all the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from millstream.core.controller.requests import Result, Results, TopicReference
 from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
+from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 
 API_KEY: Final = 20
 _REFERENCES_FROM: Final = 6
+_DISABLED_FROM: Final = 3
 
 
 def handle(
@@ -24,6 +26,10 @@ def handle(
         references = tuple(TopicReference(topic.name, topic.topic_id) for topic in request.topics)
     else:
         references = tuple(TopicReference(name) for name in request.topic_names)
+
+    if not node.metadata.settings.delete_topic_enable:
+        _refuse(ctx, references, respond)
+        return
 
     def done(results: Results | MillstreamError) -> None:
         if isinstance(results, MillstreamError):
@@ -47,3 +53,20 @@ def handle(
         )
 
     node.controller.delete_topics(references, done, timeout_ms=request.timeout_ms)
+
+
+def _refuse(
+    ctx: RequestContext,
+    references: Sequence[TopicReference],
+    respond: Callable[[DeleteTopicsResponse], None],
+) -> None:
+    """Nothing may be deleted (``delete.topic.enable``); older clients know no code for that."""
+    if ctx.api_version >= _DISABLED_FROM:
+        error, message = ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled."
+    else:
+        error, message = ErrorCode.INVALID_REQUEST, "This version does not support topic deletion."
+    results = [
+        DeletableTopicResult(name=reference.name, topic_id=reference.topic_id, error_code=error, error_message=message)
+        for reference in references
+    ]
+    respond(DeleteTopicsResponse(responses=results))
