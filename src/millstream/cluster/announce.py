@@ -8,6 +8,7 @@ from millstream.core.controller.commands import (
     AnyCommand,
     ClientMetricsChanged,
     ClusterCreated,
+    GroupConfigsChanged,
     NodeConfigsChanged,
     PartitionsAdded,
     ProducerIdsAllocated,
@@ -39,6 +40,8 @@ def announce(commands: Iterable[AnyCommand], cache: MetadataCache) -> None:
                 log.info("%s changed%s", whose, _shown(command.changes))
             case ClientMetricsChanged():
                 log.info("client metrics subscription %s changed%s", command.name, _shown(command.changes))
+            case GroupConfigsChanged():
+                log.info("group %s changed%s", command.group, _shown(command.changes))
             case ProducerIdsAllocated():
                 log.debug("producer ids from %d: %d", command.start, command.count)
 

@@ -22,12 +22,14 @@ from typing import Final
 import msgspec
 
 from millstream.config.errors import ConfigError
+from millstream.config.group_properties import group_config
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import TopicConfig, topic_config
 from millstream.core.controller.commands import (
     AnyCommand,
     ClientMetricsChanged,
     ClusterCreated,
+    GroupConfigsChanged,
     NodeConfigsChanged,
     PartitionsAdded,
     PartitionState,
@@ -39,6 +41,7 @@ from millstream.core.controller.commands import (
 from millstream.core.controller.configs import effective_settings
 from millstream.core.controller.state import ControllerState, TopicState
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
+from millstream.errors import Rejected
 from millstream.telemetry.log import log as operator_log
 
 HTTP_ENDPOINT: Final = "millstream.http.endpoint"
@@ -127,10 +130,14 @@ class MetadataCache:
         """``http://host:port`` of this broker, once the supervisor has bound it; shown by DescribeConfigs."""
         self.encoded: dict[int, bytes] = {}
         """Pieces of answers about all topics, by a key of whoever answers; emptied when any topic changes."""
+        self.group_configs: dict[str, dict[str, int]] = {}
+        """What consumer groups say for themselves: id → property → value. Always the same object, for who keeps it."""
         self._topics: dict[str, TopicMeta] = {}
         self._by_id: dict[bytes, TopicMeta] = {}
         self._names: tuple[str, ...] | None = None
         self._listeners: list[MetadataListener] = []
+        for group in self.state.group_configs:
+            self._set_group(group)
         for topic in self.state.topics.values():
             partitions = _partitions(topic.partitions, 0, [homes[part.raft_group] for part in topic.partitions])
             self._put(TopicMeta(topic, partitions, self.settings))
@@ -218,6 +225,8 @@ class MetadataCache:
             case ClientMetricsChanged():
                 for listener in self._listeners:
                     yield from listener.client_metrics_changed(command.name) or ()
+            case GroupConfigsChanged():
+                self._set_group(command.group)
             case ClusterCreated() | ProducerIdsAllocated():
                 pass
 
@@ -231,6 +240,17 @@ class MetadataCache:
             if index < len(partitions):
                 partitions[index] = msgspec.structs.replace(partitions[index], leader_epoch=epoch)
         self._put(TopicMeta(self.state.topics_by_id[topic_id], tuple(partitions), self.settings))
+
+    def _set_group(self, group: str) -> None:
+        """Hold what ``group`` says. What another release stored and this one does not take is left out, with a line."""
+        configs = self.state.group_configs.get(group)
+        self.group_configs.pop(group, None)
+        if configs is None:
+            return
+        try:
+            self.group_configs[group] = group_config(configs, self.settings)
+        except Rejected as error:
+            operator_log.warning("group %s: stored properties are ignored: %s", group, error.message)
 
     def _put(self, topic: TopicMeta) -> None:
         if topic.name not in self._topics:

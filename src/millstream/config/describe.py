@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.config.client_metrics import CLIENT_METRICS
+from millstream.config.group_properties import GROUP_PROPERTIES, group_setting
 from millstream.config.settings import NODE_PROPERTIES, Settings
 from millstream.config.topic_properties import TOPIC_PROPERTIES, default_of, synonyms_of
 
@@ -23,6 +24,7 @@ SOURCE_DYNAMIC_BROKER = 2
 SOURCE_STATIC_BROKER = 4
 SOURCE_DEFAULT = 5
 SOURCE_CLIENT_METRICS = 7
+SOURCE_GROUP = 8
 
 
 class ConfigSynonym(NamedTuple):
@@ -92,6 +94,19 @@ def describe_client_metrics(configs: Mapping[str, str]) -> list[ConfigEntry]:
         own = (ConfigSynonym(name, configs[name], SOURCE_CLIENT_METRICS),) if name in configs else ()
         value = configs.get(name, declaration.write(declaration.default))
         entries.append(_entry(declaration, name, own, read_only=False, value=value))
+    entries.sort()
+    return entries
+
+
+def describe_group(configs: Mapping[str, str], settings: Settings) -> list[ConfigEntry]:
+    """Every property of a consumer group that says ``configs`` for itself on a node with ``settings``."""
+    entries: list[ConfigEntry] = []
+    for name, declaration in GROUP_PROPERTIES.items():
+        setting = group_setting(name)
+        own = (ConfigSynonym(name, configs[name], SOURCE_GROUP),) if name in configs else ()
+        synonyms = own + _node_synonyms(setting, settings)
+        value = configs.get(name, setting.write(settings.__dict__[setting.field]))
+        entries.append(_entry(declaration, name, synonyms, read_only=False, value=value))
     entries.sort()
     return entries
 

@@ -14,7 +14,7 @@ A parked JoinGroup or SyncGroup occupies one call until the rebalance ends, whic
 does not take the call (overload), the client is told COORDINATOR_NOT_AVAILABLE and tries again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.cluster.metadata import MetadataListener, TopicMeta
@@ -103,7 +103,7 @@ class GroupRouter:
         topics = MetadataTopics(metadata)
         metadata.subscribe(topics)
         interval_ms = settings.offsets_retention_check_interval_ms
-        self.local = LocalGroups(shard, group_settings(settings), interval_ms, topics)
+        self.local = LocalGroups(shard, group_settings(settings, metadata.group_configs), interval_ms, topics)
         mailbox = shard.mailbox
         mailbox.serve(ASK, self._serve_ask)
         mailbox.serve(LIST, self._serve_list)
@@ -294,8 +294,8 @@ class _Describing:
         return take
 
 
-def group_settings(settings: "Settings") -> GroupSettings:
-    """What group decisions need of the node's settings."""
+def group_settings(settings: "Settings", of_groups: Mapping[str, Mapping[str, int]]) -> GroupSettings:
+    """What group decisions need of the node's settings, and of what single groups say (which follows changes)."""
     return GroupSettings(
         min_session_timeout_ms=settings.group_min_session_timeout_ms,
         max_session_timeout_ms=settings.group_max_session_timeout_ms,
@@ -311,5 +311,6 @@ def group_settings(settings: "Settings") -> GroupSettings:
             migration_policy=settings.group_consumer_migration_policy,
             assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
             regex_refresh_interval_ms=settings.group_consumer_regex_refresh_interval_ms,
+            of_groups=of_groups,
         ),
     )

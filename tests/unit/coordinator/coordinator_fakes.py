@@ -200,6 +200,7 @@ class FakeMetadata:
         self.start_settings = settings
         self.topics = {}
         self.listeners = []
+        self.group_configs = {}
         self.revision = 0
 
     def names(self):

@@ -98,7 +98,7 @@ def test_synonyms_and_documentation_are_told_to_who_asks():
         (LOGGER, "2", "INVALID_REQUEST", "Unexpected broker id, expected 1 but received 2"),
         (LOGGER, "x", "INVALID_REQUEST", "Broker id must be an integer, but it is: x"),
         (METRICS, "", "INVALID_REQUEST", "Client metrics subscription name must not be empty"),
-        (GROUP, "g", "INVALID_REQUEST", "Configurations of GROUP are not served by this version."),
+        (GROUP, "", "INVALID_REQUEST", "Group name must not be empty"),
         (64, "x", "INVALID_REQUEST", "Unexpected resource type 64 for resource x"),
     ],
 )

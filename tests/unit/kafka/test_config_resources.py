@@ -3,6 +3,7 @@
 import pytest
 from control_bench import ControlBench, versions
 
+from millstream.cluster.metadata import MetadataCache
 from millstream.core.controller.state import ControllerState, decode_state, encode_state
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages import alter_configs as replacing
@@ -146,6 +147,71 @@ def test_subscriptions_outlive_a_snapshot():
     assert again == state
     assert again.client_metrics == {"s": {"metrics": "x"}}
     assert decode_state(encode_state(ControllerState())).client_metrics == {}
+
+
+# Groups
+
+
+def test_a_group_says_what_it_needs_and_coordinators_hear_it_at_once():
+    bench = ControlBench()
+    kept = [node.cache.group_configs for node in bench.world.nodes]
+    changes = [("consumer.session.timeout.ms", SET, "50000"), ("consumer.heartbeat.interval.ms", SET, "6000")]
+    assert change(bench, GROUP, "g", *changes) == ("NONE", None)
+    expected = {"g": {"consumer.session.timeout.ms": 50_000, "consumer.heartbeat.interval.ms": 6_000}}
+    assert kept == [expected] * len(kept)
+    entries = {entry.name: (entry.value, entry.config_source) for entry in described(bench, GROUP, "g").configs}
+    assert entries == {
+        "consumer.session.timeout.ms": ("50000", 8),
+        "consumer.heartbeat.interval.ms": ("6000", 8),
+        "consumer.assignment.interval.ms": ("1000", 5),
+    }
+    assert listed(bench, GROUP) == (0, [(GROUP, "g")])
+    assert replace(bench, GROUP, "g", consumer_session_timeout_ms="51000")[0] == "NONE"
+    assert kept[0] == {"g": {"consumer.session.timeout.ms": 51_000}}
+    assert change(bench, GROUP, "g", ("consumer.session.timeout.ms", DELETE, None))[0] == "NONE"
+    assert kept == [{}] * len(kept)
+    assert listed(bench, GROUP) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("consumer.session.timeout.ms", "1", "must be greater than or equal to group.consumer.min.session.timeout.ms"),
+        ("consumer.session.timeout.ms", "70000", "must be less than or equal to group.consumer.max.session.timeout.ms"),
+        ("consumer.session.timeout.ms", "x", "'x' is not valid"),
+        ("consumer.heartbeat.interval.ms", "50000", "must be less than or equal to"),
+        ("consumer.assignment.interval.ms", "-1", "'-1' is not valid"),
+        ("share.session.timeout.ms", "50000", "share groups are not part of this version"),
+        ("no.such", "1", "Unknown group config name: no.such"),
+    ],
+)
+def test_what_a_group_may_not_say(name, value, words):
+    code, message = change(ControlBench(), GROUP, "g", (name, SET, value))
+    assert code == "INVALID_CONFIG"
+    assert words in message
+
+
+def test_a_group_that_heartbeats_slower_than_its_session_ends_is_refused():
+    bench = ControlBench(group_consumer_min_session_timeout_ms=8_000)
+    assert change(bench, GROUP, "g", ("consumer.session.timeout.ms", SET, "9000"))[0] == "NONE"
+    code, message = change(bench, GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "9000"))
+    assert (code, message) == (
+        "INVALID_CONFIG",
+        "consumer.heartbeat.interval.ms must be less than consumer.session.timeout.ms",
+    )
+    assert change(bench, GROUP, "", ("consumer.session.timeout.ms", SET, "50000")) == (
+        "INVALID_REQUEST",
+        "Default group resources are not allowed.",
+    )
+
+
+def test_what_groups_say_outlives_a_snapshot():
+    bench = ControlBench()
+    change(bench, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000"))
+    state = decode_state(encode_state(bench.node().metadata.state))
+    assert state.group_configs == {"g": {"consumer.session.timeout.ms": "50000"}}
+    cache = MetadataCache(state, {}, bench.world.settings)
+    assert cache.group_configs == {"g": {"consumer.session.timeout.ms": 50_000}}
 
 
 # ListConfigResources

@@ -90,6 +90,13 @@ class ClientMetricsChanged(Command, frozen=True, tag="client_metrics_changed"):
     changes: dict[str, str | None]
 
 
+class GroupConfigsChanged(Command, frozen=True, tag="group_configs_changed"):
+    """Properties of a consumer group were set or (None) went back. The group need not exist."""
+
+    group: str
+    changes: dict[str, str | None]
+
+
 class ProducerIdsAllocated(Command, frozen=True, tag="producer_ids_allocated"):
     """The producer ids ``start`` to ``start + count`` (exclusive) are ``node``'s to hand out, nobody else's ever."""
 
@@ -106,6 +113,7 @@ AnyCommand: TypeAlias = (
     | TopicConfigsChanged
     | NodeConfigsChanged
     | ClientMetricsChanged
+    | GroupConfigsChanged
     | ProducerIdsAllocated
 )
 

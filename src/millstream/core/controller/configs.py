@@ -1,5 +1,5 @@
-"""Decisions about configurations: set, delete, append to and subtract from properties of topics, brokers and
-subscriptions to clients' metrics, or replace what a resource says altogether.
+"""Decisions about configurations: set, delete, append to and subtract from properties of topics, brokers, consumer
+groups and subscriptions to clients' metrics, or replace what a resource says altogether.
 
 All changes of one resource are made or none. What results is validated as a whole, so that a change that is good by
 itself but contradicts another property is refused. Deleting what was not set is no error, as in Kafka.
@@ -15,6 +15,7 @@ from typing import Any, Final
 from millstream.config.client_metrics import check_client_metrics
 from millstream.config.errors import ConfigError
 from millstream.config.forms import TYPE_LIST
+from millstream.config.group_properties import group_config
 from millstream.config.property import Property
 from millstream.config.settings import NODE_PROPERTIES, Settings, node_property
 from millstream.config.topic_properties import TOPIC_PROPERTIES, default_of, topic_config
@@ -22,12 +23,14 @@ from millstream.core.controller.commands import (
     CLUSTER_DEFAULT,
     AnyCommand,
     ClientMetricsChanged,
+    GroupConfigsChanged,
     NodeConfigsChanged,
     TopicConfigsChanged,
 )
 from millstream.core.controller.requests import (
     AlterClientMetrics,
     AlterConfigs,
+    AlterGroup,
     AlterNode,
     AlterTopic,
     AnyResource,
@@ -60,6 +63,8 @@ def decide_alter_configs(state: ControllerState, request: AlterConfigs, rules: R
                     commands.extend(_altered_node(state, resource, rules))
                 case AlterClientMetrics():
                     commands.extend(_altered_client_metrics(state, resource))
+                case AlterGroup():
+                    commands.extend(_altered_group(state, resource, rules))
         except Rejected as error:
             results.append(Result(error.code, error.message))
             continue
@@ -141,6 +146,17 @@ def _altered_client_metrics(state: ControllerState, resource: AlterClientMetrics
     changes = _differing(wanted, before)
     if changes:
         yield ClientMetricsChanged(resource.name, changes)
+
+
+def _altered_group(state: ControllerState, resource: AlterGroup, rules: Rules) -> Iterator[GroupConfigsChanged]:
+    before = state.group_configs.get(resource.group, {})
+    wanted = _wanted(resource, before, {}, _no_default, NOT_A_LIST)
+    if not resource.group:
+        raise Rejected("Default group resources are not allowed.", ErrorCode.INVALID_REQUEST)
+    group_config(merged(before, wanted), rules.settings)
+    changes = _differing(wanted, before)
+    if changes:
+        yield GroupConfigsChanged(resource.group, changes)
 
 
 def _no_default(declaration: Property[Any]) -> None:

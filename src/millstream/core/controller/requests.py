@@ -81,7 +81,15 @@ class AlterClientMetrics(msgspec.Struct, frozen=True, array_like=True, tag="clie
     replace: bool = False
 
 
-AnyResource: TypeAlias = AlterTopic | AlterNode | AlterClientMetrics
+class AlterGroup(msgspec.Struct, frozen=True, array_like=True, tag="group"):
+    """Changes of one consumer group's properties, whether or not there is such a group."""
+
+    group: str
+    changes: tuple[ConfigChange, ...]
+    replace: bool = False
+
+
+AnyResource: TypeAlias = AlterTopic | AlterNode | AlterClientMetrics | AlterGroup
 
 
 class Request(msgspec.Struct, frozen=True, tag_field="type"):

@@ -25,6 +25,7 @@ from millstream.core.controller.commands import (
     AnyCommand,
     ClientMetricsChanged,
     ClusterCreated,
+    GroupConfigsChanged,
     NodeConfigsChanged,
     PartitionsAdded,
     PartitionState,
@@ -64,6 +65,7 @@ class ControllerState:
         "cluster_id",
         "colliding",
         "first_node",
+        "group_configs",
         "next_producer_id",
         "next_raft_group",
         "node_configs",
@@ -84,6 +86,8 @@ class ControllerState:
         self.node_configs: dict[int, dict[str, str]] = {}
         self.client_metrics: dict[str, dict[str, str]] = {}
         """What each subscription to clients' metrics says, by its name."""
+        self.group_configs: dict[str, dict[str, str]] = {}
+        """What each consumer group says for itself, by its id."""
         self.colliding: dict[str, set[str]] = {}
         """Names with ``.`` or ``_``, by the one name that Kafka's metrics would give them."""
 
@@ -188,11 +192,20 @@ def _node_configs_changed(state: ControllerState, command: NodeConfigsChanged) -
 
 
 def _client_metrics_changed(state: ControllerState, command: ClientMetricsChanged) -> None:
-    configs = merged(state.client_metrics.get(command.name, {}), command.changes)
+    _change(state.client_metrics, command.name, command.changes)
+
+
+def _group_configs_changed(state: ControllerState, command: GroupConfigsChanged) -> None:
+    _change(state.group_configs, command.group, command.changes)
+
+
+def _change(resources: dict[str, dict[str, str]], name: str, changes: dict[str, str | None]) -> None:
+    """Change what one of ``resources`` says; one that says nothing is none."""
+    configs = merged(resources.get(name, {}), changes)
     if configs:
-        state.client_metrics[command.name] = configs
+        resources[name] = configs
     else:
-        state.client_metrics.pop(command.name, None)
+        resources.pop(name, None)
 
 
 def _producer_ids_allocated(state: ControllerState, command: ProducerIdsAllocated) -> None:
@@ -209,6 +222,7 @@ _APPLY: Final[dict[type, Callable[[ControllerState, Any], None]]] = {
     TopicConfigsChanged: _topic_configs_changed,
     NodeConfigsChanged: _node_configs_changed,
     ClientMetricsChanged: _client_metrics_changed,
+    GroupConfigsChanged: _group_configs_changed,
     ProducerIdsAllocated: _producer_ids_allocated,
 }
 
@@ -255,6 +269,7 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     topics: list[TopicState]
     node_configs: dict[int, dict[str, str]]
     client_metrics: dict[str, dict[str, str]] = {}
+    group_configs: dict[str, dict[str, str]] = {}
 
 
 _snapshot_decoder = msgspec.msgpack.Decoder(_Snapshot)
@@ -275,6 +290,7 @@ def encode_state(state: ControllerState) -> bytes:
         ],
         {node: dict(sorted(configs.items())) for node, configs in sorted(state.node_configs.items())},
         {name: dict(sorted(configs.items())) for name, configs in sorted(state.client_metrics.items())},
+        {name: dict(sorted(configs.items())) for name, configs in sorted(state.group_configs.items())},
     )
     return msgspec.msgpack.encode(snapshot)
 
@@ -301,6 +317,7 @@ def decode_state(data: bytes | memoryview) -> ControllerState:
     state.next_producer_id = snapshot.next_producer_id
     state.node_configs = snapshot.node_configs
     state.client_metrics = snapshot.client_metrics
+    state.group_configs = snapshot.group_configs
     for topic in snapshot.topics:
         state.put_topic(topic)
     return state

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from millstream.core.controller.requests import (
     AlterClientMetrics,
+    AlterGroup,
     AlterNode,
     AlterTopic,
     AnyResource,
@@ -20,7 +21,7 @@ from millstream.core.controller.requests import (
 )
 from millstream.errors import MillstreamError, Rejected
 from millstream.kafka.context import Node
-from millstream.kafka.handlers.config_resources import ResourceType, broker_named, not_served, resource_type
+from millstream.kafka.handlers.config_resources import ResourceType, broker_named, resource_type
 from millstream.model.error_code import ErrorCode
 
 _NOT_A_NUMBER: Final = "Node id must be an integer, but it is"
@@ -90,5 +91,5 @@ def _wanted(node: Node, asked: Asked, *, replace: bool) -> AnyResource:
             return AlterClientMetrics(asked.name, asked.changes, replace)
         case None | ResourceType.BROKER_LOGGER:
             raise Rejected(f"Unknown resource type {asked.kind}", ErrorCode.INVALID_REQUEST)
-        case kind:
-            raise not_served(kind)
+        case ResourceType.GROUP:
+            return AlterGroup(asked.name, asked.changes, replace)

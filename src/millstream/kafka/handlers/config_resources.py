@@ -1,7 +1,7 @@
 """Config resources: what DescribeConfigs and IncrementalAlterConfigs speak about, in Kafka's numbers and words.
 
 A resource is a type and a name: a topic; a broker by its id, or every broker by the empty name; a broker's loggers; a
-subscription to clients' metrics. Consumer groups are resources that this version does not have.
+subscription to clients' metrics; a consumer group.
 """
 
 from enum import IntEnum
@@ -27,11 +27,6 @@ def resource_type(number: int) -> ResourceType | None:
         return ResourceType(number)
     except ValueError:
         return None
-
-
-def not_served(kind: ResourceType) -> Rejected:
-    """The answer about a resource that Kafka has and this version does not."""
-    return Rejected(f"Configurations of {kind.name} are not served by this version.", ErrorCode.INVALID_REQUEST)
 
 
 def broker_named(name: str, node_id: int, not_a_number: str, unexpected: str) -> int:

@@ -11,14 +11,14 @@ Kafka.
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from millstream.config.describe import ConfigEntry, describe_client_metrics, describe_node
+from millstream.config.describe import ConfigEntry, describe_client_metrics, describe_group, describe_node
 from millstream.core.controller.commands import CLUSTER_DEFAULT
 from millstream.core.controller.topic_names import illegal_topic_name
 from millstream.errors import Rejected
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.cluster_view import facts
 from millstream.kafka.handlers.config_entries import SOURCE_DYNAMIC_DEFAULT, attributed, of_every_broker, topic_entries
-from millstream.kafka.handlers.config_resources import ResourceType, broker_named, not_served, resource_type
+from millstream.kafka.handlers.config_resources import ResourceType, broker_named, resource_type
 from millstream.kafka.loggers import ROOT
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.describe_configs import (
@@ -93,7 +93,10 @@ def _entries(node: Node, ctx: RequestContext, resource: DescribeConfigsResource)
                 raise Rejected("Client metrics subscription name must not be empty", ErrorCode.INVALID_REQUEST)
             return describe_client_metrics(node.metadata.state.client_metrics.get(name, {}))
         case ResourceType.GROUP:
-            raise not_served(kind)
+            if not name:
+                raise Rejected("Group name must not be empty", ErrorCode.INVALID_REQUEST)
+            metadata = node.metadata
+            return describe_group(metadata.state.group_configs.get(name, {}), metadata.settings)
 
 
 def _topic_entries(node: Node, name: str) -> Iterable[ConfigEntry]:

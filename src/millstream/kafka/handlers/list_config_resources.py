@@ -51,4 +51,4 @@ def _names(node: Node, kind: ResourceType) -> Iterable[str]:
         case ResourceType.CLIENT_METRICS:
             return sorted(node.metadata.state.client_metrics)
         case ResourceType.GROUP:
-            return ()
+            return sorted(node.metadata.state.group_configs)
