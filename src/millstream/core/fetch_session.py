@@ -234,6 +234,19 @@ class FetchContext:
         self._fresh = False
         return list(self._partitions.values())
 
+    def look_at_all(self) -> None:
+        """Have ``take`` give every partition of a session, queued or not.
+
+        For a request that will not wait: the notice of a change may still be under way, while whoever made the change
+        was told that it is done.
+        """
+        session = self._session
+        if session is not None:
+            for partition in session.partitions.values():
+                if not partition.queued:
+                    partition.queued = True
+                    session.queue.append(partition)
+
     def park(self, wake: Callable[[], None] | None) -> bool:
         """Have ``wake()`` called once when a partition of the session is queued; None takes it back.
 

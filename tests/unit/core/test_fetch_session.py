@@ -82,6 +82,17 @@ def test_only_queued_partitions_are_looked_at():
     assert begin(s, request(sid, 3)).partition_count == 1000
 
 
+def test_a_request_that_will_not_wait_looks_at_everything_what_changed_first():
+    s = sessions()
+    sid = open_session(s, *range(5))
+    settle(s, sid, 1)
+    partition_of(s, sid, 3).changed()
+    context = begin(s, request(sid, 2))
+    context.look_at_all()
+    assert [p.index for p in context.take()] == [3, 0, 1, 2, 4]
+    assert context.take() == []
+
+
 def test_final_epoch_reads_without_a_session_and_closes_the_named_one():
     s = sessions()
     sid = open_session(s, 0)

@@ -413,6 +413,8 @@ def handle(node: Node, ctx: RequestContext, request: FetchRequest, respond: Call
         respond(FetchResponse(error_code=int(context), session_id=0))
         return
     call = FetchCall(node, ctx, request, context)
+    if request.max_wait_ms <= 0:
+        context.look_at_all()
     if is_follower(request, ctx.api_version):
         call.refuse_follower(context.take())
     else:
