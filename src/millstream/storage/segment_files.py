@@ -8,7 +8,9 @@ call each.
 
 Every method runs to its end before it answers and raises OSError for what the disk says; `worker` turns that into
 replies. Writing, cutting and removing happen on one thread, checkpoints on another, reads on others: the sets shared
-between them have a lock.
+between them have a lock. A second lock keeps a partition from being deleted while a checkpoint makes a file in it; a
+checkpoint passes over what is gone, whoever deleted it first: the shards that share a topic delete their partitions
+at the same time, and the last of them its directory.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ class SegmentFiles:
         self._data_dir = data_dir
         self._arena = arena
         self._lock = threading.Lock()
+        self._names = threading.Lock()  # taken before the other; held while a checkpoint makes one file, or one goes
         self._dirty: set[str] = set()
         self._dirty_directories: set[str] = set()
         self._indexes: OrderedDict[str, SegmentIndex] = OrderedDict()
@@ -131,14 +134,15 @@ class SegmentFiles:
 
     def remove(self, path: str) -> None:
         """Delete a segment and its index; neither needs to exist."""
-        with self._lock:
-            self._note_removed(path)
-            self._dirty.discard(path)
-            self._indexes.pop(path, None)
-            self._dirty_directories.add(os.path.dirname(path))
-        self.files.forget(path)
-        self._unlink(path)
-        self._unlink(index_path(path))
+        with self._names:
+            with self._lock:
+                self._note_removed(path)
+                self._dirty.discard(path)
+                self._indexes.pop(path, None)
+                self._dirty_directories.add(os.path.dirname(path))
+            self.files.forget(path)
+            self._unlink(path)
+            self._unlink(index_path(path))
 
     def _note_removed(self, path: str) -> None:
         self._removed[path] = None
@@ -156,29 +160,42 @@ class SegmentFiles:
         partition.
         """
         gone = directory + DELETED_SUFFIX
-        with self._lock:
-            for path in [path for path in self._dirty if path.startswith(directory + "/")]:
-                self._dirty.discard(path)
-            for path in [path for path in self._indexes if path.startswith(directory + "/")]:
-                del self._indexes[path]
-            self._dirty_directories.discard(directory)
-            self._note_removed(directory)
-        try:
-            names = self.disk.list(directory)
-        except FileNotFoundError:
-            return
-        for name in names:
-            self.files.forget(f"{directory}/{name}")
-        self.disk.rename(directory, gone)
+        with self._names:
+            self._forget_directory(directory)
+            try:
+                names = self.disk.list(directory)
+            except FileNotFoundError:
+                return
+            for name in names:
+                self.files.forget(f"{directory}/{name}")
+            self.disk.rename(directory, gone)
         parent = os.path.dirname(directory)
         self.disk.sync_directory(parent)
         remove_deleted(self.disk, gone)
-        if self.disk.list(parent) == [TOPIC_FILE]:
+        try:
+            if self.disk.list(parent) != [TOPIC_FILE]:
+                return
             self.disk.unlink(f"{parent}/{TOPIC_FILE}")
             self.disk.remove_directory(parent)
-            with self._lock:
-                self._dirty_directories.discard(parent)
-                self._dirty.discard(f"{parent}/{TOPIC_FILE}")
+        except FileNotFoundError:
+            pass  # another shard deleted the last partition at the same time, and was quicker
+        with self._lock:
+            self._dirty_directories.discard(parent)
+            self._dirty.discard(f"{parent}/{TOPIC_FILE}")
+
+    def _forget_directory(self, directory: str) -> None:
+        """A checkpoint that begins or goes on from here passes over it."""
+        inside = directory + "/"
+        with self._lock:
+            self._dirty.difference_update([path for path in self._dirty if path.startswith(inside)])
+            for path in [path for path in self._indexes if path.startswith(inside)]:
+                del self._indexes[path]
+            self._dirty_directories.discard(directory)
+            self._note_removed(directory)
+
+    def _is_removed(self, path: str) -> bool:
+        """Whether a file was deleted, or the partition that it belonged to."""
+        return path in self._removed or os.path.dirname(path) in self._removed
 
     # -- indexes -------------------------------------------------------------------------------------------------------
 
@@ -224,45 +241,49 @@ class SegmentFiles:
 
     def write_index(self, path: str, summary: SegmentSummary) -> None:
         """Note in a segment's index how far it is durable."""
-        if path in self._removed or not summary.size_bytes:
-            return
-        index = self.index(path, summary.base_offset)
-        with self._lock:
-            made = index.file_bytes == 0
-            index.append_block(self.disk, path, summary)
-            if made:
-                self._dirty_directories.add(os.path.dirname(path))
-        if summary.sealed:
-            file = self.disk.open(index_path(path))
-            try:
-                file.sync()
-            finally:
-                file.close()
+        with self._names:
+            if self._is_removed(path) or not summary.size_bytes:
+                return
+            index = self.index(path, summary.base_offset)
+            with self._lock:
+                made = index.file_bytes == 0
+                index.append_block(self.disk, path, summary)
+                if made:
+                    self._dirty_directories.add(os.path.dirname(path))
+            if summary.sealed:
+                file = self.disk.open(index_path(path))
+                try:
+                    file.sync()
+                finally:
+                    file.close()
 
     def replace_files(self, files: list[tuple[str, bytes]]) -> None:
         """Replace small files so that a crash leaves the old or the new; `sync_directories` makes it durable."""
-        aside: list[tuple[str, str]] = []
+        aside: list[str] = []
         many = len(files) >= SYNC_ALL_FILES
         for path, data in files:
-            directory = os.path.dirname(path)
-            if directory in self._removed:
-                continue
-            self._make_home(path, "")
-            file = self.disk.open(path + TEMPORARY_SUFFIX, create=True)
-            try:
-                file.truncate(0)
-                write_all(file, [data], 0)
-                if not many:
-                    file.sync()
-            finally:
-                file.close()
-            aside.append((path + TEMPORARY_SUFFIX, path))
+            with self._names:
+                if self._is_removed(path):
+                    continue
+                self._make_home(path, "")
+                file = self.disk.open(path + TEMPORARY_SUFFIX, create=True)
+                try:
+                    file.truncate(0)
+                    write_all(file, [data], 0)
+                    if not many:
+                        file.sync()
+                finally:
+                    file.close()
+            aside.append(path)
         if many:
             self.disk.sync_all(self._data_dir)
-        for temporary, path in aside:
-            self.disk.rename(temporary, path)
-            with self._lock:
-                self._dirty_directories.add(os.path.dirname(path))
+        for path in aside:
+            with self._names:
+                if self._is_removed(path):
+                    continue
+                self.disk.rename(path + TEMPORARY_SUFFIX, path)
+                with self._lock:
+                    self._dirty_directories.add(os.path.dirname(path))
 
     def sync_directories(self) -> None:
         """Make every name so far durable; a failed sync is final, as in `sync`."""

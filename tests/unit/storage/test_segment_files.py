@@ -1,0 +1,101 @@
+"""Deleting a partition beside a checkpoint, and beside another shard that deletes its partitions of the same topic."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from millstream.format.index import SegmentSummary
+from millstream.storage.commands import Checkpoint, Write
+from millstream.storage.disk import SystemDisk
+from millstream.storage.segment_files import SegmentFiles
+
+ARENA = memoryview(bytes(range(256)))
+
+
+class HookedDisk(SystemDisk):
+    """Calls a hook before it opens a file or lists a directory."""
+
+    def __init__(self) -> None:
+        self.before_open = lambda path: None
+        self.before_list = lambda path: None
+
+    def open(self, path, *, create=False):
+        self.before_open(path)
+        return super().open(path, create=create)
+
+    def list(self, path):
+        self.before_list(path)
+        return super().list(path)
+
+
+@pytest.fixture
+def disk():
+    return HookedDisk()
+
+
+def partition(tmp_path: Path, number: int) -> str:
+    return f"{tmp_path}/topics/abc/{number}"
+
+
+def segment(directory: str) -> str:
+    return f"{directory}/00000000000000000000.log"
+
+
+def written(files: SegmentFiles, directory: str) -> SegmentFiles:
+    assert files.write(Write(1, segment(directory), 0, [0, 100], [0, 0, 5], "orders")) == 100
+    return files
+
+
+def checkpoint(directory: str, *, sealed: bool = False) -> Checkpoint:
+    summary = SegmentSummary(0, 10, 100, sealed=sealed)
+    return Checkpoint(1, [(segment(directory), summary)], [(f"{directory}/epochs", b"0 0\n")], [])
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_checkpoint_passes_over_a_partition_that_was_deleted_since_it_was_asked_for(tmp_path, disk, sealed):
+    directory = partition(tmp_path, 0)
+    files = written(SegmentFiles(disk, str(tmp_path), ARENA), directory)
+    asked = checkpoint(directory, sealed=sealed)
+    files.remove_directory(directory)
+    files.sync()
+    files.finish(asked)
+    assert os.listdir(f"{tmp_path}/topics") == []
+
+
+@pytest.mark.parametrize("name", [".index", "epochs"])
+def test_a_partition_is_not_deleted_while_a_checkpoint_makes_a_file_in_it(tmp_path, disk, name):
+    directory = partition(tmp_path, 0)
+    files = written(SegmentFiles(disk, str(tmp_path), ARENA), directory)
+    deletion = threading.Thread(target=files.remove_directory, args=(directory,))
+
+    def delete_now(path: str) -> None:
+        if name in path and deletion.ident is None:
+            deletion.start()
+            deletion.join(0.05)  # it must wait for this file; were it not to, it would be done long before
+
+    disk.before_open = delete_now
+    files.sync()
+    files.finish(checkpoint(directory, sealed=True))
+    deletion.join(10)
+    assert not deletion.is_alive()
+    assert os.listdir(f"{tmp_path}/topics") == []
+
+
+def test_two_shards_may_delete_their_partitions_of_a_topic_at_the_same_time(tmp_path, disk):
+    ours, theirs = partition(tmp_path, 0), partition(tmp_path, 1)
+    mine = written(SegmentFiles(disk, str(tmp_path), ARENA), ours)
+    other = written(SegmentFiles(SystemDisk(), str(tmp_path), ARENA), theirs)
+    topic = os.path.dirname(ours)
+
+    def other_is_quicker(path: str) -> None:
+        if path == topic and os.path.exists(theirs):
+            other.remove_directory(theirs)
+
+    disk.before_list = other_is_quicker
+    mine.remove_directory(ours)
+    assert os.listdir(f"{tmp_path}/topics") == []
+    mine.sync()
+    mine.finish(checkpoint(ours))
+    assert os.listdir(f"{tmp_path}/topics") == []
