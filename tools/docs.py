@@ -106,7 +106,7 @@ def property_sections(owner: type, *, live_marked: bool) -> list[str]:
         facts = [f"default: {declaration.shown_default() or 'empty'}", f"expected: {declaration.form.expected()}"]
         if live_marked:
             facts.append("change: live" if declaration.live else "change: at the next start")
-        else:
+        elif synonyms_of(name):
             facts.append("from: " + ", ".join(f"`{synonym.declaration.name}`" for synonym in synonyms_of(name)))
         if declaration.example:
             facts.append(f"example: `{name}={declaration.example}`")

@@ -220,3 +220,11 @@ def test_the_topic_of_consumer_groups_is_shown_as_internal():
     bench = ControlBench(offsets_topic_num_partitions=5)
     (topic,) = bench.ask(named("__consumer_offsets")).topics
     assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (0, True, 5)
+
+
+@pytest.mark.parametrize("name", ["__cluster_metadata", "__transaction_state", "__share_group_state"])
+def test_asking_for_a_topic_that_nobody_here_writes_does_not_create_it(name):
+    bench = ControlBench()
+    (topic,) = bench.ask(named(name)).topics
+    assert ErrorCode(topic.error_code) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert bench.node().metadata.topic(name) is None

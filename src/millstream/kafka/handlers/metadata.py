@@ -24,7 +24,13 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from millstream.cluster.metadata import TopicMeta
-from millstream.core.controller.topic_names import CLUSTER_METADATA, INTERNAL_TOPICS, illegal_topic_name
+from millstream.core.controller.topic_names import (
+    CLUSTER_METADATA,
+    INTERNAL_TOPICS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    illegal_topic_name,
+)
 from millstream.errors import MillstreamError, Rejected
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.cluster_view import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, advertised, rack
@@ -45,6 +51,9 @@ from millstream.wire.varint import uvarint
 API_KEY: Final = 3
 _IDS_FROM: Final = 12
 _FLEXIBLE_FROM: Final = MetadataResponse.FLEXIBLE
+
+NEVER_CREATED: Final = frozenset({CLUSTER_METADATA, TRANSACTION_STATE, SHARE_GROUP_STATE})
+"""Topics of the broker's own that nothing in this version writes: asking for one does not bring it into being."""
 
 
 def handle(
@@ -104,7 +113,7 @@ class _Names:
                 continue
             if illegal_topic_name(name) is not None:
                 self.failures[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
-            elif create and name != CLUSTER_METADATA:
+            elif create and name not in NEVER_CREATED:
                 self.missing += 1
                 self.node.controller.ensure_topic(name, lambda outcome, name=name: self.created(name, outcome))
             else:
