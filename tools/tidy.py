@@ -3,7 +3,8 @@
 Run by ``make check``. Lengths are a ratchet: a file stays under 500 lines and a function under 70, what is longer is
 listed with its length in ``tools/tidy-allowed.txt``, where numbers may only go down (``--update`` lowers them and drops
 what is no longer needed, it never raises or adds). Also refused: marks of unfinished work, names of package hosts,
-modules that nothing imports, settings without documentation and metrics without one.
+modules that nothing imports, test files of one name (pytest imports them by it), settings without documentation and
+metrics without one.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def main() -> int:
     problems += stale_allowances(allowed, lengths)
     problems += [problem for path in tracked_files() for problem in forbidden_text(path)]
     problems += dead_modules(ROOT / "src", code)
+    problems += namesakes(code)
     problems += undocumented_properties() + undocumented_metrics()
     for problem in problems:
         print(f"{problem.where}: {problem.what}")
@@ -168,6 +170,19 @@ def dead_modules(source: Path, code: list[Path]) -> list[Problem]:
         and path.name not in ("__init__.py", "__main__.py")
         and f'"{name}' not in named
     ]
+
+
+def namesakes(code: list[Path]) -> list[Problem]:
+    """Test files that pytest takes for the same module."""
+    seen: dict[str, Path] = {}
+    problems: list[Problem] = []
+    for path in code:
+        if path.relative_to(ROOT).parts[0] != "tests" or not path.name.startswith("test_"):
+            continue
+        first = seen.setdefault(path.name, path)
+        if first is not path:
+            problems.append(Problem(str(path.relative_to(ROOT)), f"has the name of {first.relative_to(ROOT)}"))
+    return problems
 
 
 def module_name(path: Path, source: Path) -> str:

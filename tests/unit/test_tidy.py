@@ -61,3 +61,9 @@ def test_a_module_that_only_tests_import_is_dead(tidy, monkeypatch):
     test = put(tidy, "tests/test_dead.py", "import p.dead\n")
     found = tidy.dead_modules(tidy.ROOT / "src", [used, dead, named, tabled, table, start, test])
     assert [problem.where for problem in found] == ["src/p/dead.py"]
+
+
+def test_two_test_files_of_one_name_are_found(tidy):
+    files = [put(tidy, f"tests/{folder}/test_it.py", "") for folder in ("unit", "process")]
+    files.append(put(tidy, "tests/unit/other.py", ""))
+    assert [problem.where for problem in tidy.namesakes(files)] == ["tests/process/test_it.py"]
