@@ -10,11 +10,13 @@ A batch that changes codec is written anew as Kafka writes it: deltas made dense
 fresh checksum; the records' bytes stay as they are. ``inspect_batch`` gives the new batch, or None when the one that
 came may be stored as it is.
 
-Decompression is bounded by ``RECORDS_MAX``; a small batch that claims to be more is refused. Pure, and slow (about a
-microsecond a record): for a helper process, never for a reactor.
+Decompression is bounded by ``RECORDS_MAX``, the number of records by ``RECORD_COUNT_MAX``: a small batch that claims to
+be more is refused. Beside the records a look at them takes 28 bytes for each. Pure, and slow (about a microsecond a
+record): for a helper process, never for a reactor.
 """
 
 import struct
+from array import array
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,14 +28,23 @@ from millstream.wire.compression import Codec, compress, decompress
 from millstream.wire.errors import BatchError, ProtocolError
 from millstream.wire.varint import read_varlong, varlong
 
-RECORDS_MAX: Final = 64 << 20
+BYTES_MAX: Final = 64 << 20
 """Bytes of records that one batch may hold when it is decompressed."""
+
+RECORDS_MAX: Final = 1 << 20
+"""Records of one batch that are looked at: a second's work and some forty megabytes."""
+
+RECORD_COUNT_MAX: Final = 1 << 20
+"""Records in one batch; librdkafka sends a million at most. 64 MiB of empty ones would be nine, in 64 KiB of gzip."""
 
 NAMED_MAX: Final = 100
 """Records that are named in one refusal."""
 
 AS_IT_CAME: Final = -1
 NO_TIMESTAMP: Final = -1
+
+INT64_MIN: Final = -(1 << 63)
+INT64_MAX: Final = (1 << 63) - 1
 
 _LZ4_FAST: Final = 9
 """Kafka's default level of lz4, for which it takes the fast compressor."""
@@ -77,13 +88,13 @@ class Refused(Exception):
 class _Seen:
     """What a walk over the records found."""
 
-    __slots__ = ("dense", "keyless", "places", "timestamps")
+    __slots__ = ("dense", "keyless", "timestamps")
 
     def __init__(self) -> None:
-        self.timestamps: list[int] = []
-        self.keyless: list[int] = []
-        self.places: list[tuple[int, int, int, int]] = []
-        """Of each record: its body, its offset delta, what follows that, its end."""
+        self.timestamps = array("q")
+        self.keyless = array("I")
+        self.places = array("I")
+        """Four of each record: its body, its offset delta, what follows that, its end."""
 
         self.dense = True
 
@@ -99,7 +110,9 @@ def inspect_batch(batch: bytes | bytearray | memoryview, rules: Rules) -> bytes 
     attributes, base_timestamp, max_timestamp, count = fields[5], fields[7], fields[8], fields[12]
     codec = attributes & CODEC_MASK
     try:
-        data = decompress(codec, view[HEADER_BYTES:], RECORDS_MAX)
+        if count > RECORDS_MAX:
+            raise BatchError(f"{count} records, {RECORDS_MAX} are looked at", ErrorCode.MESSAGE_TOO_LARGE)
+        data = decompress(codec, view[HEADER_BYTES:], BYTES_MAX)
         seen = _walk(data, count, base_timestamp)
     except BatchError as error:
         code = ErrorCode.MESSAGE_TOO_LARGE if error.code is ErrorCode.MESSAGE_TOO_LARGE else ErrorCode.INVALID_RECORD
@@ -117,7 +130,7 @@ def inspect_batch(batch: bytes | bytearray | memoryview, rules: Rules) -> bytes 
             return None
         payload: bytes | memoryview = view[HEADER_BYTES:]
     else:
-        payload = compress(target, data if seen.dense else _renumbered(data, seen), codec_level(target, rules.level))
+        payload = compress(target, data if seen.dense else _renumbered(data, count), codec_level(target, rules.level))
     size = HEADER_BYTES + len(payload)
     if size > rules.batch_bytes_max:
         raise Refused(
@@ -143,6 +156,8 @@ def codec_level(codec: int, level: int | None) -> int | None:
 
 def _walk(data: bytes, count: int, base_timestamp: int) -> _Seen:
     """Read every record as far as its lengths; IndexError or ProtocolError when they do not fit."""
+    if count > RECORD_COUNT_MAX:
+        raise ProtocolError(f"{count} records, {RECORD_COUNT_MAX} are the most")
     seen = _Seen()
     at, size = 0, len(data)
     for index in range(count):
@@ -171,8 +186,11 @@ def _walk(data: bytes, count: int, base_timestamp: int) -> _Seen:
             at = _skip(data, at, value_size)
         if at != end:
             raise ProtocolError(f"record {index} has {length} bytes, its fields take {at - body}")
-        seen.timestamps.append(base_timestamp + timestamp_delta)
-        seen.places.append((body, deltas, rest, end))
+        timestamp = base_timestamp + timestamp_delta
+        if not INT64_MIN <= timestamp <= INT64_MAX:
+            raise ProtocolError(f"record {index} has the timestamp {timestamp}")
+        seen.timestamps.append(timestamp)
+        seen.places.extend((body, deltas, rest, end))
     if at != size:
         raise ProtocolError(f"{size - at} bytes follow the last record")
     return seen
@@ -188,35 +206,54 @@ def _skip(data: bytes, at: int, size: int) -> int:
 
 def _judge(seen: _Seen, rules: Rules, *, stamped: bool, batch_timestamp: int) -> None:
     """Hold the records against the rules of the topic. ``stamped``: the producer says LogAppendTime itself."""
-    found: dict[int, tuple[str, bool]] = {}
-    if rules.keyed:
-        for index in seen.keyless:
-            found[index] = ("It has no key, and its topic is compacted.", False)
+    keyless = iter(seen.keyless if rules.keyed else ())
     if rules.append_time:
-        if stamped:
-            for index in range(len(seen.timestamps)):
-                found.setdefault(index, ("It claims a time that only the broker may set.", True))
+        timely = not stamped
+    elif stamped:
+        timely = _is_timely(batch_timestamp, rules)
     else:
-        timestamps = [batch_timestamp] * len(seen.timestamps) if stamped else seen.timestamps
-        bounds = f"within [{rules.oldest_ms}, {rules.newest_ms}]"
-        for index, timestamp in enumerate(timestamps):
-            if timestamp != NO_TIMESTAMP and not rules.oldest_ms <= timestamp <= rules.newest_ms:
-                found.setdefault(index, (f"Its timestamp {timestamp} is not {bounds}.", True))
-    if found:
-        of_time = any(by_time for _, by_time in found.values())
+        timely = rules.oldest_ms <= min(seen.timestamps) and max(seen.timestamps) <= rules.newest_ms
+    next_keyless = next(keyless, -1)
+    if timely and next_keyless < 0:
+        return
+    count, of_time, named = 0, False, list[tuple[int, str]]()
+    for index, timestamp in enumerate(seen.timestamps):
+        said = ""
+        if index == next_keyless:
+            next_keyless = next(keyless, -1)
+            said = "It has no key, and its topic is compacted."
+        elif rules.append_time and stamped:
+            said = "It claims a time that only the broker may set."
+            of_time = True
+        elif not rules.append_time and not _is_timely(timestamp := batch_timestamp if stamped else timestamp, rules):
+            said = f"Its timestamp {timestamp} is not within [{rules.oldest_ms}, {rules.newest_ms}]."
+            of_time = True
+        if said:
+            count += 1
+            if len(named) < NAMED_MAX:
+                named.append((index, said))
+    if count:
         code = ErrorCode.INVALID_TIMESTAMP if of_time else ErrorCode.INVALID_RECORD
-        records = [(index, text) for index, (text, _) in sorted(found.items())]
-        raise Refused(code, f"Nothing was stored: {len(found)} records break a rule of the topic.", records)
+        raise Refused(code, f"Nothing was stored: {count} records break a rule of the topic.", named)
 
 
-def _renumbered(data: bytes, seen: _Seen) -> bytes:
-    """The records with offset deltas 0, 1, 2 and so on."""
+def _is_timely(timestamp: int, rules: Rules) -> bool:
+    return timestamp == NO_TIMESTAMP or rules.oldest_ms <= timestamp <= rules.newest_ms
+
+
+def _renumbered(data: bytes, count: int) -> bytes:
+    """The records, which were found whole, with offset deltas 0, 1, 2 and so on."""
     view = memoryview(data)
     out = bytearray()
-    for index, (body, deltas, rest, end) in enumerate(seen.places):
+    at = 0
+    for index in range(count):
+        length, body = read_varlong(data, at)
+        at = body + length
+        _, deltas = read_varlong(data, body + 1)
+        _, rest = read_varlong(data, deltas)
         delta = varlong(index)
-        out += varlong(end - rest + deltas - body + len(delta))
+        out += varlong(at - rest + deltas - body + len(delta))
         out += view[body:deltas]
         out += delta
-        out += view[rest:end]
+        out += view[rest:at]
     return bytes(out)

@@ -1,13 +1,15 @@
 """What is found in a batch when its records are looked at, and how it is written anew."""
 
 import struct
+import time
+import tracemalloc
 
 import pytest
 from crc32c import crc32c
 
 from millstream.model.error_code import ErrorCode
 from millstream.wire.compression import Codec, compress, decompress
-from millstream.wire.inspection import AS_IT_CAME, NAMED_MAX, Refused, Rules, inspect_batch
+from millstream.wire.inspection import AS_IT_CAME, NAMED_MAX, RECORD_COUNT_MAX, Refused, Rules, inspect_batch
 from millstream.wire.records import HEADER, HEADER_BYTES, batch_crc_ok, build_batch, iter_records, parse_header
 from millstream.wire.varint import varlong
 
@@ -177,3 +179,55 @@ def test_what_is_stored_uncompressed_are_the_records_themselves():
     batch = build_batch([(b"k", b"v" * 50, [], NOW)] * 3, compression=2)
     out = inspect_batch(batch, rules(0))
     assert out[HEADER_BYTES:] == decompress(2, batch[HEADER_BYTES:])
+
+
+def swarm(count):
+    """A batch of empty records, all with the delta 0: a few kilobytes that unfold to many."""
+    return raw(record(0, None, b"") * count, count=count, codec=Codec.GZIP)
+
+
+def test_a_batch_of_more_records_than_any_client_sends_is_refused_at_once():
+    batch = swarm(RECORD_COUNT_MAX + 1)
+    assert len(batch) < 64 << 10
+    began = time.process_time()
+    assert "are the most" in refusal(batch, rules(0)).refusal.message
+    assert time.process_time() - began < 0.5
+
+
+def test_a_look_at_many_records_takes_little_memory_beside_them():
+    count = 100_000
+    batch = swarm(count)
+    data = count * len(record(0, None, b""))
+    for wanted in (rules(Codec.ZSTD), rules(keyed=True), rules(newest_ms=NOW - 1)):
+        tracemalloc.start()
+        try:
+            inspect_batch(batch, wanted)
+        except Refused as refused:
+            assert len(refused.refusal.records) == NAMED_MAX
+            assert str(count) in refused.refusal.message
+        finally:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert peak < 3 * data + 40 * count + (1 << 20)
+
+
+def test_a_timestamp_beyond_64_bits_is_refused():
+    batch = raw(record(0, at=1), base=(1 << 63) - 1, largest=(1 << 63) - 1)
+    assert refusal(batch, rules(0)).code is ErrorCode.INVALID_RECORD
+
+
+def test_a_record_that_breaks_two_rules_is_counted_once():
+    error = refusal(raw(record(0, None, at=5000), record(1)), rules(keyed=True))
+    assert error.refusal.records == [(0, "It has no key, and its topic is compacted.")]
+    assert error.code is ErrorCode.INVALID_RECORD
+
+
+def test_more_is_not_unpacked_than_a_helper_can_bear():
+    """A megabyte that claims to be gigabytes, or millions of records, costs neither."""
+    bomb = compress(1, bytes(80 << 20))
+    head = HEADER.pack(0, 49 + len(bomb), -1, 2, 0, 1, 9, NOW, NOW, -1, -1, -1, 10)
+    assert refusal(head + bomb, rules(0)).code is ErrorCode.MESSAGE_TOO_LARGE
+    many = 5_000_000
+    small = compress(4, record(0, b"", b"") * 10)
+    head = HEADER.pack(0, 49 + len(small), -1, 2, 0, 4, many - 1, NOW, NOW, -1, -1, -1, many)
+    assert refusal(head + small, rules(0)).code is ErrorCode.MESSAGE_TOO_LARGE
