@@ -23,6 +23,7 @@ SUITE_LIMIT_S = 1200.0
 class Clients(Suite):
     name = "clients"
     about = "Python clients, kcat and console tools through kills of the broker"
+    fast = False  # make test runs those of its tests that are
 
     def prepare(self) -> str:
         from importlib import metadata
@@ -37,11 +38,6 @@ class Clients(Suite):
 
     def names(self) -> list[str]:
         return list(self.ids)
-
-    def is_fast(self, name: str) -> bool:
-        """None: ``make test`` runs the fast ones already."""
-        _ = name
-        return False
 
     def run(self, context: Context) -> Iterator[Outcome]:
         report = context.logs / "report.xml"

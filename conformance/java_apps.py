@@ -183,15 +183,12 @@ def _started_streams(said: Path) -> Callable[[], bool]:
 class Connect(Checks):
     name = "connect"
     about = "Kafka Connect standalone"
+    fast = False
 
     def prepare(self) -> str:
         peer.jars()
         tools.cached(f"kafka-suites-{peer.KAFKA_VERSION}", build)
         return peer.KAFKA_VERSION
-
-    def is_fast(self, name: str) -> bool:
-        _ = name
-        return False
 
     def checks(self) -> Sequence[Check]:
         return (connect_copies_a_file_and_continues_after_a_restart,)

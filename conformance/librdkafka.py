@@ -172,6 +172,10 @@ class Librdkafka(Suite):
         self.name = "librdkafka-consumer" if consumer_protocol else "librdkafka"
         self.about = "librdkafka's test-runner" + (", consumer protocol of KIP-848" if consumer_protocol else "")
         self.consumer_protocol = consumer_protocol
+        self.fast = consumer_protocol is None
+
+    def is_built(self) -> bool:
+        return (tools.CACHE / f"librdkafka-{VERSION}").is_dir()
 
     def prepare(self) -> str:
         tools.need("gcc", "java")

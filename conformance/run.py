@@ -1,10 +1,11 @@
 """``make conformance``: run suites, print one table, keep it as JSON, and fail if a test that must pass does not.
 
-    python -m conformance.run [--suite S,…] [--only TEST,…] [--fast] [--jobs N] [--update] [--peer kafka]
+    python -m conformance.run [--suite S,…] [--only TEST,…] [--fast] [--jobs N] [--update] [--peer kafka] [--write-docs]
 
 Exit code 1: a test on a suite's list failed, was skipped or is gone, or our broker logged an ERROR. Exit code 2: a
 suite could not be fetched or built; the line says what is missing. ``--update`` adds what passed to the lists. ``--peer
-kafka`` runs the same against a real Apache Kafka and records how it did. Output of every test is kept under
+kafka`` runs the same against a real Apache Kafka and records how it did. ``--fast`` takes the part of each suite that
+every change can afford, and builds nothing that takes minutes. Output of every test is kept under
 ``.cache/conformance/<suite>``.
 """
 
@@ -29,7 +30,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from conformance import brokers, lists
+from conformance import brokers, lists, report
 from conformance.lists import FAILED, PASSED, SKIPPED, Outcome, Verdict
 from conformance.suite import Context, Suite
 from conformance.suites import ALL
@@ -78,6 +79,8 @@ def run_suite(suite: Suite, given: argparse.Namespace, progress: Progress) -> Ra
     ran = Ran(suite.name)
     began = time.monotonic()
     try:
+        if given.fast and not suite.is_built():
+            raise SuiteUnavailable("is not built; a run without --fast builds it")
         ran.version = suite.prepare()
         chosen, ran.outcomes = choose(suite, given.only, given.fast)
         progress.update(task, total=len(chosen), description=suite.name)
@@ -156,13 +159,19 @@ def word(ran: Ran, given: argparse.Namespace) -> str:
     return f"[red]{len(ran.complaints)} errors logged[/]" if ran.complaints else "[green]good[/]"
 
 
+def _kept_at(given: argparse.Namespace) -> Path:
+    return OUTPUT / ("kafka.json" if given.peer else "last.json")
+
+
 def keep(runs: Sequence[Ran], given: argparse.Namespace) -> Path:
-    """Writes everything as JSON; suites that were not run this time keep their last entry."""
+    """Writes everything as JSON; suites that were not run whole this time keep their last entry."""
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    path = OUTPUT / ("kafka.json" if given.peer else "last.json")
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path = _kept_at(given)
+    known = dict(report.kept(path))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
     for ran in runs:
+        if (given.only or given.fast or ran.unavailable) and ran.suite in known:
+            continue
         about = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "commit": commit.strip(), "only": given.only}
         known[ran.suite] = {**about, "broker": brokers.name(given.peer), **asdict(ran)}
     path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
@@ -178,13 +187,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--patience", type=float, default=1.0, metavar="FACTOR", help="multiply every time limit")
     parser.add_argument("--update", action="store_true", help="add what passed to the lists of what must pass")
     parser.add_argument("--peer", choices=["kafka"], help="run against a real Apache Kafka and record how it did")
+    parser.add_argument("--write-docs", action="store_true", help=f"put the table into {report.DOCUMENT}")
     parser.add_argument("--verbose", action="store_true", help="a line for passed tests, too")
     given = parser.parse_args(arguments)
     known = {suite.name: suite for suite in ALL}
     asked = given.suite.split(",") if given.suite else list(known)
     if set(asked) - set(known):
         parser.error(f"unknown suite: {', '.join(sorted(set(asked) - set(known)))}; there are {', '.join(known)}")
-    given.suites = [known[name] for name in asked]
+    given.suites = [known[name] for name in asked if not given.fast or known[name].fast]
     given.only = [name for name in given.only.split(",") if name]
     given.recorded = lists.peer_results(KAFKA_VERSION)
     return given
@@ -212,9 +222,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif given.update and ran.verdict.new:
             console.print(f"{ran.suite}: {lists.grow(ran.suite, ran.verdict.new)} added to what must pass")
     console.print(f"written: {keep(runs, given)}; output of each test: {OUTPUT}/<suite>/", highlight=False)
+    if given.write_docs:
+        names = [suite.name for suite in ALL]
+        report.write_document(
+            report.table(
+                report.kept(OUTPUT / "last.json"), lists.peer_results(KAFKA_VERSION), names, brokers.name("kafka")
+            )
+        )
+        console.print(f"written: {report.DOCUMENT}")
     if not given.peer and any(not ran.verdict.good or ran.complaints for ran in runs):
         return 1
-    return 2 if any(ran.unavailable for ran in runs) else 0
+    return 2 if any(ran.unavailable for ran in runs) and not given.fast else 0
 
 
 if __name__ == "__main__":

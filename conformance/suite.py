@@ -51,6 +51,12 @@ class Suite:
 
     name: str
     about: str
+    fast: bool = True
+    """Whether any of it belongs to the fast part."""
+
+    def is_built(self) -> bool:
+        """Whether `prepare` has nothing to do that takes minutes."""
+        return True
 
     def prepare(self) -> str:
         raise NotImplementedError
