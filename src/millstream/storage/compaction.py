@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from millstream.storage.shard_storage import ShardStorage
 
 _SHARE: Final = 0.05
+_SLICE_LOGS: Final = 64
+"""Logs that are passed over in one slice; one that is looked at is a slice by itself."""
+
 _SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PASSING: Final = frozenset({errno.ECANCELED, errno.ENOENT})
 """The work was given up, or the log's files are gone: nothing to speak of."""
@@ -58,6 +61,7 @@ class _Run:
         self.groups: list[list[Segment]] = []
         self.group: list[Segment] = []
         self.new: Segment | None = None
+        self.producers: dict[int, int] = {}
         self.before_bytes = self.after_bytes = self.records = self.gone = 0
 
 
@@ -112,8 +116,10 @@ class Compaction:
         self._storage.reactor.background("compaction", self._look_at_all(found), _SHARE, looked)
 
     def _look_at_all(self, found: list[tuple[Log, Stretch]]) -> Generator[None, None, None]:
-        for log in list(self._storage.logs.values()):
+        for count, log in enumerate(list(self._storage.logs.values())):
             if log.closed or not self.compacts(log) or log.group in self._uncleanable:
+                if count % _SLICE_LOGS == 0:
+                    yield
                 continue
             stretch = self.stretch(log)
             if stretch.clean_bytes + stretch.dirty_bytes:
@@ -177,6 +183,8 @@ class Compaction:
             self._give_up(run, "log.cleaner.dedupe.buffer.size has no room for the keys of one batch")
             return
         run.end_offset = reply.end_offset
+        if run.log.active_producers is not None:
+            run.producers = run.log.active_producers()
         facts = _facts(run.log)
         segments = run.log.segments_list.all()[: segments_to_rewrite(facts, reply.end_offset)]
         place = 0
@@ -198,7 +206,6 @@ class Compaction:
             self._finish(run)
             return
         config = log.config
-        producers = {} if log.active_producers is None else log.active_producers()
         start, end = run.group[0].base_offset, run.group[-1].end_offset
         path, generation = _target(run.group)
         self._storage.send(
@@ -212,7 +219,7 @@ class Compaction:
                 log.index_interval,
                 self._storage.now_ms(),
                 config.delete_retention_ms,
-                {number: offset for number, offset in producers.items() if start <= offset < end},
+                {number: offset for number, offset in run.producers.items() if start <= offset < end},
             )
         )
 
