@@ -230,4 +230,4 @@ def test_more_is_not_unpacked_than_a_helper_can_bear():
     many = 5_000_000
     small = compress(4, record(0, b"", b"") * 10)
     head = HEADER.pack(0, 49 + len(small), -1, 2, 0, 4, many - 1, NOW, NOW, -1, -1, -1, many)
-    assert refusal(head + small, rules(0)).code is ErrorCode.MESSAGE_TOO_LARGE
+    assert refusal(head + small, rules(0)).code is ErrorCode.INVALID_RECORD
