@@ -5,6 +5,7 @@ What it may hold at its peak is ``4 × the input`` and, on top, ``per_byte`` and
 cost for a byte that becomes an object of its own, and what a decompressor may put out at most.
 """
 
+import contextlib
 import struct
 import sys
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from millstream.core.group.group import Group
 from millstream.errors import Corruption, Rejected
 from millstream.iobuf import Arena, IoBuf
 from millstream.kafka.dispatch import SERVED, Api, Dispatcher
-from millstream.wire import compression
+from millstream.wire import compression, inspection
 from millstream.wire.apis import APIS
 from millstream.wire.codec import decode_message, decode_request, encode_message, request_decoder
 from millstream.wire.errors import BatchError, ProtocolError
@@ -44,6 +45,13 @@ OUTPUT_MAX = 1 << 20
 CONSTANT = 64 << 10
 OBJECT_BYTES = 64
 """What the smallest object of a decoded array costs; an element has a byte at least."""
+
+RULES = [
+    inspection.Rules(4, None, 1 << 20, keyed=True, append_time=False, oldest_ms=0, newest_ms=10**12),
+    inspection.Rules(-1, None, 1 << 20, keyed=False, append_time=False, oldest_ms=-1, newest_ms=(1 << 63) - 1),
+    inspection.Rules(0, None, 1 << 20, keyed=False, append_time=True, oldest_ms=0, newest_ms=0),
+]
+"""What topics want of a batch that is looked into."""
 
 _WALKED_MAX = 2000
 """Inputs that grew beyond this are bent blindly: a walk through them would take longer than what is tried."""
@@ -339,7 +347,19 @@ def _batches() -> list[Target]:
         header = check_batch([data[:half], data[half:]])
         assert header.size == len(data)
 
+    def look(data: bytes) -> None:
+        check_batch([data])
+        before, inspection.RECORDS_MAX = inspection.RECORDS_MAX, OUTPUT_MAX  # type: ignore[misc]
+        try:
+            for rules in RULES:
+                with contextlib.suppress(inspection.Refused):
+                    made = inspection.inspect_batch(data, rules)
+                    assert made is None or check_batch([made])
+        finally:
+            inspection.RECORDS_MAX = before  # type: ignore[misc]
+
     return [
+        Target("batch inspection", look, (BatchError,), grown, mutate, 2 * OBJECT_BYTES, CONSTANT + 8 * OUTPUT_MAX),
         Target("batch check", check, (BatchError,), grown, mutate),
         Target("batch records", walk, (BatchError,), grown, mutate, OBJECT_BYTES, CONSTANT + 3 * OUTPUT_MAX),
         Target("batch bomb", walk, (BatchError,), bombs(), mutate, OBJECT_BYTES, CONSTANT + 3 * OUTPUT_MAX),
