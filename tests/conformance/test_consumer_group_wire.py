@@ -7,7 +7,7 @@ kafka`` runs the same against it.
 import itertools
 
 import pytest
-from group_wire import Line, Member, commit, describe, subscription, told_to_rejoin, wait_for_coordinator
+from group_wire import Line, Member, commit, describe, leave, subscription, told_to_rejoin, wait_for_coordinator
 
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -457,6 +457,30 @@ def test_a_classic_group_is_upgraded_and_downgraded_while_its_member_stays(someo
     assert old.leads, "it is a classic group again"
     assert describe(old.line, old.group).group_state == "CompletingRebalance"
     old.close()
+
+
+def test_an_administrator_removes_members_of_either_protocol(someone):
+    one, two = someone("A"), someone("B", instance="i")
+    one.join()
+    two.join()
+    settle(one, two)
+    gone = [("A", None), ("", "i"), ("nobody", None)]
+    assert leave(one.line, one.group, *gone) == [OK, OK, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert one.described().members == []
+    assert two.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_may_ask_for_heartbeats_of_its_own(someone):
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+    one = someone("A")
+    one.join()
+    entry = ConfigEntry("consumer.heartbeat.interval.ms", "700", incremental_operation=AlterConfigOpType.SET)
+    wanted = ConfigResource(ConfigResource.Type.GROUP, one.group, incremental_configs=[entry])
+    client = AdminClient({"bootstrap.servers": one.bootstrap})
+    client.incremental_alter_configs([wanted])[wanted].result(20)
+    while one.answer.heartbeat_interval_ms != 700:
+        assert one.beat() is OK
 
 
 def subscription_assignment():

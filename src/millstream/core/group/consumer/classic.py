@@ -245,7 +245,7 @@ def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 
 def leave(turn: Turn, change: Change, given: Leave) -> None:
-    """Handle a LeaveGroup."""
+    """Handle a LeaveGroup: members of either protocol go, as an administrator may want it."""
     group = change.consumer
     results: list[MemberResponse] = []
     leaving: list[ConsumerMember] = []
@@ -283,6 +283,4 @@ def _leaver(group: ConsumerGroup, who: MemberIdentity) -> ConsumerMember:
         member = static_member(group, who.group_instance_id)
         if who.member_id:
             throw_if_fenced(member, who.member_id)
-    if member.classic is None:
-        raise unknown_member(group.group_id, who.member_id)
     return member
