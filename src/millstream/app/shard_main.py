@@ -30,6 +30,7 @@ from millstream.errors import Rejected
 from millstream.kafka.context import Node
 from millstream.kafka.dispatch import Dispatcher
 from millstream.kafka.loggers import Loggers
+from millstream.kafka.telemetry import Telemetry
 from millstream.model.error_code import ErrorCode
 from millstream.net.intake import Intake
 from millstream.partition.admin_home import AdminHome
@@ -142,6 +143,7 @@ class ShardProcess:
         node.admin_home = AdminHome(shard, self.table)
         node.loggers = Loggers(shard)
         node.ack_timeouts = AckTimeouts(shard.reactor, self.table)
+        node.telemetry = Telemetry(node)
         node.producer_ids = ProducerIds(self.client)
         node.coordinator = GroupRouter(shard, settings, self.metadata, self.client, self.table)
 

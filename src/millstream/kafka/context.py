@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.core.fetch_session import FetchSessions
     from millstream.kafka.dispatch import Api
     from millstream.kafka.loggers import Loggers
+    from millstream.kafka.telemetry import Telemetry
     from millstream.partition.admin_home import AdminHome
     from millstream.partition.delayed import DelayedAppends
     from millstream.partition.home import Home
@@ -66,6 +67,7 @@ class Node:
         "settings",
         "shard",
         "storage",
+        "telemetry",
     )
 
     shard: "Shard"
@@ -76,6 +78,7 @@ class Node:
     home: "Home"
     admin_home: "AdminHome"
     loggers: "Loggers"
+    telemetry: "Telemetry"
     delayed: "DelayedAppends"
     meters: "Meters"
     coordinator: "GroupRouter"

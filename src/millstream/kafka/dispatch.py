@@ -82,6 +82,8 @@ SERVED: Final[dict[int, str]] = {
     68: "consumer_group_heartbeat",
     69: "consumer_group_describe",
     61: "describe_producers",
+    71: "get_telemetry_subscriptions",
+    72: "push_telemetry",
     74: "list_config_resources",
     75: "describe_topic_partitions",
 }

@@ -123,6 +123,7 @@ class Connection:
         "reading",
         "received_us",
         "socket",
+        "software",
         "stash",
         "unsent",
         "writing",
@@ -137,6 +138,7 @@ class Connection:
         self.host, self.port = peer
         self.local_host, self.local_port = local
         self.listener = listener
+        self.software: tuple[str, str] = ("", "")  # name and version of the client's library, once it has said
         self.exchanges: deque[Exchange] = deque()
         self.outbox = Outbox()
         self.closed = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.config.forms import INT64_MAX, Boolean, Integer, OptionalHostPort
+from millstream.config.forms import INT64_MAX, Boolean, Integer, OptionalHostPort, Text
 from millstream.config.listeners import PROTOCOL_OF_NAME, Listener, Listeners, ProtocolMap
 from millstream.config.property import Property
 
@@ -86,6 +86,20 @@ class NetworkProperties:
         Integer(1),
         2_000,
         doc="The most partitions that one answer of DescribeTopicPartitions carries; the client asks for the rest.",
+    )
+    client_telemetry_topic = Property(
+        "client.telemetry.topic",
+        Text("the name of a topic"),
+        "",
+        doc="Where metrics go that clients push about themselves (KIP-714), as they were pushed. Without a topic "
+        "clients are not told that they could.",
+        example="client-telemetry",
+    )
+    telemetry_max_bytes = Property(
+        "telemetry.max.bytes",
+        Integer(1, unit="bytes"),
+        _MIB,
+        doc="The largest push of a client's metrics.",
     )
     delete_topic_enable = Property("delete.topic.enable", Boolean(), True, doc="Whether clients may delete topics.")
     auto_create_topics_enable = Property(

@@ -22,6 +22,8 @@ from millstream.wire.messages.api_versions import (
 FEATURES: Final = {"group.version": (0, 1)}
 """Name → lowest and highest level that is supported; the highest is in force."""
 _LOWEST_LEVEL_0_FROM: Final = 4
+_TELEMETRY: Final = (71, 72)
+"""Clients are told of these where somebody wants what they push (``kafka.telemetry``)."""
 
 
 def handle(
@@ -33,6 +35,7 @@ def handle(
     ):
         respond(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
+    ctx.connection.software = (request.client_software_name, request.client_software_version)
     respond(_table(node, ctx.api_version))
 
 
@@ -51,10 +54,12 @@ def answer_unsupported(ctx: RequestContext) -> None:
 def _table(node: Node, version: int) -> ApiVersionsResponse:
     from millstream.kafka.dispatch import advertised_versions
 
+    unsaid = () if node.settings.client_telemetry_topic else _TELEMETRY
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, (low, high) in sorted(advertised_versions().items())
+            if key not in unsaid
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)

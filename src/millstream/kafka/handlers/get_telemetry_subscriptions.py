@@ -1,0 +1,43 @@
+"""GetTelemetrySubscriptions: what a client shall push, how often and how (KIP-714).
+
+``core.client_telemetry`` has the rules, ``kafka.telemetry`` what becomes of what is pushed.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.core.client_telemetry import COMPRESSIONS
+from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.telemetry import attributes
+from millstream.wire.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+
+API_KEY: Final = 71
+
+
+def handle(
+    node: Node,
+    ctx: RequestContext,
+    request: GetTelemetrySubscriptionsRequest,
+    respond: Callable[[GetTelemetrySubscriptionsResponse], None],
+) -> None:
+    """Answer from the subscriptions; what a client shall count is what happened since its last push (deltas)."""
+    clients = node.telemetry.clients
+    now_ms = node.shard.reactor.now_us() // 1000
+    error, instance_id, wanted = clients.get(now_ms, request.client_instance_id, attributes(ctx))
+    if wanted is None:
+        respond(GetTelemetrySubscriptionsResponse(error_code=error))
+        return
+    respond(
+        GetTelemetrySubscriptionsResponse(
+            client_instance_id=instance_id,
+            subscription_id=wanted.subscription_id,
+            accepted_compression_types=list(COMPRESSIONS),
+            push_interval_ms=wanted.interval_ms,
+            telemetry_max_bytes=clients.max_bytes,
+            delta_temporality=True,
+            requested_metrics=list(wanted.metrics),
+        )
+    )

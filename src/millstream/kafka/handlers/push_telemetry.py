@@ -1,0 +1,30 @@
+"""PushTelemetry: a client's metrics for its subscription (KIP-714); ``kafka.telemetry`` says where they go."""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.telemetry import attributes
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+
+API_KEY: Final = 72
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: PushTelemetryRequest, respond: Callable[[PushTelemetryResponse], None]
+) -> None:
+    """Judge the push, and keep what is taken."""
+    error = node.telemetry.clients.push(
+        node.shard.reactor.now_us() // 1000,
+        request.client_instance_id,
+        attributes(ctx),
+        request.subscription_id,
+        request.compression_type,
+        len(request.metrics),
+        terminating=request.terminating,
+    )
+    if error is ErrorCode.NONE:
+        node.telemetry.receive(ctx, request, lambda outcome: respond(PushTelemetryResponse(error_code=outcome)))
+    else:
+        respond(PushTelemetryResponse(error_code=error))

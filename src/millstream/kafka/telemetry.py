@@ -1,0 +1,138 @@
+"""Client telemetry on one shard: who is subscribed to, and where pushed metrics go (KIP-714).
+
+Decisions are ``core.client_telemetry``'s; subscriptions are configurations (resource CLIENT_METRICS) and followed as
+they change. Metrics that are taken become records of the topic that the setting ``client.telemetry.topic`` names: the
+key is the client's instance id as Kafka writes it, the value is the payload as it was pushed (OpenTelemetry's
+MetricsData, compressed as the header ``compression`` says), headers say who pushed it. The answer comes when the record
+is durable; a client whose metrics cannot be stored now is throttled, and comes again after its interval.
+
+Without such a topic clients are not told of these APIs, like those of an Apache Kafka without a receiver; one that asks
+all the same is answered, and what it pushes is judged and dropped.
+"""
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from crc32c import crc32c
+
+from millstream.cluster.metadata import MetadataListener, Steps, TopicMeta
+from millstream.core.client_telemetry import Attributes, ClientTelemetry, id_text
+from millstream.errors import MillstreamError
+from millstream.model.error_code import ErrorCode
+from millstream.partition.partition import Partition
+from millstream.partition.table import Remote
+from millstream.wire.records import build_batch
+
+if TYPE_CHECKING:
+    from millstream.kafka.context import Node, RequestContext
+    from millstream.wire.inspection import Refusal
+    from millstream.wire.messages.push_telemetry import PushTelemetryRequest
+
+RECORD_OVERHEAD_BYTES: Final = 4096
+"""Batch header, key and headers around a payload, generously."""
+
+COMPRESSION_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+Done = Callable[[ErrorCode], None]
+
+
+class Telemetry(MetadataListener):
+    """See the module.
+
+    Lifecycle: made with the shard's node, after its partitions.
+    Shard: one each.
+    """
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._topic = node.settings.client_telemetry_topic
+        self.clients = ClientTelemetry(lambda: uuid.uuid4().bytes, self._max_bytes())
+        self._follow()
+        node.metadata.subscribe(self)
+
+    def client_metrics_changed(self, name: str) -> Steps:
+        _ = name
+        self._follow()
+        return None
+
+    def _follow(self) -> None:
+        self.clients.subscribe(self._node.metadata.state.client_metrics.values())
+
+    def _max_bytes(self) -> int:
+        """The largest push: what is allowed, and what becomes a record that the topic takes."""
+        settings = self._node.settings
+        if not self._topic:
+            return settings.telemetry_max_bytes
+        return min(settings.telemetry_max_bytes, max(settings.message_max_bytes - RECORD_OVERHEAD_BYTES, 1))
+
+    def receive(self, ctx: "RequestContext", request: "PushTelemetryRequest", done: Done) -> None:
+        """Keep what a client pushed."""
+        if not self._topic or not request.metrics:
+            done(ErrorCode.NONE)
+            return
+        if not self._node.storage.accepts_writes:
+            done(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+            return
+        batch = self._batch(ctx, request)
+        place = crc32c(request.client_instance_id)
+
+        def ensured(topic: TopicMeta | MillstreamError) -> None:
+            if isinstance(topic, MillstreamError):
+                done(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+            else:
+                self._append(topic.name, place % len(topic.partitions), batch, done)
+
+        self._node.controller.ensure_topic(self._topic, ensured)
+
+    def _append(self, name: str, index: int, batch: bytes, done: Done) -> None:
+        entry = self._node.partitions.find(name, index)
+        if isinstance(entry, Partition):
+            entry.append_internal(batch, lambda result: done(_outcome(isinstance(result, int))))
+        elif isinstance(entry, Remote):
+            self._node.home.append(entry.shard, entry.raft_group, memoryview(batch), _RemoteAppend(done), 0)
+        else:
+            done(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+    def _batch(self, ctx: "RequestContext", request: "PushTelemetryRequest") -> bytes:
+        key = id_text(request.client_instance_id).encode()
+        headers = [(name, value.encode()) for name, value in attributes(ctx).items()]
+        headers.append(("compression", COMPRESSION_NAMES[request.compression_type].encode()))
+        headers.append(("terminating", b"true" if request.terminating else b"false"))
+        return build_batch([(key, request.metrics, headers, self._node.shard.reactor.wall_ms())])
+
+
+class _RemoteAppend:
+    """Turns the outcome of one append on another shard into an answer."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self, done: Done) -> None:
+        self._done = done
+
+    def settle(self, slot: int, result: tuple[int, int, int, int]) -> None:
+        _ = slot
+        self._done(_outcome(result[0] == ErrorCode.NONE))
+
+    def failed(self, slot: int, error: ErrorCode) -> None:
+        _ = slot, error
+        self._done(_outcome(False))
+
+    def explain(self, slot: int, refusal: "Refusal") -> None:
+        """Why it failed is nothing that the client could mend."""
+
+
+def _outcome(stored: bool) -> ErrorCode:
+    return ErrorCode.NONE if stored else ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+def attributes(ctx: "RequestContext") -> Attributes:
+    """What a subscription may ask of the client behind a request."""
+    name, version = ctx.connection.software
+    return {
+        "client_id": ctx.client_id or "",
+        "client_software_name": name,
+        "client_software_version": version,
+        "client_source_address": ctx.host,
+        "client_source_port": str(ctx.port),
+    }
