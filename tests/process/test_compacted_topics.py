@@ -264,7 +264,7 @@ def test_what_is_trimmed_and_deleted_stays_gone(broker_factory):
 
 
 @pytest.mark.slow
-def test_directories_of_topics_deleted_while_they_are_compacted_go(broker_factory):
+def test_deleting_a_topic_and_stopping_end_its_compaction(broker_factory):
     broker = broker_factory(shards=1, settings={**EAGER, "log.cleaner.io.max.bytes.per.second": 200_000})
     create(broker, "t")
     produce(broker, "t", [(b"%d" % (n % 50), b"v" * 1000) for n in range(500)])
@@ -272,4 +272,11 @@ def test_directories_of_topics_deleted_while_they_are_compacted_go(broker_factor
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_topics(["t"])["t"].result(10)
     eventually(lambda: not list((broker.data_dir / "topics").iterdir()), "the topic's directory is gone")
+
+    create(broker, "u")
+    produce(broker, "u", [(b"%d" % (n % 50), b"v" * 1000) for n in range(500)])
+    eventually(lambda: files(broker, "*.log.cleaned"), "another compaction under way")
+    began = time.monotonic()
     assert broker.stop() == 0
+    assert time.monotonic() - began < 5
+    assert not files(broker, "*.cleaned"), "an orderly stop leaves nothing unfinished"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from millstream.storage.disk import Disk
 
 _NICENESS: Final = 19
+_POLL_S: Final = 600.0
 
 
 class CleanerProcess:
@@ -59,6 +61,7 @@ class CleanerProcess:
 
     def _rest(self, seconds: float) -> bool:
         """Wait, or until there is a reason to give up what is under way."""
+        deadline = time.monotonic() + seconds
         while not self._gone:
             for command in self._commands:
                 if isinstance(command, Interrupt):
@@ -66,7 +69,9 @@ class CleanerProcess:
                     return True
                 if isinstance(command, Stop):
                     return True
-            if not self._poll.poll(seconds * 1000):
+            left_s = deadline - time.monotonic()
+            if self._poll.poll(max(0.0, min(left_s, _POLL_S)) * 1000):
+                self._receive()
+            elif left_s <= _POLL_S:
                 return False
-            self._receive()
         return True

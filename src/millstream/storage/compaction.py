@@ -153,6 +153,8 @@ class Compaction:
         storage.checkpoint(lambda: self._gather(run, written))
 
     def _gather(self, run: _Run, written: int) -> None:
+        if self._run is not run:
+            return  # it was given up
         log, end = run.log, run.stretch.end_offset
         segments = [one for one in log.segments_list.all() if one.sealed and one.base_offset < end]
         if self._is_void(run) or self._storage.wal.needed_sequence <= written or not segments:
@@ -376,6 +378,8 @@ class Compaction:
         self._when_idle.append(callback)
         if self._awaited:
             self._storage.send(Interrupt())
+        else:
+            self._end(run, again=False)  # it waits for a checkpoint, which a full disk may hold up for long
 
     def stop(self, done: Callable[[], None]) -> None:
         """Begin nothing more, give up what is under way, remove what is superfluous; `done` when that is so."""

@@ -17,6 +17,7 @@ from compaction_support import (
 )
 from storage_support import new_shard, settle
 
+from millstream.storage.commands import SYNCS_LANE
 from millstream.testing.local_storage import LocalShard, recover_locally
 
 
@@ -236,6 +237,25 @@ def test_a_trim_during_compaction_is_honoured(first: str) -> None:
     assert last_values(whole(shard, log)) == wanted
     shard.disk.crash(torn=False)
     assert not recover_locally(shard.disk).faults
+
+
+def test_a_log_is_deleted_though_compaction_waits_for_a_checkpoint_that_does_not_end() -> None:
+    """As on a full disk, where the deletion is what makes room."""
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    overwrite(shard, log, 6)
+    log.roll()
+    syncs = shard.helpers._lanes[SYNCS_LANE]
+    while not (shard.storage.compaction.is_busy and syncs):
+        if not shard.step():
+            shard.reactor.sleep(shard.reactor.now_us() + 10**9)
+    held = [syncs.popleft() for _ in range(len(syncs))]
+    shard.call(shard.storage.delete_log, log)
+    with pytest.raises(FileNotFoundError):
+        shard.disk.list(log.directory)
+    syncs.extend(held)
+    shard.run(lambda: False, limit_us=1_000_000)
+    assert not shard.storage.compaction.is_busy
 
 
 def test_nothing_is_read_while_the_write_ahead_log_still_needs_it() -> None:
