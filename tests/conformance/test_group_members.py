@@ -104,6 +104,7 @@ def test_a_join_sent_twice_is_answered_once_to_whoever_asked_last(people):
     stable(first)
     second = people()
     second.come_in()
+    told_to_rejoin(first)
     again = people()
     again.id = second.id
     again.send_join()
@@ -120,8 +121,8 @@ def test_a_new_member_makes_everybody_rejoin(people):
     first, second = people(), people()
     stable(first)
     second.come_in()
+    told_to_rejoin(first)
     assert second.line.waits(0.1)
-    assert first.beat() is ErrorCode.REBALANCE_IN_PROGRESS
     assert first.sync() is ErrorCode.REBALANCE_IN_PROGRESS
     assert first.commit({("t", 0): 1}) is OK, "what was read before may still be committed"
     assert describe(first.line, first.group).group_state == "PreparingRebalance"
@@ -283,7 +284,7 @@ def test_members_that_never_sync_are_removed_after_the_rebalance_timeout(people)
 
 
 def test_when_the_leader_falls_silent_those_that_wait_for_it_start_over(people):
-    leader, follower = people(session_ms=600), people()
+    leader, follower = people(session_ms=1_500), people()
     stable(leader)
     follower.come_in()
     leader.send_join()
@@ -311,7 +312,7 @@ def test_heartbeats_of_every_version_are_checked(people, version):
 
 
 def test_a_silent_member_is_removed_and_commits_keep_one_alive(people):
-    silent, busy = people(session_ms=800), people(session_ms=800)
+    silent, busy = people(session_ms=1_500), people(session_ms=1_500)
     stable(silent, busy)
     deadline = time.monotonic() + 10
     while busy.beat() is not ErrorCode.REBALANCE_IN_PROGRESS:
