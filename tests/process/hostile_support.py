@@ -1,14 +1,57 @@
 """What the tests with hostile clients share: connections, the budget, and the clients that must not notice."""
 
 import socket
+import threading
+import time
 
-from bench import processes
+from bench import processes, raw
 from bench.peers.kafka import Kafka
 from confluent_kafka import Consumer, Producer
 
 BUDGET_BYTES = 128 << 20
 CONSTANT_BYTES = 160 << 20
 """The interpreters and their modules, and what the kernel lends: not in the budget."""
+
+
+class Beside:
+    """A client that produces one record after another and reads each back; ``stop`` gives the slowest answer."""
+
+    def __init__(self, bootstrap, topic):
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._stop = threading.Event()
+        self._failed = None
+        self.took_s = []
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def _work(self):
+        try:
+            with raw.Caller(self._bootstrap) as caller:
+                first = caller.produce_one(self._topic, 0, raw.batch([b"first"])) + 1
+                while not self._stop.is_set():
+                    self._round(caller, first + len(self.took_s))
+        except BaseException as error:  # noqa: BLE001 - raised again by the test
+            self._failed = error
+
+    def _round(self, caller, offset):
+        batch = raw.batch([b"value %d" % offset])
+        began = time.monotonic()
+        assert caller.produce_one(self._topic, 0, batch) == offset
+        request, place = raw.fetch(self._topic, 0, 1 << 20)
+        request[place : place + 8] = offset.to_bytes(8, "big")
+        frame = caller.call(request)
+        self.took_s.append(time.monotonic() - began)
+        answer = raw.FetchAnswer(frame, self._topic)
+        assert bytes(frame[answer.records_start : answer.records_end])[17:] == batch[17:]
+        self._stop.wait(0.003)
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join()
+        if self._failed is not None:
+            raise self._failed
+        return max(self.took_s)
 
 
 def connect(broker, blocking=False):

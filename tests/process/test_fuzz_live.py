@@ -6,14 +6,13 @@ that a client sends is a fault of the broker. Afterwards the broker starts again
 """
 
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
 from bench import processes, raw
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
+from hostile_support import BUDGET_BYTES, CONSTANT_BYTES, Beside
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
@@ -21,50 +20,9 @@ import fuzz_live
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
-BUDGET_BYTES = 128 << 20
-CONSTANT_BYTES = 160 << 20
 BENT_TOPICS = ("fuzz-1", "fuzz-2", "fuzz-3")
 NOTICED_S = 1.0
 """An answer that took longer than this would be noticed; alone, the client waits for 5 ms."""
-
-
-class Beside:
-    """A client that produces one record after another and reads each back; ``stop`` gives the slowest answer."""
-
-    def __init__(self, bootstrap):
-        self._bootstrap = bootstrap
-        self._stop = threading.Event()
-        self._failed = None
-        self.took_s = []
-        self._thread = threading.Thread(target=self._work)
-        self._thread.start()
-
-    def _work(self):
-        try:
-            with raw.Caller(self._bootstrap) as caller:
-                while not self._stop.is_set():
-                    self._round(caller, len(self.took_s))
-        except BaseException as error:  # noqa: BLE001 - raised again by the test
-            self._failed = error
-
-    def _round(self, caller, offset):
-        batch = raw.batch([b"value %d" % offset])
-        began = time.monotonic()
-        assert caller.produce_one("steady", 0, batch) == offset
-        request, place = raw.fetch("steady", 0, 1 << 20)
-        request[place : place + 8] = offset.to_bytes(8, "big")
-        frame = caller.call(request)
-        self.took_s.append(time.monotonic() - began)
-        answer = raw.FetchAnswer(frame, "steady")
-        assert bytes(frame[answer.records_start : answer.records_end])[17:] == batch[17:]
-        self._stop.wait(0.003)
-
-    def stop(self):
-        self._stop.set()
-        self._thread.join()
-        if self._failed is not None:
-            raise self._failed
-        return max(self.took_s)
 
 
 @pytest.fixture
@@ -87,7 +45,7 @@ def world(start_broker):
 def stands(broker, world, seed, frames):
     """Send the frames, with a client beside them, and look at what they did."""
     alive = processes.tree(broker.pid)
-    beside = Beside(broker.bootstrap)
+    beside = Beside(broker.bootstrap, "steady")
     crowd = fuzz_live.Crowd(broker.bootstrap)
     try:
         crowd.send(world.frames(seed, frames))
@@ -101,7 +59,7 @@ def stands(broker, world, seed, frames):
     held = processes.pss_bytes(broker.pid)
     assert held <= BUDGET_BYTES + CONSTANT_BYTES, f"{held >> 20} MiB held"
     assert not errors(broker)
-    return len(beside.took_s)
+    return len(beside.took_s) + 1
 
 
 def errors(broker):
