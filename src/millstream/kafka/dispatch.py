@@ -27,6 +27,7 @@ from millstream.wire.codec import flexible_from as codec_flexible_from
 from millstream.wire.codec import warm_up as codec_warm_up
 from millstream.wire.errors import ProtocolError
 from millstream.wire.headers import skip_header_tags
+from millstream.wire.produce_again import ProduceAgain
 from millstream.wire.produce_chain import decode_produce_at
 
 _HEADER: Final = struct.Struct(">hhih")
@@ -160,7 +161,9 @@ class Dispatcher:
             module = importlib.import_module(f"millstream.kafka.handlers.{file}")
             self.apis[key] = Api(node, key, module.handle)
 
-    def on_frame(self, connection: Connection, frame: memoryview, chain: IoBuf | None = None) -> None:
+    def on_frame(  # noqa: C901 - one frame, one straight line
+        self, connection: Connection, frame: memoryview, chain: IoBuf | None = None
+    ) -> None:
         """Produce 2/8, Fetch 2/8. Read the header, decode the body, call the API's handler."""
         try:
             end = len(frame)
@@ -188,7 +191,13 @@ class Dispatcher:
                 decode = api.decoders.get(version)
                 if decode is None:
                     decode = api.decoders[version] = request_decoder(api_key, version)
-                request = decode(frame, position, end)
+                if api_key == PRODUCE:
+                    again = connection.again
+                    if again is None:
+                        again = connection.again = ProduceAgain()
+                    request = again.decode(decode, frame, position, end, version)
+                else:
+                    request = decode(frame, position, end)
             else:
                 request = decode_produce_at(chain, position, version)
         except (ProtocolError, UnicodeDecodeError) as error:

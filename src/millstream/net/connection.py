@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Sequence
 from errno import EAGAIN, EWOULDBLOCK
 from socket import socket as TcpSocket  # noqa: N812
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.iobuf import IoBuf
 from millstream.net.outbox import MAX_BYTES, Buffer, Holder, Outbox
@@ -100,10 +100,10 @@ class Connection:
     """
 
     __slots__ = (
+        "again",
         "client_id",
         "client_id_bytes",
         "closed",
-        "decoders",
         "dirty",
         "exchanges",
         "fd",
@@ -155,7 +155,7 @@ class Connection:
         self.received_us = 0  # when the bytes that are being handled came
         self.client_id: str | None = None
         self.client_id_bytes = memoryview(b"")
-        self.decoders: dict[int, object] = {}
+        self.again: Any = None  # what the edge remembers of the requests of this connection
         self.reading = True
         intake.reactor.add_reader(self.fd, self.on_readable)
 

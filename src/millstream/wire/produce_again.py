@@ -1,0 +1,103 @@
+"""Decodes a Produce request that has the shape of the one before it on its connection.
+
+A producer says the same things over and over: the same transactional id, acks, time limit, topic and partition stand in
+front of every batch, byte for byte. ``ProduceAgain`` keeps these bytes and what they meant. A request that begins with
+them, holds one batch behind them and ends there is put together from what is known; anything else is not judged but
+left to the generated decoder, which alone says what is garbage. The result is equal to the decoder's.
+
+Only requests for one partition in a flexible version have such a shape; a producer that changes its partition with
+every request is learnt anew at most every ``LEARN_EVERY`` requests, so that it pays next to nothing.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+LEARN_EVERY: Final = 16
+_NO_TAGS: Final = 3
+"""One byte each for the tags of the partition, the topic and the request."""
+
+Decode = Callable[[memoryview, int, int], ProduceRequest]
+
+
+class ProduceAgain:
+    """The shape of one connection's last request.
+
+    Lifecycle: a connection's, from its first Produce on.
+    """
+
+    __slots__ = (
+        "_acks",
+        "_index",
+        "_misses",
+        "_shape",
+        "_size",
+        "_timeout_ms",
+        "_topic",
+        "_topic_id",
+        "_txn",
+        "version",
+    )
+
+    def __init__(self) -> None:
+        self._shape = memoryview(b"")
+        self._size = 0
+        self._misses = 0
+        self._txn: str | None = None
+        self._acks = 0
+        self._timeout_ms = 0
+        self._topic = ""
+        self._topic_id = b""
+        self._index = 0
+        self.version = -1
+        """Of the request that was learnt; a request of another version has another shape."""
+
+    def decode(self, decode: Decode, frame: memoryview, position: int, end: int, version: int) -> ProduceRequest:
+        """The body at ``position`` of ``frame``, which ends at ``end``; ``decode`` is the version's decoder.
+
+        Raises:
+            ProtocolError: the bytes are not a Produce request.
+        """
+        at = position + self._size
+        if version == self.version and at + 1 < end and frame[position:at] == self._shape:
+            low = frame[at]
+            high = frame[at + 1]
+            if low >= 0x80 > high > 0:  # a batch of 127 to 16 382 bytes; others cost more than their length does
+                start = at + 2
+                stop = start + (low & 0x7F | high << 7) - 1
+                if stop + _NO_TAGS == end and not (frame[stop] or frame[stop + 1] or frame[stop + 2]):
+                    records = PartitionProduceData(self._index, frame[start:stop])
+                    topic = TopicProduceData(self._topic, self._topic_id, [records])
+                    return ProduceRequest(self._txn, self._acks, self._timeout_ms, [topic])
+        request = decode(frame, position, end)
+        if self._misses:
+            self._misses -= 1
+        else:
+            self._learn(request, frame, position, end, version)
+        return request
+
+    def _learn(self, request: ProduceRequest, frame: memoryview, position: int, end: int, version: int) -> None:
+        """Remember what stands in front of the batch, if the request has a shape."""
+        self._misses = LEARN_EVERY
+        self.version = -1
+        if version < ProduceRequest.FLEXIBLE or len(request.topic_data) != 1:
+            return
+        topic = request.topic_data[0]
+        records = topic.partition_data[0].records if len(topic.partition_data) == 1 else None
+        if not isinstance(records, memoryview):
+            return
+        size = len(records)
+        length_bytes = max(1, ((size + 1).bit_length() + 6) // 7)
+        front = end - position - _NO_TAGS - size - length_bytes
+        if front <= 0 or bytes(frame[end - _NO_TAGS : end]) != bytes(_NO_TAGS):
+            return
+        self._shape = memoryview(bytes(frame[position : position + front]))
+        self._size = front
+        self._txn = request.transactional_id
+        self._acks = request.acks
+        self._timeout_ms = request.timeout_ms
+        self._topic = topic.name
+        self._topic_id = topic.topic_id
+        self._index = topic.partition_data[0].index
+        self.version = version
