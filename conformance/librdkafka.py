@@ -158,7 +158,8 @@ def reason_in(output: str, name: str) -> str:
     row = re.search(rf"^\|\s+{re.escape(name)}\s+\|\s+SKIPPED\s+\|[^|]*\|\s*(\S[^\n]*)", plain, re.MULTILINE)
     if row:
         return row[1].strip()
-    blow = re.search(r'^### Test "(?!<MAIN>)[^\n]* failed at ([^\n]*?) at [^\n]*###\n([^\n]*)', plain, re.MULTILINE)
+    test = rf'^### Test "{re.escape(name)}\b[^\n]* failed at ([^\n]*?) at [^\n]*###\n([^\n]*)'
+    blow = re.search(test, plain, re.MULTILINE)
     if blow:
         return f"{blow[1]}: {blow[2].strip()}"[:300]
     said = [line for line in plain.splitlines() if name in line] or plain.strip().splitlines() or ["said nothing"]

@@ -10,7 +10,7 @@ from conformance.suite import Context, Suite
 from rich.console import Console
 from rich.progress import Progress
 
-from conformance import brokers, checks, lists, run, tools
+from conformance import brokers, checks, lists, report, run, tools
 
 
 def test_a_program_that_overstays_is_ended_with_all_that_it_started(tmp_path):
@@ -149,3 +149,34 @@ def test_a_broker_is_told_what_suites_take_for_granted_and_its_errors_are_kept(t
         broker.kill()
         assert broker.revive()
     assert "ready" in (tmp_path / "broker.log").read_text()
+
+
+def test_a_fast_run_builds_nothing_that_takes_minutes(given):
+    suite = Three()
+    suite.is_built = lambda: False
+    given.fast = True
+    assert run_three(given, suite).unavailable == "is not built; a run without --fast builds it"
+
+
+def test_what_is_kept_of_a_whole_run_is_not_replaced_by_a_part_of_it(given, tmp_path):
+    run.keep([run_three(given)], given)
+    given.only = ["c"]
+    run.keep([run_three(given)], given)
+    kept = report.kept(tmp_path / "last.json")
+    assert {outcome["name"] for outcome in kept["three"]["outcomes"]} == {"a", "b", "c"}
+
+
+def test_the_documents_table_shows_both_brokers_every_failure_and_why_tests_are_not_run(given, tmp_path):
+    run.keep([run_three(given)], given)
+    recorded = {"three": {"tests": {"a": "passed", "b": "failed: odd"}}}
+    text = report.table(report.kept(tmp_path / "last.json"), recorded, ["three"], "Kafka")
+    assert "| three | 1 | 1 | 1 | 1 | 1 | 1 | 1 |" in text
+    assert "- three `b`:  (Kafka: failed)" in text
+    assert "- three: 1 × is not there yet" in text
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    report.write_document(text, page)
+    report.write_document(text, page)
+    assert page.read_text().startswith(f"before\n{report.BEGIN}\n\n| suite |")
+    assert "old" not in page.read_text()
+    assert page.read_text().endswith(f"{report.END}\nafter\n")
