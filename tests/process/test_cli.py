@@ -120,6 +120,26 @@ def test_a_group_resumes_and_is_reset_only_when_idle(millstream, broker, topic):
     assert millstream("consume", topic, "--group", group, "-e").stdout.split() == ["b", "c"]
 
 
+def test_a_consumer_group_is_described_with_its_epochs(millstream, broker, topic):
+    from confluent_kafka import Consumer
+
+    group = f"g-{topic}"
+    millstream("topic", "create", topic)
+    member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "group.protocol": "consumer"})
+    member.subscribe([topic])
+    while not member.assignment():
+        member.poll(0.1)
+    described = json.loads(millstream("group", "describe", group, "--json").stdout)
+    assert (described["type"], described["state"], described["assignor"]) == ("consumer", "stable", "uniform")
+    assert (described["epoch"], described["assignment_epoch"]) == (2, 2)
+    assert list(described["member_epochs"].values()) == [2]
+    assert [(place["topic"], place["partition"]) for place in described["partitions"]] == [(topic, 0)]
+    shown = millstream("group", "describe", group).stdout
+    assert "type              consumer" in shown
+    assert "assignment epoch  2" in shown
+    member.close()
+
+
 def test_groups_are_listed_by_state_and_deleted(millstream, topic):
     group = f"g-{topic}"
     millstream("topic", "create", topic)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.cli.confluent import AdminClient, ConsumerGroupDescription
+    from millstream.cli.epochs import Epochs
 
 group_application = typer.Typer(
     name="group", help="List, describe, reset and delete consumer groups.", no_args_is_help=True
@@ -103,7 +104,7 @@ def list_groups(
 def describe(
     name: Name, as_json: AsJson = False, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, timeout: Timeout = TIMEOUT_DEFAULT
 ) -> None:
-    """Show a group's members, committed offsets and lag."""
+    """Show a group's members, committed offsets and lag, and the epochs of a consumer group."""
     client = admin_client(bootstrap)
     group = _description(client, name, bootstrap, timeout)
     committed = _committed(client, name, bootstrap, timeout)
@@ -113,12 +114,19 @@ def describe(
     total = sum(lag.lag or 0 for lag in lags)
     state = group.state.name.lower()
     coordinator = group.coordinator.id if group.coordinator else None
+    epochs = _epochs(group, timeout)
     if as_json:
-        document = {"group": name, "state": state, "assignor": group.partition_assignor, "coordinator": coordinator}
+        document: dict[str, object] = {"group": name, "state": state, "type": _kind(group)}
+        document |= {"assignor": group.partition_assignor, "coordinator": coordinator}
+        if epochs is not None:
+            document |= {"epoch": epochs.group, "assignment_epoch": epochs.assignment, "member_epochs": epochs.members}
         partitions = [lag._asdict() | {"lag": lag.lag} for lag in lags]
         print_json({**document, "members": len(group.members), "lag": total, "partitions": partitions})
         return
-    facts: list[tuple[str, object]] = [("group", name), ("state", state), ("assignor", group.partition_assignor)]
+    facts: list[tuple[str, object]] = [("group", name), ("state", state), ("type", _kind(group))]
+    facts.append(("assignor", group.partition_assignor))
+    if epochs is not None:
+        facts += [("epoch", epochs.group), ("assignment epoch", epochs.assignment)]
     print_facts([*facts, ("coordinator", coordinator), ("members", len(group.members)), ("lag", f"{total:,}")])
     emit("\n")
     columns = ["TOPIC", "#PARTITION", "#COMMITTED", "#END", "#LAG", "MEMBER", "CLIENT", "HOST"]
@@ -220,6 +228,16 @@ def _meant(option: str, texts: Sequence[str], known: dict[str, str]) -> list[str
             raise WrongUsage(f"{option}: {text!r} is not valid, expected one of {', '.join(known)}")
         names.append(name)
     return names
+
+
+def _epochs(group: ConsumerGroupDescription, timeout: float) -> Epochs | None:
+    """None for a group that has no epochs."""
+    if _kind(group) != "consumer":
+        return None
+    from millstream.cli.epochs import group_epochs
+
+    coordinator = group.coordinator
+    return group_epochs(group.group_id, coordinator.host, coordinator.port, timeout)
 
 
 def _description(client: AdminClient, name: str, bootstrap: str, timeout: float) -> ConsumerGroupDescription:

@@ -201,6 +201,8 @@ class FakeAdmin:
             members=group.members,
             coordinator=NODE,
             partition_assignor="range",
+            is_simple_consumer_group=False,
+            type=SimpleNamespace(name="CLASSIC"),
         )
         return {names[0]: done(description)}
 

@@ -1,0 +1,39 @@
+"""The epochs of a consumer group (KIP-848), which confluent-kafka does not tell: asked of the coordinator itself.
+
+A group epoch ahead of the assignment's means that a new assignment is due; a member's that is behind means that it has
+yet to take over what it is to have.
+"""
+
+from typing import NamedTuple
+
+from millstream.cli.failure import CommandFailed
+from millstream.client.connection import Connection
+from millstream.errors import MillstreamError
+from millstream.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+
+_VERSION = 0
+
+
+class Epochs(NamedTuple):
+    """Of a group, of its target assignment, and of each member by its id."""
+
+    group: int
+    assignment: int
+    members: dict[str, int]
+
+
+def group_epochs(name: str, host: str, port: int, timeout_s: float) -> Epochs:
+    """The epochs of a consumer group, from its coordinator."""
+    try:
+        with Connection(host, port, timeout_s=timeout_s) as connection:
+            request = ConsumerGroupDescribeRequest(group_ids=[name])
+            (group,) = connection.call(request, ConsumerGroupDescribeResponse, _VERSION).groups
+    except MillstreamError as error:
+        raise CommandFailed(f"group '{name}': {error.message}") from error
+    if group.error_code:
+        raise CommandFailed(f"group '{name}': {group.error_message or 'it is a consumer group no more'}")
+    members = {member.member_id: member.member_epoch for member in group.members}
+    return Epochs(group.group_epoch, group.assignment_epoch, members)
