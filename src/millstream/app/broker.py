@@ -29,11 +29,13 @@ from millstream import __version__
 from millstream.admin.http import HttpServer, Routes
 from millstream.app import shard_main
 from millstream.app.asking import Asking
+from millstream.app.limits import CONNECTIONS_MAX
 from millstream.app.listening import bind_all, literal, plain, port_taken, serve
 from millstream.app.lock import lock_data_dir
 from millstream.app.recovery import recover_in_child
 from millstream.app.shared import Shared
 from millstream.cluster.load import load_cluster
+from millstream.cluster.metadata import live_settings
 from millstream.config.settings import Settings
 from millstream.errors import MillstreamError
 from millstream.kafka import dispatch
@@ -108,6 +110,7 @@ class Supervisor:
         self.shared = Shared(
             settings, disk, addresses, self.http.url, recovered, load_cluster(disk, settings), self.stats
         )
+        self.connections_max = live_settings(self.shared.cluster.state, settings).connections_max
         self._fork()
         try:
             self._supervise()
@@ -148,6 +151,7 @@ class Supervisor:
         for shard, child in enumerate(self.children):
             control = shared.control[shard].supervisor_end(self.reactor)
             control.serve("ready", self._shard_ready)
+            control.serve(CONNECTIONS_MAX, self._limit_connections)
             self.controls.append(control)
             shared.handover[shard].keep_sender()
             self.reactor.add_reader(child.pidfd, lambda child=child: self._child_ended(child))
@@ -171,6 +175,11 @@ class Supervisor:
             signal.signal(signum, ring)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self.reactor.add_reader(bell_read, rung)
+
+    def _limit_connections(self, limit: Any, answer: Any) -> None:
+        """The setting ``max.connections`` was changed."""
+        self.connections_max = int(limit)
+        answer(None)
 
     def _shard_ready(self, arguments: Any, answer: Any) -> None:
         """A shard has opened its partitions; with the last of them the broker serves."""
@@ -249,7 +258,7 @@ class Supervisor:
                 return
             local = sock.getsockname()
             arrival = Arrival(plain(str(peer[0])), int(peer[1]), plain(str(local[0])), int(local[1]), name)
-            if self._open_connections() >= self.settings.connections_max or not self._hand_over(sock, arrival):
+            if self._open_connections() >= self.connections_max or not self._hand_over(sock, arrival):
                 self.stats.counter("net_refused_connections").inc()
                 sock.close()
 

@@ -7,6 +7,7 @@ clients.
 
 from millstream.cluster.follower import Follower
 from millstream.cluster.metadata import MetadataCache, MetadataListener, Steps, TopicMeta
+from millstream.config.settings import Settings
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
 from millstream.partition.table import PartitionTable
@@ -45,6 +46,10 @@ class Partitions(MetadataListener):
 
     def configs_changed(self, topic: TopicMeta) -> Steps:
         self._lifecycle.configure(topic.name, topic.config)
+        return None
+
+    def settings_changed(self, settings: Settings) -> Steps:
+        self._lifecycle.follow(settings)
         return None
 
     def _open_from(self, topic: TopicMeta, first_index: int) -> Steps:

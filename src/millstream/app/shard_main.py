@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from millstream.app.drain import Drain
+from millstream.app.limits import TellSupervisor
 from millstream.app.partitions import Partitions
 from millstream.app.shared import Shared
 from millstream.cluster.client import ControllerClient
@@ -98,7 +99,7 @@ class ShardProcess:
         self.table = PartitionTable()
         clean = shared.recovered.clean
         self.delayed = DelayedAppends(shard.reactor, storage)
-        self.lifecycle = Lifecycle(shard, settings, storage, self.table, self.delayed, clean=clean)
+        self.lifecycle = Lifecycle(shard, self.metadata.settings, storage, self.table, self.delayed, clean=clean)
         self.partitions = Partitions(self.metadata, self.follower, self.table, self.lifecycle)
         self.controller = self._open_controller(clean=clean) if shard.id == CONTROLLER_SHARD else None
         self.node = self._node(settings)
@@ -161,6 +162,8 @@ class ShardProcess:
         shared, shard = self.shared, self.shard
         self.partitions.open_all()
         control = shared.control[shard.id].shard_end(shard.reactor)
+        if shard.id == CONTROLLER_SHARD:
+            self.metadata.subscribe(TellSupervisor(control))
         control.on_gone = lambda: shard.reactor.stop(EXIT_CHILD, "the supervisor is gone")
         control.serve("begin", self._begin)
         control.serve("status", self._status)

@@ -143,10 +143,10 @@ class ProducerState:
     Invariant: ``_producers`` is ordered by last append, oldest first.
     """
 
-    __slots__ = ("_budget", "_expiration_ms", "_producers", "watched")
+    __slots__ = ("_budget", "_producers", "expiration_ms", "watched")
 
     def __init__(self, expiration_ms: int, budget: ProducerBudget) -> None:
-        self._expiration_ms = expiration_ms
+        self.expiration_ms = expiration_ms
         self._budget = budget
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
         self.watched = False
@@ -239,7 +239,7 @@ class ProducerState:
 
     def expire(self, now_ms: int) -> int:
         """Forget the producers that appended nothing for ``producer.id.expiration.ms``; how many there were."""
-        horizon_ms = now_ms - self._expiration_ms
+        horizon_ms = now_ms - self.expiration_ms
         expired = 0
         while (oldest_ms := self.oldest_append_ms()) is not None and oldest_ms <= horizon_ms:
             self.evict_oldest()

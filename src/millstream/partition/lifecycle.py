@@ -91,6 +91,12 @@ class Lifecycle:
         partition.delayed = self._delayed
         self._table.add(name, topic_id, partition)
 
+    def follow(self, settings: Settings) -> None:
+        """Live settings changed."""
+        self._settings = settings
+        for partition in self._table.by_group.values():
+            partition.producers.expiration_ms = settings.producer_id_expiration_ms
+
     def start_expiry(self) -> None:
         """Forget idempotent producers that appended nothing for long, from now on every ``EXPIRY_US``."""
         self._shard.reactor.call_later(EXPIRY_US, self._expire)

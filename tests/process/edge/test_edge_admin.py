@@ -9,6 +9,7 @@ import time
 import pytest
 from edge_client import Client, batch, offsets
 
+from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages import alter_partition_reassignments as reassignments
 from millstream.wire.messages import alter_replica_log_dirs as replica_log_dirs
@@ -329,3 +330,35 @@ def test_the_level_of_the_root_logger_is_set_and_shown(client, other):
     assert alter("root", 1, None) == "INVALID_REQUEST"
     assert alter("root", 2, "INFO") == "INVALID_REQUEST"
     assert alter("root", 0, before) == "NONE"
+
+
+# Live settings
+
+
+def test_a_limit_on_connections_holds_at_once_and_can_be_lifted(request, client, broker):
+    if request.config.getoption("--peer", default=None) == "kafka":
+        return  # Kafka makes room by closing somebody else's connection, or lets the new one wait
+    node = str(page(client, [client.create(partitions=1)[0]]).topics[0].partitions[0].leader_id)
+
+    def alter(*change):
+        configs = [changing.AlterableConfig(*change)]
+        asked = changing.IncrementalAlterConfigsRequest([changing.AlterConfigsResource(4, node, configs)])
+        answer = client.connection.call(asked, changing.IncrementalAlterConfigsResponse, 1).responses[0]
+        assert answer.error_code == 0, answer.error_message
+
+    def refused():
+        try:
+            again = Client(broker)
+            again.offset("nothing-here", 0, -1)
+        except (OSError, MillstreamError):
+            return True
+        again.connection.close()
+        return False
+
+    deadline = time.monotonic() + 20
+    alter("max.connections", 0, "1")
+    while not refused():
+        assert time.monotonic() < deadline
+    alter("max.connections", 1, None)
+    while refused():
+        assert time.monotonic() < deadline

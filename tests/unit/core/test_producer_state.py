@@ -244,3 +244,11 @@ def test_the_budget_always_holds_the_most_recent_producers(steps: list[tuple[int
         recent = recent[-limit:]
         assert {(i, pid) for i, s in enumerate(states) for pid in s._producers} == set(recent)
         assert budget.count == len(recent)
+
+
+def test_a_shorter_expiration_forgets_producers_that_a_longer_one_kept():
+    s = state(expiration_ms=1000)
+    append(s, 1, 0, 0, 1, 0, now_ms=0)
+    assert s.expire(500) == 0
+    s.expiration_ms = 100
+    assert s.expire(500) == 1

@@ -130,6 +130,7 @@ class GroupProperties:
         Integer(1, unit="ms"),
         86_400_000,
         doc="How long an idempotent producer that writes nothing is remembered by a partition.",
+        live=True,
     )
     producer_ids_max = Property(
         "producer.ids.max",

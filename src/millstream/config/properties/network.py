@@ -62,6 +62,7 @@ class NetworkProperties:
         Integer(1),
         20_000,
         doc="Connections at one time; a further one is closed. Apache Kafka has no limit by default.",
+        live=True,
     )
     connections_max_idle_ms = Property(
         "connections.max.idle.ms",
