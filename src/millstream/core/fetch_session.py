@@ -23,11 +23,9 @@ the queue
 - when it was answered with records or an error, or has more than was read: the next request looks at it again,
   unserved partitions first, served ones last, which is Kafka's rotation.
 
-``context.park(wake)`` has ``wake()`` called once, when the next partition is queued: it serves a fetch that waits for
-``min_bytes``.
-
-What a partition's answer must hold to be sent in an incremental response is Kafka's rule: records, an error, or a high
-watermark or log start offset other than the last sent.
+``context.park(wake)`` has ``wake()`` called once, when the next partition is queued: for a fetch that waits. What a
+partition's answer must hold to be sent in an incremental response is Kafka's rule: records, an error, or another high
+watermark or log start offset than the last sent.
 
 Which session gives way to a new one is Kafka's rule too: one that was unused for two minutes; else the smallest of
 those that are older than two minutes and smaller than the new one, sessions of followers only for followers. If none
@@ -235,10 +233,8 @@ class FetchContext:
         return list(self._partitions.values())
 
     def look_at_all(self) -> None:
-        """Have ``take`` give every partition of a session, queued or not.
-
-        For a request that will not wait: the notice of a change may still be under way, while whoever made the change
-        was told that it is done.
+        """Have ``take`` give every partition of a session, queued or not: for a request that will not wait. The notice
+        of a change may still be under way, while whoever made the change was told that it is done.
         """
         session = self._session
         if session is not None:
@@ -272,7 +268,6 @@ class FetchContext:
         forced: bool = False,
     ) -> bool:
         """Must ``partition`` be in the answer? Remembers it as sent if so: call it once for each, when answering.
-
         ``forced`` is for what a client must see in any case: a preferred replica, a diverging epoch.
         """
         must = forced or record_bytes > 0 or error != 0
@@ -442,9 +437,7 @@ class FetchSessions:
                 return session_id
 
     def _touch(self, session: _Session, now_ms: int) -> None:
-        """The session is used: it moves to the end of the order of use, and where its size and age put it for
-        eviction.
-        """
+        """The session is used: it moves to the end of the order of use, and where eviction would find it now."""
         sessions = self._sessions
         sessions.move_to_end(session.id)
         session.last_used_ms = now_ms
