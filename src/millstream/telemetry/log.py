@@ -11,7 +11,8 @@ best effort, and a failing write is dropped silently (there is nowhere left to s
 
 `log` is the log of this process. `log.who("shard 0")` is called once after the fork. `log.at("orders/3 term 1")`
 gives a log that names the place, too. What a stranger on the network can trigger is limited by `RateLimit`, which
-also counts what was left out.
+also counts what was left out. Names that clients chose stand in lines as they are, but for what is not printable: it is
+escaped, so that nobody can write a line of his own into the log.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ class Log:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
         place = " ".join(part for part in (process.who, self._place) if part)
         text = message % args if args else message
+        if not text.isprintable():
+            text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
         where = f"[{place}] " if place else ""
         line = f"{stamp}.{int(seconds * 1000) % 1000:03d}Z {level.name:<5} {where}{text}\n{detail}"
         counter = process.counters.get(level)

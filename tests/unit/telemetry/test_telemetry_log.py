@@ -20,6 +20,13 @@ def test_a_line_says_when_how_urgent_and_where(log, capfd):
     )
 
 
+def test_what_clients_choose_cannot_forge_a_line(log, capfd):
+    log.info("group %s: gone", "a\n2026-01-01T00:00:00.000Z ERROR lies\r\x1b[2K\u2028ünï")
+    err = capfd.readouterr().err
+    assert err.endswith(r"group a\n2026-01-01T00:00:00.000Z ERROR lies\r\x1b[2K\u2028ünï: gone" + "\n")
+    assert err.count("\n") == 1
+
+
 def test_debug_lines_appear_only_when_asked_for(log, capfd):
     log.debug("unseen")
     log.set_level(Level.DEBUG)
