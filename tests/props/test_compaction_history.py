@@ -84,7 +84,8 @@ class CompactedLife:
                 self.crash()
         self.disk.crash_at = -1
         self.crash()
-        self.log.roll()
+        if self.log.refresh().size_bytes:
+            self.log.roll()
         self.shard.run(lambda: not self.shard.storage.compaction.stretch(self.log).dirty_bytes, 10_000_000)
         self.check()
         self.shard.stop()
@@ -154,6 +155,13 @@ class CompactedLife:
                 found.update((record.offset, (record.key, record.value)) for record in iter_records(batch))
                 offset = parse_header(batch).next_offset
         assert offset == max(log.next_offset, log.start_offset)
+        segments = log.segments()
+        assert segments[0].base_offset <= log.start_offset
+        assert [one.end_offset for one in segments[:-1]] == [one.base_offset for one in segments[1:]]
+        assert log.size_bytes == sum(one.bytes for one in segments)
+        for one in segments:  # what the manifest hands out is there, whole
+            if one.sealed and one.flushed_bytes == one.bytes:
+                assert self.disk.size(one.path) == one.bytes
         for place, record in found.items():
             assert self.written.get(place) == record, place
         last = {
