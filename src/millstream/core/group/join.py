@@ -21,6 +21,7 @@ from millstream.core.group.rebalance import (
     maybe_complete_join,
     prepare,
     prepare_or_complete,
+    reason,
     renew_session,
 )
 from millstream.core.group.state import GroupState
@@ -139,7 +140,7 @@ def _add(turn: Turn, group: Group, join: Join, member_id: str, protocols: Protoc
         group.new_member_added = True
     group.add(member, join.token)
     turn.after(member.session, turn.settings.new_member_join_timeout_ms)
-    prepare_or_complete(turn, group)
+    prepare_or_complete(turn, group, f"member {member_id} joins{reason(request.reason)}")
 
 
 def _rejoin(turn: Turn, group: Group, join: Join, member: Member, protocols: Protocols) -> None:
@@ -163,7 +164,7 @@ def _update_and_rebalance(turn: Turn, group: Group, join: Join, member: Member, 
     request = join.request
     group.update(member, protocols, _rebalance_timeout_ms(request), request.session_timeout_ms)
     _park(turn, group, member, join.token)
-    prepare_or_complete(turn, group)
+    prepare_or_complete(turn, group, f"member {member.member_id} joins again{reason(request.reason)}")
 
 
 def _park(turn: Turn, group: Group, member: Member, token: Token) -> None:
@@ -192,10 +193,10 @@ def _replace(turn: Turn, group: Group, join: Join, former: Member, member_id: st
             replaced = _Replaced(group, member, former, join.token, join.version, former_leader)
             turn.write((group_record(group, assignments),), replaced)
         else:
-            prepare(turn, group)
+            prepare(turn, group, f"static member {member_id} came back with other assignors{reason(request.reason)}")
     elif group.state is GroupState.COMPLETING_REBALANCE:
         # The leader may be assigning to the former member id at this moment.
-        prepare(turn, group)
+        prepare(turn, group, f"static member {member_id} came back before the assignment{reason(request.reason)}")
     else:
         maybe_complete_join(turn, group)
 

@@ -7,7 +7,7 @@ nothing is written until they have a new assignment, as in Kafka.
 
 from millstream.core.group.group import Group
 from millstream.core.group.outputs import Leave
-from millstream.core.group.rebalance import drop, maybe_complete_join, prepare_or_complete
+from millstream.core.group.rebalance import drop, maybe_complete_join, prepare_or_complete, reason
 from millstream.core.group.state import GroupState
 from millstream.core.group.turn import Turn
 from millstream.model.error_code import ErrorCode
@@ -43,10 +43,13 @@ def unknown_group(leave: Leave) -> LeaveGroupResponse:
 
 def leave_group(turn: Turn, group: Group, leave: Leave) -> None:
     """Handle a LeaveGroup."""
-    results = [_result(who, _leave_one(turn, group, who)) for who in leavers(leave.request, leave.version)]
-    if any(result.error_code == ErrorCode.NONE for result in results):
+    asked = leavers(leave.request, leave.version)
+    results = [_result(who, _leave_one(turn, group, who)) for who in asked]
+    left = [who for who, result in zip(asked, results, strict=True) if result.error_code == ErrorCode.NONE]
+    if left:
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            prepare_or_complete(turn, group)
+            first = f"member {left[0].member_id or left[0].group_instance_id} left{reason(left[0].reason)}"
+            prepare_or_complete(turn, group, first if len(left) == 1 else f"{first}, and {len(left) - 1} others")
         elif group.state is GroupState.PREPARING_REBALANCE:
             maybe_complete_join(turn, group)
     done = leave_answer(results, leave.version)

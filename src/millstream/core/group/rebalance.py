@@ -15,6 +15,7 @@ answered, and every member must sync within the rebalance timeout or is dropped.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.group import Group
@@ -26,6 +27,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from millstream.wire.messages.sync_group import SyncGroupResponse
 
+REASON_MAX: Final = 255
 _NO_ASSIGNMENTS: Mapping[str, bytes] = {}
 
 
@@ -111,16 +113,23 @@ def withdraw_assignments(turn: Turn, group: Group, error: ErrorCode) -> None:
 # Gathering
 
 
-def prepare_or_complete(turn: Turn, group: Group) -> None:
+def prepare_or_complete(turn: Turn, group: Group, why: str = "") -> None:
     """The members changed: begin a rebalance, or see whether the one under way is complete now."""
     if group.can_rebalance:
-        prepare(turn, group)
+        prepare(turn, group, why)
     else:
         maybe_complete_join(turn, group)
 
 
-def prepare(turn: Turn, group: Group) -> None:
-    """Begin a rebalance: all members have to join again."""
+def reason(given: str | None) -> str:
+    """What a client says about itself (KIP-800), to stand behind a line for the operator."""
+    return f" ({given[:REASON_MAX]})" if given else ""
+
+
+def prepare(turn: Turn, group: Group, why: str = "") -> None:
+    """Begin a rebalance: all members have to join again. The operator is told ``why``, unless he was already."""
+    if why:
+        turn.log(group, f"rebalances because {why}")
     if group.state is GroupState.COMPLETING_REBALANCE:
         withdraw_assignments(turn, group, ErrorCode.REBALANCE_IN_PROGRESS)
     group.assignment_writing = False
@@ -216,8 +225,9 @@ def sync_deadline_came(turn: Turn, group: Group) -> None:
         return
     for member in [member for member in group.members.values() if member.member_id in group.pending_syncs]:
         drop(turn, group, member)
+    silent = len(group.pending_syncs)
     group.pending_syncs.clear()
-    prepare(turn, group)
+    prepare(turn, group, f"{silent} members did not ask for their assignment in time")
 
 
 # Leaving, willingly or not

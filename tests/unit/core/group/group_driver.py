@@ -114,6 +114,7 @@ class Driver:
         session_ms: int = SESSION_MS,
         rebalance_ms: int = REBALANCE_MS,
         client_id: str = "c",
+        reason: str | None = None,
     ) -> int:
         token = next(self._tokens)
         request = JoinGroupRequest(
@@ -127,6 +128,7 @@ class Driver:
                 JoinGroupRequestProtocol(name=n, metadata=m)
                 for n, m in (protocols if protocols is not None else {"range": b"r"}).items()
             ],
+            reason=reason,
         )
         self.step(Join(token, request, version, client_id, "/10.0.0.1", f"s{next(self._suffixes)}"))
         return token

@@ -249,3 +249,19 @@ def test_an_assignor_named_twice_counts_once():
     named = [JoinGroupRequestProtocol(name=n, metadata=m) for n, m in (("a", b"1"), ("b", b"2"), ("a", b"3"))]
     assert _protocols(JoinGroupRequest(protocols=named)) == (("a", b"1"), ("b", b"2"))
     assert member.protocols == (("range", b"r"),)
+
+
+def test_the_operator_is_told_why_a_group_rebalances_in_the_words_of_the_client():
+    d = Driver()
+    (leader, follower), _ = d.stable(2)
+    d.lines.clear()
+    d.join(leader, reason="partitions of t changed")
+    d.join(follower, protocols={"range": b"new"}, reason="x" * 1_000)
+    assert d.lines == [f"group g: rebalances because member {leader} joins again (partitions of t changed)"]
+    d.sync_all([leader, follower], 2)
+    d.lines.clear()
+    d.leave(follower)
+    d.join(leader, reason="x" * 1_000)
+    assert d.lines[0] == f"group g: rebalances because member {follower} left"
+    d.join(leader, reason="x" * 1_000)
+    assert max(map(len, d.lines)) < 400
