@@ -1,8 +1,9 @@
 """Generate the reference pages from what the code declares.
 
 ``docs/reference/configuration.md`` from the registry of settings, ``docs/reference/metrics.md`` from the table of
-metrics, ``docs/reference/cli.md`` from the commands' own help. The pages are kept in the repository; ``--check`` (part
-of ``make check``) fails when one of them is not what the code says.
+metrics, ``docs/reference/cli.md`` from the commands' own help, ``docs/compatibility.md`` from the tables of APIs and
+topic properties and what was recorded beside them (``tools.compatibility``). The pages are kept in the repository;
+``--check`` (part of ``make check``) fails when one of them is not what the code says.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ An error is one sentence on stderr; the exit code is 0 for success, 1 for what w
 `MILLSTREAM_BOOTSTRAP` in the environment stands in for `--bootstrap`.
 """
 
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 
 def main() -> int:
@@ -66,6 +67,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "configuration.md": NOTICE + configuration_page(),
         REFERENCE / "metrics.md": NOTICE + metrics_page(),
         REFERENCE / "cli.md": NOTICE + cli_page(),
+        ROOT / "docs" / "compatibility.md": NOTICE + compatibility_page(),
     }
 
 
@@ -122,6 +124,12 @@ def metrics_page() -> str:
     from millstream.telemetry.render import reference
 
     return f"# Metrics\n\n{METRICS}\n{reference()}"
+
+
+def compatibility_page() -> str:
+    from tools.compatibility import page
+
+    return page.compatibility_page()
 
 
 def cli_page() -> str:

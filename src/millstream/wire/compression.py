@@ -53,7 +53,7 @@ DECOMPRESSED_MAX: Final = 128 << 20
 _STEP: Final = 256 << 10
 _TRUSTED_RATIO: Final = 16
 _SNAPPY_RATIO: Final = 24  # three bytes copy at most 64
-_GZIP_MEMBERS_MAX: Final = 64
+GZIP_MEMBERS_MAX: Final = 64
 """Producers write one member. What is behind a member is copied to read the next, so their number is bounded."""
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
@@ -118,8 +118,8 @@ def _gzip(data: Buffer, limit: int) -> bytes:
     room = limit
     rest: Buffer = data
     while rest:
-        if len(parts) == _GZIP_MEMBERS_MAX:
-            raise EOFError(f"more than {_GZIP_MEMBERS_MAX} members")
+        if len(parts) == GZIP_MEMBERS_MAX:
+            raise EOFError(f"more than {GZIP_MEMBERS_MAX} members")
         inflater = zlib.decompressobj(31)
         part = inflater.decompress(rest, room + 1)
         if len(part) > room:
