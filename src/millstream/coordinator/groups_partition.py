@@ -36,7 +36,7 @@ from millstream.core.group.outputs import (
     TopicDeleted,
     Write,
 )
-from millstream.core.group.regex import compiled
+from millstream.core.group.regex import matcher
 from millstream.errors import Corruption, MillstreamError, Retriable
 from millstream.model.error_code import ErrorCode
 from millstream.telemetry.log import log
@@ -276,7 +276,7 @@ class GroupsPartition:
         found: dict[str, set[str]] = {expression: set() for expression in wanted.expressions}
 
         def look() -> Generator[None, None, None]:
-            patterns = [(compiled(expression).fullmatch, matched) for expression, matched in found.items()]
+            patterns = [(matcher(expression), matched) for expression, matched in found.items()]
             for count, name in enumerate(topics.names()):
                 for matches, matched in patterns:
                     if matches(name):

@@ -5,6 +5,7 @@ same messages), and no expression, however hostile, backtracks. A compiled expre
 larger ones are refused.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -45,6 +46,20 @@ def compiled(expression: str) -> Any:
         # RE2 repeats the culprit behind a colon; Kafka does not.
         words = words.partition(": ")[0]
         raise _invalid(expression, _KAFKA_WORDS.get(words, words)) from None
+
+
+def matcher(expression: str) -> Callable[[str], object]:
+    """Takes a name, gives something true when all of it matches. An expression that is none matches nothing: one that
+    another broker took may stand in the log.
+    """
+    try:
+        return compiled(expression).fullmatch
+    except Rejected:
+        return _never
+
+
+def _never(name: str) -> object:
+    _ = name
 
 
 def check_expression(expression: str) -> None:

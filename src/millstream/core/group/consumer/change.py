@@ -8,7 +8,7 @@ once.
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from millstream.core.group.consumer.group import ConsumerGroup, ConsumerGroupValue, ConsumerRecord
+from millstream.core.group.consumer.group import NEVER_CHECKED, ConsumerGroup, ConsumerGroupValue, ConsumerRecord
 from millstream.core.group.consumer.install import show
 from millstream.core.group.group import Group
 from millstream.core.group.member import Token
@@ -50,6 +50,7 @@ class Change:
         for key, value in reversed(self._undo):
             self.consumer.apply(key, value)
         self._undo.clear()
+        self.consumer.checked_revision = NEVER_CHECKED
 
     def write(self, turn: Turn, token: Token | None, done: Done, failed: Failed) -> None:
         """Write what was decided, then call ``done``; ``failed`` when that could not be, and nothing has changed.

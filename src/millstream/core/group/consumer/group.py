@@ -37,6 +37,7 @@ from millstream.wire.stored import ConsumerGroupKey
 FIRST_EPOCH: Final = 1
 """Group and assignment epoch of a group of which neither is stored, as in Kafka."""
 NEVER_MS: Final = -1
+NEVER_CHECKED: Final = -1
 
 ConsumerGroupValue: TypeAlias = (
     ConsumerGroupMetadataValue
@@ -96,8 +97,8 @@ class ConsumerGroup:
         self.name_counts: dict[str, int] = {}
         self.regex_counts: dict[str, int] = {}
         self.timers: dict[str, MemberTimers] = {}
-        self.checked_revision = -1
-        """The revision of the metadata that ``metadata_hash`` was last compared with; -1 for never."""
+        self.checked_revision = NEVER_CHECKED
+        """The revision of the metadata that ``metadata_hash`` was last compared with."""
         self.is_resolving = False
         """The topics of the group's regular expressions are being looked for."""
 

@@ -93,7 +93,10 @@ def time_is_over(turn: Turn, change: Change, deadline: Deadline) -> None:
     """A deadline of a member came: it goes. Tried again if that could not be written."""
     group, member_id = change.consumer, deadline.member_id
     member = group.members.get(member_id)
-    if member is None or not _is_current(group, deadline):
+    if member is None:
+        forget_timers(turn, group, member_id)  # another has taken its place
+        return
+    if not _is_current(group, deadline):
         return
     reason = _REASONS.get(deadline.kind, "did not fetch its assignment in time")
     turn.log(change.group, f"member {member_id} {reason} and is removed")

@@ -85,6 +85,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
         )
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "ConsumerMember":
+        classic = value.classic_member_metadata
         return msgspec.structs.replace(
             self,
             instance_id=value.instance_id,
@@ -95,7 +96,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
             topic_regex=value.subscribed_topic_regex or "",
             rebalance_timeout_ms=value.rebalance_timeout_ms,
             server_assignor=value.server_assignor,
-            classic=value.classic_member_metadata,
+            classic=classic if classic is not None and classic.supported_protocols else None,
         )
 
     def current_value(self) -> ConsumerGroupCurrentMemberAssignmentValue:

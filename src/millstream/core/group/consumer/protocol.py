@@ -6,7 +6,6 @@ assignments, in the version of the embedded protocol that the member itself used
 
 from millstream.core.group.consumer.member import ConsumerMember
 from millstream.core.group.consumer.topics import Topics
-from millstream.wire.errors import ProtocolError
 from millstream.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -51,6 +50,4 @@ def reported_by(subscription: ConsumerProtocolSubscription, topics: Topics) -> d
 def _version(member: ConsumerMember) -> int:
     assert member.classic is not None
     metadata = member.classic.supported_protocols[0].metadata
-    if len(metadata) < 2:
-        raise ProtocolError("no room for a version")
     return min(max(int.from_bytes(metadata[:2], "big", signed=True), 0), _VERSION_MAX)

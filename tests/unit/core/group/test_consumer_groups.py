@@ -1,0 +1,381 @@
+"""Consumer groups (KIP-848) step by step: what is written, what is told when a write fails, and what time does."""
+
+import pytest
+from group_driver import Driver
+
+from millstream.core.group.consumer.topics import Topic, metadata_hash
+from millstream.core.group.coordinator import GroupCoordinator
+from millstream.core.group.outputs import (
+    ConsumerHeartbeat,
+    ConsumerSettings,
+    DescribeConsumer,
+    Expire,
+    ExpressionsResolved,
+    Persisted,
+    Tick,
+)
+from millstream.core.group.regex import LENGTH_MAX, check_expression, matcher
+from millstream.core.group.state import GroupState
+from millstream.errors import Rejected
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, OwnedTopicPartitions
+from millstream.wire.messages.consumer_group_storage import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+)
+
+T = b"t" * 16
+SESSION_MS = 45_000
+
+
+class Topics:
+    """One topic, ``t``, that can grow and go; others come."""
+
+    def __init__(self):
+        self.revision = self.created_revision = 1
+        self.topics = {"t": Topic("t", T, 4)}
+
+    def put(self, name, topic_id, partitions):
+        self.revision += 1
+        if name not in self.topics:
+            self.created_revision = self.revision
+        self.topics[name] = Topic(name, topic_id, partitions)
+
+    def by_name(self, name):
+        return self.topics.get(name)
+
+    def by_id(self, topic_id):
+        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
+
+    def names(self):
+        return tuple(self.topics)
+
+
+class ConsumerDriver(Driver):
+    """A driver with topics, and members of the consumer protocol."""
+
+    def __init__(self, topics=None, **settings):
+        super().__init__(consumer=ConsumerSettings(**{"assignment_interval_ms": 0, **settings}))
+        self.topics = topics or Topics()
+        self.coordinator = GroupCoordinator(self.settings, topics=self.topics)
+        self.resolve = []
+
+    def _take(self, out):
+        self.resolve += out.resolve
+        super()._take(out)
+
+    def again(self):
+        """A successor that read the durable log."""
+        fresh = ConsumerDriver(self.topics)
+        fresh.settings, fresh.ms, fresh.log = self.settings, self.ms, list(self.log)
+        fresh.coordinator = GroupCoordinator(self.settings, topics=self.topics)
+        for key, value in self.log:
+            fresh.coordinator.replay(key, value)
+        fresh._take(fresh.coordinator.loaded(fresh.now_us, fresh.ms))
+        return fresh
+
+    def beat(self, member, epoch, *, owned=None, **fields):
+        token = next(self._tokens)
+        partitions = None if owned is None else [OwnedTopicPartitions(topic_id=T, partitions=list(owned))]
+        request = ConsumerGroupHeartbeatRequest(
+            **{
+                "group_id": "g",
+                "member_id": member,
+                "member_epoch": epoch,
+                "topic_partitions": partitions,
+                **fields,
+            }
+        )
+        self.step(ConsumerHeartbeat(token, request, 1, "c", "/h", "made-up"))
+        return token
+
+    def joins(self, member, **fields):
+        given = {"rebalance_timeout_ms": 9_000, "subscribed_topic_names": ["t"], "topic_partitions": [], **fields}
+        return self.beat(member, 0, **given)
+
+    def told(self, token):
+        """(error, epoch, partitions or None)"""
+        answer = self.answers[token]
+        partitions = None
+        if answer.assignment is not None:
+            partitions = [p for topic in answer.assignment.topic_partitions for p in topic.partitions]
+        return ErrorCode(answer.error_code), answer.member_epoch, partitions
+
+    @property
+    def group(self):
+        return self.coordinator.groups["g"].consumer
+
+    @property
+    def state(self):
+        return self.coordinator.groups["g"].state
+
+
+def shared():
+    """Two members, each with two partitions, both at epoch 3."""
+    driver = ConsumerDriver()
+    driver.joins("a")
+    driver.joins("b")
+    driver.beat("a", 2, owned=[0, 1, 2, 3])
+    kept = list(driver.group.members["a"].assigned[T])
+    driver.beat("a", 2, owned=kept)
+    driver.beat("b", 3, owned=[])
+    assert driver.state is GroupState.STABLE
+    return driver, kept
+
+
+# Durability
+
+
+def test_nothing_is_told_before_it_is_durable():
+    driver = ConsumerDriver()
+    driver.hold_log = True
+    token = driver.joins("a")
+    assert token not in driver.answers
+    assert "g" not in driver.coordinator.groups
+    driver.persist()
+    assert driver.told(token) == (ErrorCode.NONE, 2, [0, 1, 2, 3])
+
+
+def test_requests_wait_for_the_change_under_way_and_see_what_it_made():
+    driver = ConsumerDriver()
+    driver.hold_log = True
+    first, second = driver.joins("a"), driver.joins("b")
+    assert len(driver.held) == 1, "one change at a time"
+    driver.persist(writes=1)
+    assert driver.told(first)[1:] == (2, [0, 1, 2, 3])
+    driver.persist()
+    assert driver.told(second)[1:] == (3, [])
+
+
+def test_a_change_that_could_not_be_written_has_not_happened():
+    driver = ConsumerDriver()
+    driver.joins("a")
+    before = driver.group.members, driver.group.epoch
+    driver.hold_log = True
+    token = driver.joins("b")
+    driver.persist(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert driver.told(token)[0] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (driver.group.members, driver.group.epoch) == before
+    assert driver.state is GroupState.STABLE
+    token = driver.joins("b")
+    driver.persist()
+    assert driver.told(token)[1] == 3
+
+
+def test_topics_that_changed_are_looked_at_again_after_a_failed_write():
+    driver = ConsumerDriver()
+    driver.joins("a")
+    driver.topics.put("t", T, 6)
+    driver.hold_log = True
+    driver.beat("a", 2)
+    driver.persist(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    token = driver.beat("a", 2)
+    driver.persist()
+    assert driver.told(token)[1:] == (3, [0, 1, 2, 3, 4, 5])
+
+
+def test_a_group_that_was_never_written_leaves_no_trace():
+    driver = ConsumerDriver()
+    driver.hold_log = True
+    driver.joins("a")
+    driver.persist(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert not driver.coordinator.groups
+    assert driver.coordinator.census.members == 0
+
+
+def test_a_coordinator_that_stops_hands_back_all_who_wait():
+    driver = ConsumerDriver()
+    driver.hold_log = True
+    tokens = [driver.joins("a"), driver.joins("b"), driver.beat("a", 2)]
+    assert driver.coordinator.unload() == tokens
+
+
+@pytest.mark.parametrize("write", ["all", "last of each key"])
+def test_the_successor_knows_the_group_and_moves_nothing(write):
+    driver, kept = shared()
+    if write != "all":
+        driver.log = list(dict(driver.log).items())
+    fresh = driver.again()
+    assert fresh.group.members == driver.group.members
+    assert fresh.group.targets == driver.group.targets
+    assert fresh.state is GroupState.STABLE
+    assert fresh.told(fresh.beat("a", 3, owned=kept)) == (ErrorCode.NONE, 3, None)
+    assert fresh.log == driver.log, "a heartbeat that says nothing new writes nothing"
+
+
+def test_a_quiet_heartbeat_writes_nothing():
+    driver, _ = shared()
+    size = len(driver.log)
+    assert driver.told(driver.beat("a", 3)) == (ErrorCode.NONE, 3, None)
+    assert len(driver.log) == size
+
+
+# Time
+
+
+def test_a_silent_member_goes_and_its_partitions_are_free():
+    driver, kept = shared()
+    driver.advance(SESSION_MS - 1)
+    driver.beat("a", 3)
+    driver.advance(2)
+    assert list(driver.group.members) == ["a"]
+    assert driver.told(driver.beat("b", 3))[0] is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.told(driver.beat("a", 3, owned=kept))[1:] == (4, [0, 1, 2, 3])
+    assert any("silent" in line for line in driver.lines)
+
+
+def test_a_member_that_does_not_give_back_in_time_goes():
+    driver = ConsumerDriver()
+    driver.joins("a")
+    driver.joins("b")
+    driver.beat("a", 2)
+    driver.advance(8_999)
+    driver.beat("a", 2, owned=[0, 1, 2, 3])
+    assert "a" in driver.group.members
+    driver.advance(2)
+    assert list(driver.group.members) == ["b"]
+
+
+def test_a_member_whose_removal_could_not_be_written_is_removed_later():
+    driver, _ = shared()
+    driver.hold_log = True
+    driver.advance(SESSION_MS + 1)
+    driver.persist(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert len(driver.group.members) == 2
+    driver.hold_log = False
+    driver.persist()
+    driver.advance(20_000)
+    assert not driver.group.members
+
+
+def test_a_heartbeat_that_waited_for_a_write_saves_its_member():
+    driver, _ = shared()
+    driver.hold_log = True
+    driver.advance(SESSION_MS - 10)
+    driver.joins("c")
+    alive = driver.beat("a", 3)
+    driver.ms += 20
+    driver.step(Tick())
+    driver.hold_log = False
+    driver.persist()
+    assert driver.told(alive)[0] is ErrorCode.NONE
+    assert "a" in driver.group.members
+    assert "b" not in driver.group.members
+
+
+def test_members_that_arrive_together_share_one_computation():
+    driver = ConsumerDriver(assignment_interval_ms=1_000)
+    driver.joins("a")
+    for name in "bcd":
+        assert driver.told(driver.joins(name)) == (ErrorCode.NONE, 2, [])
+    assert (driver.group.epoch, driver.group.assignment_epoch) == (5, 2)
+    assert driver.state is GroupState.ASSIGNING
+    driver.advance(1_000)
+    driver.beat("d", 2)
+    assert driver.group.assignment_epoch == 5
+    assert sorted(sum(map(len, target.values())) for target in driver.group.targets.values()) == [1, 1, 1, 1]
+
+
+def test_offsets_of_a_consumer_group_expire_and_the_empty_group_with_them():
+    driver = ConsumerDriver()
+    driver.joins("a")
+    driver.commit({("t", 0): 5}, "a", 2)
+    driver.beat("a", -1)
+    retention = driver.settings.offsets_retention_ms
+    driver.ms += retention + 1
+    driver.step(Expire(("g",)))
+    assert not driver.coordinator.groups
+    assert not driver.again().coordinator.groups
+
+
+# Regular expressions
+
+
+def test_an_expression_is_looked_up_once_for_all_who_use_it_and_forgotten_with_the_last():
+    driver = ConsumerDriver()
+    regex = {"subscribed_topic_names": [], "subscribed_topic_regex": "t|u"}
+    driver.joins("a", **regex)
+    driver.joins("b", **regex)
+    (wanted,) = driver.resolve
+    assert wanted.expressions == ("t|u",)
+    driver.step(ExpressionsResolved("g", {"t|u": frozenset({"t"})}, driver.topics.revision))
+    token = driver.beat("a", 1)
+    assert driver.told(token)[1:] == (2, driver.told(token)[2])
+    assert driver.group.subscribed_names() == {"t"}
+    driver.topics.put("u", b"u" * 16, 1)
+    driver.advance(10_001)
+    driver.beat("b", 1)
+    assert len(driver.resolve) == 2, "a topic was created"
+    driver.step(ExpressionsResolved("g", {"t|u": frozenset("tu")}, driver.topics.revision))
+    assert driver.group.epoch == 3
+    driver.beat("a", -1)
+    driver.beat("b", -1)
+    assert (ConsumerGroupRegularExpressionKey("g", "t|u"), None) in driver.log
+    assert not driver.group.expressions
+
+
+def test_what_comes_for_a_group_that_is_gone_is_dropped():
+    driver = ConsumerDriver()
+    driver.step(ExpressionsResolved("gone", {"t": frozenset("t")}, 1))
+    assert not driver.log
+
+
+def test_expressions_are_checked_and_bounded():
+    check_expression("a{2,3}|(?i)b|[[:alpha:]]*|\\pL+")
+    with pytest.raises(Rejected, match="missing closing"):
+        check_expression("a(")
+    with pytest.raises(Rejected, match="too long"):
+        check_expression("a" * (LENGTH_MAX + 1))
+    with pytest.raises(Rejected):
+        check_expression("((a{100}){100}){100}")
+    assert matcher("a.c")("abc")
+    assert not matcher("a.c")("abcd"), "the whole name"
+    assert not matcher("a(")("a("), "what is none matches nothing"
+
+
+# What is shown
+
+
+def test_a_consumer_group_is_described_with_names_of_topics_that_exist():
+    driver, _ = shared()
+    driver.step(DescribeConsumer(1_000, "g"))
+    group = driver.answers[1_000]
+    assert (group.group_state, group.group_epoch, group.assignor_name) == ("Stable", 3, "uniform")
+    assert {t.topic_name for m in group.members for t in m.assignment.topic_partitions} == {"t"}
+    del driver.topics.topics["t"]
+    driver.step(DescribeConsumer(1_001, "g"))
+    assert [m.assignment.topic_partitions for m in driver.answers[1_001].members] == [[], []]
+
+
+def test_groups_and_members_of_both_kinds_are_counted():
+    driver, _ = shared()
+    census = driver.coordinator.census
+    assert (census.members, census.states[GroupState.STABLE]) == (2, 1)
+    driver.beat("a", -1)
+    assert (census.members, census.states[GroupState.ASSIGNING]) == (1, 1)
+    driver.beat("b", -1)
+    assert (census.members, census.states[GroupState.EMPTY]) == (0, 1)
+
+
+def test_the_hash_of_topics_tells_what_matters_apart():
+    topics = Topics()
+    whole = metadata_hash(["t"], topics.by_name)
+    assert whole == metadata_hash(["t", "nowhere"], topics.by_name)
+    topics.put("t", T, 5)
+    assert metadata_hash(["t"], topics.by_name) != whole
+    topics.put("t", b"n" * 16, 4)
+    assert metadata_hash(["t"], topics.by_name) != whole
+    assert metadata_hash(["nowhere"], topics.by_name) == 0
+
+
+def test_records_of_one_change_are_one_write():
+    driver = ConsumerDriver()
+    driver.hold_log = True
+    driver.joins("a")
+    (write,) = driver.held
+    kinds = [type(key) for key, _ in write.records]
+    assert kinds[:2] == [ConsumerGroupMemberMetadataKey, ConsumerGroupMetadataKey]
+    assert len(kinds) == 5
+    driver.step(Persisted(write.receipt))
+    driver.held.clear()
