@@ -166,4 +166,15 @@ def test_the_oldest_records_are_trimmed_at_a_position(millstream, topic):
     assert [partition["start_offset"] for partition in described["partitions"]] == [0, 4]
     millstream("topic", "trim", topic, "--before", "end")
     assert millstream("consume", topic, "-e").stdout == ""
-    assert "--before" in millstream("topic", "trim", topic, "--before", "yesterday", code=2).stderr
+
+
+def test_a_running_broker_changes_its_mind_and_back(millstream):
+    def running():
+        listed = json.loads(millstream("config", "list", "--running", "--json").stdout)
+        return {entry["name"]: (entry["value"], entry["source"]) for entry in listed}["log.retention.ms"]
+
+    before = running()
+    millstream("config", "set", "log.retention.ms=7d")
+    assert running() == ("604800000", "changed while running")
+    millstream("config", "set", "--unset", "log.retention.ms")
+    assert running() == before

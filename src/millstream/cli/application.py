@@ -9,6 +9,7 @@ import typer
 
 from millstream import __version__
 from millstream.cli.config import config_application
+from millstream.cli.config_set import set_settings
 from millstream.cli.consume import consume
 from millstream.cli.failure import WrongUsage
 from millstream.cli.group import group_application
@@ -61,6 +62,7 @@ application.command("top")(top)
 topic_application.command("trim")(trim)
 application.add_typer(topic_application)
 application.add_typer(group_application)
+config_application.command("set")(set_settings)
 application.add_typer(config_application)
 application.add_typer(log_application)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from millstream.config.property import Property
 
-config_application = typer.Typer(name="config", help="Show settings.", no_args_is_help=True)
+config_application = typer.Typer(name="config", help="Show and change settings.", no_args_is_help=True)
 
 SOURCES = {1: "topic", 2: "changed while running", 3: "changed while running", 4: "set at start", 5: "default"}
 

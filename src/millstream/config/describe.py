@@ -69,19 +69,25 @@ def describe_node(settings: Settings, extra: Mapping[str, tuple[str, str]] | Non
     return entries
 
 
-def describe_topic(overrides: Mapping[str, str], settings: Settings) -> list[ConfigEntry]:
-    """Every visible property of a topic that says ``overrides`` for itself on a node with ``settings``."""
+def describe_topic(overrides: Mapping[str, str], settings: Settings, *, as_read: bool = False) -> list[ConfigEntry]:
+    """Every visible property of a topic that says ``overrides`` for itself on a node with ``settings``.
+
+    ``as_read`` spells values as they were understood (``7`` for `` 7``), else they are as they were given.
+    """
     entries: list[ConfigEntry] = []
     for name, declaration in TOPIC_PROPERTIES.items():
         if declaration.hidden and name not in overrides:
             continue
         synonyms: list[ConfigSynonym] = []
+        own = overrides.get(name)
+        if own is not None and as_read:
+            own = declaration.write(declaration.read(own, plain=True))
         if name in overrides:
-            synonyms.append(ConfigSynonym(name, overrides[name], SOURCE_TOPIC))
+            synonyms.append(ConfigSynonym(name, own, SOURCE_TOPIC))
         for synonym in synonyms_of(name):
             if settings.__dict__[synonym.declaration.field] is not None:
                 synonyms.extend(_node_synonyms(synonym.declaration, settings))
-        value = overrides[name] if name in overrides else declaration.write(default_of(declaration, settings))
+        value = own if name in overrides else declaration.write(default_of(declaration, settings))
         entries.append(_entry(declaration, name, tuple(synonyms), read_only=False, value=value))
     entries.sort()
     return entries

@@ -22,9 +22,9 @@ SOURCE_DYNAMIC_DEFAULT: Final = 3
 """Kafka's number for a live change that was made for every broker."""
 
 
-def topic_entries(node: Node, configs: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every property of a topic that says ``configs`` for itself."""
-    return [attributed(node, entry) for entry in describe_topic(configs, node.metadata.settings)]
+def topic_entries(node: Node, configs: Mapping[str, str], *, as_read: bool = False) -> list[ConfigEntry]:
+    """Every property of a topic that says ``configs`` for itself, as it was given or as it was understood."""
+    return [attributed(node, entry) for entry in describe_topic(configs, node.metadata.settings, as_read=as_read)]
 
 
 def of_every_broker(node: Node) -> Mapping[str, str]:

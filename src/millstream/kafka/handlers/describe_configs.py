@@ -106,7 +106,7 @@ def _topic_entries(node: Node, name: str) -> Iterable[ConfigEntry]:
     topic = node.metadata.topic(name)
     if topic is None:
         raise Rejected("", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return topic_entries(node, topic.configs)
+    return topic_entries(node, topic.configs, as_read=True)
 
 
 def _broker_entries(node: Node, ctx: RequestContext, name: str) -> Iterable[ConfigEntry]:

@@ -1,0 +1,69 @@
+"""``millstream config set``: change settings of a running broker.
+
+Sizes and times may be written as ``512MiB`` or ``7d``. What can change while the broker runs is marked so in
+``millstream config list``; the rest is refused here, before anybody is asked. A change outlives a restart, and
+``--unset`` takes it back.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from millstream.cli.connect import admin_client, answer, explained
+from millstream.cli.failure import WrongUsage
+from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
+from millstream.cli.output import print_json, remark
+from millstream.config.settings import node_property
+
+
+def set_settings(
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=VALUE]...", help="Settings and their new values, such as max.connections=500."),
+    ] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="Take a change back; may be repeated."),
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_DEFAULT,
+) -> None:
+    """Change settings of a running broker; they outlive a restart."""
+    from millstream.cli.confluent import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    wanted = dict(_plain_setting(text) for text in changes or ())
+    gone = [_live_name(name) for name in unset or ()]
+    if not wanted and not gone:
+        raise WrongUsage("nothing to change; give NAME=VALUE or --unset NAME")
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()]
+    entries += [ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in gone]
+    client = admin_client(bootstrap)
+    with explained("broker", bootstrap):
+        node_id = min(client.list_topics(timeout=timeout).brokers)
+        resource = ConfigResource(ResourceType.BROKER, str(node_id), incremental_configs=entries)
+        future = next(iter(client.incremental_alter_configs([resource], request_timeout=timeout).values()))
+    answer(future, f"broker {node_id}", bootstrap, timeout + 1)
+    if as_json:
+        print_json({"broker": node_id, "set": wanted, "unset": gone})
+    else:
+        remark(f"changed broker {node_id}")
+
+
+def _plain_setting(text: str) -> tuple[str, str]:
+    """``NAME=VALUE`` as a person writes it → name and Kafka's plain spelling of the value."""
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise WrongUsage(f"{text!r} is not valid, expected NAME=VALUE, such as max.connections=500")
+    declaration = node_property(name.strip())
+    return _live_name(name.strip()), declaration.write(declaration.read(value)) or ""
+
+
+def _live_name(name: str) -> str:
+    """The setting's own name; WrongUsage unless it can change while the broker runs."""
+    declaration = node_property(name)
+    if not declaration.live:
+        raise WrongUsage(f"{declaration.name} takes effect at the next start; give it to 'millstream start'")
+    return declaration.name
