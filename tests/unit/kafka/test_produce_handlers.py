@@ -173,3 +173,27 @@ def test_acks_0_is_read_no_further_while_another_shard_is_behind() -> None:
         call.settle(slot, (0, 5, -1, 0))
     assert [context.done for context in contexts] == [True, True]
     assert not any(context.connection.closings for context in contexts)
+
+
+def test_an_append_that_had_to_wait_is_watched_for_its_time_limit_afterwards() -> None:
+    partition = Partition.__new__(Partition)
+    partition.high_watermark = 0
+    partition.acks = deque()
+    partition.log = cast(Any, SimpleNamespace(start_offset=0))
+    waiting: list[Any] = []
+    armed: list[bool] = []
+    timeouts = SimpleNamespace(armed=False, arm=lambda: armed.append(True))
+    node = SimpleNamespace(
+        shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)),
+        partitions=SimpleNamespace(by_name={"t": [partition]}),
+        delayed=SimpleNamespace(active=True, add=lambda *delayed: waiting.append(delayed)),
+        ack_timeouts=timeouts,
+    )
+    context = Context()
+    data = PartitionProduceData(0, memoryview(b"a batch"))
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", bytes(16), [data])])
+    produce.handle(cast(Any, node), cast(Any, context), request, context.respond)
+    ((_, _, _, done),) = waiting
+    armed.clear()  # the look that the handler asked for came and found nothing
+    done((0, 0, 1, -1), None)
+    assert armed and len(partition.acks) == 1

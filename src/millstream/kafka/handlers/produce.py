@@ -324,6 +324,8 @@ def _append_later(
         if refusal is not None:
             call.explain(slot, refusal)
         _settle(partition, outcome, call, slot)
+        if call.unsettled and call.request.acks and not node.ack_timeouts.armed:
+            node.ack_timeouts.arm()
 
     if look and node.delayed.inspected.add(partition, views, size, done):
         return
