@@ -11,8 +11,8 @@ less than the way to the worker and back.
 
 What waits here is bounded by ``storage.inspections``; beyond that an append waits like one for memory, in
 ``partition.delayed``, and its connection with it. A verdict for which there is no memory in the log is tried again
-before all producers. A partition that is deleted refuses what comes out of the row; a crash loses what was not
-appended, and nobody was told otherwise.
+before all producers. A partition that is deleted and a shard that stops refuse what comes out of the row; a crash loses
+what was not appended, and nobody was told otherwise.
 """
 
 from collections.abc import Callable, Sequence
@@ -98,7 +98,7 @@ class InspectedAppends:
         return True
 
     def _append(self, partition: Partition, views: Sequence[memoryview], size: int, now_ms: int) -> Outcome:
-        accepts = self._storage.accepts_writes
+        accepts = self._storage.accepts_writes and not self._storage.stopping
         return append(partition, views, size, now_ms, accepts_writes=accepts, looked=True)
 
     def advance(self, partition: Partition) -> None:

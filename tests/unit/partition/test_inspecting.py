@@ -24,7 +24,7 @@ class Row:
         self.under_way = []
         self.own = []
         self.done = []
-        self.storage = SimpleNamespace(inspections=self, accepts_writes=True)
+        self.storage = SimpleNamespace(inspections=self, accepts_writes=True, stopping=False)
         reactor = SimpleNamespace(wall_ms=lambda: NOW)
         self.appends = InspectedAppends(reactor, self.storage, SimpleNamespace(add_own=self.own.append))
 
@@ -130,6 +130,14 @@ def test_a_partition_that_goes_refuses_what_comes_out_of_its_row():
     row.judge(0)
     assert row.done[0][0][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert row.arena.in_use_bytes == held and partition.log.batches == []
+
+
+def test_a_shard_that_stops_refuses_what_comes_out_of_the_row():
+    row, partition = Row(), make(compression_type="zstd")
+    row.add(partition, squeezed(b"a"))
+    row.storage.stopping = True
+    row.judge(0)
+    assert row.done[0][0][0] == ErrorCode.KAFKA_STORAGE_ERROR and partition.log.batches == []
 
 
 def test_a_topic_that_changes_its_mind_keeps_the_order_of_what_is_under_way():
