@@ -48,6 +48,10 @@ SETTINGS = {
     "checkpoint.bytes": "1MiB",
     "checkpoint.ms": 300,
     "log.segment.bytes": "1MiB",
+    "log.roll.ms": 300,
+    "log.cleaner.backoff.ms": 50,
+    "log.cleaner.min.cleanable.ratio": 0.001,
+    "log.segment.delete.delay.ms": 200,
 }
 
 
