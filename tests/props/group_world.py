@@ -166,6 +166,8 @@ class World:
         assert sum(census.states.values()) == len(self.coordinator.groups)
         if group is None:
             return
+        if group.generation == 0:
+            self.told_generation = 0  # forgotten, but for a commit on its way
         members = group.members
         assert census.members == len(members)
         assert group.awaiting_join == sum(m.join_token is not None for m in members.values())

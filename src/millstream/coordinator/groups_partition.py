@@ -53,6 +53,8 @@ Done = Callable[[Message | ErrorCode], None]
 _READ_BYTES: Final = 256 << 10
 _BATCH_BYTES: Final = 256 << 10
 """Records of one turn are cut into batches of about this size; those of one request stay together."""
+_FLUSH_RECORDS: Final = 1_000
+"""Records that are encoded in one callback, or as many as the last write among them has: some ms."""
 _LOAD_SHARE: Final = 0.5
 _LOAD_SLICE_RECORDS: Final = 16
 _RETRY_US: Final = 100_000
@@ -350,8 +352,14 @@ class GroupsPartition:
     # Writing
 
     def _flush(self) -> None:
-        """Append what this turn wrote."""
-        writes, self._writes = self._writes, []
+        """Append what this turn wrote; of very much, a part now and the rest in later turns."""
+        first, records = 0, 0
+        while first < len(self._writes) and records < _FLUSH_RECORDS:
+            records += len(self._writes[first].records)
+            first += 1
+        writes, self._writes = self._writes[:first], self._writes[first:]
+        if self._writes:
+            self._reactor.call_soon(self._flush)
         timestamp = self._reactor.wall_ms()
         batch: list[tuple[bytes, bytes | None, tuple[()], int]] = []
         receipts: list[int] = []

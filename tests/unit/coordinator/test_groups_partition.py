@@ -172,6 +172,20 @@ def test_large_turns_are_cut_between_requests():
     assert len(answers) == 3
 
 
+def test_very_much_is_written_over_several_turns_in_its_order():
+    partition = FakePartition(0)
+    groups, reactor = opened(partition)
+    answers: list = []
+    for _ in range(5):
+        commit(groups, answers, partitions=range(600))
+    reactor.enders.pop()()  # the end of this turn
+    assert [parse_header(b).record_count for b in partition.batches] == [1_200]
+    commit(groups, answers, partitions=range(7))
+    reactor.turn()
+    assert [parse_header(b).record_count for b in partition.batches] == [1_200, 1_200, 607]
+    assert len(answers) == 6
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

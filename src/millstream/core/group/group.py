@@ -114,6 +114,13 @@ class Group:
             self.census.members -= self.size
             self.census = None
 
+    def forget_generations(self) -> None:
+        """Nothing of the group is in the log any more: what is committed to it from now on is a simple consumer's."""
+        if self.consumer is None:
+            self.generation = 0
+            self.protocol_type = self.protocol_name = None
+            self._topics = self._subscriptions = None
+
     # State
 
     def move_to(self, state: GroupState, wall_ms: int) -> None:

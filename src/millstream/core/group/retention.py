@@ -83,4 +83,5 @@ class PendingRemoval:
         for topic, partition in self.offsets:
             group.offsets.remove(topic, partition)
         if self.forgotten is not None and group.is_empty and not group.pending_joins and not group.offsets:
+            group.forget_generations()
             self.forgotten.append(group)

@@ -115,6 +115,19 @@ def test_a_commit_on_its_way_goes_with_the_group_and_one_behind_the_deletion_sur
     assert d.fetch() == {("t", 2): 3} == d.restart().fetch()
 
 
+def test_a_deleted_group_is_not_kept_by_a_commit_behind_the_deletion_that_fails():
+    d = Driver()
+    (member,), _ = d.stable(1)
+    d.leave(member)
+    d.hold_log = True
+    d.delete_async()
+    d.commit_async({("t", 0): 3})
+    d.persist(writes=1)
+    assert (d.state(), d.group().generation, d.group().protocol_type) == ("Empty", 0, None)
+    d.persist(UNAVAILABLE)
+    assert d.state() == "Dead"
+
+
 def test_a_member_that_joins_while_its_group_is_being_deleted_keeps_its_place():
     d = Driver()
     d.commit({("t", 0): 1})
