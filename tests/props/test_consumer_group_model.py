@@ -31,7 +31,7 @@ from millstream.core.group.outputs import (
     Sync,
     Tick,
 )
-from millstream.core.group.regex import compiled
+from millstream.core.group.regex import matcher
 from millstream.core.group.state import GroupState
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, OwnedTopicPartitions
@@ -166,7 +166,7 @@ class World:
     def resolve(self):
         wanted = self.to_resolve.popleft()
         found = {
-            regex: frozenset(name for name in self.topics.names() if compiled(regex).fullmatch(name))
+            regex: frozenset(name for name in self.topics.names() if matcher(regex)(name))
             for regex in wanted.expressions
         }
         self.step(ExpressionsResolved(wanted.group_id, found, self.topics.revision))

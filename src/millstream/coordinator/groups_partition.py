@@ -36,7 +36,7 @@ from millstream.core.group.outputs import (
     TopicDeleted,
     Write,
 )
-from millstream.core.group.regex import matcher
+from millstream.core.group.regex import matcher, weight
 from millstream.errors import Corruption, MillstreamError, Retriable
 from millstream.model.error_code import ErrorCode
 from millstream.telemetry.log import log
@@ -62,7 +62,8 @@ _EXPIRY_SLICE_GROUPS: Final = 16
 _TOLD_AT_ONCE: Final = 32
 """A rebalance answers all members of a group; of thousands so many are told at a time, and sockets served between."""
 _RESOLVE_SHARE: Final = 0.3
-_RESOLVE_SLICE_TOPICS: Final = 64
+_RESOLVE_SLICE_STEPS: Final = 4_096
+"""Expressions are weighed in steps per character; a slice takes as many names as that allows."""
 
 
 class OffsetsPartition(Protocol):
@@ -279,11 +280,12 @@ class GroupsPartition:
 
         def look() -> Generator[None, None, None]:
             patterns = [(matcher(expression), matched) for expression, matched in found.items()]
+            together = max(_RESOLVE_SLICE_STEPS // sum(map(weight, found)), 1)
             for count, name in enumerate(topics.names()):
                 for matches, matched in patterns:
                     if matches(name):
                         matched.add(name)
-                if count % _RESOLVE_SLICE_TOPICS == 0:
+                if count % together == 0:
                     yield
 
         def looked() -> None:

@@ -14,7 +14,7 @@ from millstream.core.group.outputs import (
     Persisted,
     Tick,
 )
-from millstream.core.group.regex import LENGTH_MAX, check_expression, matcher
+from millstream.core.group.regex import LENGTH_MAX, check_expression, matcher, weight
 from millstream.core.group.state import GroupState
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
@@ -332,6 +332,8 @@ def test_expressions_are_checked_and_bounded():
     assert matcher("a.c")("abc")
     assert not matcher("a.c")("abcd"), "the whole name"
     assert not matcher("a(")("a("), "what is none matches nothing"
+    assert weight("orders-.*") < 100 < weight("(a?b?){100}")
+    assert weight("a(") == 1
 
 
 # What is shown
