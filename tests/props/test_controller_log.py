@@ -14,7 +14,9 @@ from millstream.core.controller.decide import decide
 from millstream.core.controller.requests import (
     AddPartitions,
     AllocateProducerIds,
+    AlterClientMetrics,
     AlterConfigs,
+    AlterGroup,
     AlterNode,
     AlterTopic,
     AnyRequest,
@@ -37,10 +39,21 @@ CHANGES = st.lists(
     st.builds(
         ConfigChange,
         st.sampled_from(
-            ["retention.ms", "cleanup.policy", "segment.ms", "log.retention.ms", "log.cleanup.policy", "x"]
+            [
+                "retention.ms",
+                "cleanup.policy",
+                "segment.ms",
+                "log.retention.ms",
+                "log.cleanup.policy",
+                "metrics",
+                "interval.ms",
+                "consumer.session.timeout.ms",
+                "consumer.heartbeat.interval.ms",
+                "x",
+            ]
         ),
         st.integers(0, 4),
-        st.sampled_from([None, "1000", "compact", "delete", "delete,compact", ""]),
+        st.sampled_from([None, "1000", "50000", "6000", "compact", "delete", "delete,compact", ""]),
     ),
     max_size=3,
 ).map(tuple)
@@ -69,7 +82,11 @@ REQUESTS: st.SearchStrategy[AnyRequest] = st.one_of(
     st.builds(
         AlterConfigs,
         st.lists(
-            st.builds(AlterTopic, NAMES, CHANGES) | st.builds(AlterNode, st.sampled_from([-1, 1]), CHANGES), max_size=3
+            st.builds(AlterTopic, NAMES, CHANGES, st.booleans())
+            | st.builds(AlterNode, st.sampled_from([-1, 1]), CHANGES, st.booleans())
+            | st.builds(AlterGroup, NAMES, CHANGES, st.booleans())
+            | st.builds(AlterClientMetrics, NAMES, CHANGES, st.booleans()),
+            max_size=3,
         ).map(tuple),
         st.booleans(),
     ),

@@ -17,7 +17,6 @@ request is judged, and that an error of the subscription lets the client ask aga
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
-from re import Pattern
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -46,7 +45,7 @@ class Subscription(NamedTuple):
 
     metrics: tuple[str, ...]
     interval_ms: int
-    match: Mapping[str, Pattern[str]]
+    match: Mapping[str, Callable[[str], object]]
 
     @classmethod
     def of(cls, configs: Mapping[str, str]) -> "Subscription":
@@ -64,7 +63,7 @@ class Subscription(NamedTuple):
         )
 
     def means(self, client: Attributes) -> bool:
-        return all(pattern.fullmatch(client.get(name, "")) for name, pattern in self.match.items())
+        return all(matches(client.get(name, "")) for name, matches in self.match.items())
 
 
 class Wanted(NamedTuple):

@@ -1,6 +1,7 @@
 """Who shall push which metrics, and when: decisions without a clock."""
 
 import itertools
+import time
 
 import pytest
 
@@ -126,3 +127,11 @@ def test_a_client_may_be_meant_by_its_id_as_kafka_writes_it():
     made = telemetry({"metrics": "a.", "match": "client_instance_id=AgICAgICAgICAgICAgICAg"})
     assert get(made, 0, bytes([2]) * 16)[2].metrics == ("a.",)
     assert get(made, 0, bytes([3]) * 16)[2].metrics == ()
+
+
+def test_an_expression_cannot_hold_the_shard_up_whatever_a_client_calls_itself():
+    made = telemetry({"metrics": "a.", "match": "client_id=(a+)+b"})
+    began = time.perf_counter()
+    assert get(made, 0, client={"client_id": "a" * 5_000})[2].metrics == ()
+    assert time.perf_counter() - began < 1
+    assert get(made, 0, client={"client_id": "a" * 5_000 + "b"})[2].metrics == ("a.",)

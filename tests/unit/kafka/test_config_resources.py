@@ -114,6 +114,8 @@ def test_a_subscription_lives_as_long_as_it_says_something():
         ("match", "colour=x", "INVALID_CONFIG"),
         ("match", "client_id=[", "INVALID_CONFIG"),
         ("match", "client_id=", "INVALID_CONFIG"),
+        ("match", "client_id=(?=a)a", "INVALID_CONFIG"),
+        ("match", "client_id=" + "a" * 1_025, "INVALID_CONFIG"),
         ("metrics", "a,,b", "INVALID_CONFIG"),
         ("no.such", "1", "INVALID_REQUEST"),
         ("match", " client_id = x ,client_software_version=1", "NONE"),

@@ -3,7 +3,9 @@
 import pytest
 
 from millstream.core.controller.commands import (
+    ClientMetricsChanged,
     ClusterCreated,
+    GroupConfigsChanged,
     NodeConfigsChanged,
     PartitionsAdded,
     PartitionState,
@@ -33,6 +35,8 @@ ONE = (PartitionState(1, (1,), 1),)
         PartitionsAdded(ID, 2, (PartitionState(9, (1,), 1),)),
         TopicConfigsChanged(ID, {"retention.ms": None, "segment.ms": "7"}),
         NodeConfigsChanged(-1, {"log.retention.ms": "5"}),
+        ClientMetricsChanged("s", {"metrics": "a.", "match": None}),
+        GroupConfigsChanged("g", {"consumer.session.timeout.ms": "50000"}),
         ProducerIdsAllocated(1000, 1000, 1),
     ],
 )
@@ -47,6 +51,14 @@ def test_the_stored_form_of_commands_is_what_earlier_releases_wrote():
         "85a474797065ad746f7069635f63726561746564a46e616d65a174a8746f7069635f6964c410"
         "000102030405060708090a0b0c0d0e0f"
         "aa706172746974696f6e7391940791010100a7636f6e6669677381a161a162"
+    )
+    data = encode_command(GroupConfigsChanged("g", {"a": "b", "c": None}))
+    assert data.hex() == (
+        "83a474797065b567726f75705f636f6e666967735f6368616e676564a567726f7570a167a76368616e67657382a161a162a163c0"
+    )
+    data = encode_command(ClientMetricsChanged("s", {"a": "b"}))
+    assert data.hex() == (
+        "83a474797065b6636c69656e745f6d6574726963735f6368616e676564a46e616d65a173a76368616e67657381a161a162"
     )
 
 
