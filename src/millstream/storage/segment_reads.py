@@ -78,10 +78,12 @@ class Reader:
         taken = 0
         expected = -1
         while taken < got:
+            if got - taken < BATCH_HEADER_BYTES <= command.limit - position - taken:
+                break  # the spans end within the next header
             try:
                 batch = parse_batch(pieces.peek(taken, BATCH_HEADER_BYTES), 0, position + taken, command.limit)
             except WalkEnd as end:
-                if taken or got - taken < BATCH_HEADER_BYTES <= command.limit - position - taken:
+                if taken:
                     break
                 raise Fault(f"{command.path}: byte {end.position}: {end.reason}") from end
             if batch.last_offset >= command.end_offset:

@@ -48,6 +48,19 @@ def test_cold_reads_return_what_a_warm_one_would(shard, size: int) -> None:
     assert cold(shard, log, 0, end=5) == b"".join(written[:2])
 
 
+def test_a_read_may_end_anywhere_in_the_next_batch(shard) -> None:
+    log = shard.open(1)
+    written = [append(log, 1, 300 + 7 * n % 97) for n in range(150)]
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    for offset in range(150):
+        for limit in (1, 500, 1000, 2000, 4000, 8000):
+            data = cold(shard, log, offset, limit)
+            assert isinstance(data, bytes), data
+            assert data, (offset, limit)
+            assert b"".join(written[offset:]).startswith(data)
+
+
 def test_a_reader_goes_on_where_it_stopped_over_all_segments(shard) -> None:
     log = shard.open(1, segment_bytes=20_000)
     written = fill(shard, log, 200, 900)
