@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Generator, Mapping
 from pathlib import Path
 
-from bench.peers.kafka import KAFKA_VERSION, Kafka, kafka
+from bench.peers.kafka import KAFKA_VERSION, Kafka, free_port, kafka
 
 from millstream import __version__
 from millstream.testing.process import Broker
@@ -91,7 +91,9 @@ def running(peer: str | None, settings: Mapping[str, str], keep_log: Path | None
             with kafka(properties={**PEER, **wanted}, directory=str(directory)) as theirs:
                 yield Running(theirs)
             return
-        ours = Broker(settings=wanted, data_dir=directory / "data", memory="512MiB")
+        address = f"127.0.0.1:{free_port()}"
+        wanted["advertised.listeners"] = f"PLAINTEXT://{address}"  # told outright, as the peer is: a test looks for it
+        ours = Broker(settings=wanted, data_dir=directory / "data", memory="512MiB", listen=address)
         try:
             yield Running(ours.start())
         finally:

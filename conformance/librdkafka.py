@@ -200,6 +200,12 @@ class Librdkafka(Suite):
             with context.broker({"auto.create.topics.enable": create}) as broker:
                 yield from self._scenario(context, broker, kafka_path, entries)
 
+    def configuration(self, context: Context, broker: brokers.Running, number: str) -> str:
+        """Content of the file from which tests take their broker."""
+        patience = SLOW.get(number, 1.0) * context.patience
+        where = f"bootstrap.servers={broker.bootstrap}\nbroker.address.family=v4\n"
+        return f"{where}test.topic.random=true\ntest.timeout.multiplier={patience}\n"
+
     def _scenario(
         self, context: Context, broker: brokers.Running, kafka_path: Path, entries: list[Entry]
     ) -> Iterator[Outcome]:
@@ -234,9 +240,7 @@ class Librdkafka(Suite):
         """One run of the test-runner."""
         place = context.scratch / f"{number}-{group[0].scenario}-{'sockem' if group[0].sockets else 'plain'}"
         place.mkdir(parents=True, exist_ok=True)
-        configuration = f"bootstrap.servers={broker.bootstrap}\nbroker.address.family=v4\ntest.topic.random=true\n"
-        configuration += f"test.timeout.multiplier={SLOW.get(number, 1.0) * context.patience}\n"
-        (place / "test.conf").write_text(configuration, encoding="utf-8")
+        (place / "test.conf").write_text(self.configuration(context, broker, number), encoding="utf-8")
         report, log = place / "report.json", context.logs / f"{place.name}.log"
         log.unlink(missing_ok=True)
         environment = {

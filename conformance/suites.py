@@ -8,6 +8,7 @@ from conformance.java_tools import JavaTools
 from conformance.kafka_python import KafkaPython
 from conformance.kcat import Kcat
 from conformance.librdkafka import Librdkafka
+from conformance.librdkafka_admin import LibrdkafkaAdmin
 from conformance.suite import Suite
 
 ALL: Final[list[Suite]] = [
@@ -18,5 +19,6 @@ ALL: Final[list[Suite]] = [
     Connect(),
     Streams(),
     Librdkafka(),
+    LibrdkafkaAdmin(),
     Librdkafka("consumer"),
 ]
