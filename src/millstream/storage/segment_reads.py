@@ -21,8 +21,11 @@ from millstream.wire.errors import BatchError
 from millstream.wire.records import checksum, iter_records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from millstream.storage.commands import Find, Read
     from millstream.storage.disk import File
+    from millstream.storage.index import SegmentIndex
     from millstream.storage.segment_files import SegmentFiles
 
 _PLACES_MAX: Final = 1024
@@ -64,19 +67,17 @@ class Reader:
             known = self._places.get((command.path, command.offset))
         if known is not None:
             return known
-        _, position = self._files.index(command.path, command.base_offset).place_before(command.offset)
-        try:
-            for batch in batches_from(file, position, command.limit):
-                if batch.last_offset >= command.offset:
-                    return batch.position
-        except WalkEnd as end:
-            raise Fault(f"{command.path}: byte {end.position}: {end.reason}") from end
+        index = self._files.index(command.path, command.base_offset)
+        for batch in _in_order(file, index, index.place_before(command.offset), command.limit):
+            if batch.last_offset >= command.offset:
+                return batch.position
         raise Fault(f"{command.path}: offset {command.offset} is not in the first {command.limit} bytes")
 
     def _whole(self, command: Read, pieces: Pieces, position: int, got: int) -> tuple[int, int]:
         """How much of what was read are whole, sound batches that were asked for."""
         taken = 0
-        expected = -1
+        index = self._files.index(command.path, command.base_offset)
+        expected = command.offset
         while taken < got:
             if got - taken < BATCH_HEADER_BYTES <= command.limit - position - taken:
                 break  # the spans end within the next header
@@ -86,13 +87,17 @@ class Reader:
                 if taken:
                     break
                 raise Fault(f"{command.path}: byte {end.position}: {end.reason}") from end
-            if batch.last_offset >= command.end_offset:
+            late = not taken and batch.last_offset < expected
+            out_of_place = late or not _may_follow(index, batch, expected, taken)
+            if out_of_place and not taken:
+                raise _misplaced(command.path, batch, expected)
+            if out_of_place or batch.last_offset >= command.end_offset:
                 break
             if taken + batch.size > min(got, command.max_bytes) and (taken or not command.minimum_one):
                 break
             if taken + batch.size > got:
                 return 0, batch.size
-            if batch.base_offset < expected or checksum(pieces.views(taken, batch.size), BATCH_CRC_START) != batch.crc:
+            if checksum(pieces.views(taken, batch.size), BATCH_CRC_START) != batch.crc:
                 if taken:
                     break
                 raise Fault(
@@ -122,13 +127,13 @@ class Reader:
             OSError: the disk says so.
         """
         index = self._files.index(command.path, command.base_offset)
-        _, position = index.place_before(command.offset)
+        place = index.place_before(command.offset)
         if not command.largest:
-            position = max(position, index.place_before_time(command.timestamp)[1])
+            place = max(place, index.place_before_time(command.timestamp))
         file = self._files.files.acquire(command.path)
         best: Batch | None = None
         try:
-            for batch in batches_from(file, position, command.limit):
+            for batch in _in_order(file, index, place, command.limit):
                 if batch.base_offset >= command.end_offset:
                     break
                 if batch.last_offset < command.offset:
@@ -141,10 +146,41 @@ class Reader:
                     if found is not None:
                         return found
             return None if best is None else _find_record(file, best, command, best.max_timestamp)
-        except WalkEnd as end:
-            raise Fault(f"{command.path}: byte {end.position}: {end.reason}") from end
         finally:
             self._files.files.release(file)
+
+
+def _in_order(file: File, index: SegmentIndex, place: tuple[int, int], limit: int) -> Iterator[Batch]:
+    """The batches from a place (offset, position) of the index on, by their headers.
+
+    Raises:
+        Fault: what stands there is no batch, or not the next one.
+    """
+    expected, position = place
+    try:
+        for batch in batches_from(file, position, limit):
+            if not _may_follow(index, batch, expected, taken=1):
+                raise _misplaced(file.path, batch, expected)
+            yield batch
+            expected = batch.last_offset + 1
+    except WalkEnd as end:
+        raise Fault(f"{file.path}: byte {end.position}: {end.reason}") from end
+
+
+def _may_follow(index: SegmentIndex, batch: Batch, expected: int, taken: int) -> bool:
+    """Whether a batch may stand where offset `expected` does: at it, or, with nothing `taken` yet, around it; behind it
+    only in a file that was compacted, and not behind what the file holds.
+    """
+    base = batch.base_offset
+    if base <= expected:
+        return base == expected or not taken
+    if not index.generation:
+        return False
+    return index.summary is None or base < index.summary.end_offset
+
+
+def _misplaced(path: str, batch: Batch, expected: int) -> Fault:
+    return Fault(f"{path}: byte {batch.position}: offset {batch.base_offset} where {expected} should come")
 
 
 def _find_record(file: File, batch: Batch, command: Find, timestamp: int) -> tuple[int, int, int] | None:

@@ -102,6 +102,19 @@ def test_a_rotten_header_is_found_as_well(shard) -> None:
     assert isinstance(cold(shard, log, 4), Corruption)
 
 
+@pytest.mark.parametrize("byte", [3, 7])
+def test_a_batch_that_claims_another_offset_is_a_fault_and_not_an_endless_wait(shard, byte: int) -> None:
+    log = shard.open(1)
+    written = [append(log, 1, 500, timestamp=1000 + n) for n in range(30)]
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    size = len(written[0])
+    shard.disk.flip(f"{log.directory}/{0:020}.log", 10 * size + byte)
+    assert cold(shard, log, 5) == b"".join(written[5:10])
+    assert isinstance(cold(shard, log, 10), Corruption)
+    assert isinstance(shard.call(log.offset_for_timestamp, 1020, log.next_offset), Corruption)
+
+
 def test_an_offset_before_the_start_is_refused(shard) -> None:
     log = shard.open(1, segment_bytes=5000)
     fill(shard, log, 40, 900)
