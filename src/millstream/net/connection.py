@@ -39,6 +39,9 @@ MAX_IN_FLIGHT: Final = 256
 MAX_QUEUED_BYTES: Final = 1 << 20
 """Unsent bytes at which a connection is no longer read."""
 
+MAX_TURN_BYTES: Final = 128 << 10
+"""Bytes of answers that one connection may cause in a turn before the others have theirs."""
+
 STASH_BYTES_MAX: Final = 32 << 20
 """Bytes that paused connections of one shard may keep outside the arena."""
 
@@ -187,13 +190,14 @@ class Connection:
         intake = self.intake
         self.received_us = intake.reactor.now_us()
         tight = intake.owed > intake.owed_max
+        unsent_max = min(MAX_QUEUED_BYTES, self.unsent + MAX_TURN_BYTES)
         position = 0
         while end - position >= 4:
             (size,) = _read_size(buffer, position)
             if not MIN_FRAME_BYTES <= size <= intake.frame_bytes_max:
                 intake.refuse(self, f"claims a request of {size} bytes")
                 return
-            if self.held or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > MAX_QUEUED_BYTES:  # see _is_full
+            if self.held or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > unsent_max:  # see _is_full
                 self._pause(buffer[position:end])
                 return
             if tight and self._must_wait():
