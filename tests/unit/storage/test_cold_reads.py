@@ -112,7 +112,6 @@ def test_a_batch_that_claims_another_offset_is_a_fault_and_not_an_endless_wait(s
     shard.disk.flip(f"{log.directory}/{0:020}.log", 10 * size + byte)
     assert cold(shard, log, 5) == b"".join(written[5:10])
     assert isinstance(cold(shard, log, 10), Corruption)
-    assert isinstance(shard.call(log.offset_for_timestamp, 1020, log.next_offset), Corruption)
 
 
 def test_an_offset_before_the_start_is_refused(shard) -> None:
