@@ -121,6 +121,7 @@ class Compaction:
                 if count % _SLICE_LOGS == 0:
                     yield
                 continue
+            drop_segments(log)  # a crash may have come between a trim and its deed
             stretch = self.stretch(log)
             if stretch.clean_bytes + stretch.dirty_bytes:
                 found.append((log, stretch))

@@ -17,7 +17,7 @@ from compaction_support import (
 )
 from storage_support import new_shard, settle
 
-from millstream.storage.commands import SYNCS_LANE
+from millstream.storage.commands import SEGMENTS_LANE, SYNCS_LANE
 from millstream.testing.local_storage import LocalShard, recover_locally
 
 
@@ -256,6 +256,30 @@ def test_a_log_is_deleted_though_compaction_waits_for_a_checkpoint_that_does_not
     syncs.extend(held)
     shard.run(lambda: False, limit_us=1_000_000)
     assert not shard.storage.compaction.is_busy
+
+
+def test_what_was_trimmed_when_the_crash_came_is_not_compacted_but_removed() -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    put(shard, log, (b"a", b"1"), (b"b", b"1"))
+    log.roll()
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    segments = shard.helpers._lanes[SEGMENTS_LANE]
+    log.trim_prefix(2)
+    while not segments:
+        assert shard.step()
+    segments.clear()  # the crash comes before the files are removed
+    shard.disk.crash(torn=False)
+    again = compacted_shard(disk=shard.disk)
+    log = again.open(1, **COMPACTED)
+    assert (log.start_offset, log.next_offset) == (2, 2)
+    put(again, log, (b"c", b"1"))
+    log.roll()
+    compact(again, log)
+    again.run(lambda: not any(name.startswith("00000000000000000000.") for name in files_of(again, log)))
+    assert log.segments()[0].base_offset == 2
+    assert last_values(whole(again, log)) == {b"c": b"1"}
 
 
 def test_nothing_is_read_while_the_write_ahead_log_still_needs_it() -> None:
