@@ -17,8 +17,9 @@ from compaction_support import (
 )
 from storage_support import new_shard, settle
 
-from millstream.storage.commands import SEGMENTS_LANE, SYNCS_LANE
+from millstream.storage.commands import READS_LANE, SEGMENTS_LANE, SYNCS_LANE
 from millstream.testing.local_storage import LocalShard, recover_locally
+from millstream.wire.records import parse_header
 
 
 def whole(shard: LocalShard, log: Any) -> list[Any]:
@@ -256,6 +257,42 @@ def test_a_log_is_deleted_though_compaction_waits_for_a_checkpoint_that_does_not
     syncs.extend(held)
     shard.run(lambda: False, limit_us=1_000_000)
     assert not shard.storage.compaction.is_busy
+
+
+@pytest.mark.parametrize("delay_ms", [0, 10**9])
+def test_reads_that_were_asked_before_a_file_was_replaced_are_answered(delay_ms: int) -> None:
+    """From the old file while it is there, from the new one when it is not: nobody is told that offsets are gone."""
+    shard = compacted_shard()
+    log = shard.open(1, **{**COMPACTED, "file_delete_delay_ms": delay_ms})
+    wanted = overwrite(shard, log, 3)
+    log.roll()
+    shard.call(shard.storage.checkpoint)
+    for segment in log.segments_list.all()[:-1]:
+        assert log.cache.oldest is not None
+        while (oldest := log.cache.oldest) is not None and oldest.segment is segment:
+            log.cache.drop_oldest()
+            shard.storage.memory.give_back(oldest)
+    answers: list[Any] = []
+    log.read_cold(3, log.next_offset, 1, True, answers.append)
+    log.offset_for_timestamp(NOW_MS + 4, log.next_offset, answers.append)
+    log.max_timestamp(log.next_offset, answers.append)
+    reads = shard.helpers._lanes[READS_LANE]
+    held = [reads.popleft() for _ in range(len(reads))]
+    assert len(held) == 3
+    compact(shard, log)
+    if not delay_ms:
+        shard.run(lambda: len(files_of(shard, log)) == len(log.segments()) - 1)
+    reads.extend(held)
+    shard.run(lambda: len(answers) == 3)
+    read = next(one for one in answers if not isinstance(one, tuple))
+    assert not isinstance(read, Exception), read
+    header = parse_header(bytes(read))
+    read.release()
+    assert header.last_offset >= 3
+    found = sorted(one[0] for one in answers if isinstance(one, tuple))
+    first = min(record.offset for record in whole(shard, log) if record.offset >= 4) if not delay_ms else 4
+    assert found == [first, log.next_offset - 1]
+    assert last_values(whole(shard, log)) == wanted
 
 
 def test_what_was_trimmed_when_the_crash_came_is_not_compacted_but_removed() -> None:
