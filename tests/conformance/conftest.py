@@ -19,7 +19,8 @@ PEER_SETTINGS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval
 
 
 def pytest_addoption(parser):
-    parser.addoption("--peer", choices=["kafka"], help="run the client matrix against this broker instead of ours")
+    with contextlib.suppress(ValueError):  # tests/process has it as well
+        parser.addoption("--peer", choices=["kafka"], help="run against this broker instead of ours")
 
 
 @pytest.fixture
