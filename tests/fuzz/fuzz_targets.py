@@ -8,6 +8,7 @@ cost for a byte that becomes an object of its own, and what a decompressor may p
 import contextlib
 import struct
 import sys
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,10 +24,11 @@ from fuzz_spans import Malformed, Span, header_spans, spans
 from wire_samples import sample
 
 from millstream.coordinator.records import decode_record
-from millstream.core.group.group import Group
 from millstream.errors import Corruption, Rejected
 from millstream.iobuf import Arena, IoBuf
 from millstream.kafka.dispatch import SERVED, Api, Dispatcher
+from millstream.net.connection import Connection
+from millstream.net.intake import Intake
 from millstream.wire import compression, inspection
 from millstream.wire.apis import APIS
 from millstream.wire.codec import decode_message, decode_request, encode_message, request_decoder
@@ -34,8 +36,10 @@ from millstream.wire.errors import BatchError, ProtocolError
 from millstream.wire.frames import request_frame
 from millstream.wire.headers import parse_request_header
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from millstream.wire.produce_again import ProduceAgain
 from millstream.wire.produce_chain import decode_produce_at
-from millstream.wire.records import Record, check_batch, iter_batches, iter_records
+from millstream.wire.records import Record, build_batch, check_batch, iter_batches, iter_records
 from millstream.wire.schema import Embedded, Message, Stored, StoredKey
 from millstream.wire.stored import decode_offsets_key, decode_versioned, encode_key
 
@@ -80,7 +84,7 @@ def targets(traffic: dict[tuple[int, int], list[bytes]] | None = None) -> list[T
     traffic = traffic or {}
     found = [_request(key, version, traffic.get((key, version), [])) for key in APIS for version in _versions(key)]
     found += [_response(key, version) for key in APIS for version in _versions(key)]
-    found += [_frame(traffic), _dispatch(traffic), _chain(traffic)]
+    found += [_frame(traffic), _dispatch(traffic), _chain(traffic), _again()]
     found += _stored() + _embedded() + _batches() + _codecs() + fuzz_targets_of_formats()
     return found
 
@@ -194,22 +198,34 @@ class _Refused(Exception):
     """What the broker's edge does to a connection that sent garbage."""
 
 
-class _Connection:
+class _Connection(Connection):
     """As much of a connection as the edge touches before a handler runs."""
 
+    __slots__ = ()
+
     def __init__(self) -> None:
-        self.client_id: str | None = None
+        self.client_id = None
         self.client_id_bytes = memoryview(b"")
         self.received_us = 0
-        self.unsent = 0
-        self.exchanges: list[object] = []
-        self.intake = self
-
-    def refuse(self, _connection: object, why: str) -> None:
-        raise _Refused(why)
+        self.exchanges = deque()
+        self.again = None
+        self.intake = _INTAKE
 
     def close(self) -> None:
         raise AssertionError("a handler failed")
+
+
+class _Intake(Intake):
+    """Where a connection is refused."""
+
+    def __init__(self) -> None:
+        pass
+
+    def refuse(self, connection: Connection, why: str) -> None:
+        raise _Refused(why)
+
+
+_INTAKE = _Intake()
 
 
 def _ignore(*_: object) -> None:
@@ -238,9 +254,56 @@ def _dispatch(traffic: dict[tuple[int, int], list[bytes]]) -> Target:
     frames = Frames(traffic, list(SERVED))
 
     def run(data: bytes) -> None:
-        dispatcher.on_frame(_Connection(), memoryview(data))  # type: ignore[arg-type]
+        dispatcher.on_frame(_Connection(), memoryview(data))
 
     return Target("dispatch", run, (_Refused,), frames.seeds, frames.mutate, per_byte=OBJECT_BYTES)
+
+
+def _again() -> Target:
+    """Two Produce requests of one connection: the second, decoded from what the first taught, is what it says it is.
+
+    An input is a byte for the version, two for the length of the first request, both requests.
+    """
+    low, high = APIS[0].request.FLEXIBLE, APIS[0].versions[1]
+    batch = build_batch([(b"key", b"v" * 150, [], 5)])
+    seeds: list[bytes] = []
+    for version in range(low, high + 1):
+        for txn in (None, "txn"):
+            part = PartitionProduceData(3, batch)
+            topic = TopicProduceData("topic" if version < 13 else "", bytes(16) if version < 13 else b"i" * 16, [part])
+            body = bytes(encode_message(ProduceRequest(txn, -1, 5000, [topic]), version))
+            seeds.append(bytes((version,)) + len(body).to_bytes(2, "big") + body * 2)
+
+    def run(data: bytes) -> None:
+        version = min(max(data[0] if data else low, low), high)
+        cut = 3 + int.from_bytes(data[1:3], "big")
+        again, decode = ProduceAgain(), request_decoder(0, version)
+        for request in (memoryview(data)[3:cut], memoryview(data)[cut:]):
+            try:
+                wanted = decode(request, 0, len(request))
+            except ProtocolError:
+                wanted = None
+            try:
+                found = again.decode(decode, request, 0, len(request), version)
+            except ProtocolError:
+                found = None
+            assert found == wanted, "what was remembered is not what was said"
+
+    def mutate(rng: Random, data: bytes) -> bytes:
+        if len(data) < 8 or rng.random() < 0.1:
+            return scramble(rng, data, seeds)
+        cut = 3 + int.from_bytes(data[1:3], "big")
+        first, second = data[3:cut], data[cut:]
+        known = [spans(ProduceRequest, data[0], one) if one == first else [] for one in (first, second)]
+        if rng.random() < 0.6:
+            first = bend(rng, first, known[0]) + bytes(rng.choice((0, 0, 0, 1, 3)))
+        if rng.random() < 0.5:
+            second = first
+        if rng.random() < 0.8:
+            second = scramble(rng, second)
+        return data[:1] + (len(first) & 0xFFFF).to_bytes(2, "big") + first + second
+
+    return Target("produce again", run, (), seeds, mutate, per_byte=2 * OBJECT_BYTES)
 
 
 def _chain(traffic: dict[tuple[int, int], list[bytes]]) -> Target:
@@ -402,4 +465,4 @@ def fuzz_targets_of_formats() -> list[Target]:
     ]
 
 
-__all__ = ["Group", "Target", "edge", "targets"]
+__all__ = ["Target", "edge", "targets"]

@@ -12,6 +12,7 @@ every request is learnt anew at most every ``LEARN_EVERY`` requests, so that it 
 from collections.abc import Callable
 from typing import Final
 
+from millstream.wire.codec import encode_message
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 LEARN_EVERY: Final = 16
@@ -90,8 +91,8 @@ class ProduceAgain:
         size = len(records)
         length_bytes = max(1, ((size + 1).bit_length() + 6) // 7)
         front = end - position - _NO_TAGS - size - length_bytes
-        if front <= 0 or bytes(frame[end - _NO_TAGS : end]) != bytes(_NO_TAGS):
-            return
+        if front <= 0 or encode_message(request, version) != bytes(frame[position:end]):
+            return  # a length that is spelled longer than it must be, or bytes behind: not what is repeated
         self._shape = memoryview(bytes(frame[position : position + front]))
         self._size = front
         self._txn = request.transactional_id

@@ -110,3 +110,22 @@ def test_bent_bytes_get_the_decoders_answer(seed):
         if rng.random() < 0.1:
             bent += bytes(rng.randrange(1, 5))
         stream.check(bent)
+
+
+def odd_first_requests():
+    """A request whose length is spelled in a byte too many, one with bytes behind it; and what was mistaken then."""
+    body = bytes(encode_request(request(200, value=bytes(200)), 9))
+    at = len(body) - 3 - 200 - 2
+    low, high = body[at], body[at + 1]
+    other = bytes(((300 + 1) & 0x7F | 0x80, (300 + 1) >> 7)) + b"q" * 300 + bytes(3)
+    long_spelled = body[:at] + bytes((low, high | 0x80, 0)) + body[at + 2 :]
+    yield long_spelled, body[:at] + bytes((low,)) + other
+    yield body + bytes(3), body[: at + 2] + b"\0" + other
+
+
+@pytest.mark.parametrize("bodies", odd_first_requests(), ids=["spelled long", "bytes behind"])
+def test_nothing_is_learnt_from_a_request_that_is_not_written_as_clients_write_it(bodies):
+    stream = Stream(9)
+    for body in bodies:
+        stream.check(body)
+    assert stream.again.version == -1
