@@ -117,7 +117,7 @@ class Compaction:
 
     def _look_at_all(self, found: list[tuple[Log, Stretch]]) -> Generator[None, None, None]:
         for count, log in enumerate(list(self._storage.logs.values())):
-            if log.closed or not self.compacts(log) or log.group in self._uncleanable:
+            if log.closed or log.cutting or not self.compacts(log) or log.group in self._uncleanable:
                 if count % _SLICE_LOGS == 0:
                     yield
                 continue
