@@ -91,7 +91,7 @@ class ProduceAgain:
         size = len(records)
         length_bytes = max(1, ((size + 1).bit_length() + 6) // 7)
         front = end - position - _NO_TAGS - size - length_bytes
-        if front <= 0 or encode_message(request, version) != bytes(frame[position:end]):
+        if front <= 0 or bytes(encode_message(request, version)) != bytes(frame[position:end]):
             return  # a length that is spelled longer than it must be, or bytes behind: not what is repeated
         self._shape = memoryview(bytes(frame[position : position + front]))
         self._size = front
