@@ -1,4 +1,8 @@
-"""A group of thousands: it comes together, works, and is whole after ``kill -9``; nobody else is held up meanwhile."""
+"""A group of thousands: it comes together, works, and is whole after ``kill -9``; nobody else is held up meanwhile.
+
+Only for our broker: many joins wait on each connection here, and Apache Kafka takes one request of a connection at a
+time.
+"""
 
 import time
 
