@@ -16,6 +16,9 @@ from millstream.wire.codec import encode_message
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 LEARN_EVERY: Final = 16
+_SIZES: Final = (127, 16_382)
+"""Batches whose length takes two bytes; with larger ones decoding costs little beside their own."""
+
 _NO_TAGS: Final = 3
 """One byte each for the tags of the partition, the topic and the request."""
 
@@ -64,7 +67,7 @@ class ProduceAgain:
         if version == self.version and at + 1 < end and frame[position:at] == self._shape:
             low = frame[at]
             high = frame[at + 1]
-            if low >= 0x80 > high > 0:  # a batch of 127 to 16 382 bytes; others cost more than their length does
+            if low >= 0x80 > high > 0:
                 start = at + 2
                 stop = start + (low & 0x7F | high << 7) - 1
                 if stop + _NO_TAGS == end and not (frame[stop] or frame[stop + 1] or frame[stop + 2]):
@@ -89,8 +92,9 @@ class ProduceAgain:
         if not isinstance(records, memoryview):
             return
         size = len(records)
-        length_bytes = max(1, ((size + 1).bit_length() + 6) // 7)
-        front = end - position - _NO_TAGS - size - length_bytes
+        if not _SIZES[0] <= size <= _SIZES[1]:
+            return
+        front = end - position - _NO_TAGS - size - 2
         if front <= 0 or bytes(encode_message(request, version)) != bytes(frame[position:end]):
             return  # a length that is spelled longer than it must be, or bytes behind: not what is repeated
         self._shape = memoryview(bytes(frame[position : position + front]))
