@@ -276,4 +276,8 @@ def keep(name: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("stopped; the next run goes on from here")
+        sys.exit(130)
