@@ -396,8 +396,8 @@ def test_a_consumer_group_is_listed_by_type_and_is_no_classic_group(someone):
     assert group.members == []
 
 
-def classic(member, name="c"):
-    return Member(member.bootstrap, member.group, protocols={"range": subscription("t")}, client_id=name)
+def classic(member, instance=None):
+    return Member(member.bootstrap, member.group, instance, protocols={"range": subscription("t")})
 
 
 def told(member):
@@ -456,6 +456,37 @@ def test_a_classic_group_is_upgraded_and_downgraded_while_its_member_stays(someo
     assert old.join() is OK
     assert old.leads, "it is a classic group again"
     assert describe(old.line, old.group).group_state == "CompletingRebalance"
+    old.close()
+
+
+def test_a_static_member_takes_its_place_in_the_other_protocol(someone):
+    one = someone("A", instance="i")
+    one.join()
+    old = classic(one, instance="i")
+    assert old.join() is OK, "the only member of the consumer protocol is replaced: a classic group"
+    assert (old.generation, old.answer.leader, old.answer.protocol_name) == (2, "", "range")
+    assert told(old) == [0, 1, 2, 3]
+    assert old.beat() is OK, "and no rebalance"
+    assert describe(old.line, old.group).group_state == "Stable"
+    assert one.beat() is ErrorCode.GROUP_ID_NOT_FOUND
+    assert one.join() is OK, "and back"
+    assert one.partitions == [0, 1, 2, 3]
+    assert old.beat() is ErrorCode.FENCED_INSTANCE_ID
+    old.close()
+
+
+def test_classic_members_are_called_when_the_new_assignment_is_there(someone):
+    one = someone("A")
+    one.join()
+    old = classic(one)
+    old.join()
+    assert old.join() is OK
+    assert told(old) == []
+    two = someone("B", topics=("u",))
+    assert two.join() is OK
+    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert old.join() is OK
+    assert old.generation == two.epoch
     old.close()
 
 

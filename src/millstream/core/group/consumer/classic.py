@@ -39,24 +39,22 @@ from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.wire.errors import ProtocolError
 from millstream.wire.messages.consumer_group_storage import ClassicMemberMetadata, ClassicProtocol
+from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from millstream.wire.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 from millstream.wire.messages.sync_group import SyncGroupResponse
 
 
-def join(turn: Turn, change: Change, given: Join, again: Callable[[Turn], None]) -> None:
-    """Handle a JoinGroup for a consumer group that has members.
-
-    ``again`` takes the join once more: when it made the group a classic one.
-    """
+def join(turn: Turn, change: Change, given: Join) -> None:
+    """Handle a JoinGroup for a consumer group that has members."""
     try:
-        _join(turn, change, given, again)
+        _join(turn, change, given)
     except Rejected as error:
         change.undo()
         turn.out.answer(given.token, join_error(given.request.member_id, error.code))
 
 
-def _join(turn: Turn, change: Change, given: Join, again: Callable[[Turn], None]) -> None:
+def _join(turn: Turn, change: Change, given: Join) -> None:
     request, group = given.request, change.consumer
     member_id = request.member_id or given.member_suffix
     if len(group.members) >= turn.settings.consumer.max_size and member_id not in group.members:
@@ -73,22 +71,12 @@ def _join(turn: Turn, change: Change, given: Join, again: Callable[[Turn], None]
     except ProtocolError as error:
         raise Rejected(error.message, ErrorCode.UNKNOWN_SERVER_ERROR) from None
     former = _former(group, request)
-    if former is not None and former.classic is None and may_downgrade(turn, group, [former]):
-        # Its successor speaks the classic protocol as all others do: it joins the group that this makes.
-        begin_downgrade(turn, change, [former], given.token, again, _refused(given))
+    if former is not None and may_downgrade(turn, group, [former], replaced=True):
+        successor = _take_over(msgspec.structs.replace(former, member_id=member_id), given, subscription)
+        _downgrade(turn, change, given, former, successor)
         return
     before = _member(change, request, member_id, former)
-    member = msgspec.structs.replace(
-        before,
-        instance_id=request.group_instance_id if before.instance_id is None else before.instance_id,
-        rack_id=subscription.rack_id or before.rack_id,
-        rebalance_timeout_ms=_rebalance_timeout_ms(request),
-        topic_names=frozenset(subscription.topics),
-        topic_regex="",
-        client_id=given.client_id,
-        client_host=given.client_host,
-        classic=_said(request),
-    )
+    member = _take_over(before, given, subscription)
     changed = put_metadata(change, before, member)
     regex_changed, _ = follow_expression(turn, change, before, member)
     follow_topics(turn, change, bump=changed or regex_changed)
@@ -109,15 +97,50 @@ def _join(turn: Turn, change: Change, given: Join, again: Callable[[Turn], None]
         renew(turn, change.group, group, after)
         if change.regexes:
             begin_resolving(turn, group, change.regexes)
-        response = JoinGroupResponse(
-            generation_id=after.epoch,
-            protocol_type=CONSUMER_PROTOCOL,
-            protocol_name=request.protocols[0].name,
-            member_id=after.member_id,
-        )
-        turn.out.answer(given.token, response)
+        turn.out.answer(given.token, _joined(given, after.member_id, after.epoch))
 
     change.write(turn, given.token, done, _refused(given))
+
+
+def _joined(given: Join, member_id: str, generation: int) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        generation_id=generation,
+        protocol_type=CONSUMER_PROTOCOL,
+        protocol_name=given.request.protocols[0].name,
+        member_id=member_id,
+    )
+
+
+def _take_over(member: ConsumerMember, given: Join, subscription: ConsumerProtocolSubscription) -> ConsumerMember:
+    """The member with what the join says of it."""
+    request = given.request
+    return msgspec.structs.replace(
+        member,
+        instance_id=request.group_instance_id if member.instance_id is None else member.instance_id,
+        rack_id=subscription.rack_id or member.rack_id,
+        rebalance_timeout_ms=_rebalance_timeout_ms(request),
+        topic_names=frozenset(subscription.topics),
+        topic_regex="",
+        client_id=given.client_id,
+        client_host=given.client_host,
+        classic=_said(request),
+    )
+
+
+def _downgrade(turn: Turn, change: Change, given: Join, former: ConsumerMember, successor: ConsumerMember) -> None:
+    """The last member of the consumer protocol is replaced by a classic one: the group is classic again.
+
+    It goes on as it is, unless the successor subscribes to something else.
+    """
+    generation = change.consumer.epoch
+
+    def done(turn: Turn) -> None:
+        turn.out.answer(given.token, _joined(given, successor.member_id, generation))
+
+    rebalances = (former.topic_names, former.topic_regex) != (successor.topic_names, successor.topic_regex)
+    begin_downgrade(
+        turn, change, [former], given.token, done, _refused(given), successor=successor, rebalances=rebalances
+    )
 
 
 def _refused(given: Join) -> Callable[[Turn, ErrorCode], None]:
@@ -186,6 +209,15 @@ def _rejoins(turn: Turn, holder: Group, group: ConsumerGroup, member: ConsumerMe
         turn.after(deadline, member.rebalance_timeout_ms)
 
 
+def _epoch_due(group: ConsumerGroup) -> int:
+    """The epoch that a classic member has to rejoin for.
+
+    A new target assignment is computed by the heartbeats of members of the consumer protocol; where there are none, by
+    the joins of classic ones, which have to be called for that.
+    """
+    return group.epoch if group.classic_members == len(group.members) else group.assignment_epoch
+
+
 def sync(turn: Turn, holder: Group, group: ConsumerGroup, given: Sync) -> None:
     """Handle a SyncGroup: the member fetches what it may own."""
     request = given.request
@@ -198,7 +230,7 @@ def sync(turn: Turn, holder: Group, group: ConsumerGroup, given: Sync) -> None:
     name = member.classic.supported_protocols[0].name
     if request.protocol_type not in (None, CONSUMER_PROTOCOL) or request.protocol_name not in (None, name):
         turn.out.answer(given.token, sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-    elif group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+    elif _epoch_due(group) > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         _rejoins(turn, holder, group, member)
         turn.out.answer(given.token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
     else:
@@ -223,7 +255,7 @@ def heartbeat(turn: Turn, holder: Group, group: ConsumerGroup, given: Heartbeat)
     renew(turn, holder, group, member)
     error = ErrorCode.NONE
     if (
-        member.epoch < group.epoch
+        member.epoch < _epoch_due(group)
         or member.state is MemberState.UNREVOKED_PARTITIONS
         or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member))
     ):

@@ -144,7 +144,7 @@ def join(turn: Turn, holder: Group, given: Join, again: Callable[[Turn], None]) 
     """Handle a JoinGroup; ``again`` takes it once more when that made the group a classic one."""
     group = _group(holder)
     if group.members:
-        classic.join(turn, Change(holder, group), given, again)
+        classic.join(turn, Change(holder, group), given)
     elif given.request.member_id:
         turn.out.answer(given.token, join_error(given.request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
     else:

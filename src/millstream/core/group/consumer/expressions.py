@@ -51,7 +51,7 @@ def _maybe_resolve(turn: Turn, change: Change, *, needed: bool) -> None:
     last_ms = group.last_resolved_ms
     if last_ms != NEVER_MS and last_ms <= turn.wall_ms <= last_ms + REFRESH_MIN_MS:
         return
-    revision = max((resolved.revision for resolved in group.expressions.values()), default=-1)
+    revision = min((resolved.revision for resolved in group.expressions.values()), default=-1)
     if (
         needed
         or group.expressions.keys() != group.regex_counts.keys()

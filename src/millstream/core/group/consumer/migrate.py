@@ -22,7 +22,7 @@ from millstream.core.group.consumer.group import ConsumerGroup, target_value
 from millstream.core.group.consumer.member import ConsumerMember, MemberState, partitions_of
 from millstream.core.group.consumer.protocol import assignment_bytes, read_assignment, read_subscription
 from millstream.core.group.consumer.timers import forget_timers
-from millstream.core.group.consumer.topics import Topics
+from millstream.core.group.consumer.topics import Topics, metadata_hash
 from millstream.core.group.deadlines import SESSION, Deadline
 from millstream.core.group.group import CONSUMER_PROTOCOL, Group
 from millstream.core.group.image import group_record, group_tombstone
@@ -102,7 +102,6 @@ def _take_members_over(turn: Turn, change: Change) -> None:
             "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
             "assignor before re-attempting the upgrade.",
         )
-    change.put(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch=epoch))
     taken: set[tuple[bytes, int]] = set()
     for member in members:
         assert member is not None
@@ -113,6 +112,11 @@ def _take_members_over(turn: Turn, change: Change) -> None:
             target_value(partitions_of(member.assigned)),
         )
         change.put(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.current_value())
+    names = change.consumer.subscribed_names()
+    wanted = sum(topic.partitions for name in names if (topic := turn.topics.by_name(name)))
+    # What the classic leader did not assign, such as newer partitions, is to be: then the topics count as changed.
+    now = metadata_hash(names, turn.topics.by_name) if len(taken) == wanted else 0
+    change.put(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=now))
     change.put(
         ConsumerGroupTargetAssignmentMetadataKey(group_id),
         ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
@@ -168,13 +172,19 @@ def _without(member: ConsumerMember, taken: set[tuple[bytes, int]]) -> ConsumerM
 # Downgrade
 
 
-def may_downgrade(turn: Turn, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> bool:
-    """Are only classic members left when these have gone, and may the group then be a classic one again?"""
+def may_downgrade(
+    turn: Turn, group: ConsumerGroup, leaving: Sequence[ConsumerMember], *, replaced: bool = False
+) -> bool:
+    """Are only classic members left when these have gone, and may the group then be a classic one again?
+
+    ``replaced``: a classic member takes the place of the one that goes.
+    """
     gone = {member.member_id for member in leaving}
     left = len(group.members) - len(gone)
     classic_gone = sum(member.classic is not None for member in leaving)
     return (
-        0 < left <= turn.settings.max_size
+        0 < left + replaced <= turn.settings.max_size
+        and any(member.classic is None for member in leaving)
         and group.classic_members - classic_gone == left
         and turn.settings.consumer.migration_policy in DOWNGRADES
     )
@@ -187,14 +197,17 @@ def begin_downgrade(
     token: Token | None,
     done: Done,
     failed: Failed,
+    *,
+    successor: ConsumerMember | None = None,
+    rebalances: bool = True,
 ) -> None:
-    """Make a classic group of those that stay, and have them rebalance."""
+    """Make a classic group of those that stay and of ``successor``, who has what the one that goes had."""
     change.undo()
     group, holder = change.consumer, change.group
     gone = {member.member_id for member in leaving}
     image = Group(holder.group_id, turn.wall_ms)
     assignments: dict[str, bytes] = {}
-    for member in group.members.values():
+    for member in [*group.members.values(), *([] if successor is None else [successor])]:
         if member.member_id not in gone:
             image.add(_as_classic_member(member, holder), None)
             assignments[member.member_id] = assignment_bytes(member, turn.topics)
@@ -205,7 +218,7 @@ def begin_downgrade(
     image.state = GroupState.STABLE
     records: list[tuple[Key, Value | None]] = [*group.tombstones(), group_record(image, assignments)]
     turn.busy[holder.group_id] = deque()
-    turn.write(tuple(records), ConversionPending(holder, image, token, done, failed))
+    turn.write(tuple(records), ConversionPending(holder, image, token, done, failed, rebalances))
 
 
 def _as_classic_member(member: ConsumerMember, holder: Group) -> Member:
@@ -226,17 +239,20 @@ def _as_classic_member(member: ConsumerMember, holder: Group) -> Member:
 class ConversionPending:
     """A group that becomes a classic one is on its way to the log."""
 
-    __slots__ = ("_done", "_failed", "_image", "group", "token")
+    __slots__ = ("_done", "_failed", "_image", "_rebalances", "group", "token")
 
-    def __init__(self, holder: Group, image: Group, token: Token | None, done: Done, failed: Failed) -> None:
+    def __init__(
+        self, holder: Group, image: Group, token: Token | None, done: Done, failed: Failed, rebalances: bool = False
+    ) -> None:
         self.group = holder
         self.token = token
         self._image = image
+        self._rebalances = rebalances
         self._done = done
         self._failed = failed
 
     def settle(self, turn: Turn, error: ErrorCode) -> None:
-        """It is a classic group, and rebalances if anybody is in it; or nothing has changed."""
+        """It is a classic group; or nothing has changed."""
         if error is not ErrorCode.NONE:
             self._failed(turn, error)
             return
@@ -250,7 +266,8 @@ class ConversionPending:
             for member in holder.members.values():
                 renew_session(turn, member)
             turn.log(holder, f"is a classic group again, with {len(holder.members)} members")
-            prepare(turn, holder)
+            if self._rebalances:
+                prepare(turn, holder)
         self._done(turn)
 
 
