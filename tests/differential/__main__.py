@@ -81,13 +81,13 @@ def report(console: Console, played: dict[Input, list[Played]], whole: bool, opt
     console.print(table(played, verdict))
     broken = [f"{at.id}: {fault}" for at, both in played.items() for one in both for fault in one.checks]
     broken += [f"{at.id}: {text}" for at, (kafka, _) in played.items() for text in failures(kafka.seen)]
-    can_save = whole and not broken
+    can_save = not broken and not options.texts
     show_new(console, played, verdict.new, options)
     for entry in verdict.stale:
         console.print(f"no longer differs, take it out: {entry.case} | {entry.where}", style="red", markup=False)
     drift: list[Difference] = []
     if options.save and can_save:
-        recording.save({at: kafka.seen for at, (kafka, _) in played.items()})
+        recording.save({at: kafka.seen for at, (kafka, _) in played.items()}, whole=whole)
         console.print(f"kept the answers to {len(played)} inputs in {recording.FOLDER.name}/")
     elif not options.texts:
         recorded = recording.load()

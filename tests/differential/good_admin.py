@@ -59,6 +59,11 @@ def heartbeat_request(t: Talk, member: str = "m-1", epoch: int = 0, **options: o
     return ConsumerGroupHeartbeatRequest(t.name("g"), member, epoch, **options)
 
 
+def instance_id(t: Talk) -> bytes:
+    """A client instance that nobody has heard of; one that asks again too soon is told to wait."""
+    return t.name("").encode().ljust(16, b".")[:16]
+
+
 def _replaced(t: Talk) -> Request:
     entries = [alter_configs.AlterableConfig("retention.ms", "1000")]
     return alter_configs.AlterConfigsRequest([alter_configs.AlterConfigsResource(2, t.topic().name, entries)])
@@ -86,6 +91,7 @@ def _described(t: Talk) -> Request:
 
 def _first_heartbeat(t: Talk) -> Request:
     name = t.topic().name
+    t.fence()  # the coordinator has to know the topic, too
     return heartbeat_request(
         t, rebalance_timeout_ms=5000, subscribed_topic_names=[name], server_assignor="uniform", topic_partitions=[]
     )
@@ -106,8 +112,8 @@ GOOD_ADMIN: dict[int, Callable[[Talk], Request]] = {
     61: lambda t: DescribeProducersRequest([DescribeProducersTopic(t.topic().name, [0])]),
     68: _first_heartbeat,
     69: lambda t: ConsumerGroupDescribeRequest([t.name("g")], True),
-    71: lambda _: GetTelemetrySubscriptionsRequest(b"\5" * 16),
-    72: lambda _: PushTelemetryRequest(b"\5" * 16, 0, False, 0, b""),
+    71: lambda t: GetTelemetrySubscriptionsRequest(instance_id(t)),
+    72: lambda t: PushTelemetryRequest(instance_id(t), 0, False, 0, b""),
     74: lambda _: ListConfigResourcesRequest([16]),
     75: _described,
 }

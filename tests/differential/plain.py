@@ -31,6 +31,7 @@ HOUSE = ("__", "warm-")
 
 _TAG = re.compile(r"-[0-9a-z]{4}Z[0-9]{5}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_GENERATED = re.compile(rf"{_UUID.pattern}|[0-9A-Za-z_-]{{22}}")
 _PLACES = {"cluster_id": "the cluster", "log_dir": "the directory"}
 _WORDS = {"error_message", "batch_index_error_message", "documentation"}
 IDENTITY = (
@@ -81,7 +82,7 @@ class Names:
         return False
 
     def text(self, value: str) -> str:
-        return _UUID.sub("<uuid>", value.replace(f"-{self.tag}", ""))
+        return _UUID.sub("<uuid>", value.replace(f"-{self.tag}", "").replace(self.tag, "<tag>"))
 
     def topic_id(self, value: bytes) -> str:
         if value == ZERO_UUID:
@@ -118,6 +119,8 @@ def _field(name: str, value: Any, kind: Type, version: int, names: Names) -> Any
     if isinstance(value, str):
         if name in _WORDS and not names.texts:
             return "some text" if value else ""
+        if name == "member_id" and _GENERATED.fullmatch(value) and not value.startswith("AAAA"):
+            return "a generated id"
         if name in _PLACES and value:
             return _PLACES[name]
         return names.text(value)
@@ -127,6 +130,8 @@ def _field(name: str, value: Any, kind: Type, version: int, names: Names) -> Any
 def _number(name: str, value: int, names: Names) -> Any:
     if name == "port" and value > 0:
         return "the port" if value == names.port else "another port"
+    if name == "subscription_id" and value:
+        return "a subscription"
     if name == "session_id" and value > 0:
         return "a session"
     if name == "finalized_features_epoch" and value >= 0:

@@ -21,7 +21,10 @@ class Played(NamedTuple):
 
 def play(at: Input, peer: Peer, texts: bool = False) -> Played:
     """One input against one broker."""
-    t = Talk(peer, at.version, at.case.api_key, texts)
+    try:
+        t = Talk(peer, at.version, at.case.api_key, texts)
+    except OSError as error:
+        return Played({"1 failed": f"{peer.name} cannot be reached: {error}"}, [])
     try:
         at.case.script(t)
         t.probe()

@@ -5,7 +5,7 @@ The files hold facts from a run, with everything taken out that changes between 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,31 @@ Seen = Mapping[str, Any]
 
 def load() -> dict[str, dict[str, Any]]:
     """Input id → what was seen."""
-    found: dict[str, dict[str, Any]] = {}
-    for path in sorted(FOLDER.glob("*.json")):
-        for name, variants in json.loads(path.read_text(encoding="utf-8")).items():
-            for variant in variants:
-                for version in variant["versions"]:
-                    found[f"{path.stem}: {name} v{version}"] = variant["seen"]
-    return found
+    return {
+        f"{path.stem}: {name} v{version}": steps
+        for path in sorted(FOLDER.glob("*.json"))
+        for name, version, steps in _entries(path)
+    }
 
 
-def save(seen: Mapping[Input, Seen]) -> None:
-    """Writes what was seen; other cases of the same files are left as they are unless they are gone."""
+def _entries(path: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    for name, variants in json.loads(path.read_text(encoding="utf-8")).items():
+        for variant in variants:
+            for version in variant["versions"]:
+                yield name, version, variant["seen"]
+
+
+def save(seen: Mapping[Input, Seen], *, whole: bool) -> None:
+    """Writes what was seen. Unless it is the whole run, what the files hold of other inputs stays."""
+    answers = {at.id: (at.case.api, at.case.name, at.version, steps) for at, steps in seen.items()}
+    if not whole:
+        for path in sorted(FOLDER.glob("*.json")):
+            for name, version, steps in _entries(path):
+                answers.setdefault(f"{path.stem}: {name} v{version}", (path.stem, name, version, steps))
     by_api: dict[str, dict[str, dict[str, list[int]]]] = {}
-    for at, steps in sorted(seen.items(), key=lambda item: (item[0].case.title, item[0].version)):
-        variants = by_api.setdefault(at.case.api, {}).setdefault(at.case.name, {})
-        variants.setdefault(json.dumps(steps, ensure_ascii=False), []).append(at.version)
+    for api, name, version, steps in sorted(answers.values(), key=lambda one: one[:3]):
+        variants = by_api.setdefault(api, {}).setdefault(name, {})
+        variants.setdefault(json.dumps(steps, ensure_ascii=False), []).append(version)
     FOLDER.mkdir(exist_ok=True)
     for api, cases in by_api.items():
         (FOLDER / f"{api}.json").write_text(_file(cases), encoding="utf-8")

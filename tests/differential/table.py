@@ -20,17 +20,21 @@ from millstream.kafka.dispatch import SERVED
 from millstream.wire.apis import APIS
 from millstream.wire.schema import Request
 
+EVERY_VERSION = "a good request"
+"""The case that covers every version of every API."""
+
 Script = Callable[[Talk], None]
 
 
 class Case(NamedTuple):
-    """One case; ``slow`` ones wait for timers and are left out of the fast run."""
+    """One case; ``slow`` ones wait for timers, ``made`` ones were made by rule for every API (``cases.frames``)."""
 
     name: str
     api_key: int
     versions: tuple[int, ...]
     script: Script
     slow: bool = False
+    made: bool = False
 
     @property
     def api(self) -> str:
@@ -56,16 +60,16 @@ _cases: dict[str, Case] = {}
 
 
 def case(
-    name: str, api: type[Request], versions: Iterable[int] | None = None, *, slow: bool = False
+    name: str, api: type[Request], versions: Iterable[int] | None = None, *, slow: bool = False, made: bool = False
 ) -> Callable[[Script], Script]:
     """Declares a case; without ``versions`` it runs at every version that is declared."""
 
     def declare(script: Script) -> Script:
         low, high = APIS[api.API_KEY].versions
         wanted = tuple(range(low, high + 1) if versions is None else [v for v in versions if low <= v <= high])
-        made = Case(name, api.API_KEY, wanted, script, slow)
-        assert made.title not in _cases, f"two cases are called {made.title}"
-        _cases[made.title] = made
+        declared = Case(name, api.API_KEY, wanted, script, slow, made)
+        assert declared.title not in _cases, f"two cases are called {declared.title}"
+        _cases[declared.title] = declared
         return script
 
     return declare
@@ -104,3 +108,16 @@ def all_inputs(pattern: str = "", *, slow: bool = True) -> list[Input]:
         if pattern.lower() in one.title.lower() and (slow or not one.slow)
         for version in one.versions
     ]
+
+
+def few(inputs: Iterable[Input]) -> list[Input]:
+    """A choice that is played in seconds: each case at its lowest and highest version, frames at the highest alone,
+    good requests at every one.
+    """
+    return [at for at in inputs if at.version in _chosen(at.case)]
+
+
+def _chosen(one: Case) -> tuple[int, ...]:
+    if one.name == EVERY_VERSION:
+        return one.versions
+    return one.versions[-1:] if one.made else (one.versions[0], one.versions[-1])

@@ -8,7 +8,7 @@ from differential import odd
 from differential.compare import ABSENT, Known, differences, judge, known_differences, not_served
 from differential.good import GOOD
 from differential.plain import Names, ordered, plain
-from differential.table import Case, Input, all_cases, all_inputs
+from differential.table import Case, Input, all_cases, all_inputs, few
 from differential.talk import batch
 from millstream.kafka.dispatch import SERVED, advertised_versions
 from millstream.wire.apis import APIS
@@ -27,13 +27,18 @@ def test_every_api_that_is_served_is_asked_in_every_version():
     assert set(advertised_versions()) == set(SERVED)
 
 
+def test_the_few_that_are_always_played_cover_every_version_too():
+    played = {(at.case.api_key, at.version) for at in few(all_inputs(slow=False))}
+    assert played >= {(at.case.api_key, at.version) for at in all_inputs()}
+
+
 def test_every_api_that_is_served_has_a_good_request_to_spoil():
     assert set(SERVED) <= set(GOOD), [APIS[key].name for key in SERVED if key not in GOOD]
 
 
 def test_there_are_at_least_300_inputs_of_our_own_making():
     assert len(all_inputs()) >= 1000
-    assert len([at for at in all_inputs() if at.case.script.__module__ != "differential.cases.frames"]) >= 300
+    assert len([at for at in all_inputs() if not at.case.made]) >= 300
 
 
 def test_what_is_not_served_is_not_served():

@@ -8,7 +8,7 @@ import struct
 
 from differential import odd
 from differential.good import GOOD
-from differential.table import case
+from differential.table import EVERY_VERSION, case
 from differential.talk import CLIENT_ID, Talk, framed
 from millstream.kafka.dispatch import SERVED
 from millstream.wire.apis import APIS, Api
@@ -46,7 +46,7 @@ def frames(api: Api) -> None:
         def script(t: Talk) -> None:
             send(t, make(t))
 
-        case(name, api.request, edges(api) if versions is None else versions)(script)
+        case(name, api.request, edges(api) if versions is None else versions, made=True)(script)
 
     flexible = [v for v in edges(api) if v >= api.flexible]
     classic = [v for v in edges(api) if v < api.flexible]
@@ -83,7 +83,7 @@ def versions_and_headers(api: Api) -> None:
         def script(t: Talk) -> None:
             t.raw(framed(data), key, top)
 
-        case(name, api.request, [top])(script)
+        case(name, api.request, [top], made=True)(script)
 
     body = b"\0" * 40
     declare("a version above the highest", header(key, top + 1, tags=b"\0") + body)
@@ -94,12 +94,12 @@ def versions_and_headers(api: Api) -> None:
     declare("a client id longer than the frame", struct.pack(">hhih", key, top, 7, 32767) + b"short")
     tags = b"\0" if top >= api.flexible else b""
 
-    @case("a client id of length -2", api.request, [top])
+    @case("a client id of length -2", api.request, [top], made=True)
     def _(t: Talk) -> None:
         head = struct.pack(">hhih", key, top, 7, -2) + tags
         t.raw(framed(head + odd.encode(GOOD[key](t), top)), key, top)
 
-    @case("a client id that is not UTF-8", api.request, [top])
+    @case("a client id that is not UTF-8", api.request, [top], made=True)
     def _(t: Talk) -> None:
         t.raw(framed(header(key, top, b"\xff\xfe") + odd.encode(GOOD[key](t), top)), key, top)
 
@@ -145,7 +145,7 @@ def fields(api: Api) -> None:
             place = next(one for one in odd.places(request, t.version) if one.path == path)
             t.ask(request, poison={path: spoilt(place)[what]})
 
-        case(f"{path} {what}", api.request, versions)(script)
+        case(f"{path} {what}", api.request, versions, made=True)(script)
 
     for (path, what), versions in made.items():
         declare(path, what, versions)
@@ -167,6 +167,9 @@ class _Blank:
 
     filled = topic
 
+    def fence(self) -> None:
+        pass
+
 
 def _blank(api: Api, version: int):
     return GOOD[api.key](_Blank(version))  # type: ignore[arg-type]
@@ -175,7 +178,7 @@ def _blank(api: Api, version: int):
 def declare_all() -> None:
     for key in sorted(SERVED.keys() & GOOD.keys()):
         api = APIS[key]
-        case("a good request", api.request)(lambda t, key=key: t.ask(GOOD[key](t)))
+        case(EVERY_VERSION, api.request, made=True)(lambda t, key=key: t.ask(GOOD[key](t)))
         frames(api)
         versions_and_headers(api)
         fields(api)

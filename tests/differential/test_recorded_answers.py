@@ -1,0 +1,46 @@
+"""Millstream against what Apache Kafka 4.3.1 answered when it was last asked (``recorded/``), without a Kafka.
+
+The same cases and the same known differences as in ``make differential``, without those that wait for timers. The fast
+test plays each case at its lowest and highest version; the slow one plays all of them, and also notices a known
+difference that is gone.
+"""
+
+import pytest
+
+from differential import recording
+from differential.brokers import millstream
+from differential.compare import differences, judge, known_differences
+from differential.play import play_all
+from differential.table import Case, Input, all_cases, all_inputs, few
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+SHOWN = 40
+
+
+def findings(inputs: list[Input], absent: list[Case]) -> list[str]:
+    """What differs from the recording and is not known; ``absent`` are cases that are not played in full."""
+    recorded = recording.load()
+    missing = [at.id for at in inputs if at.id not in recorded]
+    assert not missing, f"make differential ARGS=--save has not recorded {len(missing)} inputs: {missing[:5]}"
+    with millstream() as broker:
+        played = play_all(inputs, [broker])
+    found = [one for at, (ours,) in played.items() for one in differences(at, recorded[at.id], ours.seen)]
+    verdict = judge(found, known_differences(), {at.case for at in inputs}, absent)
+    told = [f"new: {one}" for one in verdict.new] + [f"no longer differs: {one}" for one in verdict.stale]
+    return told + [f"{at.id}: {fault}" for at, (ours,) in played.items() for fault in ours.checks]
+
+
+def told(found: list[str]) -> str:
+    return f"{len(found)} findings (make differential says more):\n" + "\n".join(found[:SHOWN])
+
+
+def test_millstream_answers_as_apache_kafka_did():
+    found = findings(few(all_inputs(slow=False)), absent=all_cases())
+    assert not found, told(found)
+
+
+@pytest.mark.slow
+def test_millstream_answers_as_apache_kafka_did_at_every_version():
+    found = findings(all_inputs(slow=False), absent=[one for one in all_cases() if one.slow])
+    assert not found, told(found)
