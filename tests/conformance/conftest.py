@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from group_next import NEXT_SETTINGS, NextMember
 from group_wire import Member, wait_for_coordinator
 
 numbers = itertools.count()
@@ -95,3 +96,25 @@ def people(group_bootstrap):
     yield make
     for member in made:
         member.close()
+
+
+@pytest.fixture(scope="module")
+def next_bootstrap(module_broker):
+    """A broker for consumer groups (KIP-848), with the topics t (4 partitions) and u (2)."""
+    broker = module_broker(topics={"t": 4, "u": 2}, settings=NEXT_SETTINGS)
+    wait_for_coordinator(broker.bootstrap)
+    return broker.bootstrap
+
+
+@pytest.fixture
+def someone(next_bootstrap):
+    """``someone(name, …)`` → a new member-to-be of this test's own consumer group."""
+    group, made = f"next-{next(numbers)}", []
+
+    def make(name, **options):
+        made.append(NextMember(next_bootstrap, options.pop("group", group), name, **options))
+        return made[-1]
+
+    yield make
+    for member in made:
+        member.line.close()

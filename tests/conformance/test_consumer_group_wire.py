@@ -1,122 +1,18 @@
-"""Consumer groups (KIP-848) as seen on the wire: epochs, reconciliation, fencing, refusals, offsets, both protocols.
+"""Consumer groups (KIP-848) as seen on the wire: epochs, reconciliation, fencing, refusals, offsets.
 
 What is expected here is what Apache Kafka 4.3 does: ``pytest tests/conformance/test_consumer_group_wire.py --peer
 kafka`` runs the same against it.
 """
 
-import itertools
-
 import pytest
-from group_wire import Line, Member, commit, describe, leave, subscription, told_to_rejoin, wait_for_coordinator
+from group_next import OK, fetch_as, owning, settle
+from group_wire import commit, describe, leave
 
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, OwnedTopicPartitions
-from millstream.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from millstream.wire.messages.list_groups import ListGroupsRequest
-from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from millstream.wire.stored import decode_versioned
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
-
-OK = ErrorCode.NONE
-SETTINGS = {
-    "group.initial.rebalance.delay.ms": 0,
-    "offsets.topic.num.partitions": 3,
-    "group.min.session.timeout.ms": 200,
-    "group.consumer.max.size": 4,
-    "group.consumer.assignment.interval.ms": 0,
-    "group.consumer.min.session.timeout.ms": 1_000,
-    "group.consumer.session.timeout.ms": 6_000,
-    "group.consumer.min.heartbeat.interval.ms": 100,
-    "group.consumer.heartbeat.interval.ms": 300,
-}
-numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def bootstrap(module_broker):
-    broker = module_broker(topics={"t": 4, "u": 2}, settings=SETTINGS)
-    wait_for_coordinator(broker.bootstrap)
-    return broker.bootstrap
-
-
-@pytest.fixture
-def someone(bootstrap):
-    """``someone(name, …)`` → a new member-to-be of this test's own group."""
-    group, made = f"next-{next(numbers)}", []
-
-    def make(name, **options):
-        made.append(NextMember(bootstrap, options.pop("group", group), name, **options))
-        return made[-1]
-
-    yield make
-    for member in made:
-        member.line.close()
-
-
-class NextMember:
-    """A member of the consumer protocol that says what a test tells it to; it remembers its epoch and what it owns."""
-
-    def __init__(self, bootstrap, group, name, *, instance=None, topics=("t",), **options):
-        self.line = Line(bootstrap)
-        self.bootstrap, self.group, self.id, self.instance = bootstrap, group, name, instance
-        self.topics, self.options = topics, options
-        self.epoch = 0
-        self.owned = {}
-        self.answer = None
-
-    def say(self, version=1, **fields):
-        """One heartbeat; its error."""
-        given = {"group_id": self.group, "member_id": self.id, "member_epoch": self.epoch, **fields}
-        self.answer = self.line.ask(ConsumerGroupHeartbeatRequest(**given), version)
-        error = ErrorCode(self.answer.error_code)
-        if error is OK and self.answer.member_epoch >= 0:
-            self.epoch = self.answer.member_epoch
-            if self.answer.assignment is not None:
-                self.owned = {t.topic_id: sorted(t.partitions) for t in self.answer.assignment.topic_partitions}
-        return error
-
-    def join(self, version=1, **fields):
-        given = {
-            "member_epoch": 0,
-            "instance_id": self.instance,
-            "rebalance_timeout_ms": 20_000,
-            "subscribed_topic_names": None if self.topics is None else list(self.topics),
-            "topic_partitions": [],
-        }
-        return self.say(version, **{**given, **self.options, **fields})
-
-    def beat(self, **fields):
-        """A heartbeat that says what it owns now."""
-        return self.say(topic_partitions=owning(self.owned), instance_id=self.instance, **fields)
-
-    def leave(self, epoch=-1):
-        return self.say(member_epoch=epoch, instance_id=self.instance)
-
-    @property
-    def partitions(self):
-        """All partitions, whatever their topics."""
-        return sorted(itertools.chain.from_iterable(self.owned.values()))
-
-    def described(self):
-        (group,) = self.line.ask(ConsumerGroupDescribeRequest(group_ids=[self.group]), 1).groups
-        return group
-
-
-def owning(owned):
-    return [OwnedTopicPartitions(topic_id=topic, partitions=partitions) for topic, partitions in owned.items()]
-
-
-def settle(*members):
-    """Heartbeats until nobody is told anything new."""
-    for _ in range(20):
-        before = [(member.epoch, member.owned) for member in members]
-        for member in members:
-            assert member.beat() is OK, member.answer
-        if before == [(member.epoch, member.owned) for member in members] and len({m.epoch for m in members}) == 1:
-            return
-    raise AssertionError(before)
 
 
 # Epochs and reconciliation
@@ -344,13 +240,6 @@ def test_topics_of_a_regular_expression_come_with_a_later_heartbeat(someone):
 # Offsets
 
 
-def fetch_as(line, group, member_id, epoch):
-    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
-    asked = OffsetFetchRequestGroup(group_id=group, member_id=member_id, member_epoch=epoch, topics=topics)
-    (answer,) = line.ask(OffsetFetchRequest(groups=[asked]), 9).groups
-    return ErrorCode(answer.error_code) or answer.topics[0].partitions[0].committed_offset
-
-
 def test_offsets_are_committed_and_fetched_with_the_members_epoch(someone):
     one = someone("A")
     one.join()
@@ -381,7 +270,7 @@ def test_a_member_that_is_behind_commits_what_it_had_all_along(someone):
     assert commit(two.line, two.group, {("t", lost): 5}, generation=2, member_id="B") is ErrorCode.STALE_MEMBER_EPOCH
 
 
-# Lists, and the classic protocol
+# Lists, and what administrators do
 
 
 def test_a_consumer_group_is_listed_by_type_and_is_no_classic_group(someone):
@@ -394,100 +283,6 @@ def test_a_consumer_group_is_listed_by_type_and_is_no_classic_group(someone):
     group = describe(one.line, one.group)
     assert group.group_state == "Dead"
     assert group.members == []
-
-
-def classic(member, instance=None):
-    return Member(member.bootstrap, member.group, instance, protocols={"range": subscription("t")})
-
-
-def told(member):
-    """What a classic member of a consumer group is told to own."""
-    assert member.sync() is OK
-    assignment = decode_versioned(ConsumerProtocolAssignment, member.answer.assignment)
-    return sorted(partition for topic in assignment.assigned_partitions for partition in topic.partitions)
-
-
-def test_a_classic_member_works_in_a_consumer_group(someone):
-    one = someone("A")
-    one.join()
-    old = classic(one)
-    assert old.join() is ErrorCode.MEMBER_ID_REQUIRED
-    assert old.join() is OK
-    assert (old.answer.leader, old.answer.members, old.answer.protocol_name) == ("", [], "range")
-    assert old.generation == 3
-    assert told(old) == []
-    assert old.beat() is OK, "what it is to have is another's"
-    assert one.beat() is OK
-    assert one.beat() is OK
-    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS, "now it is free"
-    assert old.join() is OK
-    assert sorted(told(old) + one.partitions) == [0, 1, 2, 3]
-    types = {member.member_id: member.member_type for member in one.described().members}
-    assert types == {"A": 1, old.id: 0}
-    assert commit(old.line, old.group, {("t", 0): 1}, generation=2, member_id=old.id) is ErrorCode.ILLEGAL_GENERATION
-    assert old.beat(generation_id=2) is ErrorCode.ILLEGAL_GENERATION
-    assert old.beat(member_id="A") is ErrorCode.UNKNOWN_MEMBER_ID, "that one speaks another protocol"
-    assert old.leave() is OK
-    settle(one)
-    assert one.partitions == [0, 1, 2, 3]
-    old.close()
-
-
-def test_a_classic_group_is_upgraded_and_downgraded_while_its_member_stays(someone):
-    one = someone("A")
-    old = classic(one)
-    old.come_in()
-    assert old.joined() is OK
-    everything = subscription_assignment()
-    assert old.sync({old.id: everything}) is OK
-    assert one.say(member_epoch=1) is ErrorCode.GROUP_ID_NOT_FOUND
-    assert one.answer.error_message == f"Group {one.group} is not a consumer group."
-    assert one.join() is OK
-    assert one.epoch == old.generation + 1 == 2
-    assert one.partitions == []
-    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
-    assert old.join() is OK
-    kept = told(old)
-    assert len(kept) == 2
-    settle_with(one, old)
-    assert sorted(one.partitions + told(old)) == [0, 1, 2, 3]
-    assert one.leave() is OK
-    told_to_rejoin(old)
-    assert old.join() is OK
-    assert old.leads, "it is a classic group again"
-    assert describe(old.line, old.group).group_state == "CompletingRebalance"
-    old.close()
-
-
-def test_a_static_member_takes_its_place_in_the_other_protocol(someone):
-    one = someone("A", instance="i")
-    one.join()
-    old = classic(one, instance="i")
-    assert old.join() is OK, "the only member of the consumer protocol is replaced: a classic group"
-    assert (old.generation, old.answer.leader, old.answer.protocol_name) == (2, "", "range")
-    assert told(old) == [0, 1, 2, 3]
-    assert old.beat() is OK, "and no rebalance"
-    assert describe(old.line, old.group).group_state == "Stable"
-    assert one.beat() is ErrorCode.GROUP_ID_NOT_FOUND
-    assert one.join() is OK, "and back"
-    assert one.partitions == [0, 1, 2, 3]
-    assert old.beat() is ErrorCode.FENCED_INSTANCE_ID
-    old.close()
-
-
-def test_classic_members_are_called_when_the_new_assignment_is_there(someone):
-    one = someone("A")
-    one.join()
-    old = classic(one)
-    old.join()
-    assert old.join() is OK
-    assert told(old) == []
-    two = someone("B", topics=("u",))
-    assert two.join() is OK
-    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
-    assert old.join() is OK
-    assert old.generation == two.epoch
-    old.close()
 
 
 def test_an_administrator_removes_members_of_either_protocol(someone):
@@ -512,40 +307,3 @@ def test_a_group_may_ask_for_heartbeats_of_its_own(someone):
     client.incremental_alter_configs([wanted])[wanted].result(20)
     while one.answer.heartbeat_interval_ms != 700:
         assert one.beat() is OK
-
-
-def subscription_assignment():
-    from millstream.wire.messages.consumer_protocol import TopicPartition
-    from millstream.wire.stored import encode_versioned
-
-    everything = [TopicPartition(topic="t", partitions=[0, 1, 2, 3])]
-    return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=everything), 0)
-
-
-def settle_with(one, old):
-    """Until neither is told to do anything more."""
-    for _ in range(20):
-        assert one.beat() is OK
-        if old.beat() is OK:
-            if len(one.partitions) == 2:
-                return
-        else:
-            assert old.join() is OK
-            told(old)
-    raise AssertionError("it does not settle")
-
-
-def test_an_empty_group_takes_the_kind_of_whoever_joins(someone):
-    one = someone("A")
-    one.join()
-    commit(one.line, one.group, {("t", 0): 3}, generation=2, member_id="A")
-    one.leave()
-    old = classic(one)
-    old.come_in()
-    assert old.joined() is OK
-    assert (old.leads, old.generation) == (True, 1)
-    assert old.leave() is OK
-    assert one.join() is OK
-    assert one.epoch == 2
-    assert fetch_as(one.line, one.group, None, -1) == 3, "offsets stay"
-    old.close()
