@@ -41,7 +41,9 @@ WAKE: Final = 22
 UNWATCH: Final = 23
 
 UNDER_WAY_MAX: Final = 8 << 20
-"""Bytes of batches on their way to other shards, or waiting there, at which producers with acks=0 are held back."""
+"""Bytes of batches on their way to other shards, or waiting there, at which producers are held back: far less than the
+64 MiB beyond which a shard refuses what waits for memory, so that who sends far ahead of the answers is slowed down.
+"""
 
 _encode = msgspec.msgpack.Encoder().encode
 _GONE: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -105,7 +107,7 @@ class Home:
     def append(self, to: int, raft_group: int, records: object, call: ProduceSlots, slot: int) -> bool:
         """Append one batch on shard ``to``; the slot is settled when its home has.
 
-        True: so much is under way there that a producer which waits for no answer has to be held back.
+        True: so much is under way there that the producer has to be held back until this is answered.
         """
         try:
             loans = self._lend_records(records)

@@ -150,7 +150,8 @@ def test_every_cut_of_an_old_request_is_garbage_or_harmless() -> None:
                 continue
 
 
-def test_acks_0_is_read_no_further_while_another_shard_is_behind() -> None:
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_a_producer_is_read_no_further_while_another_shard_is_behind(acks: int) -> None:
     remote = Remote("t", 0, 7, 1)
     sent: list[Any] = []
 
@@ -162,13 +163,14 @@ def test_acks_0_is_read_no_further_while_another_shard_is_behind() -> None:
         shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)),
         partitions=SimpleNamespace(by_name={"t": [remote]}),
         home=SimpleNamespace(append=append),
+        ack_timeouts=SimpleNamespace(armed=True),
     )
-    contexts = [Context(), Context()]
+    contexts = [Context(4), Context(4)]
     for context in contexts:
         data = PartitionProduceData(0, memoryview(b"a batch"))
-        request = ProduceRequest(acks=0, timeout_ms=1000, topic_data=[TopicProduceData("t", bytes(16), [data])])
+        request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[TopicProduceData("t", bytes(16), [data])])
         produce.handle(cast(Any, node), cast(Any, context), request, context.respond)
-    assert [(context.done, context.holds) for context in contexts] == [(True, False), (False, True)]
+    assert [(context.done, context.holds) for context in contexts] == [(not acks, False), (False, True)]
     for call, slot in sent:
         call.settle(slot, (0, 5, -1, 0))
     assert [context.done for context in contexts] == [True, True]

@@ -217,8 +217,8 @@ def handle(
             elif isinstance(entry, Partition):
                 append_here(node, entry, data.records, call, slot, now_ms)
             elif isinstance(entry, Remote):
-                if node.home.append(entry.shard, entry.raft_group, data.records, call, slot) and not acks:
-                    ctx.hold()  # nothing else would slow this producer down
+                if node.home.append(entry.shard, entry.raft_group, data.records, call, slot):
+                    ctx.hold()  # it may send far ahead of the answers; refused, it would send again, out of order
             else:
                 call.failed(slot, table.missing(key) if entry is None else ErrorCode.KAFKA_STORAGE_ERROR)
             if isinstance(data.records, IoBuf):
