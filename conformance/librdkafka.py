@@ -59,7 +59,7 @@ ASKING_S = 0.005
 """A test that was shorter cannot have asked a broker anything."""
 HOLLOW = "every subtest skipped itself"
 
-FAST = ("0001", "0003", "0012", "0015", "0017", "0029", "0031", "0040", "0044", "0073", "0085", "0092")
+FAST = ("0001", "0003", "0012", "0015", "0017", "0029", "0031", "0040", "0044", "0073", "0085", "0099")
 
 TOPICS = {"kafka-topics.sh": peer.TOPIC_COMMAND, "kafka-acls.sh": "kafka.admin.AclCommand"}
 SCRIPTS = {
