@@ -25,6 +25,7 @@ from wire_samples import sample
 
 from millstream.coordinator.records import decode_record
 from millstream.errors import Corruption, Rejected
+from millstream.format import compacted
 from millstream.iobuf import Arena, IoBuf
 from millstream.kafka.dispatch import SERVED, Api, Dispatcher
 from millstream.net.connection import Connection
@@ -39,7 +40,7 @@ from millstream.wire.messages.consumer_protocol import ConsumerProtocolAssignmen
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millstream.wire.produce_again import ProduceAgain
 from millstream.wire.produce_chain import decode_produce_at
-from millstream.wire.records import Record, build_batch, check_batch, iter_batches, iter_records
+from millstream.wire.records import Record, build_batch, check_batch, iter_batches, iter_records, parse_header
 from millstream.wire.schema import Embedded, Message, Stored, StoredKey
 from millstream.wire.stored import decode_offsets_key, decode_versioned, encode_key
 
@@ -421,7 +422,20 @@ def _batches() -> list[Target]:
         finally:
             inspection.RECORDS_MAX = before  # type: ignore[misc]
 
+    def compact(data: bytes) -> None:
+        """As the cleaner does with what was stored unread; records with a key stay."""
+        for batch in iter_batches(data):
+            header = parse_header(batch)
+            compacted.records_of(header, batch, OUTPUT_MAX)
+            for horizon in (None, 5, header.base_timestamp):
+                left, count = compacted.filtered(
+                    header, batch, lambda one: one.key is not None, lambda _, at=horizon: at
+                )
+                assert left is None or (count and parse_header(left).record_count == count)
+            compacted.emptied(header)
+
     return [
+        Target("batch compaction", compact, (BatchError,), grown, mutate, 4 * OBJECT_BYTES, CONSTANT + 4 * OUTPUT_MAX),
         Target("batch inspection", look, (BatchError,), grown, mutate, 2 * OBJECT_BYTES, CONSTANT + 8 * OUTPUT_MAX),
         Target("batch check", check, (BatchError,), grown, mutate),
         Target("batch records", walk, (BatchError,), grown, mutate, OBJECT_BYTES, CONSTANT + 3 * OUTPUT_MAX),

@@ -31,6 +31,9 @@ from millstream.wire.records import (
 )
 from millstream.wire.varint import read_varlong, varlong
 
+INT64_MIN: Final = -(1 << 63)
+INT64_MAX: Final = (1 << 63) - 1
+
 _CRC_AT: Final = 17
 
 
@@ -61,7 +64,8 @@ def walk_records(data: bytes | memoryview, header: BatchHeader) -> Iterator[RawR
     """The records in a batch's decompressed bytes.
 
     Raises:
-        BatchError: they are not `record_count` records, or not rising in offset.
+        BatchError: they are not `record_count` records, or not rising in offset, or of times that no record can tell.
+            Producers' batches are stored unread, so all of that may be there.
     """
     at = 0
     last_delta = -1
@@ -80,6 +84,8 @@ def walk_records(data: bytes | memoryview, header: BatchHeader) -> Iterator[RawR
             value_size, pos = read_varlong(data, pos)
             if length < 0 or end > size or pos + max(value_size, 0) >= end or not last_delta < offset_delta:
                 raise ProtocolError("fields do not fit the record")
+            if not INT64_MIN <= header.base_timestamp + timestamp_delta <= INT64_MAX:
+                raise ProtocolError("a timestamp beyond 64 bits")
             last_delta = offset_delta
             yield RawRecord(at, end, offset_delta, timestamp_delta, rest, key, value_size >= 0)
             at = end
@@ -141,7 +147,10 @@ def emptied(header: BatchHeader) -> bytes:
 def _moved(data: bytes, record: RawRecord, by: int) -> bytes:
     """A record whose timestamp is relative to another base."""
     _, body = read_varlong(data, record.start)
-    content = data[body : body + 1] + varlong(record.timestamp_delta + by) + data[record.rest : record.end]
+    delta = record.timestamp_delta + by
+    if not INT64_MIN <= delta <= INT64_MAX:
+        raise BatchError("a record too far in time from the rest", ErrorCode.INVALID_RECORD)
+    content = data[body : body + 1] + varlong(delta) + data[record.rest : record.end]
     return varlong(len(content)) + content
 
 
