@@ -205,7 +205,7 @@ def _(t: Talk) -> None:
     stable(t, "classic")
     joined(t, settled(t, "a", 2).name)
     names = [t.name(one) for one in ("g", "classic", "none", "g")]
-    t.ask(ConsumerGroupDescribeRequest([*names, ""], True))
+    t.ask(ConsumerGroupDescribeRequest(names, True))
     t.ask(ConsumerGroupDescribeRequest(names, False))
     t.ask(ConsumerGroupDescribeRequest([]))
 

@@ -334,7 +334,7 @@ def _(t: Talk) -> None:
     member(t, "completing")
     t.quiet(commit_request(t, t.topic(), 5, group="empty"))
     names = [t.name(one) for one in ("stable", "completing", "empty", "none")]
-    t.ask(DescribeGroupsRequest([*names, names[0], ""], True))
+    t.ask(DescribeGroupsRequest([*names, names[0]], True))
     t.ask(DescribeGroupsRequest([]))
 
 
@@ -418,7 +418,6 @@ def _(t: Talk) -> None:
 def _(t: Talk) -> None:
     topic = t.topic()
     t.ask(offset_delete_request(t.name("none"), topic.name, 0))
-    t.ask(offset_delete_request("", topic.name, 0))
     t.ask(OffsetDeleteRequest(t.name("none")))
 
 
