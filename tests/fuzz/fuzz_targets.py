@@ -295,9 +295,12 @@ def _again() -> Target:
             return scramble(rng, data, seeds)
         cut = 3 + int.from_bytes(data[1:3], "big")
         first, second = data[3:cut], data[cut:]
-        known = [spans(ProduceRequest, data[0], one) if one == first else [] for one in (first, second)]
         if rng.random() < 0.6:
-            first = bend(rng, first, known[0]) + bytes(rng.choice((0, 0, 0, 1, 3)))
+            try:
+                known = spans(ProduceRequest, min(max(data[0], low), high), first)
+            except Malformed:
+                known = []
+            first = bend(rng, first, known) + bytes(rng.choice((0, 0, 0, 1, 3)))
         if rng.random() < 0.5:
             second = first
         if rng.random() < 0.8:
