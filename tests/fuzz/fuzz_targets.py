@@ -406,8 +406,8 @@ def _batches() -> list[Target]:
 
     def walk(data: bytes) -> None:
         for batch in iter_batches(data):
-            for _ in iter_records(batch, OUTPUT_MAX):
-                pass
+            for record in iter_records(batch, OUTPUT_MAX):
+                assert -(1 << 63) <= record.timestamp < 1 << 63
 
     def check(data: bytes) -> None:
         half = len(data) // 3

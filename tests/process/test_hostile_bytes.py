@@ -3,13 +3,17 @@
 import random
 import socket
 import struct
+import time
 
 import pytest
 from bench import raw
+from crc32c import crc32c
 
 from millstream.wire.codec import decode_response
 from millstream.wire.frames import request_frame
+from millstream.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from millstream.wire.records import HEADER_BYTES, build_batch
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 
@@ -112,3 +116,17 @@ def test_a_topic_without_partitions_beside_one_that_is_written_is_answered_like_
                     (one.name, len(one.partition_data)) for one in asked
                 ]
                 assert [part.error_code for one in answer.responses for part in one.partition_responses] == [0]
+
+
+def test_a_record_of_a_time_beyond_64_bits_is_found_by_time_like_any(broker_with_topic):
+    now_ms = int(time.time() * 1000)
+    batch = bytearray(build_batch([(b"key", b"value", [], now_ms)]))
+    batch[27:35] = ((1 << 63) - 1).to_bytes(8, "big")  # what the record's time counts from
+    batch[HEADER_BYTES + 2] = 11 << 1
+    batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    wanted = ListOffsetsTopic("steady", [ListOffsetsPartition(partition_index=0, timestamp=now_ms)])
+    with raw.Caller(broker_with_topic.bootstrap) as caller:
+        assert caller.produce_one("steady", 0, bytes(batch)) == 0
+        frame = caller.call(request_frame(ListOffsetsRequest(topics=[wanted]), 7, 7, "c"))
+        assert decode_response(2, 7, frame, 5, len(frame)).topics[0].partitions[0].error_code == 0
+        assert caller.produce_one("steady", 0, raw.batch([b"still here"])) == 1

@@ -75,6 +75,7 @@ NewRecord: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
 ABORT: Final = 0
 COMMIT: Final = 1
 
+_INT64: Final = 1 << 63
 _pack_crc_into = struct.Struct(">I").pack_into
 _pack_control_key = struct.Struct(">hh").pack
 _pack_control_value = struct.Struct(">hi").pack
@@ -144,6 +145,8 @@ def _record(data: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
     if pos != end:
         raise ProtocolError("fields do not fill the record")
     timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
+    if not -_INT64 <= timestamp < _INT64:
+        timestamp = (timestamp + _INT64) % (2 * _INT64) - _INT64  # as it comes out for Kafka's clients
     return Record(header.base_offset + offset_delta, timestamp, key, value, headers), pos
 
 

@@ -255,3 +255,11 @@ class TestOtherImplementations:
             theirs.append(offset, timestamp=timestamp, key=key, value=value, headers=list(headers))
         ours = build_batch(RECORDS, leader_epoch=int.from_bytes(bytes(theirs.build())[12:16], "big", signed=True))
         assert ours == bytes(theirs.build())
+
+
+@pytest.mark.parametrize(("base", "delta", "timestamp"), [((1 << 63) - 1, 11, -(1 << 63) + 10), (5, 11, 16)])
+def test_a_timestamp_beyond_64_bits_comes_round_as_for_kafkas_clients(base: int, delta: int, timestamp: int) -> None:
+    batch = bytearray(build_batch([(b"k", b"v", [], 0)]))
+    batch[27:35] = base.to_bytes(8, "big")
+    batch[HEADER_BYTES + 2] = delta << 1
+    assert [record.timestamp for record in iter_records(batch)] == [timestamp]
