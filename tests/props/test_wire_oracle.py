@@ -111,11 +111,13 @@ def _encode_theirs(version: int, value: Any) -> bytes:
 def _compare(ours: Message, theirs: Any, version: int) -> None:
     for field in fields_of(type(ours), version):
         if field.present and not (field.tag is not None and getattr(ours, field.name) == field.default):
-            _same(field, field.type, getattr(ours, field.name), getattr(theirs, _their_name(field.name)), version)
+            _same(
+                field, field.type, getattr(ours, field.name), getattr(theirs, _their_name(theirs, field.name)), version
+            )
 
 
-def _their_name(name: str) -> str:
-    return _OPERATIONS if name.endswith(_OPERATIONS) and not name.startswith("include") else name
+def _their_name(theirs: Any, name: str) -> str:
+    return _OPERATIONS if name.endswith(_OPERATIONS) and not hasattr(theirs, name) else name
 
 
 def _same(field: Field, kind: Type, ours: Any, theirs: Any, version: int) -> None:
@@ -132,7 +134,7 @@ def _same(field: Field, kind: Type, ours: Any, theirs: Any, version: int) -> Non
         assert ours == (theirs if isinstance(theirs, bytes) else theirs.bytes), field.name
     elif kind.kind in (Kind.BYTES, Kind.RECORDS):
         assert bytes(ours) == bytes(theirs), field.name
-    elif field.name.endswith(_OPERATIONS) and kind.kind is Kind.INT32:
+    elif field.name.endswith(_OPERATIONS) and kind.kind is Kind.INT32 and not isinstance(theirs, int):
         assert theirs == (None if ours == OPERATIONS_NOT_ASKED else {bit for bit in range(32) if ours >> bit & 1})
     else:
         assert ours == theirs, field.name
