@@ -104,8 +104,10 @@ def report(console: Console, played: dict[Input, list[Played]], whole: bool, opt
             broken += [
                 f"{name} is recorded and no case any more" for name in recorded.keys() - {at.id for at in played}
             ]
+        if drift:
+            console.print("Kafka did not answer as recorded; --save keeps the new answers", style="red")
         for one in drift[:SHOWN]:
-            text = f"Kafka did not answer as recorded (--save keeps the new answer): {one}"
+            text = f"{one.input.id} | {one.path} | recorded: {short(one.kafka)} | Kafka now: {short(one.ours)}"
             console.print(text, style="red", markup=False, soft_wrap=True)
     for text in broken[:SHOWN]:
         console.print(text, style="red", markup=False, soft_wrap=True)
