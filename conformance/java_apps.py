@@ -34,9 +34,11 @@ def build(folder: Path) -> None:
     tools.run(["mvn", "-q", "-B", "-f", pom, *goal], folder)
 
 
-def _command(main: str, *arguments: str, heap: str = "384m") -> list[str]:
+def _command(bench: Bench, main: str, *arguments: str, heap: str = "384m") -> list[str]:
+    """Runs a main class; what it leaves in its temporary folder goes with the check's."""
     libraries = tools.cached(f"kafka-suites-{peer.KAFKA_VERSION}", build)
-    command = peer.java_command(main, list(arguments), heap, ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"), "warn")
+    flags = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={bench.folder}")
+    command = peer.java_command(main, list(arguments), heap, flags, "warn")
     place = command.index("-cp") + 1
     command[place] = f"{libraries}/*"
     return command
@@ -116,7 +118,7 @@ def connect_copies_a_file_and_continues_after_a_restart(bench: Bench) -> None:
             "topics": "connected",
         },
     )
-    command = _command(CONNECT, worker, reading, writing)
+    command = _command(bench, CONNECT, worker, reading, writing)
     limit_s = WAIT_S * bench.patience
     lines = [f"line {i}" for i in range(200)]
     for begin in (0, 100):
@@ -168,10 +170,10 @@ def streams_smoke_test_is_verified_by_its_driver(bench: Bench) -> None:
                 },
             )
             said = bench.folder / f"streams-{number}.log"
-            process = stack.enter_context(_started(bench, _command(STREAMS, properties, "process"), said))
+            process = stack.enter_context(_started(bench, _command(bench, STREAMS, properties, "process"), said))
             running = _started_streams(said)
             _wait("the application runs", running, process, said, WAIT_S * bench.patience)
-        out = bench.call(_command(STREAMS, properties, "run"), limit_s=300)
+        out = bench.call(_command(bench, STREAMS, properties, "run"), limit_s=300)
     assert "ALL-RECORDS-DELIVERED" in out, out[-500:]
     assert "SUCCESS" in out.splitlines(), out[-500:]
 
