@@ -13,10 +13,19 @@ from differential.talk import CLIENT_ID, Talk, framed
 from millstream.kafka.dispatch import SERVED
 from millstream.wire.apis import APIS, Api
 from millstream.wire.headers import flexible_from
+from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest
+from millstream.wire.messages.join_group import JoinGroupRequest
 from millstream.wire.schema import Kind
 
 ZIGZAG_HUGE = b"\xff\xff\xff\xff\x07"
+
+KEPT = {
+    (InitProducerIdRequest.API_KEY, "transactional_id"),
+    (JoinGroupRequest.API_KEY, "group_id"),
+    (ConsumerGroupHeartbeatRequest.API_KEY, "group_id"),
+}
+"""Names that Kafka keeps something under: all that are not UTF-8 turn into one name, so cases would meet there."""
 
 
 def edges(api: Api) -> list[int]:
@@ -139,8 +148,8 @@ def fields(api: Api) -> None:
         blank = _blank(api, version)
         for place in odd.places(blank, version):
             for what in spoilt(place):
-                if (key, place.path, what) == (InitProducerIdRequest.API_KEY, "transactional_id", "not UTF-8"):
-                    continue  # Kafka would keep one transaction under the name that all of these turn into
+                if what == "not UTF-8" and (key, place.path) in KEPT:
+                    continue
                 made.setdefault((place.path, what), []).append(version)
 
     def declare(path: str, what: str, versions: list[int]) -> None:
