@@ -34,7 +34,10 @@ SYNC_ALL_FILES: Final = 16
 
 _INDEXES_MAX: Final = 2000
 _REMOVED_MAX: Final = 10_000
-_ZEROS: Final = bytes(1024 * 1024)
+_ZEROS: Final = bytes(256 * 1024)
+"""Written and synced at once of a new file of the write-ahead log. The sync of a tick queues behind it: with a sync of
+32 MiB at the end, one in a thousand took 32 ms, and p99 of the scheduled load 5 ms instead of 3.5.
+"""
 
 
 _PIECE_BYTES: Final = 128 * 1024
@@ -321,7 +324,7 @@ class SegmentFiles:
             file.truncate(0)
             for position in range(0, command.size_bytes, len(_ZEROS)):
                 write_all(file, [memoryview(_ZEROS)[: command.size_bytes - position]], position)
-            file.sync()
+                file.sync()
         except OSError:
             self._unlink(temporary)
             raise
