@@ -21,7 +21,7 @@ KINDS = ("request", "response", "frame", "dispatch", "produce", "stored", "embed
 FINDINGS = Path(__file__).with_name("findings.txt").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)  # whatever comes first: without the fence its timer would end the run
 def targets():
     found = {target.name: target for target in fuzz_targets.targets()}
     with fuzz_judge.fence():
