@@ -11,6 +11,8 @@ from bench import processes, raw
 from bench.peers.kafka import free_port
 from confluent_kafka import Producer
 
+from millstream.testing import Broker
+
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 STOP_S = 5.0
@@ -134,3 +136,13 @@ def test_fewer_and_more_shards_on_the_same_data(broker_factory, tmp_path):
             for partition in range(5):
                 assert caller.produce_one("t", partition, batch) == count
         broker.kill()
+
+
+def test_a_broker_whose_topics_cannot_be_made_is_not_left_behind(tmp_path):
+    first = Broker(data_dir=tmp_path / "data", topics={"t": 1})
+    first.start()
+    assert first.stop() == 0
+    second = Broker(data_dir=tmp_path / "data", topics={"t": 1})
+    with pytest.raises(RuntimeError, match="TOPIC_ALREADY_EXISTS"):
+        second.start()
+    assert not second.running

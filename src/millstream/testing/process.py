@@ -108,7 +108,11 @@ class Broker:
         self.http = about["http"]
         self._listen = self.bootstrap
         if self._topics:
-            create_topics(self.bootstrap, self._topics)
+            try:
+                create_topics(self.bootstrap, self._topics)
+            except BaseException:
+                self.kill()  # nobody else would: it was never handed out
+                raise
             self._topics = {}
         return self
 
