@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.storage.disk import Disk
-    from millstream.storage.verify import Finding, LogFiles, Progress
+    from millstream.storage.verify import Finding, Progress
 
 log_application = typer.Typer(
     name="log", help="Look into a broker's data directory: verify it, show what is in its files.", no_args_is_help=True
@@ -147,7 +147,7 @@ def dump(
     """Show what is in a file, or in all segments of a partition; one JSON document a line with --json."""
     from millstream.cli.log_dump import Dump
     from millstream.storage.disk import SystemDisk
-    from millstream.storage.verify import find_logs
+    from millstream.storage.verify import find_logs, segment_paths
 
     if (file is None) == (topic is None):
         raise WrongUsage("name either a FILE, or a partition with --data DIR --topic TOPIC --partition N")
@@ -164,18 +164,8 @@ def dump(
     found = [one for one in find_logs(disk, str(data)) if (one.topic, one.partition) == (topic, partition)]
     if not found:
         raise CommandFailed(f"there is no {_name(topic or '', partition)} in {data}")
-    for path in _segments(disk, found[0]):
+    for path in segment_paths(disk, found[0]):
         shown.show(path)
-
-
-def _segments(disk: Disk, log: LogFiles) -> list[str]:
-    """The segment files that make up a log."""
-    from millstream.format.names import parse_segment
-
-    names = {name: found for name in disk.list(log.directory) if (found := parse_segment(name)) is not None}
-    newest = {base: max(own for other, own in names.values() if other == base) for base, _ in names.values()}
-    chosen = [name for name, (base, own) in names.items() if newest[base] == own]
-    return [f"{log.directory}/{name}" for name in sorted(chosen)]
 
 
 def _name(topic: str, partition: int | None) -> str:

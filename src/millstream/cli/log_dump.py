@@ -31,10 +31,11 @@ from millstream.format.names import (
     parse_wal_name,
 )
 from millstream.format.producers import decode_producers
-from millstream.format.segment import BATCH_CRC_START, BATCH_HEADER_BYTES, WalkEnd, parse_batch
+from millstream.format.segment import BATCH_CRC_START, WalkEnd
 from millstream.format.wal import Kind, decode_wal_state
 from millstream.format.wal_scan import scan
-from millstream.storage.disk import SystemDisk, read_at, read_file
+from millstream.storage.disk import SystemDisk, read_file
+from millstream.storage.index import whole_batches_from
 from millstream.wire.compression import Codec
 from millstream.wire.errors import BatchError
 from millstream.wire.records import iter_records, parse_header
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
     from millstream.storage.disk import File
 
-_READ_BYTES = 4 * 1024 * 1024
 _SAID = {"crc_matches"}  # to people, too, whatever it is
 
 
@@ -98,20 +98,12 @@ class Dump:
 
     def _batches(self, file: File) -> None:
         """Raises WalkEnd where something else than a batch stands."""
-        limit = file.size()
-        position = window = 0
-        data = memoryview(b"")
-        while position < limit and self._left:
-            at = position - window
-            if at + BATCH_HEADER_BYTES > len(data):
-                data, window, at = memoryview(read_at(file, position, _READ_BYTES)), position, 0
-            batch = parse_batch(data, at, position, limit)
-            if at + batch.size > len(data):
-                data, window, at = memoryview(read_at(file, position, max(_READ_BYTES, batch.size))), position, 0
+        for batch, view in whole_batches_from(file, 0, file.size()):
+            if not self._left:
+                return
             if batch.last_offset >= self._start:
-                self._batch(position, data[at : at + batch.size])
+                self._batch(batch.position, view)
                 self._left -= 1
-            position += batch.size
 
     def _batch(self, position: int, view: memoryview) -> None:
         header = parse_header(view)

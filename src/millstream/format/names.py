@@ -18,6 +18,13 @@ the same bytes: whoever read the old file goes on reading it until it is removed
 gaps in their offsets.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
 SEGMENT_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 PRODUCERS_SUFFIX = ".producers"
@@ -68,6 +75,30 @@ def parse_segment(name: str) -> tuple[int, int] | None:
     if base is None or generation.startswith("0"):
         return None
     return base, int(generation)
+
+
+def live_and_replaced(
+    names: Iterable[str], end_of: Callable[[str, int], int | None]
+) -> tuple[dict[int, str], list[str]]:
+    """The segment files that make up a log, by base offset and in order, and those that compaction took the place of.
+
+    What was replaced lies inside of a file of a higher generation. `end_of` a compacted file, given its name and base
+    offset, is where it ends; None if that cannot be told.
+    """
+    live: dict[int, str] = {}
+    replaced: list[str] = []
+    end = generation = 0
+    # By offset, the highest generation first.
+    for base, own in sorted(filter(None, map(parse_segment, names)), key=lambda found: (found[0], -found[1])):
+        name = segment_name(base, own)
+        if base < end and own < generation:
+            replaced.append(name)
+            continue
+        live[base] = name
+        ends = end_of(name, base) if own else None
+        if ends is not None:
+            end, generation = ends, own
+    return live, replaced
 
 
 def wal_name(index: int) -> str:

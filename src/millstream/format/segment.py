@@ -81,6 +81,11 @@ def parse_batch(view: memoryview | bytes | bytearray, at: int, position: int, li
     return Batch(position, size, base, base + delta, epoch, crc, first_timestamp, max_timestamp, count)
 
 
+def may_follow(batch: Batch, next_offset: int, *, gaps: bool) -> bool:
+    """Whether a batch may stand behind those that end before `next_offset`; `gaps`: in a file that was compacted."""
+    return batch.base_offset == next_offset or (gaps and batch.base_offset > next_offset)
+
+
 def walk(view: memoryview | bytes | bytearray, start: int = 0) -> Iterator[Batch]:
     """The batches in a view from byte `start` on; stops without a word where the bytes are no whole batch."""
     limit = len(view)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.format.index import INDEX_INTERVAL_BYTES, NO_TIMESTAMP, SegmentSummary, encode_block, scan_index
 from millstream.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, parse_segment
-from millstream.format.segment import BATCH_HEADER_BYTES, Batch, WalkEnd, parse_batch
+from millstream.format.segment import BATCH_HEADER_BYTES, Batch, WalkEnd, may_follow, parse_batch
 from millstream.storage.disk import read_at, read_file, replace_file, write_all
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from millstream.storage.disk import Disk, File
 
 _CHUNK_BYTES: Final = 256 * 1024
+_PIECE_BYTES: Final = 4 * 1024 * 1024
 _LATE: Final = 2**63 - 1
 
 
@@ -181,9 +182,7 @@ class Growing:
 
     def goes_on_with(self, batch: Batch) -> bool:
         """Whether this batch may follow: with the next offset, or with a later one if the segment was compacted."""
-        return batch.base_offset == self.end_offset or (
-            self._index.generation > 0 and batch.base_offset > self.end_offset
-        )
+        return may_follow(batch, self.end_offset, gaps=self._index.generation > 0)
 
     def add(self, batch: Batch) -> None:
         """The batch follows; its position is `size_bytes`."""
@@ -211,6 +210,25 @@ class Growing:
             sealed,
             self._index.generation,
         )
+
+
+def whole_batches_from(file: File, position: int, limit: int) -> Iterator[tuple[Batch, memoryview]]:
+    """The batches of a segment file from `position` on, each with its bytes, read in large pieces.
+
+    Raises:
+        WalkEnd: what stands at the end is not a whole batch. Reaching `limit` exactly ends without it.
+    """
+    data, begin = memoryview(b""), position
+    while position < limit:
+        at = position - begin
+        if at + BATCH_HEADER_BYTES > len(data):
+            data, begin, at = memoryview(read_at(file, position, min(_PIECE_BYTES, limit - position))), position, 0
+        batch = parse_batch(data, at, position, limit)
+        if at + batch.size > len(data):
+            size = min(max(_PIECE_BYTES, batch.size), limit - position)
+            data, begin, at = memoryview(read_at(file, position, size)), position, 0
+        yield batch, data[at : at + batch.size]
+        position += batch.size
 
 
 def batches_from(file: File, position: int, limit: int) -> Iterator[Batch]:

@@ -29,10 +29,9 @@ from millstream.format.names import (
     PRODUCERS_SUFFIX,
     SEGMENT_SUFFIX,
     TEMPORARY_SUFFIX,
+    live_and_replaced,
     offset_name,
     parse_offset,
-    parse_segment,
-    segment_name,
 )
 from millstream.format.producers import decode_producers
 from millstream.format.segment import WalkEnd
@@ -120,17 +119,9 @@ def live_segments(disk: Disk, directory: str, names: list[str]) -> dict[int, str
     Compaction puts one file in the place of several and removes those a little later. Files that it took the place of
     are removed here: they lie inside of a file of a higher generation.
     """
-    live: dict[int, str] = {}
-    end = generation = 0
-    # By offset, the highest generation first.
-    for base, own in sorted(filter(None, map(parse_segment, names)), key=lambda found: (found[0], -found[1])):
-        name = segment_name(base, own)
-        if base < end and own < generation:
-            remove_segment(disk, f"{directory}/{name}")
-            continue
-        live[base] = name
-        if own:
-            end, generation = _end_of_compacted(disk, f"{directory}/{name}", base), own
+    live, replaced = live_and_replaced(names, lambda name, base: _end_of_compacted(disk, f"{directory}/{name}", base))
+    for name in replaced:
+        remove_segment(disk, f"{directory}/{name}")
     return live
 
 

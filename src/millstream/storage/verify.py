@@ -38,18 +38,18 @@ from millstream.format.names import (
     TOPICS_DIRECTORY,
     WAL_DIRECTORY,
     controller_directory,
+    live_and_replaced,
     parse_offset,
     parse_segment,
     parse_wal_name,
-    segment_name,
     wal_name,
 )
 from millstream.format.producers import decode_producers
-from millstream.format.segment import BATCH_CRC_START, BATCH_HEADER_BYTES, WalkEnd, parse_batch
+from millstream.format.segment import BATCH_CRC_START, WalkEnd, may_follow
 from millstream.format.wal import WalState, decode_wal_state
 from millstream.format.wal_scan import Scan, judge, scan
-from millstream.storage.disk import exists, read_at, read_file
-from millstream.storage.index import index_path
+from millstream.storage.disk import exists, read_file
+from millstream.storage.index import SegmentIndex, index_path, whole_batches_from
 from millstream.wire.errors import BatchError
 from millstream.wire.records import iter_records
 
@@ -62,8 +62,6 @@ if TYPE_CHECKING:
 
 CORRUPT: Final = "corrupt"
 MENDED: Final = "mended"
-
-_READ_BYTES: Final = 4 * 1024 * 1024
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -147,6 +145,17 @@ def find_logs(disk: Disk, data_dir: str) -> list[LogFiles]:
     return sorted(logs, key=lambda one: (one.topic, one.partition))
 
 
+def segment_paths(disk: Disk, log: LogFiles) -> list[str]:
+    """The segment files that make up a log, in order; what compaction replaced is left out."""
+
+    def end_of(name: str, base: int) -> int | None:
+        summary = SegmentIndex.load(disk, f"{log.directory}/{name}", base).summary
+        return None if summary is None else summary.end_offset
+
+    live, _ = live_and_replaced(_list(disk, log.directory), end_of)
+    return [f"{log.directory}/{name}" for name in live.values()]
+
+
 def _list(disk: Disk, path: str) -> list[str]:
     try:
         return sorted(disk.list(path))
@@ -203,9 +212,9 @@ class _LogCheck:
             self._found(CORRUPT, f"{directory}/{FAULT_FILE}", -1, -1, f"the log is fenced: {reason}")
         self._small_files(names)
         indexes = {name: self._index(name, base) for name in names if (base := _base_of(name)) is not None}
-        live = list(_live(indexes))
+        live, _ = live_and_replaced(indexes, lambda name, _: _end_of(indexes[name]))
         end = -1
-        for place, (name, base) in enumerate(live):
+        for place, (base, name) in enumerate(live.items()):
             expected = self._state.start_offset if end < 0 else end
             if not self._running and (base > expected or (end >= 0 and base < end)):
                 gap = f"offsets {expected} to {base - 1} are in no segment"
@@ -336,17 +345,9 @@ def _base_of(name: str) -> int | None:
     return None if found is None else found[0]
 
 
-def _live(indexes: dict[str, IndexScan | None]) -> Iterator[tuple[str, int]]:
-    """Segments that make up the log, in order; those that compaction took the place of are left out."""
-    end = generation = 0
-    for base, own in sorted(filter(None, map(parse_segment, indexes)), key=lambda found: (found[0], -found[1])):
-        name = segment_name(base, own)
-        if base < end and own < generation:
-            continue
-        yield name, base
-        index = indexes[name]
-        if own and index is not None and index.summary is not None:
-            end, generation = index.summary.end_offset, own
+def _end_of(index: IndexScan | None) -> int | None:
+    """Where a segment ends, as its index says."""
+    return None if index is None or index.summary is None else index.summary.end_offset
 
 
 def _facts(summary: SegmentSummary) -> tuple[int, int]:
@@ -398,25 +399,13 @@ class _Walk:
         Raises:
             WalkEnd: what follows is no batch, or not the next one.
         """
-        position = window = self._position
-        data = memoryview(b"")
-        while position < self.limit:
-            at = position - window
-            if at + BATCH_HEADER_BYTES > len(data):
-                data, window, at = self._read(position, _READ_BYTES), position, 0
-            batch = parse_batch(data, at, position, self.limit)
-            if batch.base_offset != self.end_offset and not (self._gaps and batch.base_offset > self.end_offset):
-                raise WalkEnd(position, f"offset {batch.base_offset} where {self.end_offset} should come")
-            if at + batch.size > len(data):
-                data, window, at = self._read(position, max(_READ_BYTES, batch.size)), position, 0
+        for batch, view in whole_batches_from(self._file, self._position, self.limit):
+            if not may_follow(batch, self.end_offset, gaps=self._gaps):
+                raise WalkEnd(batch.position, f"offset {batch.base_offset} where {self.end_offset} should come")
             self._batch, self._before = batch, self.max_timestamp
             self.max_timestamp = max(self.max_timestamp, batch.max_timestamp)
             self.end_offset = batch.last_offset + 1
-            yield batch, data[at : at + batch.size]
-            position += batch.size
-
-    def _read(self, position: int, size: int) -> memoryview:
-        return memoryview(read_at(self._file, position, min(size, self.limit - position)))
+            yield batch, view
 
     def compare(self, index: IndexScan) -> None:
         """Compare the batch that was read last with the index."""
