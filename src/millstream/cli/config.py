@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli.connect import admin_client, answer, explained
+from millstream.cli.connect import admin_client, broker_configs
 from millstream.cli.failure import WrongUsage
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
 from millstream.cli.output import emit, print_facts, print_json, print_paragraphs, print_table
@@ -109,14 +109,7 @@ def _visible(declarations: Iterable[Property[Any]]) -> list[Property[Any]]:
 
 
 def _print_running(bootstrap: str, timeout: float, *, as_json: bool) -> None:
-    from millstream.cli.confluent import ConfigResource, ResourceType
-
-    client = admin_client(bootstrap)
-    with explained("broker", bootstrap):
-        node_id = min(client.list_topics(timeout=timeout).brokers)
-        resource = ConfigResource(ResourceType.BROKER, str(node_id))
-        future = next(iter(client.describe_configs([resource], request_timeout=timeout).values()))
-    entries = answer(future, f"broker {node_id}", bootstrap, timeout + 1)
+    entries = broker_configs(admin_client(bootstrap), bootstrap, timeout)
     rows = [(entry.name, entry.value, SOURCES.get(int(entry.source), "unknown")) for entry in entries.values()]
     rows.sort()
     if as_json:

@@ -12,7 +12,7 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from millstream.cli.failure import WrongUsage, explain, unreachable
+from millstream.cli.failure import CommandFailed, WrongUsage, explain, unreachable
 from millstream.config.forms import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
@@ -65,6 +65,28 @@ def explained(what: str, bootstrap: str) -> Generator[None]:
         yield
     except KafkaException as failure:
         raise explain(failure.args[0], what, bootstrap) from None
+
+
+def done(future: Future[Any], what: str, tolerated: str, bootstrap: str, timeout_s: float) -> bool:
+    """Whether the operation behind the future succeeded; False for the one error code that the caller tolerates."""
+    try:
+        answer(future, what, bootstrap, timeout_s)
+    except CommandFailed as failure:
+        if failure.code and failure.code == tolerated:
+            return False
+        raise
+    return True
+
+
+def broker_configs(client: AdminClient, bootstrap: str, timeout_s: float) -> Mapping[str, Any]:
+    """What the broker at `bootstrap` says of its settings, by name."""
+    from millstream.cli.confluent import ConfigResource, ResourceType
+
+    with explained("broker", bootstrap):
+        node_id = min(client.list_topics(timeout=timeout_s).brokers)
+        resource = ConfigResource(ResourceType.BROKER, str(node_id))
+        future = next(iter(client.describe_configs([resource], request_timeout=timeout_s).values()))
+    return answer(future, f"broker {node_id}", bootstrap, timeout_s + 1)
 
 
 def partition_numbers(client: AdminClient, topic: str, bootstrap: str, timeout_s: float) -> list[int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from millstream.cli.connect import admin_client, answer, explained, offsets_at, partition_numbers
+from millstream.cli.connect import admin_client, answer, done, explained, offsets_at, partition_numbers
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
 from millstream.cli.output import emit, print_facts, print_json, print_table, remark
@@ -202,16 +202,11 @@ def delete(
     client = admin_client(bootstrap)
     with explained(f"group '{names[0]}'", bootstrap):
         futures = client.delete_consumer_groups(list(dict.fromkeys(names)), request_timeout=timeout)
-    results: list[dict[str, object]] = []
-    for name, future in futures.items():
-        deleted = True
-        try:
-            answer(future, f"group '{name}'", bootstrap, timeout + 1)
-        except CommandFailed as failure:
-            if not if_exists or failure.code != "GROUP_ID_NOT_FOUND":
-                raise
-            deleted = False
-        results.append({"group": name, "deleted": deleted})
+    tolerated = "GROUP_ID_NOT_FOUND" if if_exists else ""
+    results = [
+        {"group": name, "deleted": done(future, f"group '{name}'", tolerated, bootstrap, timeout + 1)}
+        for name, future in futures.items()
+    ]
     if as_json:
         print_json(results)
         return

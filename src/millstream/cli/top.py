@@ -11,21 +11,20 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millstream.cli.connect import admin_client, answer, explained
+from millstream.cli.connect import admin_client, broker_configs
 from millstream.cli.exposition import Exposition, read_exposition
 from millstream.cli.failure import CommandFailed
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
 from millstream.cli.output import emit, emit_now
 from millstream.cli.top_view import Activity, activity, as_document, as_lines
+from millstream.model.endpoint_setting import HTTP_ENDPOINT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_ENDPOINT_SETTING = "millstream.http.endpoint"
 
 
 def top(
@@ -67,14 +66,8 @@ def top(
 
 def metrics_url(bootstrap: str, timeout: float) -> str:
     """Ask a broker where its ``/metrics`` are; CommandFailed if it has none."""
-    from millstream.cli.confluent import ConfigResource, ResourceType
-
-    client = admin_client(bootstrap)
-    with explained("broker", bootstrap):
-        node_id = min(client.list_topics(timeout=timeout).brokers)
-        future = next(iter(client.describe_configs([ConfigResource(ResourceType.BROKER, str(node_id))]).values()))
-    entries: dict[str, Any] = answer(future, f"broker {node_id}", bootstrap, timeout + 1)
-    entry = entries.get(_ENDPOINT_SETTING)
+    entries = broker_configs(admin_client(bootstrap), bootstrap, timeout)
+    entry = entries.get(HTTP_ENDPOINT)
     if entry is None or not entry.value:
         raise CommandFailed(f"the broker at {bootstrap} shows no metrics; it has no HTTP port, or it is no Millstream")
     return f"{entry.value.rstrip('/')}/metrics"

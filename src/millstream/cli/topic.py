@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millstream.cli.config import SOURCES
-from millstream.cli.connect import admin_client, answer, explained, offsets_at
-from millstream.cli.failure import CommandFailed, WrongUsage
+from millstream.cli.connect import admin_client, answer, done, explained, offsets_at
+from millstream.cli.failure import WrongUsage
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
 from millstream.cli.output import emit, print_facts, print_json, print_table, remark
 from millstream.config.topic_properties import TOPIC_PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from concurrent.futures import Future
 
     from millstream.cli.confluent import AdminClient
 
@@ -65,7 +64,7 @@ def create(
         futures = client.create_topics(wanted, request_timeout=timeout, operation_timeout=timeout)
     tolerated = "TOPIC_ALREADY_EXISTS" if if_not_exists else ""
     results = [
-        {"topic": name, "created": _done(future, name, tolerated, bootstrap, timeout)}
+        {"topic": name, "created": done(future, _topic(name), tolerated, bootstrap, timeout + 1)}
         for name, future in futures.items()
     ]
     if as_json:
@@ -185,7 +184,7 @@ def delete(
         futures = client.delete_topics(names, request_timeout=timeout, operation_timeout=timeout)
     tolerated = "UNKNOWN_TOPIC_OR_PART" if if_exists else ""
     results = [
-        {"topic": name, "deleted": _done(future, name, tolerated, bootstrap, timeout)}
+        {"topic": name, "deleted": done(future, _topic(name), tolerated, bootstrap, timeout + 1)}
         for name, future in futures.items()
     ]
     if as_json:
@@ -269,17 +268,6 @@ def _add_partitions(client: AdminClient, name: str, partitions: int, bootstrap: 
     with explained(_topic(name), bootstrap):
         futures = client.create_partitions([NewPartitions(name, partitions)], request_timeout=timeout)
     answer(futures[name], _topic(name), bootstrap, timeout + 1)
-
-
-def _done(future: Future[Any], name: str, tolerated: str, bootstrap: str, timeout: float) -> bool:
-    """Whether the future succeeded; False for the one error code that the caller tolerates."""
-    try:
-        answer(future, _topic(name), bootstrap, timeout + 1)
-    except CommandFailed as failure:
-        if failure.code and failure.code == tolerated:
-            return False
-        raise
-    return True
 
 
 def _topic(name: str) -> str:

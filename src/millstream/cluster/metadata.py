@@ -17,7 +17,6 @@ needs nothing.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Final
 
 import msgspec
 
@@ -43,9 +42,6 @@ from millstream.core.controller.state import ControllerState, TopicState
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.errors import Rejected
 from millstream.telemetry.log import log as operator_log
-
-HTTP_ENDPOINT: Final = "millstream.http.endpoint"
-"""Name under which a broker's HTTP address is shown among its configurations."""
 
 Steps = Generator[None, None, None] | None
 """What a listener returns: nothing, or the rest of its work in steps of well under 500 µs."""

@@ -21,9 +21,8 @@ from typing import Any, Final
 from millstream.client import Cluster
 from millstream.client.cluster import BROKER_RESOURCE
 from millstream.errors import MillstreamError, Rejected, Unavailable
+from millstream.model.endpoint_setting import HTTP_ENDPOINT
 from millstream.spark.planner import Segment
-
-ENDPOINT_SETTING: Final = "millstream.http.endpoint"
 
 _LOG: Final = logging.getLogger("millstream.spark")
 _TIMEOUT_S: Final = 10.0
@@ -59,7 +58,7 @@ class Manifests:
             try:
                 endpoint = self._url or self._endpoint(node_id)
                 if endpoint is None:
-                    raise Unavailable(f"broker {node_id} does not say where its manifest is ({ENDPOINT_SETTING})")
+                    raise Unavailable(f"broker {node_id} does not say where its manifest is ({HTTP_ENDPOINT})")
                 found.update(_read(self._get(endpoint, topic), topic_id))
             except (MillstreamError, OSError, http.client.HTTPException, ValueError) as error:
                 self._without(topic, error)
@@ -74,10 +73,8 @@ class Manifests:
 
     def _endpoint(self, node_id: int) -> str | None:
         if node_id not in self._endpoints:
-            settings = self._cluster.describe_configs(
-                BROKER_RESOURCE, str(node_id), [ENDPOINT_SETTING], node_id=node_id
-            )
-            self._endpoints[node_id] = settings.get(ENDPOINT_SETTING) or None
+            settings = self._cluster.describe_configs(BROKER_RESOURCE, str(node_id), [HTTP_ENDPOINT], node_id=node_id)
+            self._endpoints[node_id] = settings.get(HTTP_ENDPOINT) or None
         return self._endpoints[node_id]
 
     def _get(self, endpoint: str, topic: str) -> Mapping[str, Any]:

@@ -4,10 +4,10 @@ The elder sister of IncrementalAlterConfigs: a property that the request does no
 resource is answered for itself; levels of loggers cannot be changed this way, as in Kafka.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
-from millstream.core.controller.requests import ConfigChange, ConfigOperation, Result
+from millstream.core.controller.requests import ConfigChange, ConfigOperation
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.config_alteration import Asked, alter
 from millstream.wire.messages.alter_configs import (
@@ -33,13 +33,7 @@ def handle(
         for resource in request.resources
     ]
 
-    def done(results: Sequence[Result]) -> None:
-        answers = [
-            AlterConfigsResourceResponse(
-                error_code=result.error, error_message=result.message, resource_type=each.kind, resource_name=each.name
-            )
-            for each, result in zip(asked, results, strict=True)
-        ]
+    def done(answers: list[AlterConfigsResourceResponse]) -> None:
         respond(AlterConfigsResponse(responses=answers))
 
     alter(node, asked, done, validate_only=request.validate_only, replace=True)

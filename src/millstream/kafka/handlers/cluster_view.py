@@ -5,8 +5,8 @@ Without authentication everybody may do everything; a client that asks is told s
 
 from typing import Final
 
-from millstream.cluster.metadata import HTTP_ENDPOINT
 from millstream.kafka.context import Node, RequestContext
+from millstream.model.endpoint_setting import HTTP_ENDPOINT
 
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 """Read, write, create, delete, alter, describe, describe configs, alter configs."""

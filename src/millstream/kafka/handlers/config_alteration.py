@@ -23,6 +23,7 @@ from millstream.errors import MillstreamError, Rejected
 from millstream.kafka.context import Node
 from millstream.kafka.handlers.config_resources import ResourceType, broker_named, resource_type
 from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.alter_configs import AlterConfigsResourceResponse
 
 _NOT_A_NUMBER: Final = "Node id must be an integer, but it is"
 
@@ -38,12 +39,12 @@ class Asked(NamedTuple):
 def alter(
     node: Node,
     asked: Sequence[Asked],
-    done: Callable[[Sequence[Result]], None],
+    done: Callable[[list[AlterConfigsResourceResponse]], None],
     *,
     validate_only: bool,
     replace: bool,
 ) -> None:
-    """Change ``asked``, or with ``validate_only`` say whether it could be; ``done`` gets a result for each."""
+    """Change ``asked``, or with ``validate_only`` say whether it could be; ``done`` gets an answer for each."""
     given = Counter((each.kind, each.name) for each in asked)
     settled: dict[int, Result] = {}
     wanted: list[AnyResource] = []
@@ -63,7 +64,13 @@ def alter(
         if isinstance(results, MillstreamError):
             results = (Result(results.code, results.message),) * len(wanted)
         rest = iter(results)
-        done([settled.get(position) or next(rest) for position in range(len(asked))])
+        outcomes = [settled.get(position) or next(rest) for position in range(len(asked))]
+        done(
+            [
+                AlterConfigsResourceResponse(outcome.error, outcome.message, each.kind, each.name)
+                for each, outcome in zip(asked, outcomes, strict=True)
+            ]
+        )
 
     if wanted:
         node.controller.alter_configs(wanted, answered, validate_only=validate_only)

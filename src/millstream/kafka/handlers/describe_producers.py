@@ -10,6 +10,7 @@ from typing import Final
 
 from millstream.core.controller.topic_names import illegal_topic_name
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.gathering import gather
 from millstream.model.error_code import ErrorCode
 from millstream.partition.lookups import Producers
 from millstream.partition.partition import Partition
@@ -28,7 +29,6 @@ _WORDS: Final = {
     int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): "This broker has no such partition.",
     int(ErrorCode.KAFKA_STORAGE_ERROR): "The log of this partition cannot be read.",
 }
-_PENDING: Final[Producers] = (int(ErrorCode.UNKNOWN_SERVER_ERROR), [])
 
 
 def handle(
@@ -40,21 +40,9 @@ def handle(
     """Ask every partition where it lives; answer when the last one has."""
     _ = ctx
     wanted = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
-    found: list[Producers] = [_PENDING] * len(wanted)
-    remaining = 1 + len(wanted)
 
-    def settled() -> None:
-        nonlocal remaining
-        remaining -= 1
-        if not remaining:
-            respond(_answer(request, found))
-
-    for slot, (name, index) in enumerate(wanted):
-
-        def done(result: Producers, slot: int = slot) -> None:
-            found[slot] = result
-            settled()
-
+    def ask(question: tuple[str, int], done: Callable[[Producers], None]) -> None:
+        name, index = question
         entry = node.partitions.find(name, index)
         if isinstance(entry, Partition):
             done((0, entry.producers.active()))
@@ -65,7 +53,8 @@ def handle(
             done((int(ErrorCode.INVALID_TOPIC_EXCEPTION if illegal else node.partitions.missing(name)), []))
         else:
             done((int(ErrorCode.KAFKA_STORAGE_ERROR), []))
-    settled()
+
+    gather(wanted, ask, lambda found: respond(_answer(request, found)))
 
 
 def _answer(request: DescribeProducersRequest, found: list[Producers]) -> DescribeProducersResponse:

@@ -5,14 +5,14 @@ those that are live can be changed, for this broker by its id or for every broke
 restart.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
-from millstream.core.controller.requests import ConfigChange, Result
+from millstream.core.controller.requests import ConfigChange
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.config_alteration import Asked, alter
+from millstream.wire.messages.alter_configs import AlterConfigsResourceResponse
 from millstream.wire.messages.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -37,13 +37,7 @@ def handle(
         for resource in request.resources
     ]
 
-    def done(results: Sequence[Result]) -> None:
-        answers = [
-            AlterConfigsResourceResponse(
-                error_code=result.error, error_message=result.message, resource_type=each.kind, resource_name=each.name
-            )
-            for each, result in zip(asked, results, strict=True)
-        ]
+    def done(answers: list[AlterConfigsResourceResponse]) -> None:
         respond(IncrementalAlterConfigsResponse(responses=answers))
 
     alter(node, asked, done, validate_only=request.validate_only, replace=False)

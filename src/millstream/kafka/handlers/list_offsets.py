@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.gathering import gather
 from millstream.model.error_code import ErrorCode
 from millstream.partition.list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Found, list_offset
 from millstream.partition.partition import Partition
@@ -30,7 +31,6 @@ from millstream.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-_PENDING: Final[Found] = (int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1, -1)
 _LOWEST_TIMESTAMP_BY_VERSION: Final = ((11, -6), (9, -5), (8, -4), (7, -3))
 
 
@@ -46,23 +46,11 @@ def handle(
             if key in wanted:
                 doubles.add(key)
             wanted[key] = asked
-    found: list[Found] = [_PENDING] * len(wanted)
-    remaining = 1 + len(wanted)
-
-    def settled() -> None:
-        nonlocal remaining
-        remaining -= 1
-        if not remaining:
-            respond(_answer(wanted, found))
-
     lowest = next((low for version, low in _LOWEST_TIMESTAMP_BY_VERSION if ctx.api_version >= version), -2)
     isolation = request.isolation_level
-    for slot, (key, asked) in enumerate(wanted.items()):
 
-        def done(result: Found, slot: int = slot) -> None:
-            found[slot] = result
-            settled()
-
+    def ask(question: tuple[tuple[str, int], ListOffsetsPartition], done: Callable[[Found], None]) -> None:
+        key, asked = question
         entry = node.partitions.find(*key)
         if not READ_UNCOMMITTED <= isolation <= READ_COMMITTED:
             done(_refused(ErrorCode.UNKNOWN_SERVER_ERROR))
@@ -78,7 +66,8 @@ def handle(
             done(_refused(node.partitions.missing(key[0])))
         else:
             done(_refused(ErrorCode.KAFKA_STORAGE_ERROR))
-    settled()
+
+    gather(list(wanted.items()), ask, lambda found: respond(_answer(wanted, found)))
 
 
 def _refused(code: ErrorCode) -> Found:

@@ -7,9 +7,9 @@ of other shards are asked through ``partition.lookups``; the answer goes out whe
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.gathering import gather
 from millstream.model.error_code import ErrorCode
 from millstream.partition.epoch_end import EpochEnd, epoch_end
 from millstream.partition.partition import Partition
@@ -18,10 +18,9 @@ from millstream.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-
-_PENDING: Final[EpochEnd] = (int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1)
 
 
 def handle(
@@ -33,21 +32,9 @@ def handle(
     """Look every partition up where it lives; answer when the last one has."""
     _ = ctx
     wanted = [(topic.topic, asked) for topic in request.topics for asked in topic.partitions]
-    found: list[EpochEnd] = [_PENDING] * len(wanted)
-    remaining = 1 + len(wanted)
 
-    def settled() -> None:
-        nonlocal remaining
-        remaining -= 1
-        if not remaining:
-            respond(_answer(request, found))
-
-    for slot, (name, asked) in enumerate(wanted):
-
-        def done(result: EpochEnd, slot: int = slot) -> None:
-            found[slot] = result
-            settled()
-
+    def ask(question: tuple[str, OffsetForLeaderPartition], done: Callable[[EpochEnd], None]) -> None:
+        name, asked = question
         entry = node.partitions.find(name, asked.partition)
         if isinstance(entry, Partition):
             done(epoch_end(entry, asked.current_leader_epoch, asked.leader_epoch))
@@ -57,7 +44,8 @@ def handle(
             done((int(node.partitions.missing(name)), -1, -1))
         else:
             done((int(ErrorCode.KAFKA_STORAGE_ERROR), -1, -1))
-    settled()
+
+    gather(wanted, ask, lambda found: respond(_answer(request, found)))
 
 
 def _answer(request: OffsetForLeaderEpochRequest, found: list[EpochEnd]) -> OffsetForLeaderEpochResponse:

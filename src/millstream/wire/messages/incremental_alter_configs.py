@@ -2,7 +2,8 @@
 
 # ruff: noqa: RUF012 (msgspec copies an empty list that is a default)
 
-from millstream.wire.schema import Int8, Int16, Int32, Message, Request, Response
+from millstream.wire.messages.alter_configs import AlterConfigsResourceResponse
+from millstream.wire.schema import Int8, Int32, Message, Request, Response
 
 
 class AlterableConfig(Message):
@@ -26,15 +27,6 @@ class IncrementalAlterConfigsRequest(Request, api_key=44, versions=(0, 1), flexi
 
     resources: list[AlterConfigsResource] = []
     validate_only: bool = False
-
-
-class AlterConfigsResourceResponse(Message):
-    """The outcome for one resource: all of its changes or none."""
-
-    error_code: Int16 = 0
-    error_message: str | None = ""
-    resource_type: Int8 = 0
-    resource_name: str = ""
 
 
 class IncrementalAlterConfigsResponse(Response, api_key=44, versions=(0, 1), flexible=1):

@@ -1,0 +1,30 @@
+"""Questions to many partitions, some of them on other shards: one answer when the last of them has answered.
+
+Each question is answered once, at once or in a later turn of the event loop; a partition that cannot be asked is
+answered for with its error.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+
+def gather(
+    questions: Sequence[Question],
+    ask: Callable[[Question, Callable[[Answer], None]], None],
+    done: Callable[[list[Answer]], None],
+) -> None:
+    """Put every question with `ask`; `done` gets the answers in the order of the questions."""
+    answers: dict[int, Answer] = {}
+    if not questions:
+        done([])
+    for slot, question in enumerate(questions):
+
+        def answered(answer: Answer, slot: int = slot) -> None:
+            answers[slot] = answer
+            if len(answers) == len(questions):
+                done([answers[each] for each in range(len(questions))])
+
+        ask(question, answered)
