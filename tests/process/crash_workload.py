@@ -210,7 +210,7 @@ class Member(Reader):
             return  # it may or may not stand
         for place in done:
             if place.error is None:
-                history.commit_done(asked[place.partition], Outcome.OK)
+                history.done(asked[place.partition], Outcome.OK)
 
 
 class Workload:

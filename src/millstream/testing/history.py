@@ -1,7 +1,8 @@
 """What clients saw, written down while they run: the evidence that `millstream.testing.history_check` judges.
 
-A workload tells a `History` of every send, poll, assignment, commit and committed-offset query, each with the moment it
-began and the moment its outcome was known. An outcome is one of three:
+A workload tells a `History` of every send, poll, assignment, commit and committed-offset query, of topics that it
+creates, deletes and lists, of records that it deletes and log starts that it is told, each with the moment it began
+and the moment its outcome was known. An outcome is one of three:
 
 - ``OK``: the broker said yes, and said where;
 - ``FAIL``: it certainly did not happen;
@@ -9,7 +10,8 @@ began and the moment its outcome was known. An outcome is one of three:
   history is judged is of this kind. It is never counted as failure: it may appear, once, or not at all.
 
 Values must be unique over the whole history: that is what lets a record that was read name the send that wrote it. A
-producer or consumer is known by the name of its *process*; one that is started anew gets a new name.
+topic's name is used for one topic only. A producer or consumer is known by the name of its *process*; one that is
+started anew gets a new name. A send with a key says that its partition is compacted: all others there have one, too.
 
 Recording is an append under a lock, so that delivery callbacks of any thread may call it. `History.save` writes JSON
 lines, `History.load` reads them: a failing run leaves its history behind.
@@ -59,6 +61,7 @@ class Send(msgspec.Struct, tag="send"):
     ended_ns: int = 0
     outcome: Outcome = Outcome.INFO
     offset: int = -1
+    key: str = ""
 
 
 class Poll(msgspec.Struct, tag="poll"):
@@ -101,7 +104,44 @@ class Committed(msgspec.Struct, tag="committed"):
     ended_ns: int
 
 
-Operation = Send | Poll | Reset | Commit | Committed
+class TopicChange(msgspec.Struct, tag="topic"):
+    """A topic was asked to be created (`exists`) or deleted."""
+
+    topic: str
+    exists: bool
+    began_ns: int
+    ended_ns: int = 0
+    outcome: Outcome = Outcome.INFO
+
+
+class TopicsSeen(msgspec.Struct, tag="topics"):
+    """Every topic that the broker listed."""
+
+    names: list[str]
+    began_ns: int
+    ended_ns: int
+
+
+class Trim(msgspec.Struct, tag="trim"):
+    """The records of a partition before an offset were asked to be deleted."""
+
+    place: Place
+    before: int
+    began_ns: int
+    ended_ns: int = 0
+    outcome: Outcome = Outcome.INFO
+
+
+class LogStart(msgspec.Struct, tag="start"):
+    """What the broker said is the first offset of a partition."""
+
+    place: Place
+    offset: int
+    began_ns: int
+    ended_ns: int
+
+
+Operation = Send | Poll | Reset | Commit | Committed | TopicChange | TopicsSeen | Trim | LogStart
 
 
 class History:
@@ -115,9 +155,11 @@ class History:
         with self._lock:
             self.operations.append(operation)
 
-    def send(self, process: str, topic: str, partition: int, value: str, *, idempotent: bool = True) -> Send:
+    def send(
+        self, process: str, topic: str, partition: int, value: str, *, key: str = "", idempotent: bool = True
+    ) -> Send:
         """A send begins; give what this returns to `sent` when its outcome is known."""
-        operation = Send(process, Place(topic, partition), value, idempotent, time.monotonic_ns())
+        operation = Send(process, Place(topic, partition), value, idempotent, time.monotonic_ns(), key=key)
         self._append(operation)
         return operation
 
@@ -138,14 +180,35 @@ class History:
         self._append(Reset(process, [Place(topic, partition) for topic, partition in places], time.monotonic_ns()))
 
     def commit(self, process: str, group: str, topic: str, partition: int, next_offset: int) -> Commit:
-        """A commit begins; give what this returns to `commit_done`."""
+        """A commit begins; give what this returns to `done`."""
         operation = Commit(process, group, Place(topic, partition), next_offset, time.monotonic_ns())
         self._append(operation)
         return operation
 
-    def commit_done(self, operation: Commit, outcome: Outcome) -> None:
+    def change_topic(self, topic: str, *, exists: bool) -> TopicChange:
+        """A topic is to be created or deleted; give what this returns to `done`."""
+        operation = TopicChange(topic, exists, time.monotonic_ns())
+        self._append(operation)
+        return operation
+
+    def trim(self, topic: str, partition: int, before: int) -> Trim:
+        """Records are to be deleted; give what this returns to `done`."""
+        operation = Trim(Place(topic, partition), before, time.monotonic_ns())
+        self._append(operation)
+        return operation
+
+    def done(self, operation: Commit | TopicChange | Trim, outcome: Outcome) -> None:
+        """The outcome of anything but a send."""
         operation.ended_ns = time.monotonic_ns()
         operation.outcome = outcome
+
+    def topics_seen(self, names: Iterable[str], *, began_ns: int) -> None:
+        """The broker was asked, at `began_ns`, for all topics, and has answered now."""
+        self._append(TopicsSeen(sorted(names), began_ns, time.monotonic_ns()))
+
+    def log_start(self, topic: str, partition: int, offset: int, *, began_ns: int) -> None:
+        """The broker was asked, at `began_ns`, where a log starts, and has answered now."""
+        self._append(LogStart(Place(topic, partition), offset, began_ns, time.monotonic_ns()))
 
     def committed(self, group: str, topic: str, partition: int, next_offset: int, *, began_ns: int) -> None:
         """The broker was asked, at `began_ns`, what the group had committed, and has answered now."""

@@ -4,23 +4,30 @@ This is bookkeeping in linear time, in the manner of Jepsen's Kafka workload, no
 record that was read to the send that wrote it. Per partition, all (offset, value) pairs that anybody saw, in answers
 to sends and in polls, are put together; that is the order of the log. Then these must not be found:
 
-==================  ====================================================================================================
-inconsistent        two values at one offset
-duplicate           one value at two offsets, though its producer was idempotent; or acknowledged where it does not
-stand phantom             a value that was never sent to that partition failed-visible      a value whose send
-certainly failed lost                an acknowledged value that no poll returned, below an offset that a poll reached
-unseen              an acknowledged value above everything that was polled (poll to the end before you judge)
-reordered           two sends of one idempotent producer to one partition that stand the other way round stale-offset
-a send that began after another's acknowledgement, and stands before it poll-back           a consumer was given an
-offset at or before the last one, its position not having been set anew poll-skip           … or beyond one that
-exists in between hole                offsets between two polled neighbours that nothing stands at (only where offsets
-must be dense) commit-lost         the broker forgot an acknowledged commit: it answered less, or less than it had
-answered before commit-phantom      it answered an offset that nobody had committed group-skipped       a group
-committed past a record that none of its members was given ==================
-====================================================================================================
+- ``inconsistent``: two values at one offset;
+- ``duplicate``: one value at two offsets, though its producer was idempotent; or acknowledged where it does not stand;
+- ``phantom``: a value that was never sent to that partition;
+- ``failed-visible``: a value whose send certainly failed;
+- ``lost``: an acknowledged value that no poll returned, below an offset that a poll reached;
+- ``unseen``: an acknowledged value above everything that was polled (poll to the end before you judge);
+- ``reordered``: two sends of one idempotent producer to one partition that stand the other way round;
+- ``stale-offset``: a send that began after another's acknowledgement, and stands before it;
+- ``poll-back``: a consumer was given an offset at or before the last one, its position not having been set anew;
+- ``poll-skip``: … or beyond one that exists in between;
+- ``hole``: offsets between two polled neighbours that nothing stands at (only where offsets must be dense);
+- ``commit-lost``: the broker forgot an acknowledged commit: it answered less, or less than it had answered before;
+- ``commit-phantom``: it answered an offset that nobody had committed;
+- ``group-skipped``: a group committed past a record that none of its members was given;
+- ``topic-lost``: a topic whose creation was acknowledged and that nobody deleted is not listed;
+- ``topic-back``: a topic whose deletion was acknowledged is listed;
+- ``topic-phantom``: a topic is listed before anybody created it, or though its creation failed;
+- ``start-back``: a log starts before an acknowledged deletion of records, or before where it was said to start;
+- ``start-phantom``: it starts behind every deletion that anybody asked for (only where somebody did).
 
 An INFO send may stand or not. Records that were removed by right (retention, DeleteRecords) are named by `log_starts`.
-A commit is expected to go forward only, as that of a group does whose members commit what they were given.
+In a compacted partition, whose sends have keys, a value may be gone when a later one of its key was seen, and offsets
+need not be dense. A commit is expected to go forward only, as that of a group does whose members commit what they were
+given.
 """
 
 from __future__ import annotations
@@ -30,7 +37,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from millstream.testing.history import Commit, Committed, History, Outcome, Place, Poll, Reset, Send
+from millstream.testing.history import (
+    Commit,
+    Committed,
+    History,
+    LogStart,
+    Outcome,
+    Place,
+    Poll,
+    Reset,
+    Send,
+    TopicChange,
+    TopicsSeen,
+    Trim,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,6 +94,8 @@ def check(history: History, *, dense: bool = True, log_starts: Mapping[Place, in
     """
     partitions: dict[Place, _Partition] = defaultdict(_Partition)
     resets: list[Reset] = []
+    changes: list[TopicChange] = []
+    listings: list[TopicsSeen] = []
     for operation in history.operations:
         match operation:
             case Send():
@@ -86,10 +108,18 @@ def check(history: History, *, dense: bool = True, log_starts: Mapping[Place, in
                 partitions[operation.place].commits.append(operation)
             case Committed():
                 partitions[operation.place].committed.append(operation)
+            case Trim():
+                partitions[operation.place].trims.append(operation)
+            case LogStart():
+                partitions[operation.place].starts.append(operation)
+            case TopicChange():
+                changes.append(operation)
+            case TopicsSeen():
+                listings.append(operation)
     for reset in resets:
         for place in reset.places:
             partitions[place].resets.append(reset)
-    found: list[Anomaly] = []
+    found = [Anomaly(kind, Place(topic, -1), detail) for kind, topic, detail in _topics_kept(changes, listings)]
     for place, partition in sorted(partitions.items()):
         partition.index()
         start = (log_starts or {}).get(place, 0)
@@ -101,6 +131,7 @@ def check(history: History, *, dense: bool = True, log_starts: Mapping[Place, in
             partition.poll_order(start, dense=dense),
             partition.commit_order(),
             partition.group_coverage(start),
+            partition.start_order(),
         )
         found += [Anomaly(kind, place, detail) for results in checks for kind, detail in results]
     return found
@@ -115,6 +146,9 @@ class _Partition:
         self.resets: list[Reset] = []
         self.commits: list[Commit] = []
         self.committed: list[Committed] = []
+        self.trims: list[Trim] = []
+        self.starts: list[LogStart] = []
+        self.last_of_key: dict[str, int] = {}  # where the newest value of a key was seen, in a compacted partition
         self.at: dict[int, set[str]] = defaultdict(set)  # offset → values seen there
         self.offsets_of: dict[str, set[int]] = defaultdict(set)  # value → offsets it was seen at
         self.read: set[tuple[int, str]] = set()
@@ -130,6 +164,9 @@ class _Partition:
             for offset, value in poll.records:
                 self._saw(offset, value)
                 self.read.add((offset, value))
+        for send in self.sends:
+            for offset in self.offsets_of.get(send.value, ()) if send.key else ():
+                self.last_of_key[send.key] = max(offset, self.last_of_key.get(send.key, -1))
 
     def _saw(self, offset: int, value: str) -> None:
         self.at[offset].add(value)
@@ -161,6 +198,8 @@ class _Partition:
         for send in self.sends:
             if send.outcome is not Outcome.OK or send.value in read_values or 0 <= send.offset < start:
                 continue
+            if 0 <= send.offset < self.last_of_key.get(send.key, -1):
+                continue  # compaction may have removed it
             kind = "lost" if send.offset <= highest else "unseen"
             yield kind, f"{send.value} of {send.process}, acknowledged at {send.offset}; polled up to {highest}"
 
@@ -213,6 +252,8 @@ class _Partition:
                     continue
                 if offset <= before:
                     yield "poll-back", f"{event.process} was given {offset} after {before}"
+                elif self.last_of_key:
+                    continue
                 elif rank[offset] != rank[before] + 1 and known[rank[offset] - 1] >= start:
                     missing = known[rank[before] + 1]
                     yield "poll-skip", f"{event.process} was given {offset} after {before}; {missing} exists"
@@ -235,29 +276,71 @@ class _Partition:
             if missing:
                 yield "group-skipped", f"{group} committed {end} without having been given {missing[:10]}"
 
+    def start_order(self) -> Iterator[tuple[str, str]]:
+        """A log's start goes forward only, and no further than it was asked to."""
+        trims = [(t.before, t.began_ns, t.ended_ns, t.outcome) for t in self.trims]
+        answers = [(s.offset, s.began_ns, s.ended_ns) for s in self.starts]
+        for kind, told, known in _kept(trims, answers, possible=0):
+            if kind == "phantom" and trims:
+                yield "start-phantom", f"starts at {told}, nobody asked for more than {known}"
+            elif kind == "lost":
+                yield "start-back", f"starts at {told}, after {known}"
+
+
+def _topics_kept(changes: list[TopicChange], listings: list[TopicsSeen]) -> Iterator[tuple[str, str, str]]:
+    """Topics are there from their creation to their deletion."""
+    created = {change.topic: change for change in changes if change.exists}
+    deleted = {change.topic: change for change in changes if not change.exists}
+    for listing in listings:
+        names = set(listing.names)
+        for topic, creation in created.items():
+            deletion = deleted.get(topic)
+            if topic not in names:
+                untouched = deletion is None or deletion.began_ns > listing.ended_ns or deletion.outcome is Outcome.FAIL
+                if creation.outcome is Outcome.OK and creation.ended_ns < listing.began_ns and untouched:
+                    yield "topic-lost", topic, "it was created, and is not listed"
+            elif deletion is not None and deletion.outcome is Outcome.OK and deletion.ended_ns < listing.began_ns:
+                yield "topic-back", topic, "it was deleted, and is listed"
+            elif creation.outcome is Outcome.FAIL or creation.began_ns > listing.ended_ns:
+                yield "topic-phantom", topic, "it is listed, and was not created"
+
 
 def _commits_kept(commits: list[Commit], answers: list[Committed]) -> Iterator[tuple[str, str]]:
-    """Walks commits and answers in time: an answer lies between the newest certain commit and the newest
-    possible one.
+    """What a group was told lies between the newest certain commit and the newest possible one."""
+    group = answers[0].group
+    asked = [(c.next_offset, c.began_ns, c.ended_ns, c.outcome) for c in commits]
+    told_at = [(a.next_offset, a.began_ns, a.ended_ns) for a in answers]
+    for kind, told, known in _kept(asked, told_at, possible=-1):
+        if kind == "lost":
+            yield "commit-lost", f"{group} had {known}, by a commit or an answer; the broker answered {told}"
+        else:
+            yield "commit-phantom", f"{group} was told {told}, nobody committed past {known}"
+
+
+def _kept(
+    changes: list[tuple[int, int, int, Outcome]], answers: list[tuple[int, int, int]], *, possible: int
+) -> Iterator[tuple[str, int, int]]:
+    """Walks changes of a number that only rises, and answers to what it is, in time: (offset, began, ended[, outcome]).
+
+    `possible` is what it may be before any change. Yields ("lost", answer, what it had to be at least) and ("phantom",
+    answer, what it could be at most).
     """
-    done = sorted((c for c in commits if c.outcome is Outcome.OK), key=lambda c: c.ended_ns)
-    begun = sorted(commits, key=lambda c: c.began_ns)
-    earlier = sorted(answers, key=lambda c: c.ended_ns)
-    certain = possible = before = -1
+    done = sorted((change for change in changes if change[3] is Outcome.OK), key=lambda change: change[2])
+    begun = sorted((change for change in changes if change[3] is not Outcome.FAIL), key=lambda change: change[1])
+    earlier = sorted(answers, key=lambda answer: answer[2])
+    certain = -1
     next_done = next_begun = next_earlier = 0
-    for answer in sorted(answers, key=lambda c: c.began_ns):
-        while next_done < len(done) and done[next_done].ended_ns < answer.began_ns:
-            certain = max(certain, done[next_done].next_offset)
+    for told, began, ended in sorted(answers, key=lambda answer: answer[1]):
+        while next_done < len(done) and done[next_done][2] < began:
+            certain = max(certain, done[next_done][0])
             next_done += 1
-        while next_begun < len(begun) and begun[next_begun].began_ns < answer.ended_ns:
-            possible = max(possible, begun[next_begun].next_offset)
+        while next_begun < len(begun) and begun[next_begun][1] < ended:
+            possible = max(possible, begun[next_begun][0])
             next_begun += 1
-        while next_earlier < len(earlier) and earlier[next_earlier].ended_ns < answer.began_ns:
-            before = max(before, earlier[next_earlier].next_offset)
+        while next_earlier < len(earlier) and earlier[next_earlier][2] < began:
+            certain = max(certain, earlier[next_earlier][0])
             next_earlier += 1
-        if answer.next_offset < certain:
-            yield "commit-lost", f"{answer.group} had committed {certain}, the broker answered {answer.next_offset}"
-        elif answer.next_offset < before:
-            yield "commit-lost", f"{answer.group} was told {before}, then {answer.next_offset}"
-        elif answer.next_offset > possible:
-            yield "commit-phantom", f"{answer.group} was told {answer.next_offset}, nobody committed past {possible}"
+        if told < certain:
+            yield "lost", told, certain
+        elif told > possible:
+            yield "phantom", told, possible

@@ -1,10 +1,26 @@
 """The checker finds each kind of planted lie, and nothing in a history that a correct log can have."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.testing.history import Commit, Committed, History, Outcome, Place, Poll, Reset, Send
+from millstream.testing import history_check
+from millstream.testing.history import (
+    Commit,
+    Committed,
+    History,
+    LogStart,
+    Outcome,
+    Place,
+    Poll,
+    Reset,
+    Send,
+    TopicChange,
+    TopicsSeen,
+    Trim,
+)
 from millstream.testing.history_check import HistoryBroken, check, verify
 
 P = Place("t", 0)
@@ -177,6 +193,110 @@ def test_a_group_that_commits_past_records_it_was_not_given():
     assert kinds(*SENDS, everything, partial, commit(2, 10)) == set()
 
 
+def keyed(value, key, offset=-1, began=0, outcome=OK):
+    return Send("p", P, value, True, began, began + 1, outcome, offset, key)
+
+
+def test_what_compaction_replaced_is_not_lost_and_leaves_no_hole():
+    sends = (keyed("a1", "a", 0, 1), keyed("b1", "b", 1, 5), keyed("a2", "a", 2, 10))
+    assert kinds(*sends, poll((1, "b1"), (2, "a2"))) == set()
+    early = poll((0, "a1"), (1, "b1"), (2, "a2"), process="d", at=500)
+    assert kinds(*sends, early, poll((0, "a1"), (2, "a2"))) == set()
+
+
+def test_the_newest_value_of_a_key_is_lost_if_it_is_not_there():
+    sends = (keyed("a1", "a", 0, 1), keyed("b1", "b", 1, 5), keyed("a2", "a", 2, 10), keyed("c1", "c", 3, 15))
+    assert kinds(*sends, poll((1, "b1"), (3, "c1"))) == {"lost"}
+    assert kinds(*sends, poll((0, "a1"), (2, "a2"), (3, "c1"))) == {"lost"}
+    assert kinds(*sends, poll((1, "b1"), (2, "a2"))) == {"unseen"}
+
+
+def topic(exists, began, outcome=OK, name="n"):
+    return TopicChange(name, exists, began, began + 1, outcome)
+
+
+def listed(began, *names):
+    return TopicsSeen(list(names), began, began + 1)
+
+
+def test_a_topic_is_there_from_its_creation_to_its_deletion():
+    whole = (listed(0), topic(True, 10), listed(20, "n"), topic(False, 30), listed(40))
+    assert kinds(*whole) == set()
+    unknown = (topic(True, 10, INFO), listed(20), listed(30, "n"), topic(False, 40, INFO), listed(50, "n"), listed(60))
+    assert kinds(*unknown, listed(70, "somebody else's")) == set()
+
+
+def test_a_topic_that_was_created_is_not_forgotten():
+    assert kinds(topic(True, 10), listed(20)) == {"topic-lost"}
+    assert kinds(topic(True, 10), listed(20), topic(False, 30)) == {"topic-lost"}
+    assert kinds(topic(True, 10), topic(False, 15, FAIL), listed(20)) == {"topic-lost"}
+
+
+def test_a_topic_that_was_deleted_does_not_come_back():
+    assert kinds(topic(True, 10), topic(False, 20), listed(30, "n")) == {"topic-back"}
+
+
+def test_a_topic_that_nobody_has_created_yet():
+    assert kinds(listed(0, "n"), topic(True, 10)) == {"topic-phantom"}
+    assert kinds(topic(True, 10, FAIL), listed(20, "n")) == {"topic-phantom"}
+
+
+def trim(before, began, outcome=OK):
+    return Trim(P, before, began, began + 1, outcome)
+
+
+def start(offset, began):
+    return LogStart(P, offset, began, began + 1)
+
+
+def test_a_log_starts_where_records_were_deleted_up_to():
+    asked = (start(0, 0), trim(3, 10), start(3, 20), trim(5, 30, INFO), start(3, 40), start(5, 50))
+    assert kinds(*asked) == set()
+    assert kinds(start(0, 0), start(7, 10)) == set()  # retention
+
+
+def test_a_log_start_does_not_go_back():
+    assert kinds(trim(3, 10), start(0, 20)) == {"start-back"}
+    assert kinds(trim(3, 10), trim(5, 20, INFO), start(5, 30), start(3, 40)) == {"start-back"}
+    assert kinds(start(7, 0), start(6, 10)) == {"start-back"}
+
+
+def test_a_log_start_behind_every_deletion_that_was_asked_for():
+    assert kinds(trim(3, 10), start(4, 20)) == {"start-phantom"}
+    assert kinds(trim(3, 10), trim(9, 15, FAIL), start(9, 20)) == {"start-phantom"}
+
+
+LIES = {
+    "inconsistent": (send("a", 0), send("b", outcome=INFO), poll((0, "a")), poll((0, "b"), process="d")),
+    "duplicate": (send("a", 0), poll((0, "a"), (1, "a"))),
+    "phantom": (send("a", 0), poll((0, "a"), (1, "x"))),
+    "failed-visible": (send("a", outcome=FAIL), poll((0, "a"))),
+    "lost": (send("a", 0), send("b", 1, 5), poll((1, "b"))),
+    "unseen": (send("a", 0),),
+    "reordered": (send("a", 1, 10, 100), send("b", 0, 20, 100), poll((0, "b"), (1, "a"))),
+    "stale-offset": (send("a", 5, 10, 20), send("b", 4, 30, 40, process="q"), poll((4, "b"), (5, "a"))),
+    "poll-back": (*SENDS, poll((0, "a"), (1, "b")), poll(*enumerate("abcdefgh"), at=2000)),
+    "poll-skip": (*SENDS, READ, poll((0, "a"), (2, "c"), process="d")),
+    "hole": (send("a", 0), send("b", 2, 5), poll((0, "a"), (2, "b"))),
+    "commit-lost": (*SENDS, READ, commit(2, 10), committed(-1, 20)),
+    "commit-phantom": (*SENDS, READ, commit(2, 10), committed(6, 20)),
+    "group-skipped": (*SENDS, READ, poll((0, "a"), group="h", process="d"), commit(4, 10, group="h")),
+    "topic-lost": (topic(True, 10), listed(20)),
+    "topic-back": (topic(True, 10), topic(False, 20), listed(30, "n")),
+    "topic-phantom": (listed(0, "n"), topic(True, 10)),
+    "start-back": (trim(3, 10), start(0, 20)),
+    "start-phantom": (trim(3, 10), start(4, 20)),
+}
+"""A planted lie of every kind that the checker says it finds."""
+
+
+def test_every_kind_of_lie_that_the_checker_names_is_planted_here():
+    named = re.findall(r"^- ``([a-z-]+)``:", history_check.__doc__, re.MULTILINE)
+    assert sorted(named) == sorted(LIES)
+    for kind, operations in LIES.items():
+        assert kinds(*operations) == {kind}, kind
+
+
 def test_verify_names_what_it_found():
     with pytest.raises(HistoryBroken, match=r"lost in t/0: a of p, acknowledged at 0; polled up to 1"):
         verify(History.of_operations((send("a", 0), send("b", 1, 5), poll((1, "b")))))
@@ -189,7 +309,7 @@ def test_recording_gives_what_the_checker_takes(tmp_path):
     history.sent(first, OK, 0)
     history.reset("c", [("t", 0)])
     history.polled("c", "t", 0, [(0, "a")], group="g")
-    history.commit_done(history.commit("c", "g", "t", 0, 1), OK)
+    history.done(history.commit("c", "g", "t", 0, 1), OK)
     history.committed("g", "t", 0, 1, began_ns=history.operations[-1].ended_ns)
     assert check(history) == []
     history.save(tmp_path / "history")
