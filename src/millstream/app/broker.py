@@ -19,20 +19,20 @@ No record passes through here; what runs here may be slow without anybody notici
 import json
 import os
 import signal
-import socket
 import sys
 import time
-from functools import partial
 from typing import Any, Final
 
 from millstream import __version__
 from millstream.admin.http import HttpServer, Routes
 from millstream.app import shard_main
+from millstream.app.accepting import Door
 from millstream.app.asking import Asking
 from millstream.app.limits import CONNECTIONS_MAX
-from millstream.app.listening import bind_all, literal, plain, port_taken, serve
+from millstream.app.listening import bind_all, literal, port_taken, serve
 from millstream.app.lock import lock_data_dir
-from millstream.app.recovery import recover_in_child
+from millstream.app.recovery import count, recover_in_child
+from millstream.app.service import READY, STOPPING, tell_manager
 from millstream.app.shared import Shared
 from millstream.cluster.load import load_cluster
 from millstream.cluster.metadata import live_settings
@@ -41,7 +41,6 @@ from millstream.errors import MillstreamError
 from millstream.kafka import dispatch
 from millstream.shard import collector
 from millstream.shard.control import ControlEnd
-from millstream.shard.handover import Arrival
 from millstream.shard.process import EXIT_CHILD, EXIT_OK, EXIT_UNAVAILABLE, Child, rename, spawn
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import StallWatch
@@ -53,7 +52,6 @@ from millstream.telemetry.render import render
 WATCH_US: Final = 100_000
 """How often the supervisor looks whether a shard is stalled."""
 
-ACCEPTS_A_TURN: Final = 64
 READY_TIMEOUT_US: Final = 120_000_000
 REAP_TIMEOUT_S: Final = 2.0
 
@@ -106,11 +104,11 @@ class Supervisor:
             raise port_taken(http_host, http_port, error, "http.listen") from error
         disk = load_disk(settings.internal_disk_factory)
         recovered = recover_in_child(settings, disk)
+        count(recovered, self.stats)
         addresses = {name: listener.getsockname()[:2] for name, listener in self.listeners.items()}
         self.shared = Shared(
             settings, disk, addresses, self.http.url, recovered, load_cluster(disk, settings), self.stats
         )
-        self.connections_max = live_settings(self.shared.cluster.state, settings).connections_max
         self._fork()
         try:
             self._supervise()
@@ -143,6 +141,8 @@ class Supervisor:
         """Watch over the shards from here on, until the broker stops."""
         shared = self.shared
         self.reactor = Reactor(-1, self.stats)
+        connections_max = live_settings(shared.cluster.state, self.settings).connections_max
+        self.door = Door(self.reactor, shared, self.stats, connections_max)
         log.who("supervisor", self.stats)
         rename("supervisor")
         self._catch_signals()
@@ -178,7 +178,7 @@ class Supervisor:
 
     def _limit_connections(self, limit: Any, answer: Any) -> None:
         """The setting ``max.connections`` was changed."""
-        self.connections_max = int(limit)
+        self.door.connections_max = int(limit)
         answer(None)
 
     def _shard_ready(self, arguments: Any, answer: Any) -> None:
@@ -210,8 +210,7 @@ class Supervisor:
         except MillstreamError as error:
             self.reactor.stop(EXIT_UNAVAILABLE, error.message)
             return
-        for name, listener in self.listeners.items():
-            self.reactor.add_reader(listener.fileno(), partial(self._accept, name, listener))
+        self.door.open(self.listeners)
         self.http.start()
         self._watch_stalls()
         listeners = self._advertised()
@@ -230,7 +229,15 @@ class Supervisor:
             json.dump(about, file)
         os.rename(temporary, self.about_path)
         took_ms = (time.monotonic() - self.begun) * 1000
-        log.info("ready after %d ms: %d shards, data in %s", took_ms, len(self.children), self.settings.data_dir)
+        log.info(
+            "millstream %s is ready after %d ms: listens on %s, %d shards, data in %s",
+            __version__,
+            took_ms,
+            ", ".join(listeners.values()),
+            len(self.children),
+            self.settings.data_dir,
+        )
+        tell_manager(READY)
         sys.stdout.write(f"millstream {__version__} ready: bootstrap {about['bootstrap']}, http {self.http.url}\n")
         sys.stdout.flush()
 
@@ -245,36 +252,6 @@ class Supervisor:
         self.reactor.call_later(WATCH_US, self._watch_stalls)
 
     # Serving
-
-    def _accept(self, name: str, listener: socket.socket) -> None:
-        """Hand each new connection of a listener to the shard that has the fewest."""
-        for _ in range(ACCEPTS_A_TURN):
-            try:
-                sock, peer = listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                log.warning("a connection could not be accepted: %s", error)
-                return
-            local = sock.getsockname()
-            arrival = Arrival(plain(str(peer[0])), int(peer[1]), plain(str(local[0])), int(local[1]), name)
-            if self._open_connections() >= self.connections_max or not self._hand_over(sock, arrival):
-                self.stats.counter("net_refused_connections").inc()
-                sock.close()
-
-    def _load(self, shard: int) -> int:
-        connections = self.shared.shard_stats[shard]["shard"].gauge("net_connections").value
-        return connections + self.shared.handover[shard].pending
-
-    def _open_connections(self) -> int:
-        return sum(self._load(shard) for shard in range(len(self.children)))
-
-    def _hand_over(self, sock: socket.socket, arrival: Arrival) -> bool:
-        for shard in sorted(range(len(self.children)), key=self._load):
-            if self.shared.handover[shard].send(sock.fileno(), arrival):
-                sock.detach()
-                return True
-        return False
 
     def _metrics(self) -> bytes:
         return render(self.shared.slabs, self.shared.arenas)
@@ -305,14 +282,13 @@ class Supervisor:
             self.reactor.stop(EXIT_OK, "told to stop twice")
             return
         self.stopping = True
+        tell_manager(STOPPING)
         if os.path.exists(self.about_path):
             os.unlink(self.about_path)
         if self.ready < len(self.children):
             self.reactor.stop(EXIT_OK, "stopped before it was ready")
             return
-        for listener in self.listeners.values():
-            self.reactor.remove_reader(listener.fileno())
-            listener.close()
+        self.door.close()
         self.reactor.call_later(self.settings.shutdown_timeout_ms * 1000, self._stop_late)
         waiting = len(self.controls)
 
@@ -322,7 +298,7 @@ class Supervisor:
                 log.error("a shard did not stop cleanly: %s", answer.message)
             waiting -= 1
             if not waiting:
-                self.reactor.stop(EXIT_OK, "stopped cleanly")
+                self.reactor.stop(EXIT_OK, "everything is in the segments")
 
         for control in self.controls:
             control.ask("stop", None, stopped, self.settings.shutdown_timeout_ms * 1000)

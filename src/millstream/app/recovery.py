@@ -1,12 +1,16 @@
 """Recovery, run in a child of the supervisor before anything serves.
 
 The child's memory goes when it ends, so the supervisor that forks the shards stays small; its report comes back
-through a pipe. Every repair and every fault is one line in the log. A recovery that fails ends the start: nothing is
-served from a directory that could not be read, and nothing is lost by trying again.
+through a pipe. Every fault is one line in the log, and so are repairs, but for what a crash leaves behind in every log
+(`_EXPECTED`): that is INFO, and of each kind only the first few are told. A recovery that fails ends the start: nothing
+is served from a directory that could not be read, and nothing is lost by trying again.
 """
 
 import os
 import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -18,16 +22,27 @@ from millstream.errors import MillstreamError, Unavailable
 from millstream.format.names import partition_directory
 from millstream.shard.process import EXIT_OK, spawn
 from millstream.storage.disk import Disk
-from millstream.storage.recovery import RecoveryReport, recover
+from millstream.storage.recovery import RecoveryReport, Repair, recover
 from millstream.storage.replay import LogPlace
 from millstream.telemetry.log import log
+from millstream.telemetry.metrics import StatsSlab
+
+_EXPECTED: Final = frozenset(("torn_wal", "torn_segment", "wal_replayed"))
+"""Kinds of repairs that follow from a crash alone; any other means that the disk gave back what was not written."""
+
+_TOLD_OF_A_KIND: Final = 3
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What the shards need to know of it."""
+    """What the rest of the broker needs to know of it."""
 
     clean: bool
     """The last stop was an orderly one; what it noted may be used."""
+
+    repairs: dict[str, int] = {}
+    """How many of each kind, a value of the metric's label."""
+
+    faults: int = 0
 
 
 def recover_in_child(settings: Settings, disk: Disk) -> Recovered:
@@ -53,7 +68,15 @@ def recover_in_child(settings: Settings, disk: Disk) -> Recovered:
     status = child.wait()
     if status is None or status.code or not answer:
         raise Unavailable(f"the data in {settings.data_dir} could not be recovered: the log says why")
-    return Recovered(msgspec.msgpack.decode(answer, type=RecoveryReport).clean)
+    report = msgspec.msgpack.decode(answer, type=RecoveryReport)
+    return Recovered(report.clean, Counter(repair.kind for repair in report.repairs), len(report.faults))
+
+
+def count(recovered: Recovered, stats: StatsSlab) -> None:
+    """Show in ``/metrics`` what was found."""
+    for kind, repairs in recovered.repairs.items():
+        stats.counter("recovery_repairs", kind=kind).inc(repairs)
+    stats.counter("storage_faults", kind="corruption").inc(recovered.faults)
 
 
 def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
@@ -82,17 +105,33 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
     except OSError as error:
         log.error("recovery failed: %s", error)
         raise
-    for repair in report.repairs:
-        log.warning("repaired: %s", repair.message)
+    tell_repairs(report.repairs)
     for fault in report.faults:
         log.error("not served: %s", fault)
     if not report.clean:
         took_ms = (time.monotonic() - begun) * 1000
         log.info(
-            "recovered %d logs from %d records (%d bytes) of the write-ahead log in %d ms",
+            "the last stop was not an orderly one: recovered %d logs from %d records (%d bytes)"
+            " of the write-ahead log in %d ms",
             report.logs,
             report.records,
             report.bytes,
             took_ms,
         )
     return report
+
+
+def tell_repairs(repairs: Sequence[Repair]) -> None:
+    """One line per repair, but for the many of one kind that a crash of a broker with many partitions leaves."""
+    told: Counter[str] = Counter()
+    for repair in repairs:
+        if repair.kind == "wal_replayed":
+            continue  # the line at the end says it
+        told[repair.kind] += 1
+        if repair.kind not in _EXPECTED:
+            log.warning("repaired: %s", repair.message)
+        elif told[repair.kind] <= _TOLD_OF_A_KIND:
+            log.info("repaired: %s", repair.message)
+    for kind in sorted(_EXPECTED & told.keys()):
+        if (more := told[kind] - _TOLD_OF_A_KIND) > 0:
+            log.info("repaired: %d more of this kind (%s)", more, kind)

@@ -195,7 +195,7 @@ class Connection:
         while end - position >= 4:
             (size,) = _read_size(buffer, position)
             if not MIN_FRAME_BYTES <= size <= intake.frame_bytes_max:
-                intake.refuse(self, f"claims a request of {size} bytes")
+                intake.refuse(self, _stranger(buffer[position : position + 4]) or f"claims a request of {size} bytes")
                 return
             if self.held or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > unsent_max:  # see _is_full
                 self._pause(buffer[position:end])
@@ -408,3 +408,13 @@ class Connection:
         self.owed = 0
         self.intake.closed(self)
         self.socket.close()
+
+
+def _stranger(start: memoryview) -> str:
+    """Who speaks another protocol, by the bytes where a length should be; "" if it is none that is known."""
+    word = bytes(start)
+    if word[:2] == b"\x16\x03":
+        return "speaks TLS, and this listener is PLAINTEXT"
+    if word in (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI"):
+        return "speaks HTTP, and this port is for Kafka clients"
+    return ""

@@ -126,7 +126,8 @@ class Intake:
         """Close a connection that sent what no client sends."""
         self._refused.inc(1)
         if self._quiet.allows():
-            log.warning("closed the connection of %s:%d: it %s", connection.host, connection.port, why)
+            who, more = f"{connection.host}:{connection.port}", self._quiet.left_out()
+            log.warning("closed the connection of %s: it %s%s", who, why, more)
         connection.close()
 
     # Room for frames
@@ -268,7 +269,8 @@ class Intake:
                 del seen[connection]
                 if self._quiet.allows():
                     what = "stopped in the middle of a request" if connection.frame is not None else "takes no answers"
-                    log.warning("closed the connection of %s:%d: it %s", connection.host, connection.port, what)
+                    who, more = f"{connection.host}:{connection.port}", self._quiet.left_out()
+                    log.warning("closed the connection of %s: it %s%s", who, what, more)
                 connection.close()
         self._seen = seen
         if self._waiting:

@@ -20,12 +20,17 @@ from typing import Final
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.partition.partition import Partition
+from millstream.telemetry.log import RateLimit
+from millstream.telemetry.log import log as operator_log
 
 HIGH_WATERMARK: Final = -1
 
 # (error code, where the log starts, -1 with an error)
 Deleted = tuple[int, int]
 NO_LOW_WATERMARK: Final = -1
+
+_LINES: Final = RateLimit(per_minute=30)
+"""Of this process: somebody's records are gone for good, but applications may do that all the time."""
 
 
 def delete_records(partition: Partition, offset: int, done: Callable[[Deleted], None]) -> None:
@@ -35,7 +40,12 @@ def delete_records(partition: Partition, offset: int, done: Callable[[Deleted], 
         done((int(refusal), NO_LOW_WATERMARK))
         return
 
+    before = partition.log.start_offset
+
     def durable() -> None:
+        if start > before and _LINES.allows():
+            gone = f"offsets {before} to {start - 1} are deleted{_LINES.left_out()}"
+            operator_log.at(partition.log.name).info("DeleteRecords: %s", gone)
         done((0, max(start, partition.log.durable_start)))
 
     def attempt() -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from millstream.telemetry.log import log
+from millstream.telemetry.log import RateLimit, log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +49,7 @@ class Handover:
         self._sender, self._receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sender.setblocking(False)
         self._receiver.setblocking(False)
+        self._lost = RateLimit(per_minute=6)
         self._counts = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")  # cell 0 sent, cell 8 taken
 
     @property
@@ -97,7 +98,9 @@ class Handover:
                 return False
             self._counts[8] += 1
             if not fds:  # this process is out of descriptors; the kernel has closed the connection
-                log.error("a connection was lost: no free file descriptor; raise the limit (ulimit -n)")
+                if self._lost.allows():
+                    why = "no free file descriptor; raise the limit (LimitNOFILE, ulimit -n)"
+                    log.error("a connection was lost: %s%s", why, self._lost.left_out())
                 continue
             each(socket.socket(fileno=fds[0]), _decode(message))
         return True

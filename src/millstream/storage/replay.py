@@ -297,7 +297,8 @@ class LogReplay:
         below = {base: name for base, name in self._files.items() if base < until}
         if below:
             self._note(
-                "epochs_rebuilt", f"{self.place.directory}/{EPOCHS_FILE} was missing and is derived from segments"
+                "epochs_rebuilt",
+                f"{self.place.name}: {self.place.directory}/{EPOCHS_FILE} was missing and is derived from segments",
             )
             state = derive_state(self._disk, self.place.directory, below, until)
             self._start, self._epochs = state.start_offset, list(state.epochs)
@@ -322,7 +323,8 @@ class LogReplay:
         if reason:
             self._note(
                 "torn_segment",
-                f"{file.path} is torn at byte {position} ({reason}); written again from the write-ahead log",
+                f"{self.place.name}: {file.path} is torn at byte {position} ({reason});"
+                " written again from the write-ahead log",
             )
 
     def _open(self, base: int, index: SegmentIndex, *, create: bool) -> None:

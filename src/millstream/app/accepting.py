@@ -1,0 +1,103 @@
+"""New connections: accepted by the supervisor, handed to the shard that has the fewest.
+
+A connection over ``max.connections``, or one that no shard takes, is closed at once. Without a free file descriptor
+the kernel would report the same waiting connection again and again; the listeners then rest for `REST_US`, clients
+wait in the backlog meanwhile. What strangers can cause is said a few times a minute (`telemetry.log.RateLimit`).
+"""
+
+import errno
+import socket
+from functools import partial
+from typing import Final
+
+from millstream.app.listening import plain
+from millstream.app.shared import Shared
+from millstream.shard.handover import Arrival
+from millstream.shard.reactor import Reactor
+from millstream.telemetry.log import RateLimit, log
+from millstream.telemetry.metrics import StatsSlab
+
+ACCEPTS_A_TURN: Final = 64
+REST_US: Final = 1_000_000
+_LINES_A_MINUTE: Final = 6
+_SHORT_OF: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+
+class Door:
+    """See the module. Lifecycle: `open` once the shards are ready, `close` when the broker stops."""
+
+    def __init__(self, reactor: Reactor, shared: Shared, stats: StatsSlab, connections_max: int) -> None:
+        self.connections_max = connections_max
+        self._reactor = reactor
+        self._shared = shared
+        self._refused = stats.counter("net_refused_connections")
+        self._listeners: dict[str, socket.socket] = {}
+        self._resting = False
+        self._short = RateLimit(_LINES_A_MINUTE)
+        self._full = RateLimit(_LINES_A_MINUTE)
+
+    def open(self, listeners: dict[str, socket.socket]) -> None:
+        """Accept what comes to these listeners."""
+        self._listeners = listeners
+        self._listen()
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        for listener in self._listeners.values():
+            if not self._resting:
+                self._reactor.remove_reader(listener.fileno())
+            listener.close()
+        self._listeners = {}
+
+    def _listen(self) -> None:
+        self._resting = False
+        for name, listener in self._listeners.items():
+            self._reactor.add_reader(listener.fileno(), partial(self._accept, name, listener))
+
+    def _rest(self) -> None:
+        self._resting = True
+        for listener in self._listeners.values():
+            self._reactor.remove_reader(listener.fileno())
+        self._reactor.call_later(REST_US, self._listen)
+
+    def _accept(self, name: str, listener: socket.socket) -> None:
+        for _ in range(ACCEPTS_A_TURN):
+            if self._resting:
+                return
+            try:
+                sock, peer = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _SHORT_OF:
+                    self._rest()
+                    if self._short.allows():
+                        log.error("connections wait, none can be accepted: %s%s", error, self._short.left_out())
+                continue  # else it was gone before it was accepted
+            local = sock.getsockname()
+            arrival = Arrival(plain(str(peer[0])), int(peer[1]), plain(str(local[0])), int(local[1]), name)
+            if self._open_connections() >= self.connections_max:
+                self._refuse(sock, arrival, f"max.connections={self.connections_max} are open")
+            elif not self._hand_over(sock, arrival):
+                self._refuse(sock, arrival, "no shard takes any")
+
+    def _refuse(self, sock: socket.socket, arrival: Arrival, why: str) -> None:
+        self._refused.inc()
+        sock.close()
+        if self._full.allows():
+            where = f"{arrival.peer_host}:{arrival.peer_port}"
+            log.warning("refused a connection of %s: %s%s", where, why, self._full.left_out())
+
+    def _load(self, shard: int) -> int:
+        connections = self._shared.shard_stats[shard]["shard"].gauge("net_connections").value
+        return connections + self._shared.handover[shard].pending
+
+    def _open_connections(self) -> int:
+        return sum(self._load(shard) for shard in range(len(self._shared.handover)))
+
+    def _hand_over(self, sock: socket.socket, arrival: Arrival) -> bool:
+        for shard in sorted(range(len(self._shared.handover)), key=self._load):
+            if self._shared.handover[shard].send(sock.fileno(), arrival):
+                sock.detach()
+                return True
+        return False

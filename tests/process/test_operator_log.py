@@ -1,0 +1,135 @@
+"""What an operator reads: a line for what he must see, none for what is ordinary, and no flood from a broken client."""
+
+import os
+import re
+import resource
+import socket
+import time
+import urllib.request
+
+import pytest
+from bench import processes
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from millstream.cli.exposition import Exposition
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+
+def lines(broker, level="[A-Z]+"):
+    """What it wrote at a level, without time, level and place."""
+    found = re.findall(rf"^\S+Z {level} +(?:\[[^\]]*\] )?(.*)$", broker.log_path.read_text(), re.MULTILINE)
+    return [str(line) for line in found]
+
+
+def metrics(broker):
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as answer:
+        return Exposition(answer.read().decode(), time.monotonic())
+
+
+def until(done, what, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def connect(broker):
+    host, _, port = broker.bootstrap.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=5)
+
+
+def closed(sock):
+    """Wait until the broker has closed a connection."""
+    with sock:
+        try:
+            return sock.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+def test_what_a_kill_leaves_behind_is_mended_without_a_warning_and_counted(broker_factory):
+    broker = broker_factory(topics={"t": 8}, shards=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1})
+    for number in range(2_000):
+        producer.produce("t", b"x" * 500, partition=number % 8)
+    assert producer.flush(20) == 0
+    broker.kill()
+    assert metrics(broker.start()).value("millstream_recovery_repairs_total", kind="wal_replayed") == 1
+    assert lines(broker, "WARN") == []
+    assert lines(broker, "ERROR") == []
+    told = [line for line in lines(broker) if "the last stop was not an orderly one" in line]
+    assert len(told) == 1
+    assert "recovered 9 logs" in told[0], "eight partitions and the controller"
+
+
+def test_a_flood_of_bytes_that_are_no_request_is_a_few_lines_and_one_counter(broker_factory):
+    broker = broker_factory(shards=1)
+    for _ in range(20):
+        for start in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"\x7f\xff\xff\xff"):
+            sock = connect(broker)
+            sock.sendall(start)
+            assert closed(sock)
+    assert metrics(broker).value("millstream_net_refused_frames_total") == 60
+    warnings = lines(broker, "WARN")
+    assert 1 <= len(warnings) <= 7
+    assert "speaks HTTP, and this port is for Kafka clients" in warnings[0]
+    assert "speaks TLS, and this listener is PLAINTEXT" in warnings[1]
+    assert "claims a request of 2147483647 bytes" in warnings[2]
+
+
+def test_connections_over_the_limit_are_refused_with_a_line_that_names_the_setting(broker_factory):
+    broker = broker_factory(shards=1, settings={"max.connections": 2})
+    kept = [connect(broker) for _ in range(2)]
+    until(lambda: metrics(broker).value("millstream_net_connections") == 2, "both are open")
+    for _ in range(20):
+        assert closed(connect(broker))
+    for sock in kept:
+        sock.close()
+    assert metrics(broker).value("millstream_net_refused_connections_total") == 20
+    warnings = lines(broker, "WARN")
+    assert 1 <= len(warnings) <= 6
+    assert re.fullmatch(r"refused a connection of 127\.0\.0\.1:\d+: max\.connections=2 are open", warnings[0])
+
+
+def test_without_descriptors_connections_wait_and_are_served_later(broker_factory):
+    broker = broker_factory(shards=1)
+    used = max(map(int, os.listdir(f"/proc/{broker.pid}/fd")))
+    before = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (used + 1, before[1]))
+    sock = connect(broker)
+    until(lambda: lines(broker, "ERROR"), "the operator is told")
+    spent = processes.cpu_seconds(broker.pid)
+    time.sleep(0.3)
+    assert processes.cpu_seconds(broker.pid) - spent < 0.15, "the supervisor does not spin"
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, before)
+    sock.sendall(b"\x7f\xff\xff\xff")
+    assert closed(sock), "it was accepted after all, and heard"
+    errors = lines(broker, "ERROR")
+    assert len(errors) <= 3
+    assert "Too many open files" in errors[0]
+
+
+def test_deleted_records_are_a_line_that_names_them(broker_factory):
+    broker = broker_factory(topics={"t": 1}, shards=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for _ in range(10):
+        producer.produce("t", b"x")
+    producer.flush(20)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for _ in range(2):
+        (done,) = admin.delete_records([TopicPartition("t", 0, 7)]).values()
+        assert done.result(20).low_watermark == 7
+    assert [line for line in lines(broker) if "DeleteRecords" in line] == ["DeleteRecords: offsets 0 to 6 are deleted"]
+
+
+def test_a_service_manager_hears_when_it_serves_and_when_it_stops(broker_factory, tmp_path):
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(10)
+        broker = broker_factory(shards=1, env={"NOTIFY_SOCKET": address})
+        assert manager.recv(100) == b"READY=1"
+        assert broker.stop() == 0
+        assert manager.recv(100) == b"STOPPING=1"
