@@ -39,7 +39,7 @@ from millstream.core.group.outputs import (
 from millstream.core.group.regex import matcher, weight
 from millstream.errors import Corruption, MillstreamError, Retriable
 from millstream.model.error_code import ErrorCode
-from millstream.telemetry.log import log
+from millstream.telemetry.log import RateLimit, log
 from millstream.wire.errors import BatchError
 from millstream.wire.records import Record, build_batch, iter_batches, iter_records, parse_header
 from millstream.wire.schema import Message
@@ -63,6 +63,8 @@ _TOLD_AT_ONCE: Final = 32
 """A rebalance answers all members of a group; of thousands so many are told at a time, and sockets served between."""
 _RESOLVE_SHARE: Final = 0.3
 _RESOLVE_SLICE_STEPS: Final = 4_096
+_LINES_A_MINUTE: Final = 60
+_FAILURES_A_MINUTE: Final = 6
 """Expressions are weighed in steps per character; a slice takes as many names as that allows."""
 
 
@@ -116,6 +118,8 @@ class GroupsPartition:
         self._reactor = reactor
         self._on_loaded = on_loaded
         self._log = log.at(f"__consumer_offsets/{partition.index}")
+        self._lines = RateLimit(_LINES_A_MINUTE)
+        self._failures = RateLimit(_FAILURES_A_MINUTE)
         self._timer: Timer | None = None
         self._untold: deque[tuple[Token, Message]] = deque()
         self._writes: list[Write] = []
@@ -254,7 +258,8 @@ class GroupsPartition:
         for wanted in out.resolve:
             self._resolve(wanted)
         for line in out.log_lines:
-            self._log.info("%s", line)
+            if self._lines.allows():
+                self._log.info("%s%s", line, self._lines.left_out())
         if len(out.answers) <= _TOLD_AT_ONCE:
             for token, response in out.answers:
                 _tell(token, response)
@@ -384,8 +389,9 @@ class GroupsPartition:
             if self.state not in (State.ACTIVE, State.STOPPING):
                 return  # those who wait were refused when it closed
             error = client_code(result) if isinstance(result, MillstreamError) else ErrorCode.NONE
-            if error is not ErrorCode.NONE:
-                self._log.warning("%d writes failed: %s", len(receipts), result)
+            if error is not ErrorCode.NONE and self._failures.allows():
+                more = self._failures.left_out()
+                self._log.warning("%d writes of groups failed: %s%s", len(receipts), result, more)
             for receipt in receipts:
                 self.step(Persisted(receipt, error))
             if self.state is State.STOPPING and not self._appends_under_way and not self._writes:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
 from millstream.net.connection import Connection
-from millstream.telemetry.log import log
+from millstream.telemetry.log import RateLimit, log
 from millstream.telemetry.metrics import BUCKETS
 from millstream.wire.codec import API_VERSIONS, api_name, request_decoder, response_header_version
 from millstream.wire.codec import flexible_from as codec_flexible_from
@@ -157,6 +157,7 @@ class Dispatcher:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.apis: dict[int, Api] = {}
+        self._faults = RateLimit(per_minute=6)
         for key, file in SERVED.items():
             module = importlib.import_module(f"millstream.kafka.handlers.{file}")
             self.apis[key] = Api(node, key, module.handle)
@@ -209,7 +210,9 @@ class Dispatcher:
         except AssertionError:
             raise
         except Exception:  # noqa: BLE001 - a fault of one handler must not cost the other clients their broker
-            log.exception("%s version %d failed; its connection is closed", api.name, version)
+            if self._faults.allows():
+                who, more = f"{connection.host}:{connection.port}", self._faults.left_out()
+                log.exception("%s version %d of %s failed; its connection is closed%s", api.name, version, who, more)
             connection.close()
 
     def on_chain(self, connection: Connection, chain: IoBuf) -> None:

@@ -78,7 +78,7 @@ class Lifecycle:
                 raft_group, topic_id, name, index, config, clean=self._clean or fresh
             )
         except Corruption as error:
-            operator_log.error("[%s/%d] not served: %s", name, index, error.message)
+            operator_log.at(f"{name}/{index}").error("not served: %s", error.message)
             self._table.add(name, topic_id, Faulty(name, index, raft_group, error.message))
             return
         producers = ProducerState(self._settings.producer_id_expiration_ms, self._budget)
@@ -153,7 +153,7 @@ def replay_producers(log: Log, producers: ProducerState, now_ms: int) -> None:
             producers.load(data)
             start = max(start, offset)
         except Corruption as error:
-            operator_log.warning("[%s] producer snapshot ignored, replaying the log: %s", log.name, error.message)
+            operator_log.at(log.name).warning("producer snapshot ignored, replaying the log: %s", error.message)
             producers.clear()
     if start >= log.next_offset:
         return

@@ -20,8 +20,6 @@ from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, 
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.storage.commands import Read
-from millstream.telemetry.log import RateLimit
-from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor
     from millstream.storage.commands import Command, ReadDone
     from millstream.storage.log import Log
+    from millstream.storage.read_faults import ReadFaults
     from millstream.storage.segments import Segment
     from millstream.telemetry.metrics import StatsSlab
 
@@ -82,7 +81,9 @@ class _Call:
 class ColdReads:
     """See the module. One per shard."""
 
-    def __init__(self, reactor: Reactor, arena: Arena, stats: StatsSlab, send: Callable[[Command], None]) -> None:
+    def __init__(
+        self, reactor: Reactor, arena: Arena, stats: StatsSlab, send: Callable[[Command], None], faults: ReadFaults
+    ) -> None:
         self._reactor = reactor
         self._arena = arena
         self._send = send
@@ -90,12 +91,10 @@ class ColdReads:
         self._next_id = 1
         self._waiting: deque[_Call] = deque()
         self._retrying = False
-        self._faults = RateLimit(10)
+        self._faults = faults
         self._reads = stats.counter("cold_reads")
         self._latency = stats.histogram("cold_read_latency")
         self._bytes = stats.counter("read_bytes", source="segment")
-        self._corrupt = stats.counter("storage_faults", kind="corruption")
-        self._failed = stats.counter("storage_faults", kind="read_error")
 
     def read(self, log: Log, offset: int, end_offset: int, max_bytes: int, done: Done, *, minimum_one: bool) -> None:
         """See `Log.read_cold`."""
@@ -203,18 +202,12 @@ class ColdReads:
     def _failure(self, call: _Call, reply: ReadDone) -> MillstreamError | None:
         name = call.log.name
         if reply.fault:
-            self._corrupt.inc()
-            if self._faults.allows():
-                operator_log.at(name).error("corrupt: %s%s", reply.fault, self._faults.left_out())
+            self._faults.corrupt(name, reply.fault)
             return Corruption(f"{name}: {reply.fault}")
         if reply.errno == errno.ENOENT:
             return Rejected(f"{name}: offset {call.offset} was deleted", ErrorCode.OFFSET_OUT_OF_RANGE)
         if reply.errno:
-            self._failed.inc()
-            if self._faults.allows():
-                operator_log.at(name).error(
-                    "a segment could not be read: %s%s", os.strerror(reply.errno), self._faults.left_out()
-                )
+            self._faults.failed(name, reply.errno)
             return Unavailable(f"{name}: {os.strerror(reply.errno)}")
         return None
 

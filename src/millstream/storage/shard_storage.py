@@ -61,6 +61,7 @@ from millstream.storage.inspections import Inspections
 from millstream.storage.log import Log
 from millstream.storage.log_cache import CacheMemory
 from millstream.storage.opening import load_log
+from millstream.storage.read_faults import ReadFaults
 from millstream.storage.summary import LogSummary, encode_summaries, open_summarized, read_opened, summarize
 from millstream.storage.timestamps import Timestamps
 from millstream.storage.wal import Wal
@@ -125,8 +126,9 @@ class ShardStorage:
         self.memory.on_unwritten = _write_durable
         self.wal = self._open_wal()
         self.checkpointer = Checkpointer(self)
-        self.cold_reads = ColdReads(reactor, shard.arena, stats, self.send)
-        self.timestamps = Timestamps(self.send)
+        read_faults = ReadFaults(stats)
+        self.cold_reads = ColdReads(reactor, shard.arena, stats, self.send, read_faults)
+        self.timestamps = Timestamps(self.send, read_faults)
         self.inspections = Inspections(reactor, shard.arena, stats, self.send, self.expect)
         self.housekeeping = Housekeeping(self, settings.log_retention_check_interval_ms)
         self.compaction = Compaction(self, settings.shards)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption, MillstreamError, Unavailable
 from millstream.storage.commands import Find
-from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.storage.commands import Command, Found
     from millstream.storage.log import Log
+    from millstream.storage.read_faults import ReadFaults
     from millstream.storage.segments import Segment
 
     Answer = tuple[int, int, int] | MillstreamError | None
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 class Timestamps:
     """Lookups of one shard's logs."""
 
-    def __init__(self, send: Callable[[Command], None]) -> None:
+    def __init__(self, send: Callable[[Command], None], faults: ReadFaults) -> None:
         self._send = send
-        self._calls: dict[int, Callable[[Answer], None]] = {}
+        self._faults = faults
+        self._calls: dict[int, tuple[str, Done]] = {}  # name of the log, and who waits
         self._next_id = 1
 
     def find(self, log: Log, timestamp: int, end_offset: int, done: Done) -> None:
@@ -115,20 +116,21 @@ class Timestamps:
             return
         number = self._next_id
         self._next_id += 1
-        self._calls[number] = answered
+        self._calls[number] = (log.name, answered)
         start = max(log.start_offset, segment.base_offset)
         self._send(Find(number, segment.path, segment.base_offset, limit, timestamp, start, end_offset, largest))
 
     def finished(self, reply: Found) -> None:
         """The worker's answer."""
-        answered = self._calls.pop(reply.id)
+        name, answered = self._calls.pop(reply.id)
         if reply.fault:
-            operator_log.error("corrupt: %s", reply.fault)
-            answered(Corruption(reply.fault))
+            self._faults.corrupt(name, reply.fault)
+            answered(Corruption(f"{name}: {reply.fault}"))
         elif reply.errno == errno.ENOENT:
             answered(None)  # the segment was deleted meanwhile
         elif reply.errno:
-            answered(Unavailable(f"a segment could not be read: {os.strerror(reply.errno)}"))
+            self._faults.failed(name, reply.errno)
+            answered(Unavailable(f"{name}: a segment could not be read: {os.strerror(reply.errno)}"))
         elif reply.offset < 0:
             answered(None)
         else:
