@@ -13,6 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from millstream.cli.exposition import Exposition
+from millstream.testing.disk import Faults, Rule
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -133,3 +134,22 @@ def test_a_service_manager_hears_when_it_serves_and_when_it_stops(broker_factory
         assert manager.recv(100) == b"READY=1"
         assert broker.stop() == 0
         assert manager.recv(100) == b"STOPPING=1"
+
+
+def test_a_disk_that_stands_still_is_told_while_it_does(broker_factory, tmp_path):
+    faults = Faults(tmp_path / "faults")
+    broker = broker_factory(
+        topics={"t": 1},
+        shards=1,
+        settings={"internal.disk.factory": "millstream.testing.disk:FaultDisk"},
+        env=faults.environment,
+    )
+    faults.inject(Rule("sync", "/wal/", delay_ms=1_300))
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("t", b"x")
+    until(lambda: lines(broker, "WARN"), "the operator is told")
+    faults.inject()
+    assert producer.flush(20) == 0
+    until(lambda: any("the disk answered" in line for line in lines(broker)), "he is told that it is over")
+    assert "the disk has not written the write-ahead log of shard 0 for" in lines(broker, "WARN")[0]
+    assert metrics(broker).value("millstream_storage_faults_total", kind="slow") == 1

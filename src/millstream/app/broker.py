@@ -34,6 +34,7 @@ from millstream.app.lock import lock_data_dir
 from millstream.app.recovery import count, recover_in_child
 from millstream.app.service import READY, STOPPING, tell_manager
 from millstream.app.shared import Shared
+from millstream.app.slow_disk import DiskWatch
 from millstream.cluster.load import load_cluster
 from millstream.cluster.metadata import live_settings
 from millstream.config.settings import Settings
@@ -147,6 +148,7 @@ class Supervisor:
         rename("supervisor")
         self._catch_signals()
         self.watch = StallWatch(self.settings.stall_limit_ms)
+        self.disk_watch = DiskWatch(self.stats)
         self.controls: list[ControlEnd] = []
         for shard, child in enumerate(self.children):
             control = shared.control[shard].supervisor_end(self.reactor)
@@ -204,6 +206,7 @@ class Supervisor:
     def _serve(self) -> None:
         for roles in self.shared.shard_stats:
             self.watch.add(roles["shard"])
+            self.disk_watch.add(roles["writer"].shard, roles["writer"])
         try:
             for listener in self.listeners.values():
                 serve(listener)
@@ -249,6 +252,7 @@ class Supervisor:
 
     def _watch_stalls(self) -> None:
         self.watch.poll()
+        self.disk_watch.poll()
         self.reactor.call_later(WATCH_US, self._watch_stalls)
 
     # Serving

@@ -134,7 +134,7 @@ def start_helpers(
         # It makes no cycles, and a collection would stand between a frame and its sync.
         gc.disable()
         writer = TickWriter(disk, wal_directory(data_dir, shard_id), shard_id, arena.view)
-        return run_writer(writer, slots, go_fd, done_fd)
+        return run_writer(writer, slots, go_fd, done_fd, stats["writer"])
 
     def worker_main() -> int:
         for end in ours:

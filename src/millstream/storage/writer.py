@@ -8,7 +8,8 @@ without a copy.
 
 Slots come in turn, one at a time: the next frame is written after the sync of the one before. A failed or impossible
 write, or a failed sync, travels back in the slot's status word, never as silence; the reactor then stops the shard,
-because after a failed sync the kernel may claim that pages are clean which are not on disk. The writer itself decides
+because after a failed sync the kernel may claim that pages are clean which are not on disk. While it is at the disk
+its slab is stamped, so that somebody else can see that the disk does not answer (`app.slow_disk`). The writer decides
 nothing. It ends when the reactor rings it with an empty slot, or with its parent.
 """
 
@@ -49,10 +50,12 @@ from millstream.storage.ticks import (
     W_SYNC_US,
     W_WRITE_US,
 )
+from millstream.telemetry.metrics import ENTERED_CELL
 
 if TYPE_CHECKING:
     from millstream.storage.disk import Buffer, Disk, File
     from millstream.storage.ticks import Slot, TickSlots
+    from millstream.telemetry.metrics import StatsSlab
 
 _ZEROS: Final = bytes(512)
 _clock_ns = time.perf_counter_ns
@@ -127,14 +130,17 @@ class TickWriter:
         return file
 
 
-def run_writer(writer: TickWriter, slots: TickSlots, go_fd: int, done_fd: int) -> int:
+def run_writer(writer: TickWriter, slots: TickSlots, go_fd: int, done_fd: int, stats: StatsSlab) -> int:
     """The process: a slot per ring until an empty one comes."""
+    cells = stats.cells
     turn = 0
     while True:
         os.eventfd_read(go_fd)
         slot = slots.slots[turn]
         if not slot.words[W_RECORDS]:
             return 0
+        cells[ENTERED_CELL] = _clock_ns()
         writer.write(slot)
+        cells[ENTERED_CELL] = 0
         os.eventfd_write(done_fd, 1)
         turn = (turn + 1) % SLOT_COUNT

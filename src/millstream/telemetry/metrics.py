@@ -8,7 +8,8 @@ new value, never torn, because `memoryview.cast("Q")` stores eight aligned bytes
 The layout follows from `table.METRICS` alone, so every slab of a broker has the same one. The first cells are a
 header::
 
-    cell 0  process id            cell 8   reactor: when the running callback was entered (ns), 0 while it waits
+    cell 0  process id            cell 8   reactor: when the running callback was entered (ns), 0 while it waits;
+                                           writer: the same of the frame that is being written
     cell 1  started, µs           (a cache line of its own)
 
 What exists is declared in `table`. Handles (`Counter`, `Gauge`, `Histogram`) are bound once by name; the name or

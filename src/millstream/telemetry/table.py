@@ -126,7 +126,7 @@ REPAIR: Final = Label(
     "kind",
     ("torn_wal", "torn_segment", "wal_replayed", "index_rebuilt", "epochs_rebuilt", "producers_rebuilt", "other"),
 )
-STORAGE_FAULT: Final = Label("kind", ("corruption", "read_error", "write_error", "sync_error", "disk_full"))
+STORAGE_FAULT: Final = Label("kind", ("corruption", "read_error", "write_error", "sync_error", "disk_full", "slow"))
 MEMORY: Final = Label("class", ("receive", "cache", "fetch", "ring"))  # iobuf.MemoryClass, lower case
 HTTP_ROUTE: Final = Label("route", ("metrics", "manifest", "other"))
 LEVEL: Final = Label("level", ("info", "warning", "error"))
