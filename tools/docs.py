@@ -36,7 +36,15 @@ Apache Kafka takes these values of topic properties. This version does not honou
 METRICS = """\
 The broker serves these at `/metrics` in Prometheus' text format, on the address that `broker.json` and the ready line
 give. The number of series is bounded: labels take their values from closed sets, never from the names of topics, groups
-or clients. Histograms have buckets of powers of two; times are in seconds.
+or clients. Histograms have buckets of powers of two; times are in seconds. What was never counted under a label is not
+shown.
+
+A *shard* is the process of one core with the partitions that live on it. Its *writer* appends to the shard's
+*write-ahead log*, and one sync there covers everything that came in meanwhile, whatever the partition; its *worker*
+brings the same batches into *segment* files later and reads old ones; a *checkpoint* syncs those and frees the
+write-ahead log. Recent batches are served from the *log cache*, in the shard's part of `memory.bytes`. A request whose
+partition lives on another shard *hops* there over a *ring*. [Operations](../operations.md) says which of these numbers
+to look at first, and when to be told.
 """
 COMMAND_LINE = """\
 An error is one sentence on stderr; the exit code is 0 for success, 1 for what went wrong, 2 for what was typed wrong.

@@ -48,6 +48,7 @@ from millstream.shard.stall import StallWatch
 from millstream.storage.disk import load_disk
 from millstream.telemetry.log import Level, log
 from millstream.telemetry.metrics import StatsSlab
+from millstream.telemetry.node import node_samples
 from millstream.telemetry.render import render
 
 WATCH_US: Final = 100_000
@@ -258,7 +259,8 @@ class Supervisor:
     # Serving
 
     def _metrics(self) -> bytes:
-        return render(self.shared.slabs, self.shared.arenas)
+        node = node_samples(self.settings.data_dir, __version__)
+        return render(self.shared.slabs, self.shared.arenas, node)
 
     def _status(self) -> dict[str, Any]:
         answers = self.asking.ask_all("status", None)

@@ -1,4 +1,4 @@
-"""CPU time and memory of every process of the broker, read from /proc when somebody asks.
+"""CPU time, memory and file descriptors of every process of the broker, read from /proc when somebody asks.
 
 One line per process and metric, labelled by what the process is (`shard-0`, `writer-0`, `supervisor`), so that "who
 burns the core" is answered by the same page as everything else. Resident memory counts shared arena pages once per
@@ -9,6 +9,7 @@ gone between two reads is left out.
 from __future__ import annotations
 
 import os
+import resource
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,29 +21,28 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def process_lines(slabs: Sequence[StatsSlab]) -> list[str]:
-    """Exposition lines for all processes whose slab has a pid."""
-    cpu: list[str] = []
-    memory: list[str] = []
+def process_samples(slabs: Sequence[StatsSlab]) -> dict[str, dict[str, float]]:
+    """Name of a metric of `table.ASKED` → process → value, for all processes whose slab has a pid."""
+    found: dict[str, dict[str, float]] = {}
     for slab in slabs:
         if not slab.pid:
             continue
         try:
-            with open(f"/proc/{slab.pid}/stat", encoding="utf-8", errors="replace") as stat:
-                fields = stat.read().rpartition(")")[2].split()  # from the state on, which is field 3
+            values = _samples(slab.pid)
         except OSError:
             continue
-        name = slab.role if slab.shard < 0 else f"{slab.role}-{slab.shard}"
-        label = f'{{process="{name}"}}'
-        cpu.append(f"millstream_process_cpu_seconds_total{label} {(int(fields[11]) + int(fields[12])) / _TICKS:.2f}")
-        memory.append(f"millstream_process_resident_memory_bytes{label} {int(fields[21]) * _PAGE}")
-    if not cpu:
-        return []
-    return [
-        "# HELP millstream_process_cpu_seconds_total User and system time of each process.",
-        "# TYPE millstream_process_cpu_seconds_total counter",
-        *cpu,
-        "# HELP millstream_process_resident_memory_bytes Resident memory of each process, shared pages included.",
-        "# TYPE millstream_process_resident_memory_bytes gauge",
-        *memory,
-    ]
+        process = slab.role if slab.shard < 0 else f"{slab.role}-{slab.shard}"
+        for name, value in values.items():
+            found.setdefault(name, {})[process] = value
+    return found
+
+
+def _samples(pid: int) -> dict[str, float]:
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+        fields = stat.read().rpartition(")")[2].split()  # from the state on, which is field 3
+    return {
+        "process_cpu": (int(fields[11]) + int(fields[12])) / _TICKS,
+        "process_resident_memory_bytes": int(fields[21]) * _PAGE,
+        "process_open_files": len(os.listdir(f"/proc/{pid}/fd")),
+        "process_open_files_limit": resource.prlimit(pid, resource.RLIMIT_NOFILE)[0],
+    }

@@ -7,23 +7,32 @@ value that was never touched is left out, so that a small broker shows a short p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.telemetry.metrics import BUCKETS
-from millstream.telemetry.processes import process_lines
-from millstream.telemetry.table import API, BY_NAME, METRICS, Kind, Metric, Unit
+from millstream.telemetry.processes import process_samples
+from millstream.telemetry.table import API, ASKED, BY_NAME, METRICS, Kind, Label, Metric, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
 
     from millstream.iobuf import Arena
     from millstream.telemetry.metrics import StatsSlab
 
+_UNITS: Final = {Unit.COUNT: "", Unit.BYTES: "bytes", Unit.MICROSECONDS: "seconds"}
+_OPEN_LABELS: Final = {
+    "process": "`supervisor`, and `shard-N`, `writer-N`, `worker-N`, `cleaner-N` of each shard",
+    "version": "as `millstream --version` says it",
+}
+"""Labels of what is `ASKED`, whose values depend on the node."""
+
 _Sums = dict[int, list[int]]  # shard (−1: all together) → cells
 
 
-def render(slabs: Sequence[StatsSlab], arenas: Sequence[Arena] = (), extra: Iterable[str] = ()) -> bytes:
-    """The page of `/metrics`. `extra` are ready lines of the caller, appended as they are."""
+def render(
+    slabs: Sequence[StatsSlab], arenas: Sequence[Arena] = (), node: Mapping[str, Mapping[str, float]] | None = None
+) -> bytes:
+    """The page of `/metrics`; `node` is what `node_samples` found."""
     lines: list[str] = []
     derived = _memory(arenas) | _requests(slabs)
     for metric in METRICS:
@@ -36,15 +45,23 @@ def render(slabs: Sequence[StatsSlab], arenas: Sequence[Arena] = (), extra: Iter
                 values.append((value, sums))
         if not values:
             continue
-        name = metric.exposed_name
-        lines.append(f"# HELP {name} {metric.doc}")
-        lines.append(f"# TYPE {name} {metric.kind.value}")
+        _heading(lines, metric)
         for value, sums in values:
             for shard, cells in sorted(sums.items()):
                 _sample(lines, metric, value, shard, cells)
-    lines.extend(process_lines(slabs))
-    lines.extend(extra)
+    asked = {**process_samples(slabs), **(node or {})}
+    for metric in ASKED:
+        if metric.name in asked:
+            _heading(lines, metric)
+            for value, number in asked[metric.name].items():
+                labels = [f'{metric.label.name}="{value}"'] if metric.label is not None else []
+                lines.append(f"{metric.exposed_name}{_braces(labels)} {number:.15g}")
     return ("\n".join(lines) + "\n").encode()
+
+
+def _heading(lines: list[str], metric: Metric) -> None:
+    lines.append(f"# HELP {metric.exposed_name} {metric.doc}")
+    lines.append(f"# TYPE {metric.exposed_name} {metric.kind.value}")
 
 
 def _sum(metric: Metric, value: str, slabs: Sequence[StatsSlab]) -> _Sums:
@@ -137,11 +154,21 @@ def _seconds(microseconds: int) -> str:
 
 
 def reference() -> str:
-    """The table of all metrics in Markdown, for the documentation."""
-    rows = ["| Metric | Kind | Labels | Meaning |", "|---|---|---|---|"]
-    for metric in METRICS:
-        labels = ["shard"] if metric.per_shard else []
+    """The tables of all metrics and all labels in Markdown, for the documentation."""
+    rows = ["| Metric | Kind | Unit | Labels | Meaning |", "|---|---|---|---|---|"]
+    bearers: dict[Label, list[str]] = {}
+    for metric in (*METRICS, *ASKED):
+        names = ["shard"] if metric.per_shard else []
         if metric.label is not None:
-            labels.append(metric.label.name)
-        rows.append(f"| `{metric.exposed_name}` | {metric.kind.value} | {', '.join(labels)} | {metric.doc} |")
+            names.append(metric.label.name)
+            bearers.setdefault(metric.label, []).append(metric.exposed_name)
+        rows.append(
+            f"| `{metric.exposed_name}` | {metric.kind.value} | {_UNITS[metric.unit]} | {', '.join(names)}"
+            f" | {metric.doc} |"
+        )
+    rows += ["", "| Label | Of | Values |", "|---|---|---|", "| shard | | number of the shard, from 0 |"]
+    for label, names in bearers.items():
+        values = ", ".join(f"`{value}`" for value in label.values) or _OPEN_LABELS[label.name]
+        of = ", ".join(f"`{name}`" for name in names)
+        rows.append(f"| {label.name} | {of} | {values} |")
     return "\n".join(rows) + "\n"

@@ -41,7 +41,7 @@ class Unit(enum.Enum):
 
 
 class Label(msgspec.Struct, frozen=True):
-    """A label and the closed set of its values."""
+    """A label and the closed set of its values; empty only for what is `ASKED`, where the node decides."""
 
     name: str
     values: tuple[str, ...]
@@ -119,9 +119,7 @@ GENERATION: Final = Label("generation", ("0", "1", "2"))
 GROUP_STATE: Final = Label(
     "state", ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling")
 )
-BACKGROUND: Final = Label(
-    "work", ("housekeeping", "recovery", "checkpoint", "compaction", "archiving", "expiry", "loading", "other")
-)
+BACKGROUND: Final = Label("work", ("housekeeping", "checkpoint", "compaction", "expiry", "loading", "other"))
 REPAIR: Final = Label(
     "kind",
     ("torn_wal", "torn_segment", "wal_replayed", "index_rebuilt", "epochs_rebuilt", "producers_rebuilt", "other"),
@@ -130,6 +128,8 @@ STORAGE_FAULT: Final = Label("kind", ("corruption", "read_error", "write_error",
 MEMORY: Final = Label("class", ("receive", "cache", "fetch", "ring"))  # iobuf.MemoryClass, lower case
 HTTP_ROUTE: Final = Label("route", ("metrics", "manifest", "other"))
 LEVEL: Final = Label("level", ("info", "warning", "error"))
+PROCESS: Final = Label("process", ())
+VERSION: Final = Label("version", ())
 READ_SOURCE: Final = Label("source", ("cache", "segment"))
 
 
@@ -160,13 +160,13 @@ METRICS: Final[tuple[Metric, ...]] = (
     # Connections and frames
     _gauge("net_connections", "Open client connections.", per_shard=True),
     _counter("net_accepted_connections", "Client connections accepted.", per_shard=True),
-    _counter("net_refused_connections", "Connections closed at once because a limit was reached."),
+    _counter("net_refused_connections", "Connections closed at once: max.connections are open, or no shard takes any."),
     _counter("net_received_bytes", "Bytes read from client sockets.", _BYTES, per_shard=True),
     _counter("net_sent_bytes", "Bytes written to client sockets.", _BYTES, per_shard=True),
-    _counter("net_refused_frames", "Connections closed for bytes that are no request."),
-    _counter("net_stalled_connections", "Connections closed because they held memory and did not move."),
+    _counter("net_refused_frames", "Connections closed because they sent bytes that are no Kafka request."),
+    _counter("net_stalled_connections", "Connections closed as half a request, or answers not taken, held memory."),
     _counter("net_idle_connections_closed", "Connections closed after connections.max.idle.ms."),
-    _gauge("net_waiting_frames", "Connections whose next frame waits for memory.", per_shard=True),
+    _gauge("net_waiting_frames", "Connections whose next request waits for memory.", per_shard=True),
     # Requests
     _latency("kafka_request_latency", "From a request's last byte to its answer handed to the socket.", API),
     # … the same per shard, whatever the API: added up from the histograms at rendering
@@ -176,28 +176,28 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("kafka_produce_bytes", "Bytes of record batches accepted.", _BYTES),
     _counter("kafka_produce_batches", "Record batches accepted."),
     _counter("kafka_produce_records", "Records in accepted batches."),
-    _counter("kafka_produce_duplicates", "Batches of idempotent producers answered from memory."),
+    _counter("kafka_produce_duplicates", "Batches that an idempotent producer sent again: not stored twice."),
     _counter("kafka_produce_rejected_batches", "Batches refused: checksum, structure, size, sequence or time stamp."),
-    _counter("kafka_produce_inspected_batches", "Batches whose records were looked at before they were stored."),
-    _latency("kafka_produce_inspection_latency", "From a batch to the verdict on its records."),
+    _counter("kafka_produce_inspected_batches", "Batches whose records were checked one by one for their topic."),
+    _latency("kafka_produce_inspection_latency", "From a batch to the verdict on its records, where they are checked."),
     _counter("kafka_fetch_bytes", "Bytes of record batches handed to consumers.", _BYTES),
-    _gauge("kafka_fetch_waiters", "Fetches that wait for min_bytes.", per_shard=True),
-    _gauge("kafka_fetch_sessions", "Incremental fetch sessions.", per_shard=True),
+    _gauge("kafka_fetch_waiters", "Fetches that wait for data (fetch.min.bytes, fetch.max.wait.ms).", per_shard=True),
+    _gauge("kafka_fetch_sessions", "Incremental fetch sessions that are remembered.", per_shard=True),
     _counter("kafka_fetch_sessions_evicted", "Fetch sessions that made room for another."),
     _counter("kafka_fetch_cut", "Fetches answered short because response memory was short."),
-    _gauge("kafka_producer_ids", "Producer ids with state.", per_shard=True),
-    _counter("kafka_producer_ids_expired", "Producer ids forgotten: unused too long, or too many."),
+    _gauge("kafka_producer_ids", "Idempotent producers that are remembered.", per_shard=True),
+    _counter("kafka_producer_ids_expired", "Idempotent producers forgotten: unused too long, or too many."),
     # WAL
-    _latency("wal_sync_latency", "fdatasync of one WAL tick, in the writer.", per_shard=True),
-    _latency("wal_write_latency", "pwritev of one WAL tick, in the writer.", per_shard=True),
-    _latency("wal_tick_latency", "One WAL tick as the reactor sees it, hand-over to completion.", per_shard=True),
-    _counter("wal_ticks", "WAL ticks written.", per_shard=True),
-    _counter("wal_records", "Records written to the WAL."),
-    _counter("wal_written_bytes", "Bytes written to the WAL, tables included.", _BYTES),
-    _sizes("wal_tick_records", "Records in one WAL tick.", Unit.COUNT, (0, 14)),
-    _sizes("wal_tick_bytes", "Bytes of one WAL tick.", _BYTES, (9, 26)),
-    _gauge("wal_used_bytes", "WAL space not yet freed by a checkpoint.", _BYTES, per_shard=True),
-    _counter("wal_full_waits", "Times the WAL was full and appends waited for a checkpoint."),
+    _latency("wal_sync_latency", "Sync of one write to the write-ahead log; acks wait for it.", per_shard=True),
+    _latency("wal_write_latency", "pwritev of one write to the write-ahead log.", per_shard=True),
+    _latency("wal_tick_latency", "One write to the write-ahead log and its sync, seen by the shard.", per_shard=True),
+    _counter("wal_ticks", "Writes to the write-ahead log, each synced once for all partitions.", per_shard=True),
+    _counter("wal_records", "Batches and notes written to the write-ahead log."),
+    _counter("wal_written_bytes", "Bytes written to the write-ahead log.", _BYTES),
+    _sizes("wal_tick_records", "Batches and notes in one write to the write-ahead log.", Unit.COUNT, (0, 14)),
+    _sizes("wal_tick_bytes", "Bytes of one write to the write-ahead log.", _BYTES, (9, 26)),
+    _gauge("wal_used_bytes", "Bytes of the write-ahead log that no checkpoint has freed yet.", _BYTES, per_shard=True),
+    _counter("wal_full_waits", "Times that the write-ahead log was full and producers waited for a checkpoint."),
     # Log cache, segments, housekeeping
     _counter("cache_hits", "Reads served from the log cache."),
     _counter("cache_misses", "Reads that had to go to a segment file."),
@@ -206,13 +206,13 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("read_bytes", "Record bytes read, by where they came from.", _BYTES, READ_SOURCE),
     _counter("cold_reads", "Reads from segment files."),
     _latency("cold_read_latency", "One read from a segment file, as the reactor sees it."),
-    _gauge("log_partitions", "Open partition logs.", per_shard=True),
-    _gauge("log_segments", "Segments.", per_shard=True),
-    _gauge("log_size_bytes", "Bytes of all logs.", _BYTES, per_shard=True),
-    _gauge("log_faulty", "Logs refused because their durable prefix is corrupt.", per_shard=True),
-    _counter("segments_rolled", "Segments sealed by size or age."),
+    _gauge("log_partitions", "Partitions that are served.", per_shard=True),
+    _gauge("log_segments", "Segment files.", per_shard=True),
+    _gauge("log_size_bytes", "Bytes of record batches in all partitions.", _BYTES, per_shard=True),
+    _gauge("log_faulty", "Partitions not served because something durable of them is damaged.", per_shard=True),
+    _counter("segments_rolled", "Segments closed by size or age, so that a new one was begun."),
     _counter("segments_deleted", "Segments deleted by retention, trimming or topic deletion."),
-    _counter("segment_written_bytes", "Bytes written to segment files.", _BYTES),
+    _counter("segment_written_bytes", "Bytes written to segment files, behind the write-ahead log.", _BYTES),
     _counter("retention_deleted_bytes", "Bytes deleted by retention.", _BYTES),
     _counter("log_cleaner_runs", "Logs compacted."),
     _latency("log_cleaner_run_latency", "Compaction of one log."),
@@ -223,10 +223,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("log_cleaner_max_dirty_percent", "Dirty share of the dirtiest compacted log, in percent.", per_shard=True),
     _gauge("log_cleaner_uncleanable_partitions", "Logs not compacted because of damage in them.", per_shard=True),
     _counter("checkpoints", "Checkpoints completed."),
-    _latency("checkpoint_latency", "One checkpoint: segments synced, WAL freed."),
-    _counter("storage_faults", "Faults reported by the disk or found on it.", label=STORAGE_FAULT),
+    _latency("checkpoint_latency", "One checkpoint: segments synced, the write-ahead log freed."),
+    _counter("storage_faults", "Faults of the disk, or found on it.", label=STORAGE_FAULT),
     _gauge("storage_read_only", "1 while the disk is full and producers are refused.", per_shard=True),
-    _counter("recovery_repairs", "Repairs at start.", label=REPAIR),
+    _counter("recovery_repairs", "What was mended at the start.", label=REPAIR),
     # Cluster
     _gauge("cluster_topics", "Topics in the metadata cache (of shard 0)."),
     _gauge("cluster_metadata_revision", "Revision of the metadata cache of each shard.", per_shard=True),
@@ -242,28 +242,40 @@ METRICS: Final[tuple[Metric, ...]] = (
     # Shard runtime
     _latency("reactor_callback", "One callback of the reactor.", per_shard=True),
     _counter("reactor_stalls", "Callbacks that ran longer than 500 µs.", per_shard=True),
+    _counter("reactor_long_stalls", "Callbacks that ran longer than 50 ms.", per_shard=True),
     _counter("reactor_stall_dumps", "Stacks written because a callback passed the stall limit.", per_shard=True),
     _latency("gc_pause", "One garbage collection.", GENERATION, per_shard=True),
     _counter("background_time", "Time spent on background work.", _US, BACKGROUND),
-    _counter("ring_hops", "Messages received from sibling shards.", per_shard=True),
+    _counter("ring_hops", "Messages from sibling shards: requests hop to where a partition lives.", per_shard=True),
     _counter("ring_sent_bytes", "Bytes sent to sibling shards: descriptors, no payload.", _BYTES, per_shard=True),
     _counter("ring_batches", "Ring records: messages of one turn travel together.", per_shard=True),
     _counter("ring_wakes", "Doorbells rung because the sibling slept.", per_shard=True),
     _counter("ring_full", "Times a ring was full and messages waited on the sender's side.", per_shard=True),
     _counter("mailbox_timeouts", "Calls to sibling shards that passed their deadline.", per_shard=True),
     _counter("mailbox_refused", "Calls refused at once because too many were outstanding.", per_shard=True),
-    _gauge("mailbox_lent_fragments", "Fragments that sibling shards look at.", per_shard=True),
+    _gauge("mailbox_lent_fragments", "Pieces of memory that sibling shards are reading.", per_shard=True),
     # Memory: filled from the arenas at rendering
-    _gauge("memory_capacity_bytes", "Arena size.", _BYTES, per_shard=True),
-    _gauge("memory_in_use_bytes", "Capacity of live fragments.", _BYTES, per_shard=True),
-    _gauge("memory_slab_bytes", "Arena bytes that were ever touched.", _BYTES, per_shard=True),
-    _gauge("memory_fragments", "Live fragments.", per_shard=True),
-    _gauge("memory_reserved_bytes", "Reservations by memory class.", _BYTES, MEMORY, per_shard=True),
-    _gauge("memory_limit_bytes", "Limit of each memory class.", _BYTES, MEMORY, per_shard=True),
+    _gauge("memory_capacity_bytes", "Memory of the shard, its part of memory.bytes.", _BYTES, per_shard=True),
+    _gauge("memory_in_use_bytes", "Of that, in use.", _BYTES, per_shard=True),
+    _gauge("memory_slab_bytes", "Of that, ever touched, and therefore resident.", _BYTES, per_shard=True),
+    _gauge("memory_fragments", "Pieces that are in use.", per_shard=True),
+    _gauge("memory_reserved_bytes", "Memory reserved for each purpose.", _BYTES, MEMORY, per_shard=True),
+    _gauge("memory_limit_bytes", "Most that may be reserved for each purpose.", _BYTES, MEMORY, per_shard=True),
     # Edges that are not Kafka, and the log itself
     _counter("http_requests", "Requests to the HTTP port.", label=HTTP_ROUTE),
     _counter("log_lines", "Lines written to the operator's log.", label=LEVEL),
 )  # fmt: skip
+
+ASKED: Final[tuple[Metric, ...]] = (
+    _counter("process_cpu", "Processor time, user and system, of each process of the broker.", _US, PROCESS),
+    _gauge("process_resident_memory_bytes", "Resident memory of each process, shared pages included.", _BYTES, PROCESS),
+    _gauge("process_open_files", "Open file descriptors of each process.", label=PROCESS),
+    _gauge("process_open_files_limit", "How many it may have (LimitNOFILE, ulimit -n).", label=PROCESS),
+    _gauge("storage_free_bytes", "Free space of the file system that holds the data directory.", _BYTES),
+    _gauge("start_time", "When the broker was started, in seconds since 1970.", _US),
+    _gauge("build_info", "Always 1; the label says which version runs.", label=VERSION),
+)
+"""Not counted by anybody: looked up when somebody reads the page (`processes`, `node`)."""
 
 BY_NAME: Final[dict[str, Metric]] = {metric.name: metric for metric in METRICS}
 

@@ -8,20 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from millstream.telemetry.table import METRICS, Kind
+from millstream.telemetry.table import ASKED, METRICS, Kind
 
 ROOT = Path(__file__).parents[3]
-PROCESS = {"millstream_process_cpu_seconds_total": {"process": None}}
-"""Not in the table: rendered from /proc. Label → its values, None: any."""
 
 
 def samples():
     """Every name that a page can hold → (labels with their values, whether it only grows)."""
-    known = {name: (labels, True) for name, labels in PROCESS.items()}
-    for metric in METRICS:
+    known = {}
+    for metric in (*METRICS, *ASKED):
         labels = {"shard": None} if metric.per_shard else {}
         if metric.label is not None:
-            labels[metric.label.name] = metric.label.values
+            labels[metric.label.name] = metric.label.values or None
         name = metric.exposed_name
         if metric.kind is Kind.HISTOGRAM:
             known[f"{name}_bucket"] = ({**labels, "le": None}, True)

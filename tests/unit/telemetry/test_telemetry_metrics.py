@@ -4,8 +4,9 @@ import pytest
 
 from millstream.iobuf import Arena, MemoryClass
 from millstream.telemetry.metrics import StatsSlab
+from millstream.telemetry.node import node_samples
 from millstream.telemetry.render import reference, render
-from millstream.telemetry.table import METRICS, Kind
+from millstream.telemetry.table import ASKED, METRICS, Kind
 
 
 def lines_of(page, name):
@@ -130,10 +131,22 @@ def test_processes_show_their_cpu_time_and_dead_ones_are_left_out():
     assert cpu.startswith('millstream_process_cpu_seconds_total{process="shard-0"} ')
 
 
+def test_what_the_node_knows_is_shown_as_declared():
+    alive = StatsSlab(0, "shard")
+    alive.started()
+    page = render([alive], node=node_samples("/", "1.0"))
+    for metric in ASKED:
+        labels = {"process": 'process="shard-0"', "version": 'version="1.0"'}
+        wanted = f"{{{labels[metric.label.name]}}}" if metric.label is not None else ""
+        (line,) = lines_of(page, f"{metric.exposed_name}{wanted} ")
+        assert float(line.rsplit(" ", 1)[1]) > 0 or metric.name == "process_cpu"
+    assert b"millstream_storage_free_bytes" not in render([alive], node=node_samples("/nowhere", "1.0"))
+
+
 def test_every_line_of_the_page_is_a_comment_or_a_sample():
     slab = StatsSlab(0, "shard")
     slab.histogram("gc_pause", generation="2").observe(100)
-    for line in render([slab], [Arena.create(0, 1 << 20)], ["extra 1"]).decode().splitlines():
+    for line in render([slab], [Arena.create(0, 1 << 20)], node_samples("/", "1.0")).decode().splitlines():
         assert line.startswith("# ") or len(line.rsplit(" ", 1)) == 2
         if not line.startswith("# "):
             float(line.rsplit(" ", 1)[1])
