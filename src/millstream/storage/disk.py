@@ -34,6 +34,9 @@ _IOV_MAX: Final = 1024
 
 _CREATE_MODE: Final = 0o640
 
+DIRECT_BLOCK_BYTES: Final = 4096
+"""A page, and no less than the logical block of any disk: what `File.write_direct` deals in."""
+
 
 class File(Protocol):
     """An open file. Positions are in bytes from its start; every call may raise OSError."""
@@ -42,6 +45,13 @@ class File(Protocol):
     def path(self) -> str: ...
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write the buffers one after the other; returns how many bytes were taken, which may be fewer."""
+        ...
+
+    def write_direct(self, buffers: Sequence[memoryview], position: int) -> int:
+        """Like `pwritev`, past the page cache; raises EINVAL where the file system does not do that.
+
+        The memory and the size of each buffer, and the position, are multiples of `DIRECT_BLOCK_BYTES`.
+        """
         ...
 
     def preadv(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
@@ -105,14 +115,21 @@ class Disk(Protocol):
 class SystemFile:
     """A descriptor. Closed once, by its owner."""
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_direct_fd", "_fd", "path")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self._fd = fd
+        self._direct_fd = -1
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         return os.pwritev(self._fd, buffers, position)
+
+    def write_direct(self, buffers: Sequence[memoryview], position: int) -> int:
+        if self._direct_fd < 0:
+            # The flag belongs to an open file and not to a call, and readers of the other descriptor want their cache.
+            self._direct_fd = os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+        return os.pwritev(self._direct_fd, buffers, position)
 
     def preadv(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
         return os.preadv(self._fd, buffers, position)
@@ -127,6 +144,8 @@ class SystemFile:
         os.ftruncate(self._fd, size_bytes)
 
     def close(self) -> None:
+        if self._direct_fd >= 0:
+            os.close(self._direct_fd)
         os.close(self._fd)
 
 
@@ -222,11 +241,11 @@ def write_all(file: File, buffers: list[Buffer], position: int) -> int:
             written += done
             want -= done
             if want:
-                rest = _behind(rest, done)
+                rest = without(rest, done)
     return written
 
 
-def _behind(buffers: list[Buffer], skip: int) -> list[Buffer]:
+def without(buffers: Sequence[Buffer], skip: int) -> list[Buffer]:
     """What is left of the buffers once their first `skip` bytes are gone."""
     left: list[Buffer] = []
     for buffer in buffers:

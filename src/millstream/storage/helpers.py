@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from millstream.format.names import wal_directory
 from millstream.shard.process import spawn
+from millstream.storage.bulk_writes import DIRECT_BYTES_MIN
 from millstream.storage.channel import ReactorChannel, WorkerChannel, channel_pair
 from millstream.storage.cleaner_process import CleanerProcess
 from millstream.storage.commands import CLEANER_LANE, LANE_OF, LANES, READS_LANE, Stop, encode
@@ -141,7 +142,8 @@ def start_helpers(
             end.close()
         begin("worker")
         gc.freeze()
-        return run_worker(Worker(disk, data_dir, arena.view), [WorkerChannel(end) for end in theirs[:LANES]])
+        worker = Worker(disk, data_dir, arena.view, DIRECT_BYTES_MIN if settings.storage_direct_io else None)
+        return run_worker(worker, [WorkerChannel(end) for end in theirs[:LANES]])
 
     def cleaner_main() -> int:
         for end in ours + theirs[:CLEANER_LANE]:

@@ -12,8 +12,8 @@ few KiB each, a busy one is sent in 128 KiB pieces. Cold reads have memory of th
 nothing here.
 
 A range may go when everything in it is durable and in the segment. `take` evicts the oldest such ranges of the whole
-shard; what is oldest and not yet written is reported through `on_unwritten` early (from `_PRESSURE` of the budget
-on), so that quiet logs do not fill the cache with bytes that nobody writes. When nothing can go, `ArenaFull`: the
+shard; ranges behind the newest `_UNWRITTEN_PART` of the budget are reported through `on_unwritten`, so that quiet logs
+do not fill the cache with bytes that nobody writes. When nothing can go, `ArenaFull`: the
 append is refused before anything happened. A range that is being sent stays readable: sends hold references of their
 own. Shard: the owner's reactor only.
 """
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.format.segment import BATCH_SPAN
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf, MemoryClass
+from millstream.storage.disk import DIRECT_BLOCK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,15 +40,20 @@ LADDER: Final = (2592, 8748, 29525, MAX_FRAGMENT_BYTES)
 """Sizes of successive ranges of a log: those of the allocation table that divide a slab with little rest."""
 
 SPLIT_MIN: Final = 4096
-"""A batch is split over two ranges only if at least this much of it fits the first: small batches stay in one piece."""
+"""Smaller batches stay in one piece; larger ones fill a range to its end, but for what has no room for a header."""
 
 MARK_BYTES: Final = 4096
 """A range remembers the place of one batch per so many bytes; reading walks headers from there."""
 
-_PRESSURE: Final = 0.5
+_UNWRITTEN_PART: Final = 0.5
 _EVICT_ATTEMPTS: Final = 64
 
 _span = BATCH_SPAN.unpack_from
+
+
+def skew_of(capacity: int, segment_position: int) -> int:
+    """Bytes left unused at the front of a fragment, so that blocks of the segment file are blocks in memory."""
+    return segment_position % DIRECT_BLOCK_BYTES if capacity == MAX_FRAGMENT_BYTES else 0
 
 
 class Range:
@@ -86,8 +92,9 @@ class Range:
         self.log = log
         self.segment = segment
         self.fragment: Fragment | None = fragment
-        self.view = fragment.view
-        self.offset = fragment.offset
+        skew = skew_of(fragment.capacity, segment_position)
+        self.view = fragment.view[skew:]
+        self.offset = fragment.offset + skew
         self.base_offset = base_offset
         self.stream = stream
         self.segment_position = segment_position
@@ -210,7 +217,8 @@ class LogCache:
             upto = min(one.used, end - one.stream)
             fragment = one.fragment
             if upto > at and fragment is not None:
-                found.append(fragment.share(), at, upto)
+                skew = one.offset - fragment.offset
+                found.append(fragment.share(), at + skew, upto + skew)
             start = one.stream + upto
             place += 1
             at = 0
@@ -256,7 +264,8 @@ class CacheMemory:
         self._arena = arena
         self._order: deque[Range] = deque()  # all ranges, oldest first
         self._unwritten: deque[Range] = deque()  # the same, those that were not yet looked at by `_write_oldest`
-        self._pressure_bytes = int(arena.limit_bytes(MemoryClass.CACHE) * _PRESSURE)
+        self._unwritten_bytes = 0
+        self._unwritten_max = int(arena.limit_bytes(MemoryClass.CACHE) * _UNWRITTEN_PART)
         self.on_unwritten: Callable[[Log], None] = _nobody
         """A log whose oldest bytes stand in the way: write them to its segment."""
 
@@ -272,9 +281,6 @@ class CacheMemory:
             ArenaFull: nothing may go now.
         """
         arena = self._arena
-        held = arena.reserved_bytes(MemoryClass.CACHE)
-        if held > self._pressure_bytes:
-            self._write_oldest()
         if not arena.reserve(MemoryClass.CACHE, size) and not (
             self._evict(size) and arena.reserve(MemoryClass.CACHE, size)
         ):
@@ -293,10 +299,14 @@ class CacheMemory:
         """A new range of a log."""
         self._order.append(one)
         self._unwritten.append(one)
+        self._unwritten_bytes += len(one.view)
+        if self._unwritten_bytes > self._unwritten_max:
+            self._write_oldest()
         if len(self._order) > 2 * self._live + 1024:
             # Logs that were deleted took their ranges out of the middle.
             self._order = deque(one for one in self._order if one.fragment is not None)
             self._unwritten = deque(one for one in self._unwritten if one.fragment is not None)
+            self._unwritten_bytes = sum(len(one.view) for one in self._unwritten)
 
     def give_back(self, one: Range) -> None:
         """The range is out of its log: free its memory. Sends that still hold it keep it readable."""
@@ -312,10 +322,11 @@ class CacheMemory:
         self._held.set(self._arena.reserved_bytes(MemoryClass.CACHE))
 
     def _write_oldest(self) -> None:
-        """Have the oldest range that nobody asked about yet written to its segment."""
+        """Have the oldest ranges that nobody asked about yet written to their segments."""
         unwritten = self._unwritten
-        for _ in range(min(4, len(unwritten))):
+        while self._unwritten_bytes > self._unwritten_max:
             one = unwritten.popleft()
+            self._unwritten_bytes -= len(one.view)
             if one.fragment is not None and one.end > one.log.written_position:
                 self.on_unwritten(one.log)
 

@@ -67,6 +67,7 @@ from millstream.storage.timestamps import Timestamps
 from millstream.storage.wal import Wal
 from millstream.storage.wal_files import WalFiles
 from millstream.storage.worker import FULL
+from millstream.storage.write_behind import WRITE_BYTES_MIN
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class ShardStorage:
         self.accepts_writes = True
         """False while the disk is full: user data is to be refused with a retriable error."""
 
+        self.write_bytes_min = WRITE_BYTES_MIN
         self.stopping = False
         self.logs: dict[int, Log] = {}
         self.dirty_logs: dict[Log, None] = {}  # in the order in which they changed

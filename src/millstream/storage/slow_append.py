@@ -12,11 +12,11 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Rejected, Unavailable
-from millstream.format.segment import BATCH_PREFIX
+from millstream.format.segment import BATCH_HEADER_BYTES, BATCH_PREFIX
 from millstream.format.wal import RECORD, RECORD_BYTES, Kind
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull
 from millstream.model.error_code import ErrorCode
-from millstream.storage.log_cache import LADDER, SPLIT_MIN, Range
+from millstream.storage.log_cache import LADDER, SPLIT_MIN, Range, skew_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ def _place(log: Log, size: int, base_offset: int, last_offset: int) -> list[tupl
     room = one.limit - one.used
     if room >= size:
         return [(one, one.used, one.used + size)]
-    split = room if room >= SPLIT_MIN and size > SPLIT_MIN else 0
+    split = room if room >= BATCH_HEADER_BYTES and size > SPLIT_MIN else 0
     level = log.range_level if one is log.no_range else min(log.range_level + 1, len(LADDER) - 1)
     first_base = base_offset if not split else last_offset + 1
     ranges = _new_ranges(log, level, size - split, first_base, last_offset + 1, split)
@@ -110,8 +110,9 @@ def _place(log: Log, size: int, base_offset: int, last_offset: int) -> list[tupl
         log.behind.add(fresh)
     log.range_level = level
     log.open_range = ranges[-1]
-    # What is full is written as soon as it is durable; the last one is still open.
-    log.behind.target = max(log.behind.target, ranges[-1].stream)
+    # The last one is still open.
+    if ranges[-1].stream - log.behind.target >= log.storage.write_bytes_min:
+        log.behind.target = ranges[-1].stream
     return pieces
 
 
@@ -128,9 +129,11 @@ def _new_ranges(log: Log, level: int, size: int, first_base: int, following_base
             wanted = MAX_FRAGMENT_BYTES
             if size < MAX_FRAGMENT_BYTES:
                 wanted = next(step for step in LADDER[level:] if step >= size)
+            position = stream - segment.stream
+            room = wanted - skew_of(wanted, position)
             fragment = memory.take(wanted)
-            limit = max(min(size, wanted), min(wanted, segment_end - stream))
-            ranges.append(Range(log, segment, fragment, base, stream, stream - segment.stream, limit))
+            limit = max(min(size, room), min(room, segment_end - stream))
+            ranges.append(Range(log, segment, fragment, base, stream, position, limit))
             stream += min(size, limit)
             size -= min(size, limit)
             base = following_base

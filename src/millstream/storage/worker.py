@@ -70,9 +70,9 @@ FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 class Worker:
     """Carries out commands, one call each. Knows no threads and no sockets: tests call it directly."""
 
-    def __init__(self, disk: Disk, data_dir: str, arena: memoryview) -> None:
+    def __init__(self, disk: Disk, data_dir: str, arena: memoryview, direct_bytes_min: int | None) -> None:
         self._disk = disk
-        self.files = SegmentFiles(disk, data_dir, arena)
+        self.files = SegmentFiles(disk, data_dir, arena, direct_bytes_min)
         self.reader = Reader(self.files, arena)
         inspector = Inspector(arena)
         self._parts: list[Checkpoint] = []

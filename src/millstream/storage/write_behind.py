@@ -1,9 +1,10 @@
 """Bringing a log's durable bytes into its segment files, after the fact and in big pieces.
 
-A range of the log cache is written once it is full and durable; a quiet log's open range is written when a checkpoint
-or a full cache asks for it (`write`). One `Write` of a log is under way at a time, so a failed one leaves no hole:
-the next goes to the same place. Only durable bytes are ever written, so a segment never holds what the write-ahead
-log does not, and recovery may take a segment's bytes for the copy that they are.
+Ranges of the log cache are written once `WRITE_BYTES_MIN` of them are full and durable; less than that, and a quiet
+log's open range, is written when its segment is sealed, or a checkpoint or the cache asks for it (`write`). One `Write`
+of a log is under way at a time, so a failed one leaves no hole: the next goes to the same place. Only durable bytes are
+ever written, so a segment never holds what the write-ahead log does not, and recovery may take a segment's bytes for
+the copy that they are.
 
 A full disk (ENOSPC, EDQUOT) is told to `on_refused` and `advance` tries again; any other error ends the shard.
 """
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from millstream.storage.log_cache import Range
 
 WRITE_BYTES_MAX: Final = 4 * 1024 * 1024
+WRITE_BYTES_MIN: Final = 1024 * 1024
+"""A write of 128 KiB costs the worker three times as much a byte, and the reactor a message each."""
 
 
 class WriteBehind:

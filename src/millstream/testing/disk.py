@@ -198,6 +198,10 @@ class FaultFile(SystemFile):
         return os.readlink(f"/proc/self/fd/{self._fd}")
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        self._before_write(buffers, position)
+        return super().pwritev(buffers, position)
+
+    def _before_write(self, buffers: Sequence[Buffer], position: int) -> None:
         path = self._now_at()
         self._faults.fault("write", path)
         number = self._faults.count(WRITE)
@@ -205,7 +209,10 @@ class FaultFile(SystemFile):
         size = os.fstat(self._fd).st_size
         old = os.pread(self._fd, length, position)
         self._faults.journal(Change(number, "write", path, position, old, size, length))
-        return super().pwritev(buffers, position)
+
+    def write_direct(self, buffers: Sequence[memoryview], position: int) -> int:
+        self._before_write(buffers, position)
+        return super().write_direct(buffers, position)
 
     def preadv(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
         self._faults.fault("read", self.path)

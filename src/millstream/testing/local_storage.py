@@ -24,6 +24,7 @@ from millstream.iobuf import Arena
 from millstream.shard.process import ExitStatus
 from millstream.storage.cleaner import Cleaner, Pace
 from millstream.storage.commands import CLEANER_LANE, LANE_OF, Command, decode_command, encode
+from millstream.storage.disk import DIRECT_BLOCK_BYTES
 from millstream.storage.recovery import LogPlace, RecoveryReport, recover
 from millstream.storage.shard_storage import ShardStorage
 from millstream.storage.ticks import SLOT_COUNT, W_RECORDS, TickSlots
@@ -190,7 +191,7 @@ class LocalHelpers:
     def __init__(self, disk: Disk, data_dir: str, shard_id: int, arena: Arena) -> None:
         self.slots = TickSlots()
         self.tick_writer = TickWriter(disk, wal_directory(data_dir, shard_id), shard_id, arena.view)
-        self.file_worker = Worker(disk, data_dir, arena.view)
+        self.file_worker = Worker(disk, data_dir, arena.view, DIRECT_BLOCK_BYTES)
         self._rings = 0
         self._turn = 0
         self._stopping = False
@@ -301,6 +302,7 @@ class LocalShard:
         context: Any = _Context(shard_id, self.reactor, self.arena, self.stats)
         helpers: Any = self.helpers
         self.storage = ShardStorage(context, given, disk, DATA_DIR, helpers)
+        self.storage.write_bytes_min = 0
 
     def open(self, group: int, **config: Any) -> Log:
         """Open the only partition of a topic whose name and id are made of its group."""

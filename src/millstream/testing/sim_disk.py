@@ -17,6 +17,8 @@ import errno
 import os
 from typing import TYPE_CHECKING, Final
 
+from millstream.storage.disk import DIRECT_BLOCK_BYTES
+
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
@@ -135,6 +137,11 @@ class SimFile:
         self._node.pending.append((position, data))
         self._disk.happened("write", self.path)
         return len(data)
+
+    def write_direct(self, buffers: Sequence[memoryview], position: int) -> int:
+        if any(place % DIRECT_BLOCK_BYTES for place in (position, *map(len, buffers))):
+            raise AssertionError(f"{self.path}: {[*map(len, buffers)]} bytes at {position} are no whole blocks")
+        return self.pwritev(buffers, position)
 
     def preadv(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
         self._disk.happens("read", self.path)

@@ -27,14 +27,14 @@ def test_ranges_grow_with_traffic_and_start_small_again_after_silence() -> None:
     shard = new_shard(memory_bytes=8 * MIB, settings=ROOMY)
     quiet, busy = shard.open(1), shard.open(2)
     fill(shard, busy, 400, 1000)
-    sizes = [len(one.view) for one in busy.cache.live()]
+    sizes = [one.fragment.capacity for one in busy.cache.live()]
     assert sizes[:4] == [2592, 8748, 29525, 131072]
     append(quiet, 1, 1000)
     settle(shard)
     fill(shard, busy, 6000, 1000)
     assert not quiet.cache.live()
     append(quiet, 1, 1000)
-    assert [len(one.view) for one in quiet.cache.live()] == [2592]
+    assert [one.fragment.capacity for one in quiet.cache.live()] == [2592]
 
 
 def test_the_oldest_written_ranges_go_first_and_everything_stays_readable() -> None:

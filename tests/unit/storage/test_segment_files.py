@@ -56,7 +56,7 @@ def checkpoint(directory: str, *, sealed: bool = False) -> Checkpoint:
 @pytest.mark.parametrize("sealed", [False, True])
 def test_a_checkpoint_passes_over_a_partition_that_was_deleted_since_it_was_asked_for(tmp_path, disk, sealed):
     directory = partition(tmp_path, 0)
-    files = written(SegmentFiles(disk, str(tmp_path), ARENA), directory)
+    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None), directory)
     asked = checkpoint(directory, sealed=sealed)
     files.remove_directory(directory)
     files.sync()
@@ -67,7 +67,7 @@ def test_a_checkpoint_passes_over_a_partition_that_was_deleted_since_it_was_aske
 @pytest.mark.parametrize("name", [".index", "epochs"])
 def test_a_partition_is_not_deleted_while_a_checkpoint_makes_a_file_in_it(tmp_path, disk, name):
     directory = partition(tmp_path, 0)
-    files = written(SegmentFiles(disk, str(tmp_path), ARENA), directory)
+    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None), directory)
     deletion = threading.Thread(target=files.remove_directory, args=(directory,))
 
     def delete_now(path: str) -> None:
@@ -85,8 +85,8 @@ def test_a_partition_is_not_deleted_while_a_checkpoint_makes_a_file_in_it(tmp_pa
 
 def test_two_shards_may_delete_their_partitions_of_a_topic_at_the_same_time(tmp_path, disk):
     ours, theirs = partition(tmp_path, 0), partition(tmp_path, 1)
-    mine = written(SegmentFiles(disk, str(tmp_path), ARENA), ours)
-    other = written(SegmentFiles(SystemDisk(), str(tmp_path), ARENA), theirs)
+    mine = written(SegmentFiles(disk, str(tmp_path), ARENA, None), ours)
+    other = written(SegmentFiles(SystemDisk(), str(tmp_path), ARENA, None), theirs)
     topic = os.path.dirname(ours)
 
     def other_is_quicker(path: str) -> None:

@@ -43,6 +43,13 @@ class StorageProperties:
         60_000,
         doc="Segments are synced at least this often while there are writes.",
     )
+    storage_direct_io = Property(
+        "storage.direct.io",
+        Boolean(),
+        True,
+        doc="Whether large writes to segments go past the page cache (O_DIRECT). Without it bulk producers cost more "
+        "processor, and the page cache holds what consumers far behind will read, if there is memory to spare.",
+    )
     storage_reserve_bytes = Property(
         "storage.reserve.bytes",
         Integer(0, INT64_MAX, unit="bytes"),
