@@ -1,36 +1,45 @@
 """Load that lives through crashes of its broker, and writes down what it saw.
 
 Idempotent producers with unique values on several partitions, two members of a group that commit, and a reader that
-only reads on, all with confluent-kafka and all kept alive while the broker dies and comes back on the same port.
-`Workload.finish` reads everything once more and gives the history to the checker. Nothing waits for time to pass:
-producers pace themselves on their own event queue, the end is reached when all of it is read.
+only reads on, all kept alive while the broker dies and comes back on the same port. With ``mixed`` there are also a
+group of the next protocol, topics that are created, filled, read and deleted, and three partitions on the side: one
+whose first records are deleted on request, one by retention, and one that is compacted.
 
-What a client reports in so many words as lost (an offset that is no longer there, an idempotent producer that lost
-its state) is an anomaly of its own kind, collected in `complaints`.
+`Workload.finish` reads everything once more and gives the history to the checker. Nothing waits for time to pass:
+producers pace themselves on their own event queue, the end is reached when all of it is read. What a client reports in
+so many words as lost (an offset that is no longer there, an idempotent producer that lost its state) is an anomaly of
+its own kind, collected in `complaints`.
 """
 
-import sys
 import threading
 import time
-import traceback
 from collections import defaultdict
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Producer,
-    TopicPartition,
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from crash_clients import (
+    CLASSIC,
+    FINAL_TIMEOUT_S,
+    GROUPS,
+    NEXT,
+    QUIET,
+    Member,
+    ProducerLoop,
+    Reader,
+    TopicChurn,
+    Trimmer,
 )
 
-from millstream.testing.history import History, Outcome
+from millstream.testing.history import History, LogStart, Outcome, TopicChange
 from millstream.testing.history_check import verify
 
-QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
-GROUP = "crash-group"
-FINAL_TIMEOUT_S = 60
 PROGRESS_TIMEOUT_S = 30
+TRIMMED, SHORT, COMPACTED = "crash-trimmed", "crash-short", "crash-compacted"
+SIDE_TOPICS = {
+    TRIMMED: {},
+    SHORT: {"retention.bytes": "50000"},
+    COMPACTED: {"cleanup.policy": "compact"},
+}
 
 
 class Complaint(AssertionError):
@@ -44,195 +53,50 @@ class NoProgress(AssertionError):
     """Nothing is acknowledged any more."""
 
 
-class Stopping(threading.Thread):
-    """A client's thread; what it raises is kept for the test."""
-
-    def __init__(self, workload, name):
-        super().__init__(name=name, daemon=True)
-        self.workload = workload
-        self.process = name
-        self.error = None
-        self.stopping = threading.Event()
-
-    def run(self):
-        try:
-            self.work()
-        except (KafkaException, SystemError) as error:  # SystemError: how confluent-kafka trips over a fatal error
-            self.workload.complain(f"{self.process}: {error}")
-        except Exception as error:  # noqa: BLE001 - raised again by `end`
-            self.error = error
-
-    def end(self):
-        self.stopping.set()
-        self.join(2 * FINAL_TIMEOUT_S)  # it may wait once for that long itself
-        if self.is_alive():
-            frame = sys._current_frames().get(self.ident)
-            where = "".join(traceback.format_stack(frame)) if frame else "nowhere"
-            raise AssertionError(f"{self.name} does not end; it is at\n{where}")
-        if self.error is not None:
-            raise self.error
-
-
-class ProducerLoop(Stopping):
-    """Sends ``rate`` records a second or fewer, partitions in turn; ``padding`` bytes make them larger."""
-
-    def __init__(self, workload, name, rate, padding):
-        super().__init__(workload, name)
-        self.pause_s = 1 / rate
-        self.padding = "." * padding
-        self.acknowledged = 0
-        self.producer = Producer(
-            {
-                **QUIET,
-                "bootstrap.servers": workload.bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "retry.backoff.ms": 20,
-                "message.timeout.ms": 120_000,
-                "request.timeout.ms": 5000,
-                "error_cb": self.failed,
-            }
-        )
-
-    def failed(self, error):
-        if error.fatal():
-            self.workload.complain(f"{self.process}: {error}")
-
-    def work(self):
-        workload, number, next_s = self.workload, 0, time.monotonic()
-        while not self.stopping.is_set():
-            value = f"{self.process}-{number:06}"
-            partition = number % workload.partitions
-            operation = workload.history.send(self.process, workload.topic, partition, value)
-            self.producer.produce(
-                workload.topic,
-                f"{value}{self.padding}",
-                partition=partition,
-                on_delivery=lambda error, message, operation=operation: self.delivered(operation, error, message),
-            )
-            number += 1
-            next_s += self.pause_s
-            while (left := next_s - time.monotonic()) > 0:
-                self.producer.poll(left)
-        self.producer.flush(FINAL_TIMEOUT_S)  # what is not delivered by then stays unknown
-
-    def delivered(self, operation, error, message):
-        if error is None:
-            self.workload.history.sent(operation, Outcome.OK, max(-1, message.offset()))
-            with self.workload.progress:
-                self.acknowledged += 1
-                self.workload.progress.notify_all()
-            return
-        self.workload.history.sent(operation, Outcome.INFO)
-        if error.fatal() or error.code() not in (KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_QUEUE):
-            self.workload.complain(f"{self.process}: {operation.value}: {error}")
-
-
-class Reader(Stopping):
-    """Reads every partition from the start and goes on through every crash, never set back."""
-
-    def __init__(self, workload, name):
-        super().__init__(workload, name)
-        self.consumer = Consumer(
-            {
-                **QUIET,
-                "bootstrap.servers": workload.bootstrap,
-                "group.id": f"{name}-unused",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "fetch.wait.max.ms": 100,
-            }
-        )
-        self.next_offsets = defaultdict(int)
-
-    def work(self):
-        places = [TopicPartition(self.workload.topic, i, OFFSET_BEGINNING) for i in range(self.workload.partitions)]
-        self.workload.history.reset(self.process, [(p.topic, p.partition) for p in places])
-        self.consumer.assign(places)
-        while not self.stopping.is_set():
-            self.take()
-        self.consumer.close()
-
-    def take(self, group=""):
-        records = defaultdict(list)
-        for message in self.consumer.consume(500, 0.1):
-            if message.error() is None:
-                value = message.value().decode().rstrip(".")
-                records[message.partition()].append((message.offset(), value))
-                self.next_offsets[message.partition()] = message.offset() + 1
-            elif message.error().code() == KafkaError._AUTO_OFFSET_RESET:
-                self.workload.complain(f"{self.process}: {message.error()}")
-        for partition, got in records.items():
-            self.workload.history.polled(self.process, self.workload.topic, partition, got, group=group)
-        return bool(records)
-
-
-class Member(Reader):
-    """One member of the group: commits what it was given, and waits for the answer."""
-
-    def __init__(self, workload, name):
-        super().__init__(workload, name)
-        self.consumer = Consumer(
-            {
-                **QUIET,
-                "bootstrap.servers": workload.bootstrap,
-                "group.id": GROUP,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "session.timeout.ms": 6000,
-                "heartbeat.interval.ms": 500,
-                "fetch.wait.max.ms": 100,
-            }
-        )
-
-    def assigned(self, consumer, places):
-        self.next_offsets.clear()
-        self.workload.history.reset(self.process, [(p.topic, p.partition) for p in places])
-
-    def work(self):
-        self.consumer.subscribe([self.workload.topic], on_assign=self.assigned, on_revoke=self.revoked)
-        while not self.stopping.is_set():
-            if self.take(group=GROUP):
-                self.commit()
-        self.consumer.close()
-
-    def revoked(self, consumer, places):
-        self.next_offsets.clear()
-
-    def commit(self):
-        history, topic = self.workload.history, self.workload.topic
-        asked = {p: history.commit(self.process, GROUP, topic, p, o) for p, o in self.next_offsets.items()}
-        try:
-            done = self.consumer.commit(
-                offsets=[TopicPartition(topic, p, o.next_offset) for p, o in asked.items()], asynchronous=False
-            )
-        except KafkaException:
-            return  # it may or may not stand
-        for place in done:
-            if place.error is None:
-                history.done(asked[place.partition], Outcome.OK)
-
-
 class Workload:
     """All clients of one run. ``bootstrap`` must stay the same over restarts of the broker."""
 
-    def __init__(self, bootstrap, topic, partitions, *, producers=2, members=2, rate=400, padding=0):
+    def __init__(self, bootstrap, topic, partitions, *, producers=2, members=2, rate=400, padding=0, mixed=False):
         self.bootstrap = bootstrap
         self.topic = topic
-        self.partitions = partitions
+        self.main_places = [(topic, partition) for partition in range(partitions)]
+        self.side_places = [(side, 0) for side in SIDE_TOPICS] if mixed else []
+        self.protocols = [CLASSIC, NEXT] if mixed else [CLASSIC]
         self.history = History()
         self.complaints = []
         self.progress = threading.Condition()
-        self.producers = [ProducerLoop(self, f"p{i}", rate, padding) for i in range(producers)]
-        self.threads = [*self.producers, *(Member(self, f"m{i}") for i in range(members)), Reader(self, "tail")]
+        self.acknowledged = 0
+        self.highest = defaultdict(int)
+        """The highest acknowledged offset, by (topic, partition)."""
+
+        self.admin = AdminClient({**QUIET, "bootstrap.servers": bootstrap})
+        main = [(*place, False) for place in self.main_places]
+        self.producers = [ProducerLoop(self, f"p{i}", rate, padding, main) for i in range(producers)]
+        self.churn = None
+        self.threads = [Member(self, f"m{i}", CLASSIC) for i in range(members)]
+        if mixed:
+            side = [(topic, partition, topic == COMPACTED) for topic, partition in self.side_places]
+            self.producers.append(ProducerLoop(self, "side", rate // 2, padding, side))
+            self.churn = TopicChurn(self, "churn")
+            self.threads += [self.churn, Trimmer(self, "trimmer", (TRIMMED, 0))]
+            self.threads += [Member(self, f"n{i}", NEXT) for i in range(members)]
+        self.threads = [*self.producers, *self.threads, Reader(self, "tail")]
 
     def start(self):
+        if self.side_places:
+            topics = [NewTopic(name, 1, config=config) for name, config in SIDE_TOPICS.items()]
+            for future in self.admin.create_topics(topics).values():
+                future.result()
         for thread in self.threads:
             thread.start()
 
-    @property
-    def acknowledged(self):
-        return sum(producer.acknowledged for producer in self.producers)
+    def acknowledged_at(self, send):
+        """A record is in the log, as the broker says."""
+        place = (send.place.topic, send.place.partition)
+        with self.progress:
+            self.acknowledged += 1
+            self.highest[place] = max(send.offset, self.highest[place])
+            self.progress.notify_all()
 
     def complain(self, what):
         """A client says in so many words that the broker broke a promise."""
@@ -256,21 +120,28 @@ class Workload:
         if self.complaints:
             raise Complaint(self.complaints)
 
-    def ask_committed(self):
-        """Asks the broker what the group has committed, and writes the answer down."""
-        places = [TopicPartition(self.topic, i) for i in range(self.partitions)]
-        asking = Consumer({**QUIET, "bootstrap.servers": self.bootstrap, "group.id": GROUP})
-        deadline = time.monotonic() + FINAL_TIMEOUT_S
-        while True:
+    def ask(self):
+        """Asks the broker what the groups have committed, which topics there are and where logs start."""
+        for protocol in self.protocols:
+            self.ask_committed(GROUPS[protocol])
+        began = time.monotonic_ns()
+        names = answered(lambda: self.admin.list_topics(timeout=30)).topics
+        self.history.topics_seen(names, began_ns=began)
+        asking = Consumer({**QUIET, "bootstrap.servers": self.bootstrap, "group.id": "unused"})
+        for place in self.side_places:
             began = time.monotonic_ns()
-            try:
-                answer = asking.committed(places, timeout=30)
-                break
-            except KafkaException:  # its coordinator is still loading, or not there yet
-                if time.monotonic() > deadline:
-                    raise
-        for place in answer:
-            self.history.committed(GROUP, self.topic, place.partition, max(-1, place.offset), began_ns=began)
+            asked = TopicPartition(*place)
+            start, _ = answered(lambda asked=asked: asking.get_watermark_offsets(asked, 30, cached=False))
+            self.history.log_start(*place, start, began_ns=began)
+        asking.close()
+
+    def ask_committed(self, group):
+        places = [TopicPartition(*place) for place in self.main_places]
+        asking = Consumer({**QUIET, "bootstrap.servers": self.bootstrap, "group.id": group})
+        began = time.monotonic_ns()
+        for place in answered(lambda: asking.committed(places, timeout=30)):
+            offset = max(-1, place.offset)
+            self.history.committed(group, place.topic, place.partition, offset, began_ns=began)
         asking.close()
 
     def finish(self):
@@ -281,8 +152,9 @@ class Workload:
         for thread in self.threads:
             thread.end()
         self.read_everything()
-        self.ask_committed()
-        verify(self.history)
+        self.ask()
+        starts = {said.place: said.offset for said in self.history.operations if isinstance(said, LogStart)}
+        verify(self.history, log_starts=starts)
         if self.complaints:
             raise Complaint(self.complaints)
 
@@ -296,14 +168,33 @@ class Workload:
             if thread.ident is not None:
                 thread.join(5)
 
+    def topics_changed(self):
+        """How many topics were created or deleted, as the broker acknowledged."""
+        operations = self.history.operations
+        return sum(isinstance(one, TopicChange) and one.outcome is Outcome.OK for one in operations)
+
     def read_everything(self):
-        reader = Reader(self, "final")
-        places = [TopicPartition(self.topic, i, 0) for i in range(self.partitions)]
-        ends = {p.partition: reader.consumer.get_watermark_offsets(p, 30, cached=False)[1] for p in places}
-        reader.consumer.assign(places)
-        deadline = time.monotonic() + FINAL_TIMEOUT_S
-        while any(reader.next_offsets[partition] < end for partition, end in ends.items()):
-            reader.take()
+        kept = [(topic, 0) for topic in self.churn.kept] if self.churn else []
+        for places, reset in ((self.main_places + kept, "error"), (self.side_places, "earliest")):
+            reader = Reader(self, f"final-{reset}", **{"auto.offset.reset": reset})
+            asked = [TopicPartition(*place) for place in places]
+            ranges = {(p.topic, p.partition): reader.consumer.get_watermark_offsets(p, 30, cached=False) for p in asked}
+            wanted = {place: end for place, (start, end) in ranges.items() if end > start}
+            reader.consumer.assign([TopicPartition(*place, ranges[place][0]) for place in wanted])
+            deadline = time.monotonic() + FINAL_TIMEOUT_S
+            while any(reader.next_offsets[place] < end for place, end in wanted.items()):
+                reader.take()
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"read up to {dict(reader.next_offsets)} of {wanted}")
+            reader.consumer.close()
+
+
+def answered(ask):
+    """The answer of a broker that has just come up: a coordinator may still be loading, a leader not be there yet."""
+    deadline = time.monotonic() + FINAL_TIMEOUT_S
+    while True:
+        try:
+            return ask()
+        except KafkaException:
             if time.monotonic() > deadline:
-                raise AssertionError(f"read up to {dict(reader.next_offsets)} of {ends}")
-        reader.consumer.close()
+                raise
