@@ -1,12 +1,47 @@
 """``millstream top`` beside a real broker."""
 
+import fcntl
 import json
+import os
+import pty
+import select
+import struct
 import subprocess
 import sys
+import termios
+import time
 
 import pytest
 
 pytestmark = pytest.mark.process
+
+
+class pty_of:  # noqa: N801 - reads as a function
+    """A command on a terminal of 80 by 24."""
+
+    def __init__(self, command):
+        self.command = command
+
+    def __enter__(self):
+        self.terminal, end = pty.openpty()
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        env = {**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8"}
+        self.process = subprocess.Popen(self.command, stdin=end, stdout=end, stderr=end, env=env)
+        os.close(end)
+        return self
+
+    def shows(self, text, seconds=30.0):
+        """Read on until it shows a text."""
+        seen, limit = "", time.monotonic() + seconds
+        while text not in seen:
+            assert time.monotonic() < limit, seen
+            if select.select([self.terminal], [], [], 0.2)[0]:
+                seen += os.read(self.terminal, 65536).decode(errors="replace")
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(10)
+        os.close(self.terminal)
 
 
 def top(broker, *words):
@@ -21,6 +56,24 @@ def test_top_shows_what_each_shard_does(broker):
     lines = top(broker, "-n", 2, "-i", 0.2).splitlines()
     assert max(map(len, lines)) <= 80
     assert sum(line.startswith("SHARD   CPU") for line in lines) == 2
+
+
+def test_a_broker_that_comes_back_elsewhere_is_found_again(broker_factory):
+    broker = broker_factory(shards=1)
+    command = [sys.executable, "-m", "millstream.cli", "top", "--bootstrap", broker.bootstrap, "-i", "0.2"]
+    with pty_of(command) as screen:
+        screen.shows("SYNC P99")
+        broker.kill()
+        screen.shows("no metrics from")
+        broker.start()
+        screen.shows("SYNC P99")
+
+
+def test_a_url_that_is_none_is_refused():
+    command = [sys.executable, "-m", "millstream.cli", "top", "--once", "--metrics", "localhost:80"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: --metrics localhost:80: not a URL")
 
 
 def test_a_place_without_metrics_is_named(broker):

@@ -4,7 +4,8 @@ Everything comes from the broker's ``/metrics``, so looking costs its shards not
 the time between two looks, not since the start. The view fits 80 columns and a slow line; into a pipe or file, and with
 ``--count``, snapshots follow each other as plain text, with ``--json`` one document a line.
 
-A broker that restarts begins anew; one that does not answer is asked again until it does, and the view says so.
+A broker that restarts begins anew, maybe at another address for its metrics; one that does not answer is asked again
+until it does, and the view says so. Troubles stand on top; a small terminal gets less of the rest.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from millstream.cli.top_view import Activity, activity, as_document, as_lines
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def top(
@@ -34,6 +35,7 @@ def top(
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="End after so many snapshots. Default: Ctrl-C ends it.")
     ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End after one snapshot, as --count 1.")] = False,
     metrics: Annotated[
         str | None,
         typer.Option("--metrics", metavar="URL", help="The broker's /metrics, if it shall not be asked where that is."),
@@ -43,10 +45,14 @@ def top(
     timeout: Timeout = TIMEOUT_DEFAULT,
 ) -> None:
     """Show what a running broker is doing, shard by shard."""
-    url = metrics or metrics_url(bootstrap, timeout)
-    title = bootstrap if metrics is None else url
-    looks = _looks(url, interval, timeout)
+    if metrics is not None and not metrics.startswith(("http://", "https://")):
+        raise CommandFailed(f"--metrics {metrics}: not a URL; broker.json and the broker's ready line name it")
+    count = 1 if once else count
+    title = bootstrap if metrics is None else metrics
     live = sys.stdout.isatty() and not as_json and count is None
+    looks = _looks(
+        (lambda: metrics) if metrics is not None else lambda: metrics_url(bootstrap, timeout), interval, timeout
+    )
     if live:
         _show_live(looks, title)
         return
@@ -73,18 +79,26 @@ def metrics_url(bootstrap: str, timeout: float) -> str:
     return f"{entry.value.rstrip('/')}/metrics"
 
 
-def _looks(url: str, interval: float, timeout: float) -> Iterator[Activity | str]:
-    """What happened between two looks, again and again; a sentence while the broker does not answer."""
+def _looks(find: Callable[[], str], interval: float, timeout: float) -> Iterator[Activity | str]:
+    """What happened between two looks, again and again; a sentence while the broker does not answer.
+
+    `find` says where the metrics are. The first time it must know; it is asked again when the place falls silent.
+    """
+    url: str | None = find()
     before: Exposition | None = None
     silent_since = 0.0
     while True:
         begun = time.monotonic()
         try:
+            url = url or find()
             now = read_exposition(url, timeout)
-        except OSError as error:
+        except (OSError, CommandFailed) as error:
             before = None
             silent_since = silent_since or begun
-            yield f"no metrics from {url} for {begun - silent_since:.0f} s: {error}"
+            reason = getattr(error, "reason", None) or error
+            what = f"no metrics from {url}" if url is not None else "no broker"
+            yield f"{what} for {begun - silent_since:.0f} s: {reason}"
+            url = None
         else:
             silent_since = 0.0
             if before is not None and (found := activity(before, now)) is not None:
@@ -103,5 +117,5 @@ def _show_live(looks: Iterator[Activity | str], title: str) -> None:
     with Live(waiting, console=console, screen=True, auto_refresh=False) as view:
         view.refresh()
         for found in looks:
-            lines = [found] if isinstance(found, str) else as_lines(found, title)
+            lines = [found] if isinstance(found, str) else as_lines(found, title, console.height)
             view.update(Text("\n".join(lines), no_wrap=isinstance(found, Activity)), refresh=True)

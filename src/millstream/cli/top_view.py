@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 
+_STARTED = "millstream_start_time_seconds"
+_APIS = 12
+
 
 class ShardActivity(msgspec.Struct, frozen=True):
     """One shard between two looks. Rates are per second, times in seconds; None: nothing to tell it from."""
@@ -63,6 +66,9 @@ class Activity(msgspec.Struct, frozen=True):
     groups: int
     fetch_waiters: int
     wal_used_bytes: float
+    free_bytes: float
+    """On the disk of the data directory."""
+
     faults: int
     """Logs that are not served."""
 
@@ -74,11 +80,7 @@ def activity(before: Exposition, now: Exposition) -> Activity | None:
     """What happened in between; None if the broker was started anew."""
     seconds = now.read_at - before.read_at
     shards = [int(shard) for shard in now.values_of("shard", "millstream_net_connections")]
-    if seconds <= 0 or any(
-        now.value("millstream_kafka_requests_total", shard=str(shard))
-        < before.value("millstream_kafka_requests_total", shard=str(shard))
-        for shard in shards
-    ):
+    if seconds <= 0 or now.value(_STARTED) != before.value(_STARTED):
         return None
 
     def rate(name: str, **labels: str) -> float:
@@ -97,6 +99,7 @@ def activity(before: Exposition, now: Exposition) -> Activity | None:
         groups=total("millstream_group_count"),
         fetch_waiters=total("millstream_kafka_fetch_waiters"),
         wal_used_bytes=now.value("millstream_wal_used_bytes"),
+        free_bytes=now.value("millstream_storage_free_bytes"),
         faults=total("millstream_log_faulty"),
         read_only=now.value("millstream_storage_read_only") > 0,
     )
@@ -153,48 +156,77 @@ def as_document(seen: Activity) -> dict[str, Any]:
     return document
 
 
-def as_lines(seen: Activity, title: str) -> list[str]:
-    """The view, each line at most `WIDTH` columns."""
-    head = f"millstream  {title}"
+def as_lines(seen: Activity, title: str, height: int | None = None) -> list[str]:
+    """The view, each line at most `WIDTH` columns, and no more than `height` of them.
+
+    What needs somebody stands on top; bars and the rarer APIs are left out first.
+    """
     span = f"last {seen.seconds:.1f} s"
-    columns = f"{'SHARD':>5} {'CPU':>5} {'CONN':>5} {'REQ/S':>8} {'IN/S':>7} {'OUT/S':>7} {'LATENCY':>8}"
-    columns += f" {'SYNC P99':>8} {'STALLS/S':>8} {'HOPS/S':>8}"
-    lines = [f"{head[: WIDTH - len(span) - 2]:<{WIDTH - len(span)}}{span}", "", columns]
-    lines += [_shard_line(one) for one in seen.shards]
-    lines += ["", f"{'SHARD':>5} {'MEMORY':>9} {'OF':>9}"]
-    lines += [
+    head = f"millstream  {title}"
+    lines = [f"{head[: WIDTH - len(span) - 2]:<{WIDTH - len(span)}}{span}", *_trouble(seen), ""]
+    footer = ["", *_summary(seen)]
+    room = math.inf if height is None else height - len(lines) - len(footer)
+    shards = _shards(seen.shards, room)
+    apis = ["", f"{'API':<26} {'REQ/S':>9} {'P50 ≤':>9} {'P99 ≤':>9}"]
+    apis += [
+        f"{one.api:<26} {_count(one.requests):>9} {_time(one.p50):>9} {_time(one.p99):>9}" for one in seen.apis[:_APIS]
+    ]
+    if not seen.apis:
+        apis.append("no requests")
+    bars = ["", f"{'SHARD':>5} {'MEMORY':>9} {'OF':>9}"]
+    bars += [
         f"{one.shard:>5} {_size(one.memory_bytes):>9} {_size(one.memory_limit_bytes):>9}"
         f"  {_bar(one.memory_bytes, one.memory_limit_bytes)}"
         for one in seen.shards
     ]
-    lines += ["", f"{'API':<26} {'REQ/S':>9} {'P50 ≤':>9} {'P99 ≤':>9}"]
-    lines += [
-        f"{one.api:<26} {_count(one.requests):>9} {_time(one.p50):>9} {_time(one.p99):>9}" for one in seen.apis[:12]
-    ]
-    if not seen.apis:
-        lines.append("no requests")
-    waiting = _plural(seen.fetch_waiters, "fetch", "fetches")
-    logs = f"{_plural(seen.partitions, 'partition')} with {_size(seen.size_bytes)}"
-    lines += [
-        "",
-        f"{_count(seen.records)} records/s produced · {logs} · {_plural(seen.groups, 'group')}",
-        f"{waiting} waiting · {_size(seen.wal_used_bytes)} in the write-ahead log",
-    ]
+    room -= len(shards)
+    if room < len(apis):
+        apis = apis[: int(room)] if room >= len(apis[:3]) else []
+    if room - len(apis) < len(bars):
+        bars = []
+    return [line.rstrip() for line in (*lines, *shards, *bars, *apis, *footer)]
+
+
+def _trouble(seen: Activity) -> list[str]:
+    lines: list[str] = []
     if seen.faults:
-        lines.append(f"DAMAGED: {seen.faults} partitions are not served; 'millstream log verify' says what is wrong")
+        logs = _plural(seen.faults, "partition is", "partitions are")
+        lines.append(f"DAMAGED: {logs} not served; 'millstream log verify' says what is wrong")
     if seen.read_only:
         lines.append("DISK FULL: producers are refused until there is space")
-    return [line.rstrip() for line in lines]
+    return lines
+
+
+def _summary(seen: Activity) -> list[str]:
+    waiting = _plural(seen.fetch_waiters, "fetch", "fetches")
+    logs = f"{_plural(seen.partitions, 'partition')} with {_size(seen.size_bytes)}"
+    disk = f"{_size(seen.wal_used_bytes)} in the write-ahead log · {_size(seen.free_bytes)} of disk free"
+    return [
+        f"{_count(seen.records)} records/s produced · {logs} · {_plural(seen.groups, 'group')}",
+        f"{waiting} waiting · {disk}",
+    ]
+
+
+def _shards(shards: tuple[ShardActivity, ...], room: float) -> list[str]:
+    """A line for each, or for the busiest of them."""
+    columns = f"{'SHARD':>5} {'CPU':>5} {'CONN':>5} {'REQ/S':>7} {'IN/S':>7} {'OUT/S':>7} {'LATENCY':>7}"
+    columns += f" {'SYNC P99':>8} {'STALL/S':>7} {'HOPS/S':>7} {'MEM':>4}"
+    most = max(1, int(min(room, 1_000)) - 1)
+    if len(shards) <= most:
+        return [columns, *map(_shard_line, shards)]
+    busiest = sorted(sorted(shards, key=lambda one: -one.cores)[: most - 1], key=lambda one: one.shard)
+    return [columns, *map(_shard_line, busiest), f"and {len(shards) - len(busiest)} less busy ones"]
 
 
 def _shard_line(one: ShardActivity) -> str:
-    traffic = f"{_count(one.requests):>8} {_size(one.received_bytes):>7} {_size(one.sent_bytes):>7}"
-    waits = f"{_time(one.latency):>8} {_time(one.sync_p99):>8} {_count(one.stalls):>8} {_count(one.hops):>8}"
-    return f"{one.shard:>5} {one.cores:>5.0%} {one.connections:>5} {traffic} {waits}"
+    traffic = f"{_count(one.requests):>7} {_size(one.received_bytes):>7} {_size(one.sent_bytes):>7}"
+    waits = f"{_time(one.latency):>7} {_time(one.sync_p99):>8} {_count(one.stalls):>7} {_count(one.hops):>7}"
+    memory = one.memory_bytes / one.memory_limit_bytes if one.memory_limit_bytes else 0.0
+    return f"{one.shard:>5} {one.cores:>5.0%} {one.connections:>5} {traffic} {waits} {memory:>4.0%}"
 
 
 def _count(value: float) -> str:
-    if value >= 9_999.5e3:
+    if value >= 999_999.5:
         return f"{value / 1e6:,.1f}M"
     return f"{value:,.0f}" if value >= 9.95 or value == round(value) else f"{value:.1f}"
 
@@ -218,7 +250,9 @@ def _time(seconds: float | None) -> str:
         return "> 16 s"
     if seconds < 999.5e-6:
         return f"{seconds * 1e6:.0f} µs"
-    return f"{seconds * 1e3:.1f} ms" if seconds < 0.9995 else f"{seconds:.1f} s"
+    if seconds < 99.95e-3:
+        return f"{seconds * 1e3:.1f} ms"
+    return f"{seconds * 1e3:.0f} ms" if seconds < 0.9995 else f"{seconds:.1f} s"
 
 
 def _bar(part: float, whole: float, width: int = 40) -> str:

@@ -32,10 +32,11 @@ millstream_log_partitions{{shard="0"}} 12
 millstream_log_partitions{{shard="1"}} 8
 millstream_log_faulty{{shard="0"}} {faulty}
 millstream_storage_read_only{{shard="0"}} {full}
+millstream_start_time_seconds {started}
 """
 
 
-def page(at, requests=0, busy=0.0, fast=0, received=0, cpu=0.0, faulty=0, full=0):
+def page(at, requests=0, busy=0.0, fast=0, received=0, cpu=0.0, faulty=0, full=0, started=1_800_000_000.25):
     return Exposition(PAGE.format(**{key: value for key, value in locals().items() if key != "at"}), at)
 
 
@@ -72,7 +73,7 @@ def test_a_quantile_above_the_last_bucket_is_infinite_and_none_without_observati
 
 
 def test_a_broker_that_was_started_anew_gives_nothing_to_compare():
-    assert activity(page(1.0, requests=100), page(2.0, requests=3)) is None
+    assert activity(page(1.0, requests=3), page(2.0, requests=100, started=1_800_000_001)) is None
 
 
 def test_the_view_fits_eighty_columns_and_names_trouble():
@@ -84,6 +85,28 @@ def test_the_view_fits_eighty_columns_and_names_trouble():
     text = "\n".join(lines)
     assert "2 partitions are not served" in text
     assert "DISK FULL" in text
+
+
+@pytest.mark.parametrize("height", [12, 14, 20, 24, 60])
+def test_a_low_terminal_shows_trouble_and_shards_first(seen, height):
+    crowd = msgspec.structs.replace(
+        seen,
+        faults=1,
+        read_only=True,
+        shards=tuple(msgspec.structs.replace(seen.shards[0], shard=n, cores=n / 10) for n in range(16)),
+        apis=seen.apis * 12,
+    )
+    for one in (seen, crowd):
+        lines = as_lines(one, "b:9092", height)
+        assert len(lines) <= height
+        assert sum(line.startswith("SHARD   CPU") for line in lines) == 1
+        assert "disk free" in lines[-1]
+        assert any(line.startswith("Produce") for line in lines) == (one is seen or height >= 60)
+    assert [line.split()[0] for line in lines[1:3]] == ["DAMAGED:", "DISK"]
+    if height == 20:
+        shown = [line.split()[0] for line in lines if line.split()[1:2] and line.split()[1].endswith("%")]
+        assert shown == [str(n) for n in range(5, 16)], "the busiest"
+        assert "and 5 less busy ones" in lines
 
 
 def test_a_quiet_broker_has_a_view_too():
