@@ -9,6 +9,7 @@ a run, as far as real processes repeat; ``--series-seed`` one series of it.
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -85,6 +86,7 @@ def main():
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     run = Run(options.points, seed)
     began = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no broker is left behind
     if options.series_seed is not None:
         run.one_series(options.series_seed, SERIES)
     else:

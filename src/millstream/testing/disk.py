@@ -29,6 +29,7 @@ import os
 import shutil
 import signal
 import struct
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -56,7 +57,9 @@ _CELLS: Final = struct.Struct("<QQQ")  # operations counted, kill at, kinds that
 
 
 class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A fault: ``op`` is read, write, sync, open or free; ``path`` a part of the file's path.
+    """A fault: ``op`` is read, write, sync, name, open or free; ``path`` a part of the file's path.
+
+    A truncation counts as a write; ``name`` is whatever makes, renames or removes a file or a directory.
 
     ``error`` is an errno; ``delay_ms`` makes it slow; ``lie`` makes a sync return without syncing.
     """
@@ -99,6 +102,7 @@ class Faults:
         self._fd = os.open(self.directory / "control", os.O_RDWR | os.O_CREAT, 0o600)
         os.ftruncate(self._fd, mmap.PAGESIZE)
         self._map = mmap.mmap(self._fd, mmap.PAGESIZE)
+        self._threads = threading.Lock()
         self._pid = 0
         self._journal = -1
         self._rules: tuple[Rule, ...] = ()
@@ -118,7 +122,7 @@ class Faults:
 
     def kill_at(self, operation: int, kinds: int = WRITE | SYNC | NAME) -> None:
         """Kill the broker at the ``operation``-th operation of these kinds from now on."""
-        with _Locked(self._fd):
+        with self._threads, _Locked(self._fd):
             _CELLS.pack_into(self._map, 0, 0, operation, kinds)
 
     def inject(self, *rules: Rule) -> None:
@@ -131,7 +135,7 @@ class Faults:
 
     def count(self, kind: int) -> int:
         """Count an operation; its number over everything that is journalled. Kills the broker if it is the one."""
-        with _Locked(self._fd):
+        with self._threads, _Locked(self._fd):
             counted, kill_at, kinds = _CELLS.unpack_from(self._map)
             (number,) = struct.unpack_from("<Q", self._map, 64)
             struct.pack_into("<Q", self._map, 64, number + 1)
@@ -145,12 +149,13 @@ class Faults:
 
     def journal(self, change: Change) -> None:
         """Keep an undo record; the page cache outlives the process that wrote it."""
-        if self._pid != os.getpid() or not os.fstat(self._journal).st_nlink:
-            self._pid = os.getpid()
-            path = self.directory / f"journal-{self._pid}"
-            self._journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         data = _encode(change)
-        os.write(self._journal, struct.pack("<I", len(data)) + data)
+        with self._threads:
+            if self._pid != os.getpid() or not os.fstat(self._journal).st_nlink:
+                self._pid = os.getpid()
+                path = self.directory / f"journal-{self._pid}"
+                self._journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.write(self._journal, struct.pack("<I", len(data)) + data)
 
     def fault(self, op: str, path: str) -> Rule | None:
         """The rule that applies to an operation: raises its error, waits its delay, and gives it back."""
@@ -159,8 +164,8 @@ class Faults:
         except FileNotFoundError:
             return None
         if stamp != self._rules_stamp:
-            self._rules_stamp = stamp
             self._rules = tuple(msgspec.json.decode((self.directory / "rules.json").read_bytes(), type=list[Rule]))
+            self._rules_stamp = stamp  # last: other threads go by it
         for rule in self._rules:
             if rule.op == op and rule.path in path:
                 if rule.delay_ms:
@@ -172,7 +177,7 @@ class Faults:
 
 
 class _Locked:
-    """The control file's lock: counting is one step over all processes."""
+    """The control file's lock: counting is one step over all processes. Threads of one need a lock of their own."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -229,6 +234,7 @@ class FaultFile(SystemFile):
 
     def truncate(self, size_bytes: int) -> None:
         path = self._now_at()
+        self._faults.fault("write", path)
         number = self._faults.count(WRITE)
         size = os.fstat(self._fd).st_size
         old = os.pread(self._fd, max(0, size - size_bytes), size_bytes)
@@ -245,6 +251,7 @@ class FaultDisk(SystemDisk):
     def open(self, path: str, *, create: bool = False) -> File:
         self._faults.fault("open", path)
         if create and not os.path.exists(path):
+            self._faults.fault("name", path)
             number = self._faults.count(NAME)
             self._faults.journal(Change(number, "create", os.path.realpath(path)))
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -253,16 +260,19 @@ class FaultDisk(SystemDisk):
     def make_directory(self, path: str) -> bool:
         if os.path.isdir(path):
             return False
+        self._faults.fault("name", path)
         number = self._faults.count(NAME)
         self._faults.journal(Change(number, "mkdir", os.path.realpath(path)))
         return super().make_directory(path)
 
     def remove_directory(self, path: str) -> None:
+        self._faults.fault("name", path)
         number = self._faults.count(NAME)
         super().remove_directory(path)
         self._faults.journal(Change(number, "rmdir", os.path.realpath(path)))
 
     def rename(self, source: str, target: str) -> None:
+        self._faults.fault("name", target)
         number = self._faults.count(NAME)
         source, target = os.path.realpath(source), os.path.realpath(target)
         old = Path(target).read_bytes() if os.path.isfile(target) else None
@@ -271,6 +281,7 @@ class FaultDisk(SystemDisk):
         super().rename(source, target)
 
     def unlink(self, path: str) -> None:
+        self._faults.fault("name", path)
         number = self._faults.count(NAME)
         path = os.path.realpath(path)
         self._faults.journal(Change(number, "unlink", path, 0, Path(path).read_bytes()))

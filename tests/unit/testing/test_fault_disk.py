@@ -1,7 +1,10 @@
 """The disk that takes back what was not synced agrees with a simple one in memory, and keeps nothing it should not."""
 
+import errno
 import os
 import random
+import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.storage.disk import SystemDisk
-from millstream.testing.disk import FAULT_DIR_VARIABLE, FaultDisk, apply_crash
+from millstream.testing.disk import FAULT_DIR_VARIABLE, FaultDisk, Faults, Rule, _read, apply_crash
 from millstream.testing.sim_disk import SimDisk
 
 
@@ -111,6 +114,38 @@ def test_sync_all_makes_bytes_and_names_durable(world):
     world.disk.sync_all(str(world.data))
     crash(world)
     assert (world.data / "a").read_bytes() == b"all"
+
+
+def test_threads_share_the_count_and_the_journal(world):
+    """A worker has a thread for each lane: no number twice, no record torn."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=written, args=(world, name, b"x")) for name in "abcdefgh"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    (journal,) = world.faults.glob("journal-*")
+    changes = list(_read(journal.read_bytes()))
+    assert len({change.number for change in changes}) == len(changes) == 4 * 8
+    assert crash(world) == 0
+
+
+def test_a_rule_fails_what_it_names_and_nothing_else(world):
+    file = written(world, "a.log", b"x")
+    faults = Faults(world.faults)
+    faults.inject(Rule("sync", ".log", error=errno.EIO), Rule("name", ".tmp", error=errno.ENOSPC))
+    with pytest.raises(OSError, match="Input/output error"):
+        file.sync()
+    file.pwritev([b"y"], 0)
+    with pytest.raises(OSError, match="No space left"):
+        world.disk.open(str(world.data / "b.tmp"), create=True)
+    written(world, "b", b"z")
+    faults.inject()
+    file.sync()
 
 
 NAMES = st.sampled_from(["a", "b", "c"])
