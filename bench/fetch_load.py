@@ -1,16 +1,23 @@
 """Fetch what a produce load left behind, round and round: a connection a partition, one request in flight on each.
 
+``python -m bench.fetch_load`` does so in a process of its own, beside another load (see ``child``).
+
 While it measures it checks the header of every answer and the first and the last batch in it; that all between them are
 whole and right, :func:`bench.verify.read_back` has shown before.
 """
 
+import json
+import math
 import select
 import struct
+import sys
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable
 
 from bench import raw
+from bench.child import Child, told
 from bench.meter import DRAIN_S, Connection, Meter, Outcome, quiet_gc
 from bench.raw import UnexpectedAnswer
 from bench.verify import Produced
@@ -86,9 +93,10 @@ def fetch_round(
     batch_bytes: int,
     warm_s: float,
     measured_s: float,
+    bytes_a_second: float = math.inf,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """One connection a partition, one request in flight on each, from the start to the end again and again."""
+    """A connection a partition, one request in flight on each, from start to end and again, up to ``bytes_a_second``."""
     outcome, meter = Outcome(), Meter(broker_pid)
     shape = produced.records_a_batch, batch_bytes
     moved = 0
@@ -104,8 +112,17 @@ def fetch_round(
             consumer.ask()
         measuring = False
         next_word = begin + 0.5
+        held: deque[_Consumer] = deque()  # they may not ask yet
+        total = 0
         while waiting:
             now = time.perf_counter()
+            over = now >= begin + warm_s + measured_s
+            while held and (over or total <= bytes_a_second * (now - begin)):
+                consumer = held.popleft()
+                if over:
+                    waiting -= 1
+                else:
+                    consumer.ask()
             if not measuring and now >= begin + warm_s:
                 measuring, moved, outcome.requests = True, 0, 0
                 meter.begin()
@@ -114,7 +131,7 @@ def fetch_round(
                 progress(f"{moved / 1e6:,.0f} MB")
             if now > begin + warm_s + measured_s + DRAIN_S:
                 raise UnexpectedAnswer(f"{waiting} fetches without an answer")
-            for fd, event in epoll.poll(1.0):
+            for fd, event in epoll.poll(0.002 if held else 1.0):
                 consumer = by_fd[fd]
                 if event & select.EPOLLOUT:
                     consumer.flush()
@@ -122,16 +139,64 @@ def fetch_round(
                 if done is None:
                     continue
                 moved += done[0]
+                total += done[0]
                 outcome.requests += 1
                 if measuring:
                     outcome.latencies_us.append(1e6 * done[1])
-                if now < begin + warm_s + measured_s:
-                    consumer.ask()
+                if over or total > bytes_a_second * (now - begin):
+                    held.append(consumer)
                 else:
-                    waiting -= 1
+                    consumer.ask()
         meter.end(outcome)
         for consumer in consumers:
             consumer.close()
     outcome.bytes = moved
     outcome.latencies_us = array("d", sorted(outcome.latencies_us))
     return outcome
+
+
+def beside(
+    bootstrap: str,
+    broker_pid: int,
+    produced: Produced,
+    *,
+    batch_bytes: int,
+    seconds: float,
+    bytes_a_second: float = 0.0,
+) -> Child:
+    """The same in a process of its own, begun at once; its result is ``bytes``, ``seconds``, ``p50_ms``, ``p99_ms``."""
+    return Child(
+        "bench.fetch_load",
+        {
+            "bootstrap": bootstrap,
+            "pid": broker_pid,
+            "topic": produced.topic,
+            "batches": {str(partition): len(bases) for partition, bases in produced.acknowledged.items()},
+            "records": produced.records_a_batch,
+            "batch_bytes": batch_bytes,
+            "seconds": seconds,
+            "bytes_a_second": bytes_a_second,
+        },
+    )
+
+
+def main() -> int:
+    given = told()
+    bases = {int(partition): array("q", bytes(8 * count)) for partition, count in given["batches"].items()}
+    outcome = fetch_round(
+        given["bootstrap"],
+        given["pid"],
+        Produced(given["topic"], bases, given["records"], frozenset()),
+        max_bytes=1 << 20,
+        batch_bytes=given["batch_bytes"],
+        warm_s=0.0,
+        measured_s=given["seconds"],
+        bytes_a_second=given["bytes_a_second"] or math.inf,
+    )
+    percentiles = {f"p{percent}_ms": outcome.percentile_us(percent) / 1000 for percent in (50, 99)}
+    print(json.dumps({"bytes": outcome.bytes, "seconds": outcome.seconds, **percentiles}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

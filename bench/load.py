@@ -1,9 +1,8 @@
-"""Produce as fast as answers come, or on a schedule; either measures the *broker*.
+"""Produce as fast as answers come; what is measured is the *broker*. The load on a schedule is in ``schedule``.
 
-One process, one epoll, requests built beforehand. A closed loop keeps ``depth`` requests in flight on each of its
-connections; the open loop sends on a fixed schedule, whatever the answers do, and counts latency from the moment a
-request *should* have been sent, so that a broker that stalls cannot hide the requests it delayed.
-Every answer must carry error 0 and its partition; what comes back is for :func:`bench.verify.read_back` to judge.
+One process, one epoll, requests built beforehand. The loop keeps ``depth`` requests in flight on each of its
+connections. Every answer must carry error 0 and its partition; what comes back is for :func:`bench.verify.read_back` to
+judge.
 """
 
 import math
@@ -12,19 +11,36 @@ import struct
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from bench import raw
-from bench.meter import DRAIN_S, RECEIVE_BYTES, Connection, Meter, Outcome, Ticker, quiet_gc
+from bench.meter import DRAIN_S, RECEIVE_BYTES, Connection, Meter, Outcome, quiet_gc
 from bench.raw import UnexpectedAnswer
 from bench.verify import Produced
 
+_T = TypeVar("_T", contravariant=True)
 
-class _Producer(Connection):
-    """Sends prepared requests in turn and checks each answer."""
 
-    def __init__(self, bootstrap: str, epoll: select.epoll, topic: str, frames: list[tuple[int, bytes]]) -> None:
+class Sink(Protocol[_T]):
+    """Takes one number after the other; an array does, and so does what only judges them."""
+
+    def append(self, value: _T, /) -> None: ...
+
+
+class Producer(Connection):
+    """Sends prepared requests in turn, checks each answer and keeps its base offset in ``acknowledged``."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        epoll: select.epoll,
+        topic: str,
+        frames: list[tuple[int, bytes]],
+        acknowledged: "Mapping[int, Sink[int]]",
+    ) -> None:
         super().__init__(bootstrap, epoll)
+        self._acknowledged = acknowledged
         self._layout = raw.produce_answer(topic)
         self._frames = frames  # (partition, request)
         self._next = 0
@@ -42,7 +58,7 @@ class _Producer(Connection):
             chosen.append(request)
         self.send(chosen)
 
-    def receive(self, acknowledged: "dict[int, array[int]]", latencies: "array[float] | None") -> int:
+    def receive(self, latencies: "Sink[float] | None") -> int:
         """Takes what has arrived; returns the number of answers."""
         try:
             count = self.socket.recv_into(self.scratch)
@@ -55,7 +71,7 @@ class _Producer(Connection):
         stride = self._layout.size
         whole = len(data) // stride * stride
         self._left = bytes(data[whole:])
-        in_flight, answers = self._in_flight, 0
+        in_flight, acknowledged, answers = self._in_flight, self._acknowledged, 0
         for size, _, index, error, base, _, _, _ in self._layout.iter_unpack(memoryview(data)[:whole]):
             moment, partition = in_flight.popleft()
             if error or size != stride - 4 or index != partition:
@@ -83,19 +99,34 @@ def _spread(topic: str, content: list[bytes], partitions: Sequence[int]) -> list
     ]
 
 
-def _open(
-    bootstrap: str, epoll: select.epoll, topic: str, content: list[bytes], connections: int, partitions: int
-) -> list[_Producer]:
-    """Connection i writes to the partitions i, i + connections, …"""
-    opened: list[_Producer] = []
+def open_producers(
+    bootstrap: str,
+    epoll: select.epoll,
+    topic: str,
+    content: list[bytes],
+    connections: int,
+    acknowledged: "Mapping[int, Sink[int]]",
+) -> list[Producer]:
+    """Connection i writes to the partitions i, i + connections, …; those with the same partitions share the bytes."""
+    partitions = len(acknowledged)
+    spread: dict[tuple[int, ...], list[tuple[int, bytes]]] = {}
+    opened: list[Producer] = []
     for i in range(connections):
-        own = list(range(i % partitions, partitions, connections)) or [i % partitions]
-        opened.append(_Producer(bootstrap, epoll, topic, _spread(topic, content, own)))
+        own = tuple(range(i % partitions, partitions, connections)) or (i % partitions,)
+        if own not in spread:
+            spread[own] = _spread(topic, content, own)
+        opened.append(Producer(bootstrap, epoll, topic, spread[own], acknowledged))
     return opened
 
 
-def _checksums(content: list[bytes]) -> frozenset[int]:
-    return frozenset(struct.unpack_from(">I", data, 17)[0] for data in content)
+def fresh(partitions: int) -> "dict[int, array[int]]":
+    """Where the base offsets of each partition are kept."""
+    return {i: array("q") for i in range(partitions)}
+
+
+def checksums(content: list[bytes]) -> list[int]:
+    """CRC-32C of each batch, as it stands in its header."""
+    return [struct.unpack_from(">I", data, 17)[0] for data in content]
 
 
 def produce_closed(
@@ -116,113 +147,104 @@ def produce_closed(
     """Keeps ``connections`` × ``depth`` requests in flight for ``warm_s`` + ``measured_s``,
     or up to ``limit_bytes``.
     """
-    outcome, meter = Outcome(), Meter(broker_pid)
-    acknowledged: dict[int, array[int]] = {i: array("q") for i in range(partitions)}
-    total = 0
-    size = len(content[0])
+    acknowledged = fresh(partitions)
     with select.epoll() as epoll, quiet_gc():
-        producers = _open(bootstrap, epoll, topic, content, connections, partitions)
-        by_fd = {p.socket.fileno(): p for p in producers}
-        begin = time.perf_counter()
-        warm_until, until = begin + warm_s, begin + warm_s + measured_s
-        for producer in producers:
-            producer.produce([begin] * depth)
-        measuring = stopping = False
-        next_word = begin + 0.5
-        while True:
-            for fd, event in epoll.poll(1.0):
-                producer = by_fd[fd]
-                if event & select.EPOLLOUT:
-                    producer.flush()
-                answers = producer.receive(acknowledged, outcome.latencies_us if measuring else None)
-                total += answers
-                if answers and not stopping:
-                    producer.produce([time.perf_counter()] * answers)
-            now = time.perf_counter()
-            if not measuring and now >= warm_until:
-                measuring, outcome.requests = True, total
-                meter.begin()
-            if not stopping and measuring and (now >= until or (total - outcome.requests) * size >= limit_bytes):
-                stopping = True
-            if now >= next_word:
-                next_word += 0.5
-                progress(f"{total:,} requests, {total * size / 1e6:,.0f} MB")
-            if stopping and not any(p.waiting for p in producers):
-                break
-            if now > until + DRAIN_S:
-                raise UnexpectedAnswer(f"{sum(p.waiting for p in producers)} requests without an answer")
-        outcome.requests = total - outcome.requests
-        meter.end(outcome)
-        for producer in producers:
-            producer.close()
-    return _finish(outcome, size), Produced(topic, acknowledged, records_a_batch, _checksums(content))
+        producers = open_producers(bootstrap, epoll, topic, content, connections, acknowledged)
+        outcome = keep_in_flight(
+            epoll,
+            producers,
+            broker_pid,
+            depth=depth,
+            batch_bytes=len(content[0]),
+            warm_s=warm_s,
+            measured_s=measured_s,
+            limit_bytes=limit_bytes,
+            progress=progress,
+        )
+    return outcome, Produced(topic, acknowledged, records_a_batch, frozenset(checksums(content)))
 
 
-def _finish(outcome: Outcome, batch_bytes: int) -> Outcome:
-    outcome.bytes = outcome.requests * batch_bytes
-    outcome.latencies_us = array("d", sorted(outcome.latencies_us))
-    return outcome
-
-
-def produce_open(
+def produce_topics(
     bootstrap: str,
     broker_pid: int,
-    topic: str,
+    topics: Sequence[str],
     content: list[bytes],
     *,
-    connections: int,
     partitions: int,
-    rate: float,
+    depth: int,
     warm_s: float,
     measured_s: float,
     progress: Callable[[str], None] = lambda _: None,
-) -> tuple[Outcome, Produced]:
-    """Sends one-record batches at ``rate`` a second, evenly spaced, round the partitions; latency counts from the
-    schedule. ``late_sends`` counts requests that this process itself sent more than 1 ms late.
-    """
+) -> tuple[Outcome, list[Produced]]:
+    """As :func:`produce_closed`, with a connection for each topic of ``partitions`` partitions, one record a batch."""
+    known = frozenset(checksums(content))
+    produced = [Produced(topic, fresh(partitions), 1, known) for topic in topics]
+    with select.epoll() as epoll, quiet_gc():
+        producers = [
+            Producer(bootstrap, epoll, each.topic, _spread(each.topic, content, range(partitions)), each.acknowledged)
+            for each in produced
+        ]
+        outcome = keep_in_flight(
+            epoll,
+            producers,
+            broker_pid,
+            depth=depth,
+            batch_bytes=len(content[0]),
+            warm_s=warm_s,
+            measured_s=measured_s,
+            progress=progress,
+        )
+    return outcome, produced
+
+
+def keep_in_flight(
+    epoll: select.epoll,
+    producers: Sequence[Producer],
+    broker_pid: int,
+    *,
+    depth: int,
+    batch_bytes: int,
+    warm_s: float,
+    measured_s: float,
+    limit_bytes: int = 1 << 62,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """Each answer is followed by the next request, until time or ``limit_bytes`` is over; closes the producers."""
     outcome, meter = Outcome(), Meter(broker_pid)
-    acknowledged: dict[int, array[int]] = {i: array("q") for i in range(partitions)}
-    spacing = 1.0 / rate
-    planned, warm = int(rate * (warm_s + measured_s)), int(rate * warm_s)
-    sent = answered = 0
-    with select.epoll() as epoll, Ticker(spacing) as ticker, quiet_gc():
-        producers = _open(bootstrap, epoll, topic, content, connections, partitions)
-        by_fd = {p.socket.fileno(): p for p in producers}
-        epoll.register(ticker.fd, select.EPOLLIN)
-        begin = time.perf_counter() + 0.01
-        latencies: array[float] | None = None
-        next_word = begin + 0.5
-        while answered < planned:
-            for fd, event in epoll.poll(1.0):
-                if fd == ticker.fd:
-                    ticker.read()
-                    continue
-                producer = by_fd[fd]
-                if event & select.EPOLLOUT:
-                    producer.flush()
-                answered += producer.receive(acknowledged, latencies)
-            now = time.perf_counter()
-            due = min(planned, int((now - begin) / spacing) + 1) if now >= begin else 0
-            if due > sent:
-                moments: list[list[float]] = [[] for _ in producers]
-                for i in range(sent, due):
-                    moment = begin + i * spacing
-                    moments[i % connections].append(moment)
-                    outcome.late_sends += now - moment > 0.001 and i >= warm
-                for producer, own in zip(producers, moments, strict=True):
-                    if own:
-                        producer.produce(own)
-                sent = due
-            if latencies is None and sent >= warm and answered >= warm:
-                latencies, outcome.requests = outcome.latencies_us, answered
-                meter.begin()
-            if now >= next_word:
-                next_word += 0.5
-                progress(f"{answered:,} of {planned:,}, {sent - answered:,} in flight")
-            if now > begin + planned * spacing + DRAIN_S:
-                raise UnexpectedAnswer(f"{sent - answered} requests without an answer")
-        outcome.requests = answered - outcome.requests
-        meter.end(outcome)
-        for producer in producers:
-            producer.close()
-    return _finish(outcome, len(content[0])), Produced(topic, acknowledged, 1, _checksums(content))
+    by_fd = {p.socket.fileno(): p for p in producers}
+    total = 0
+    begin = time.perf_counter()
+    warm_until, until = begin + warm_s, begin + warm_s + measured_s
+    for producer in producers:
+        producer.produce([begin] * depth)
+    measuring = stopping = False
+    next_word = begin + 0.5
+    while True:
+        for fd, event in epoll.poll(1.0):
+            producer = by_fd[fd]
+            if event & select.EPOLLOUT:
+                producer.flush()
+            answers = producer.receive(outcome.latencies_us if measuring else None)
+            total += answers
+            if answers and not stopping:
+                producer.produce([time.perf_counter()] * answers)
+        now = time.perf_counter()
+        if not measuring and now >= warm_until:
+            measuring, outcome.requests = True, total
+            meter.begin()
+        if not stopping and measuring and (now >= until or (total - outcome.requests) * batch_bytes >= limit_bytes):
+            stopping = True
+        if now >= next_word:
+            next_word += 0.5
+            progress(f"{total:,} requests, {total * batch_bytes / 1e6:,.0f} MB")
+        if stopping and not any(p.waiting for p in producers):
+            break
+        if now > until + DRAIN_S:
+            raise UnexpectedAnswer(f"{sum(p.waiting for p in producers)} requests without an answer")
+    outcome.requests = total - outcome.requests
+    meter.end(outcome)
+    for producer in producers:
+        producer.close()
+    outcome.bytes = outcome.requests * batch_bytes
+    outcome.latencies_us = array("d", sorted(outcome.latencies_us))
+    return outcome

@@ -1,6 +1,6 @@
 """What a hop between two shards costs: CPU of both processes per call and answer, and the time a lone call takes.
 
-    .venv/bin/python bench/micro_ring.py [calls]
+    .venv/bin/python -m bench.micro_ring [--json] [calls]
 
 Two real processes, pinned to two cores, talk through the mailbox as a broker's shards do. "In flight" is how many
 calls the caller keeps open: with one, every call wakes a sleeper; with more, messages of one turn travel together.
@@ -10,6 +10,8 @@ the other side looks at (one byte) and gives back: no payload byte is copied.
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
 
@@ -95,7 +97,8 @@ def answer_calls(mesh: Mesh, arenas: list[Arena], core: int, *, lend: bool) -> i
     return reactor.run()
 
 
-def measure(depth: int, calls: int, *, lend: bool = False) -> None:
+def measure(depth: int, calls: int, *, lend: bool = False) -> tuple[float, str]:
+    """CPU of both processes a call in µs, and the row that is shown."""
     here, there = (cores() * 2)[:2]
     mesh = Mesh(2)
     arenas = [Arena.create(0, 256 << 20), Arena.create(1, 1 << 20)]
@@ -114,18 +117,24 @@ def measure(depth: int, calls: int, *, lend: bool = False) -> None:
         at = load.latencies_ns
         line += f"   p50 {at[len(at) // 2] / 1000:.0f} µs, p99 {at[len(at) * 99 // 100] / 1000:.0f} µs"
     wakes = stats.counter("ring_wakes").value
-    print(f"{line}   bells/call {wakes / calls:.3f}")
+    return cpu_us, f"{line}   bells/call {wakes / calls:.3f}"
 
 
 def main() -> None:
-    calls = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    arguments = [argument for argument in sys.argv[1:] if argument != "--json"]
+    calls = int(arguments[0]) if arguments else 100_000
     affinity = set(cores())
+    if "--json" in sys.argv:
+        found: dict[str, float] = {}
+        for name, depth, lend in (("alone", 1, False), ("64", 64, False), ("lent", 64, True)):
+            os.sched_setaffinity(0, affinity)
+            found[name] = measure(depth, calls if depth > 1 else calls // 10, lend=lend)[0]
+        print(json.dumps(found))
+        return
     print("in flight  lend  CPU µs a call  wall µs a call")
     for depth, lend in ((1, False), (8, False), (64, False), (512, False), (64, True), (512, True)):
-        import os
-
         os.sched_setaffinity(0, affinity)
-        measure(depth, calls if depth > 1 else calls // 10, lend=lend)
+        print(measure(depth, calls if depth > 1 else calls // 10, lend=lend)[1])
 
 
 if __name__ == "__main__":

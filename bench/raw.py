@@ -27,6 +27,10 @@ class UnexpectedAnswer(RuntimeError):
     """A broker answered with an error, or with bytes of another shape."""
 
 
+class OffsetOutOfRange(UnexpectedAnswer):
+    """What was asked for is no longer there, or not yet."""
+
+
 def uvarint(value: int) -> bytes:
     """Unsigned variable-length integer, seven bits a byte, low bits first."""
     out = bytearray()
@@ -128,7 +132,8 @@ class FetchAnswer:
         _, position = read_uvarint(data, position)
         _, self.error, self.high_watermark, _, self.log_start_offset = struct.unpack_from(">ihqqq", data, position)
         if self.error:
-            raise UnexpectedAnswer(f"fetch of {topic}: partition error {self.error}")
+            kind = OffsetOutOfRange if self.error == 1 else UnexpectedAnswer
+            raise kind(f"fetch of {topic}: partition error {self.error}")
         aborted, position = read_uvarint(data, position + 30)
         if aborted > 1:
             raise UnexpectedAnswer(f"fetch of {topic}: aborted transactions in a log that has none")

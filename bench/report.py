@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.peers.kafka import KAFKA_VERSION, java
-from bench.scenarios import Figure, Figures, Scenario
+from bench.rows import Figure, Figures, Scenario
 
 Results = dict[str, dict[str, list[Figures]]]
 """scenario key → subject name → figures of each round"""

@@ -2,27 +2,33 @@
 
     python -m bench.run [--quick] [--only KEY,…] [--no-peer] [--shards 1,2] [--write-docs]
 
-All subjects run side by side, idle but for the one under load; within a scenario they take turns, round after round, so
-that what else the machine does hits them alike. The peer is warmed up first. Start-up and the thousand partitions use
-brokers of their own, one at a time. Bounded: about ten minutes, with ``--quick`` under three. Exit code 0 says that
+Most loads run on subjects that are all up, idle but for the one under load; within a scenario they take turns, round
+after round, so that what else the machine does hits them alike. The peer is warmed up first. Start-up, many partitions,
+the busy loads, the core hop and Spark use brokers of their own, one at a time. Bounded: under twenty minutes, with
+``--quick`` under five. Exit code 0 says that
 everything was measured and verified; a missed budget is shown, and fails the run only with ``--strict``.
 """
 
 import argparse
 import contextlib
+import dataclasses
+import itertools
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from bench import report, scenarios
-from bench.scenarios import Plan, Scenario
+from bench import plain, report, scenarios
+from bench.rows import Alone, Plan, Scenario
 from bench.subjects import PEER, Subject, subject
+
+Names = dict[str, int | None]
+"""Subjects: name → number of shards, None for the peer."""
 
 OUTPUT = Path(".cache/bench")
 DOCUMENT = Path("docs/performance.md")
@@ -60,18 +66,18 @@ def rounds_of(scenario: Scenario, plan: Plan) -> int:
 
 def warm_up(runner: Runner, brokers: Sequence[Subject]) -> None:
     """A cold virtual machine is slow for its first twenty seconds; ours needs none, and gets a moment all the same."""
+    short = dataclasses.replace(scenarios.QUICK, warm_s=0.0, measured_s=1.0, bulk_bytes=128 << 20, fetch_bytes=32 << 20)
     for broker in brokers:
         until = time.monotonic() + (runner.plan.peer_warm_up_s if broker.is_peer else 1.0)
         while time.monotonic() < until:
             runner.progress.update(runner.task, description=f"warming up {broker.name}")
-            short = Plan(0.0, 1.0, 1, 128 << 20, 1.0, 0.0, 0.0, 32 << 20)
-            scenarios.produce(broker, short, lambda _: None, connections=16, depth=8, records=1, partitions=16)
-            scenarios.produce(broker, short, lambda _: None, connections=4, depth=4, records=128, partitions=4)
-            scenarios.fetch(broker, short, lambda _: None, max_bytes=1 << 17, records=128)
+            plain.produce(broker, short, lambda _: None, connections=16, depth=8, records=1, partitions=16)
+            plain.produce(broker, short, lambda _: None, connections=4, depth=4, records=128, partitions=4)
+            plain.fetch(broker, short, lambda _: None, max_bytes=1 << 17, records=128)
         broker.filled.clear()
 
 
-def side_by_side(runner: Runner, chosen: Sequence[Scenario], names: dict[str, int | None]) -> None:
+def side_by_side(runner: Runner, chosen: Sequence[Scenario], names: Names) -> None:
     """Loads on long-running brokers, taking turns."""
     with contextlib.ExitStack() as stack:
         brokers = [stack.enter_context(subject(name, shards)) for name, shards in names.items()]
@@ -87,19 +93,33 @@ def _turned(brokers: list[Subject], number: int) -> Iterator[Subject]:
     return iter(brokers) if number % 2 == 0 else reversed(brokers)
 
 
-def one_at_a_time(runner: Runner, scenario: Scenario, names: dict[str, int | None], *, start: bool) -> None:
-    """Scenarios that begin with a broker's birth."""
-    for _ in range(rounds_of(scenario, runner.plan)):
-        for name, shards in names.items():
-            with subject(name, shards, start=start) as broker:
-                runner.step(scenario, broker)
+def one_at_a_time(runner: Runner, alone: Alone, chosen: Sequence[Scenario], names: Names) -> None:
+    """Scenarios on a broker of their own; those that ask for the same one share it."""
+    for number in range(max(rounds_of(scenario, runner.plan) for scenario in chosen)):
+        for name, shards in names_for(alone, names).items():
+            own = alone.shards if alone.shards is not None and shards is not None else shards
+            settings = alone.peer if shards is None else alone.ours
+            with subject(name, own, start=alone.start, settings=settings) as broker:
+                if alone.warm:
+                    warm_up(runner, [broker])
+                for scenario in chosen:
+                    if number < rounds_of(scenario, runner.plan):
+                        runner.step(scenario, broker)
+
+
+def names_for(alone: Alone | None, names: Names) -> Names:
+    """The subjects of a scenario: all, or, where the number of shards is its own, one of ours."""
+    if alone is None or (alone.shards is None and alone.peer_too):
+        return names
+    ours = [(name, shards) for name, shards in names.items() if shards is not None][: 1 if alone.shards else None]
+    return dict(ours) | {name: None for name, shards in names.items() if shards is None and alone.peer_too}
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.run", description="Measure every load beside a real Apache Kafka."
     )
-    parser.add_argument("--quick", action="store_true", help="shorter runs, one round (under three minutes)")
+    parser.add_argument("--quick", action="store_true", help="shorter runs, one round (under five minutes)")
     parser.add_argument("--only", metavar="KEY,…", help="of " + ", ".join(s.key for s in scenarios.ALL))
     parser.add_argument("--no-peer", action="store_true", help="without Apache Kafka")
     parser.add_argument("--no-ours", action="store_true", help="Apache Kafka alone")
@@ -115,8 +135,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return given
 
 
-def _subjects(given: argparse.Namespace) -> dict[str, int | None]:
-    names: dict[str, int | None] = {}
+def _subjects(given: argparse.Namespace) -> Names:
+    names: Names = {}
     if not given.no_ours:
         counts = [int(count) for count in given.shards.split(",")]
         names |= {f"millstream, {count} shard{'s' if count > 1 else ''}": count for count in counts}
@@ -125,25 +145,21 @@ def _subjects(given: argparse.Namespace) -> dict[str, int | None]:
     return names
 
 
-def measure(given: argparse.Namespace, names: dict[str, int | None], console: Console) -> report.Results:
+def measure(given: argparse.Namespace, names: Names, console: Console) -> report.Results:
     """Runs everything that was asked for."""
     plan = scenarios.QUICK if given.quick else scenarios.FULL
     chosen = [s for s in scenarios.ALL if s.key in given.only]
-    total = sum(rounds_of(s, plan) for s in chosen) * len(names)
+    total = sum(rounds_of(s, plan) * len(names_for(s.alone, names)) for s in chosen)
     done = TextColumn("{task.completed}/{task.total}")
     columns = (done, BarColumn(20), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console) as progress:
         runner = Runner(plan, progress, progress.add_task("starting brokers", total=total), {})
-        parts: list[Callable[[], None]] = []
-        loads = [s for s in scenarios.LOADS if s.key in given.only]
-        if loads:
-            parts.append(lambda: side_by_side(runner, loads, names))
-        if scenarios.START_EMPTY.key in given.only:
-            parts.append(lambda: one_at_a_time(runner, scenarios.START_EMPTY, names, start=False))
-        if scenarios.THOUSAND.key in given.only:
-            parts.append(lambda: one_at_a_time(runner, scenarios.THOUSAND, names, start=True))
-        for part in parts:
-            part()
+        for _, group in itertools.groupby(chosen, key=lambda scenario: id(scenario.alone)):
+            together = list(group)
+            if together[0].alone is None:
+                side_by_side(runner, together, names)
+            else:
+                one_at_a_time(runner, together[0].alone, together, names)
         return runner.results
 
 

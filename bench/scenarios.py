@@ -1,236 +1,18 @@
-"""The loads of ``make bench``: what is sent to a subject, which figures come out, and the budget of each.
+"""The loads of ``make bench``: every row of the table, its figures, and the budget of each.
 
-A scenario is a function from a subject and a plan (how long) to figures by name. Content is incompressible and prepared
-once. Every scenario that produces reads everything back before its figures count. Topics are deleted afterwards, so
-that one row does not burden the next.
+``LOADS`` run on brokers that stay up and take turns; ``ALONE`` on brokers of their own. What is measured stands in
+``plain``, ``busy``, ``wide``, ``hop`` and ``spark_beside``.
 """
 
 import functools
-import itertools
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 
-from bench import fetch_load, load, meter, raw, verify
-from bench.subjects import Subject, seconds_to_first_ack
+from bench import busy, hop, plain, spark_beside, wide
+from bench.rows import FULL, QUICK, Alone, Figure, Figures, Plan, Scenario
 
-Figures = dict[str, float]
-_names = itertools.count()
+__all__ = ["ALL", "ALONE", "FULL", "LOADS", "QUICK", "Alone", "Figure", "Figures", "Plan", "Scenario"]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How long to warm up and to measure, how many alternating rounds, how much to move at most in a bulk run."""
-
-    warm_s: float
-    measured_s: float
-    rounds: int
-    bulk_bytes: int
-    rfc_s: float
-    idle_s: float
-    peer_warm_up_s: float
-    fetch_bytes: int
-
-
-FULL = Plan(0.7, 2.5, 3, 1 << 30, 12.0, 12.0, 20.0, 256 << 20)
-QUICK = Plan(0.4, 1.5, 1, 512 << 20, 5.0, 5.0, 8.0, 256 << 20)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure of a row: its name in the results, how to show it, whether less is better, and our budget if
-    it has one.
-    """
-
-    name: str
-    title: str
-    less_is_better: bool
-    digits: int = 2
-    budget: float | None = None
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A row: ``measure`` gives figures of one round; ``figures`` says how they are shown."""
-
-    key: str
-    title: str
-    figures: tuple[Figure, ...]
-    measure: Callable[[Subject, Plan, Callable[[str], None]], Figures]
-    rounds: int | None = None
-
-
-@functools.cache
-def content(records: int) -> list[bytes]:
-    """Batches of ``records`` values of 1 KB (1 000 bytes of value)."""
-    return raw.batches(128 if records == 1 else 16, records, 1000)
-
-
-def _topic(subject: Subject, partitions: int) -> str:
-    name = f"bench-{next(_names)}"
-    with raw.Caller(subject.bootstrap) as caller:
-        caller.create_topics({name: partitions})
-    return name
-
-
-def _drop(subject: Subject, topic: str) -> None:
-    with raw.Caller(subject.bootstrap) as caller:
-        caller.delete_topics([topic])
-
-
-def _produce_figures(outcome: meter.Outcome) -> Figures:
-    return {
-        "cpu_us": outcome.cpu_us,
-        "gb_per_cpu_s": outcome.gb_per_cpu_s,
-        "per_s": outcome.requests / outcome.seconds,
-        "mb_per_s": outcome.bytes / 1e6 / outcome.seconds,
-        "p50_ms": outcome.percentile_us(50) / 1000,
-        "p99_ms": outcome.percentile_us(99) / 1000,
-        "p999_ms": outcome.percentile_us(99.9) / 1000,
-        "cores": outcome.broker_cpu_s / outcome.seconds,
-        "client_cores": outcome.client_cpu_s / outcome.seconds,
-        "late_sends": outcome.late_sends,
-        "requests": outcome.requests,
-    }
-
-
-def produce(
-    subject: Subject,
-    plan: Plan,
-    say: Callable[[str], None],
-    *,
-    connections: int,
-    depth: int,
-    records: int,
-    partitions: int,
-) -> Figures:
-    """Closed loop; read back."""
-    topic = _topic(subject, partitions)
-    outcome, produced = load.produce_closed(
-        subject.bootstrap,
-        subject.pid,
-        topic,
-        content(records),
-        connections=connections,
-        depth=depth,
-        partitions=partitions,
-        records_a_batch=records,
-        warm_s=plan.warm_s,
-        measured_s=plan.measured_s,
-        limit_bytes=plan.bulk_bytes,
-        progress=say,
-    )
-    say("reading everything back")
-    verify.read_back(subject.bootstrap, produced)
-    _drop(subject, topic)
-    return _produce_figures(outcome)
-
-
-def rfc(subject: Subject, plan: Plan, say: Callable[[str], None]) -> Figures:
-    """128 partitions, 1 KB, 10 240 requests a second on a schedule, 16 connections; read back."""
-    topic = _topic(subject, 128)
-    outcome, produced = load.produce_open(
-        subject.bootstrap,
-        subject.pid,
-        topic,
-        content(1),
-        connections=16,
-        partitions=128,
-        rate=10_240,
-        warm_s=max(2.0, plan.rfc_s / 4),
-        measured_s=plan.rfc_s,
-        progress=say,
-    )
-    say("reading everything back")
-    verify.read_back(subject.bootstrap, produced)
-    _drop(subject, topic)
-    return _produce_figures(outcome)
-
-
-def _filled(subject: Subject, plan: Plan, say: Callable[[str], None], records: int) -> verify.Produced:
-    """Four partitions with ``fetch_bytes`` in them, read back once; the fetch scenarios of a subject share them."""
-    if records not in subject.filled:
-        outcome, produced = load.produce_closed(
-            subject.bootstrap,
-            subject.pid,
-            _topic(subject, 4),
-            content(records),
-            connections=4,
-            depth=4 if records > 1 else 64,
-            partitions=4,
-            records_a_batch=records,
-            warm_s=0.0,
-            measured_s=120.0,
-            limit_bytes=plan.fetch_bytes,
-            progress=lambda text: say(f"filling: {text}"),
-        )
-        _ = outcome
-        verify.read_back(subject.bootstrap, produced)
-        subject.filled[records] = produced
-    return subject.filled[records]
-
-
-def fetch(subject: Subject, plan: Plan, say: Callable[[str], None], *, max_bytes: int, records: int) -> Figures:
-    """Four partitions, fetched round and round, a connection each."""
-    produced = _filled(subject, plan, say, records)
-    outcome = fetch_load.fetch_round(
-        subject.bootstrap,
-        subject.pid,
-        produced,
-        max_bytes=max_bytes,
-        batch_bytes=len(content(records)[0]),
-        warm_s=plan.warm_s,
-        measured_s=plan.measured_s,
-        progress=say,
-    )
-    return _produce_figures(outcome)
-
-
-def start_empty(subject: Subject, plan: Plan, say: Callable[[str], None]) -> Figures:
-    """A new process on an empty directory until one record to a new topic is acknowledged. The subject is
-    not running.
-    """
-    _ = plan
-    say("from nothing to the first ack")
-    began = time.monotonic()
-    subject.spawn()
-    return {
-        "first_ack_s": seconds_to_first_ack(subject.bootstrap, "first", began, create=True),
-        "cpu_s": subject.cpu_seconds(),
-    }
-
-
-def thousand_partitions(subject: Subject, plan: Plan, say: Callable[[str], None]) -> Figures:
-    """1000 partitions with a record each: idle cost, then start after a clean stop and after a kill. The
-    subject runs.
-    """
-    topics = {f"wide-{i}": 100 for i in range(10)}
-    say("creating 1000 partitions")
-    with raw.Caller(subject.bootstrap) as caller:
-        caller.create_topics(topics)
-        record = raw.batch([b"one"])
-        for name, count in topics.items():
-            for partition in range(count):
-                caller.produce_one(name, partition, record)
-    say("settling")
-    time.sleep(plan.idle_s / 3)
-    say(f"idle for {plan.idle_s:.0f} s")
-    before, began = subject.cpu_seconds(), time.monotonic()
-    time.sleep(plan.idle_s)
-    figures: Figures = {
-        "idle_core_percent": 100 * (subject.cpu_seconds() - before) / (time.monotonic() - began),
-        "idle_pss_mb": subject.pss_bytes() / 1e6,
-    }
-    for name, kill in (("clean", False), ("killed", True)):
-        say(f"start with 1000 partitions, {name}")
-        subject.end(kill=kill)
-        began = time.monotonic()
-        subject.spawn()
-        figures[f"first_ack_{name}_s"] = seconds_to_first_ack(subject.bootstrap, "wide-0", began, create=False)
-    return figures
-
-
-def _cost(budget: float) -> tuple[Figure, ...]:
+def _cost(budget: float | None) -> tuple[Figure, ...]:
     return (
         Figure("cpu_us", "broker CPU, µs a request", True, 1, budget),
         Figure("per_s", "requests a second", False, 0),
@@ -247,7 +29,36 @@ def _flow(budget: float | None) -> tuple[Figure, ...]:
     )
 
 
-_small = functools.partial(produce, records=1)
+_STALLS = (
+    Figure("callback_p999_ms", "callbacks of the shard, p99.9, ms (at most)", True, 2, 2.0),
+    Figure("callback_max_ms", "longest callback, ms (at most)", True, 1),
+)
+_LATE = Figure("late_sends", "sent late by the generator", True, 0)
+
+
+def _scheduled(cores: float | None) -> tuple[Figure, ...]:
+    return (
+        Figure("p50_ms", "p50, ms", True, 2),
+        Figure("p99_ms", "p99, ms", True, 2, 1.5),
+        Figure("p999_ms", "p99.9, ms", True, 2, 5.0),
+        Figure("cores", "broker cores in use", True, 2, cores),
+        Figure("cpu_us", "broker CPU, µs a request", True, 1),
+        *_STALLS,
+    )
+
+
+_TAIL = (
+    Figure("delivered_us", "broker CPU, µs a record delivered to a group", True, 1),
+    Figure("cores", "broker cores in use", True, 2),
+    Figure("end_p50_ms", "sent to received, p50, ms", True, 2),
+    Figure("end_p99_ms", "sent to received, p99, ms", True, 2),
+    Figure("end_p999_ms", "sent to received, p99.9, ms", True, 2),
+    Figure("p99_ms", "produce, p99, ms", True, 2),
+    Figure("fetches_per_s", "fetches a second", False, 0),
+    _LATE,
+)
+
+_small = functools.partial(plain.produce, records=1)
 _MIB = 1 << 20
 
 LOADS: tuple[Scenario, ...] = (
@@ -270,74 +81,165 @@ LOADS: tuple[Scenario, ...] = (
         functools.partial(_small, connections=64, depth=1, partitions=16),
     ),
     Scenario(
+        "small-1000x1",
+        "produce 1 KB, 1 000 connections × 1 in flight, 128 partitions",
+        _cost(None),
+        functools.partial(_small, connections=1000, depth=1, partitions=128),
+    ),
+    Scenario(
         "bulk",
         "produce batches of 128 × 1 KB, 4 connections × 4, 4 partitions",
         _flow(1.2),
-        functools.partial(produce, connections=4, depth=4, records=128, partitions=4),
+        functools.partial(plain.produce, connections=4, depth=4, records=128, partitions=4),
     ),
     Scenario(
         "fetch-1m",
         "fetch 1 MiB a request, 128 KB batches",
         _flow(3.2),
-        functools.partial(fetch, max_bytes=_MIB, records=128),
+        functools.partial(plain.fetch, max_bytes=_MIB, records=128),
         rounds=2,
     ),
     Scenario(
         "fetch-128k",
         "fetch 128 KiB a request, 128 KB batches",
         _flow(2.0),
-        functools.partial(fetch, max_bytes=_MIB // 8, records=128),
+        functools.partial(plain.fetch, max_bytes=_MIB // 8, records=128),
         rounds=2,
     ),
     Scenario(
         "fetch-1m-small",
         "fetch 1 MiB a request, 1 KB batches",
         _flow(None),
-        functools.partial(fetch, max_bytes=_MIB, records=1),
+        functools.partial(plain.fetch, max_bytes=_MIB, records=1),
         rounds=2,
     ),
     Scenario(
         "fetch-128k-small",
         "fetch 128 KiB a request, 1 KB batches",
         _flow(None),
-        functools.partial(fetch, max_bytes=_MIB // 8, records=1),
+        functools.partial(plain.fetch, max_bytes=_MIB // 8, records=1),
         rounds=2,
     ),
     Scenario(
         "rfc",
         "produce 1 KB on a schedule, 10 240 a second, 128 partitions, 16 connections",
-        (
-            Figure("p50_ms", "p50, ms", True, 2),
-            Figure("p99_ms", "p99, ms", True, 2, 1.5),
-            Figure("p999_ms", "p99.9, ms", True, 2, 5.0),
-            Figure("cores", "broker cores in use", True, 2, 0.6),
-            Figure("cpu_us", "broker CPU, µs a request", True, 1),
-            Figure("late_sends", "sent late by the generator", True, 0),
-        ),
-        rfc,
+        (*_scheduled(0.6), _LATE),
+        plain.rfc,
+        rounds=2,
+    ),
+    Scenario(
+        "tail-1",
+        "the same schedule, one consumer group at the tail",
+        _TAIL,
+        functools.partial(plain.tail, groups=1),
+        rounds=2,
+    ),
+    Scenario(
+        "tail-10",
+        "the same schedule, ten consumer groups at the tail",
+        _TAIL,
+        functools.partial(plain.tail, groups=10),
         rounds=2,
     ),
 )
 
-START_EMPTY = Scenario(
-    "start",
-    "start on an empty directory",
-    (Figure("first_ack_s", "s to the first ack", True, 2, 0.6), Figure("cpu_s", "CPU-s until then", True, 2)),
-    start_empty,
-    rounds=2,
-)
-
-THOUSAND = Scenario(
-    "idle-1000",
-    "1000 partitions",
-    (
-        Figure("idle_core_percent", "idle, % of a core", True, 2, 0.5),
-        Figure("idle_pss_mb", "idle, MB (PSS)", True, 0, 150),
-        Figure("first_ack_clean_s", "s to the first ack after a clean stop", True, 2, 2.0),
-        Figure("first_ack_killed_s", "s to the first ack after kill -9", True, 2),
+ALONE: tuple[Scenario, ...] = (
+    Scenario(
+        "catch-up",
+        "the same schedule, old data read as fast as possible beside it",
+        (
+            Figure("cores", "broker cores in use", True, 2),
+            Figure("read_mb_per_s", "old data, MB a second", False, 0),
+            Figure("read_p99_ms", "fetch of 1 MiB, p99, ms", True, 2),
+            Figure("p50_ms", "produce, p50, ms", True, 2),
+            Figure("p99_ms", "produce, p99, ms", True, 2),
+            Figure("from_files_percent", "old data read from files, %", True, 0),
+            _LATE,
+        ),
+        busy.catch_up,
+        rounds=1,
+        alone=busy.ALONE,
     ),
-    thousand_partitions,
-    rounds=1,
+    Scenario(
+        "rfc-busy",
+        "the same schedule with segment rolls, retention, checkpoints, and 40 MB/s of old data read",
+        (
+            *_scheduled(None),
+            Figure("segments_rolled", "segments rolled", True, 0),
+            Figure("segments_deleted", "segments deleted", True, 0),
+            Figure("checkpoints", "checkpoints", True, 0),
+            _LATE,
+        ),
+        busy.everything,
+        rounds=1,
+        alone=busy.ALONE,
+    ),
+    Scenario(
+        "start",
+        "start on an empty directory",
+        (Figure("first_ack_s", "s to the first ack", True, 2, 0.6), Figure("cpu_s", "CPU-s until then", True, 2)),
+        wide.start_empty,
+        rounds=2,
+        alone=wide.EMPTY,
+    ),
+    Scenario(
+        "idle-1000",
+        "1 000 partitions",
+        (
+            Figure("idle_core_percent", "idle, % of a core", True, 2, 0.5),
+            Figure("idle_pss_mb", "idle, MB (PSS)", True, 0, 150),
+            Figure("first_ack_clean_s", "s to the first ack after a clean stop", True, 2, 2.0),
+            Figure("first_ack_killed_s", "s to the first ack after kill -9", True, 2, 2.0),
+        ),
+        wide.thousand_partitions,
+        rounds=1,
+        alone=wide.THOUSAND,
+    ),
+    Scenario(
+        "wide-10000",
+        "10 000 partitions in 16 topics",
+        (
+            Figure("cpu_us", "produce 1 KB to all of them, broker CPU, µs a request", True, 1),
+            Figure("p99_ms", "produce, p99, ms", True, 2),
+            Figure("create_s", "creating them, s until all can be read", True, 2),
+            Figure("create_cpu_s", "creating them, CPU-s", True, 2),
+            Figure("metadata_cpu_ms", "metadata of all, broker CPU, ms", True, 1),
+            Figure("metadata_ms", "metadata of all, ms", True, 1),
+            Figure("idle_core_percent", "idle, % of a core", True, 2),
+            Figure("idle_pss_mb", "idle, MB (PSS)", True, 0),
+        ),
+        wide.ten_thousand_partitions,
+        rounds=1,
+        alone=wide.TEN_THOUSAND,
+    ),
+    Scenario(
+        "hop",
+        "core hop (a broker with two shards)",
+        (
+            Figure("hop_us", "a request that hops costs more, µs CPU", True, 1, 6.0),
+            Figure("home_us", "broker CPU, µs a request at home", True, 1),
+            Figure("hopped_us", "broker CPU, µs a request that hops", True, 1),
+            Figure("ring_64_us", "bare round trip, 64 in flight, µs CPU", True, 1, 6.0),
+            Figure("ring_lent_us", "the same with a payload lent, µs CPU", True, 1),
+        ),
+        hop.measure,
+        rounds=1,
+        alone=hop.ALONE,
+    ),
+    Scenario(
+        "spark",
+        "Spark scan, local[2]; the peer's with Spark's own Kafka connector",
+        (
+            Figure("mrows_100", "100 B values, M rows a second", False, 2, 3.6),
+            Figure("gb_1000", "1 KB values, GB a second", False, 2, 1.4),
+            Figure("spark_cpu_100", "100 B values, Spark's CPU-s a GB", True, 2),
+            Figure("spark_cpu_1000", "1 KB values, Spark's CPU-s a GB", True, 2),
+            Figure("broker_cpu_1000", "1 KB values, broker's CPU-s a GB", True, 2),
+        ),
+        spark_beside.measure,
+        rounds=1,
+        alone=spark_beside.ALONE,
+    ),
 )
 
-ALL = (*LOADS, START_EMPTY, THOUSAND)
+ALL = (*LOADS, *ALONE)

@@ -77,7 +77,7 @@ class Run:
     python_cpu_s: float
 
 
-def fill(broker: Broker, load: Load, gigabytes: float, console: Console) -> Filled:
+def fill(bootstrap: str, load: Load, gigabytes: float, console: Console) -> Filled:
     """Produce the same batch, whose records all differ, again and again."""
     topic = f"scan-{load.value_bytes}"
     count = BATCH_BYTES // (load.value_bytes + 20)
@@ -87,7 +87,7 @@ def fill(broker: Broker, load: Load, gigabytes: float, console: Console) -> Fill
     batch = build_batch([(b"key-%04d" % (i % 9973), value, (), now_ms + i) for i, value in enumerate(values)])
     assert HEADER.unpack_from(batch)[12] == count
     rounds = max(1, round(gigabytes * 1e9 / (count * load.value_bytes * PARTITIONS)))
-    with Cluster(broker.bootstrap) as cluster, bar(console) as progress:
+    with Cluster(bootstrap) as cluster, bar(console) as progress:
         task = progress.add_task(f"filling {load.name}", total=rounds)
         targets = {(topic, partition): [batch] for partition in range(PARTITIONS)}
         for _ in range(rounds):
@@ -245,7 +245,7 @@ def main() -> int:
         table.add_column(title, justify="right")
     topics = {f"scan-{load.value_bytes}": PARTITIONS for load in LOADS}
     with Broker(topics, memory=None, settings={"log.segment.bytes": 128 << 20}) as broker:
-        filled = [fill(broker, load, arguments.gigabytes, console) for load in LOADS]
+        filled = [fill(broker.bootstrap, load, arguments.gigabytes, console) for load in LOADS]
         conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "4g"}
         spark = ms.session("scan", cores=CORES, conf=conf)
         spark.sparkContext.setLogLevel("OFF")

@@ -12,12 +12,13 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 from bench import processes, raw
 from bench.peers.kafka import Kafka, free_port
 from bench.verify import Produced
+from millstream.cli.exposition import Exposition, read_exposition
 from millstream.testing.process import Broker
 
 PEER = "kafka"
@@ -28,7 +29,9 @@ FIRST_ACK_TIMEOUT_S = 120.0
 class Subject:
     """A running broker: ``name``, ``bootstrap``, ``pid`` of its root process."""
 
-    def __init__(self, name: str, directory: str, shards: int | None) -> None:
+    def __init__(
+        self, name: str, directory: str, shards: int | None, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.shards = shards
         self.filled: dict[int, Produced] = {}  # topics that fetch scenarios share, by records a batch
@@ -36,12 +39,14 @@ class Subject:
         self._ours: Broker | None = None
         self._raw: subprocess.Popen[bytes] | None = None
         if shards is None:
-            self._peer = Kafka(Path(directory), PEER_HEAP, {}, ())
+            self._peer = Kafka(Path(directory), PEER_HEAP, settings or {}, ())
             self._peer.format()
             self.bootstrap = self._peer.bootstrap
         else:
             self.bootstrap = f"127.0.0.1:{free_port()}"
-            self._ours = Broker(data_dir=Path(directory, "data"), shards=shards, memory=None, listen=self.bootstrap)
+            self._ours = Broker(
+                settings=settings, data_dir=Path(directory, "data"), shards=shards, memory=None, listen=self.bootstrap
+            )
 
     @property
     def is_peer(self) -> bool:
@@ -104,6 +109,12 @@ class Subject:
             text = self._ours.log_path.read_text(errors="replace") if self._ours.log_path.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
+    def metrics(self) -> Exposition | None:
+        """What it says about itself; the peer is not asked."""
+        if self._ours is None:
+            return None
+        return read_exposition(f"{self._ours.about()['http']}/metrics", 10.0)
+
     def cpu_seconds(self) -> float:
         return processes.cpu_seconds(self.pid)
 
@@ -112,11 +123,15 @@ class Subject:
 
 
 @contextlib.contextmanager
-def subject(name: str, shards: int | None, *, start: bool = True) -> Generator[Subject]:
-    """A broker in a temporary directory of its own, gone afterwards. ``shards`` is None for the peer."""
+def subject(
+    name: str, shards: int | None, *, start: bool = True, settings: Mapping[str, str] | None = None
+) -> Generator[Subject]:
+    """A broker in a temporary directory of its own, gone afterwards. ``shards`` is None for the peer; ``settings`` are
+    added to its defaults.
+    """
     directory = tempfile.mkdtemp(prefix=f"bench-{name.split()[0]}-")
     try:
-        made = Subject(name, directory, shards)
+        made = Subject(name, directory, shards, settings)
         try:
             if start:
                 made.start()

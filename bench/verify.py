@@ -57,6 +57,35 @@ def read_back(bootstrap: str, produced: Produced, max_bytes: int = 4 << 20) -> i
     return total
 
 
+def read_back_left(bootstrap: str, produced: Produced) -> float:
+    """As :func:`read_back`, of a topic that loses its oldest records to retention: dense from the start of each log to
+    the last acknowledged record. Returns the share of the acknowledged records that was left.
+    """
+    total = check_dense(produced)
+    left = 0
+    with raw.Caller(bootstrap) as caller:
+        for partition, bases in produced.acknowledged.items():
+            end = len(bases) * produced.records_a_batch
+            request, place = raw.fetch(produced.topic, partition, 4 << 20, max_wait_ms=0)
+            begin = offset = -1
+            while offset < end:
+                struct.pack_into(">q", request, place, end if offset < 0 else offset)
+                frame = memoryview(caller.call(request))
+                try:
+                    answer = raw.FetchAnswer(frame, produced.topic)
+                except raw.OffsetOutOfRange:
+                    offset = -1  # retention was faster; begin again at the new start
+                    continue
+                if offset < 0:
+                    begin = offset = answer.log_start_offset
+                    continue
+                offset = _check_batches(frame[answer.records_start : answer.records_end], offset, produced, partition)
+            if offset != end:
+                raise UnexpectedAnswer(f"{produced.topic}/{partition}: {offset} is the end, {end} were acknowledged")
+            left += end - begin
+    return left / total
+
+
 def _check_batches(data: memoryview, offset: int, produced: Produced, partition: int) -> int:
     """Offset behind the last whole batch of ``data``."""
     position, began = 0, offset

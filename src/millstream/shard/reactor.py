@@ -15,8 +15,8 @@ A thin shell around uvloop. A *turn* is what the shard does between two waits::
 - `background` runs generators in slices under a share of the core.
 
 Every entry point is wrapped: the time it was entered at is in shared memory while it runs (0 while the shard waits),
-its duration goes into a histogram, and above 500 µs it is counted as a stall. The supervisor's `StallWatch` reads the
-stamp and makes the stalled process write its stack.
+its duration goes into a histogram, and above 500 µs it is counted as a stall, above 50 ms as a long one. The
+supervisor's `StallWatch` reads the stamp and makes the stalled process write its stack.
 
 **Failure.** A callback that raises is a broken invariant: the reactor logs it and stops the process with
 `EXIT_SOFTWARE`; nothing further is run. Expected failures are values, or are caught where they are expected. The
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 STALL_US: Final = 500
 """A callback that runs longer is counted as a stall (Seastar's task quota and Redpanda's blocking limit)."""
+LONG_STALL_US: Final = 50_000
+"""A callback that runs longer is counted apart: clients notice it."""
 _END_ROUNDS: Final = 8
 
 _clock_ns = time.perf_counter_ns
@@ -70,6 +72,7 @@ class Reactor:
         self._count_at = self._callbacks.base
         self._sum_at = self._callbacks.base + BUCKETS
         self._stalls = stats.counter("reactor_stalls")
+        self._long_stalls = stats.counter("reactor_long_stalls")
         self._ready: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self._enders: list[Callable[[], None]] = []
         self._turn_queued = False
@@ -269,6 +272,8 @@ class Reactor:
     def _stalled(self, took_us: int) -> None:
         self._callbacks.observe(took_us)
         self._stalls.inc()
+        if took_us > LONG_STALL_US:
+            self._long_stalls.inc()
 
     def _crashed(self, callback: Callable[..., None]) -> None:
         name = getattr(callback, "__qualname__", repr(callback))

@@ -193,6 +193,15 @@ def test_a_callback_over_half_a_millisecond_is_a_stall(reactor):
     there.close()
 
 
+def test_a_callback_that_clients_notice_is_counted_apart(reactor):
+    reactor.call_soon(busy, 2)
+    reactor.call_soon(busy, 51)
+    reactor.call_later(60_000, lambda: reactor.stop(0))
+    reactor.run()
+    assert reactor.stats.counter("reactor_stalls").value >= 2
+    assert 1 <= reactor.stats.counter("reactor_long_stalls").value < reactor.stats.histogram("reactor_callback").count
+
+
 def test_every_callback_is_counted(reactor):
     pairs = [readable_pair() for _ in range(3)]
     for here, _ in pairs:

@@ -1,0 +1,45 @@
+"""What a broker's own metrics say about a load: how long its shards' callbacks took, and what else went on.
+
+Only ours is asked; of the peer there is nothing to compare. The histogram has buckets of powers of two, and a quantile
+is the upper bound of its bucket: the real value is between half of it and it.
+"""
+
+import contextlib
+from collections.abc import Callable, Generator
+
+from bench.rows import Figures
+from bench.subjects import Subject
+from millstream.cli.exposition import Exposition, quantile
+
+CALLBACKS = "millstream_reactor_callback_seconds"
+LONG = "millstream_reactor_long_stalls_total"
+
+
+def between(before: Exposition, now: Exposition) -> Figures:
+    """Callbacks of all shards between two readings, in ms."""
+    earlier, later = before.histogram(CALLBACKS), now.histogram(CALLBACKS)
+    figures: Figures = {"long_stalls": now.value(LONG) - before.value(LONG)}
+    for name, q in (("callback_p99_ms", 0.99), ("callback_p999_ms", 0.999), ("callback_max_ms", 1.0)):
+        bound = quantile(earlier, later, q)
+        if bound is not None:
+            figures[name] = 1000 * bound
+    for (bound, count), (_, then) in zip(later, _as_long_as(earlier, later), strict=True):
+        figures[f"callbacks_le_{1000 * bound:g}"] = count - then
+    return figures
+
+
+def _as_long_as(earlier: list[tuple[float, float]], later: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """A histogram that nothing had touched is not on the page: all zeros then."""
+    return earlier or [(bound, 0.0) for bound, _ in later]
+
+
+@contextlib.contextmanager
+def watched(subject: Subject) -> Generator[Callable[[], Figures]]:
+    """Gives a function for the figures since the block began; nothing for a subject that tells nothing."""
+    before = subject.metrics()
+
+    def figures() -> Figures:
+        now = subject.metrics()
+        return {} if before is None or now is None else between(before, now)
+
+    yield figures
