@@ -96,7 +96,7 @@ def fetch_round(
     bytes_a_second: float = math.inf,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """A connection a partition, one request in flight on each, from start to end and again, up to ``bytes_a_second``."""
+    """A connection a partition, one request in flight on each, start to end and again, up to ``bytes_a_second``."""
     outcome, meter = Outcome(), Meter(broker_pid)
     shape = produced.records_a_batch, batch_bytes
     moved = 0
