@@ -113,7 +113,7 @@ class Disk(Protocol):
 
 
 class SystemFile:
-    """A descriptor. Closed once, by its owner."""
+    """A descriptor. Closed once, by its owner. Its errors name the file, which the system's own do not."""
 
     __slots__ = ("_direct_fd", "_fd", "path")
 
@@ -123,25 +123,45 @@ class SystemFile:
         self._direct_fd = -1
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        return os.pwritev(self._fd, buffers, position)
+        try:
+            return os.pwritev(self._fd, buffers, position)
+        except OSError as error:
+            error.filename = self.path
+            raise
 
     def write_direct(self, buffers: Sequence[memoryview], position: int) -> int:
         if self._direct_fd < 0:
             # The flag belongs to an open file and not to a call, and readers of the other descriptor want their cache.
             self._direct_fd = os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
-        return os.pwritev(self._direct_fd, buffers, position)
+        try:
+            return os.pwritev(self._direct_fd, buffers, position)
+        except OSError as error:
+            error.filename = self.path
+            raise
 
     def preadv(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
-        return os.preadv(self._fd, buffers, position)
+        try:
+            return os.preadv(self._fd, buffers, position)
+        except OSError as error:
+            error.filename = self.path
+            raise
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            error.filename = self.path
+            raise
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
     def truncate(self, size_bytes: int) -> None:
-        os.ftruncate(self._fd, size_bytes)
+        try:
+            os.ftruncate(self._fd, size_bytes)
+        except OSError as error:
+            error.filename = self.path
+            raise
 
     def close(self) -> None:
         if self._direct_fd >= 0:

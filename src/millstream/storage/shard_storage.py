@@ -349,7 +349,8 @@ class ShardStorage:
 
     def fail(self, reason: str) -> None:
         """Something happened after which nobody knows what is on disk: stop the shard."""
-        self.stats.counter("storage_faults", kind="sync_error" if "sync" in reason else "write_error").inc()
+        synced = "sync" in reason or "durable" in reason
+        self.stats.counter("storage_faults", kind="sync_error" if synced else "write_error").inc()
         self.reactor.stop(EXIT_STORAGE, reason)
 
     # -- the worker ----------------------------------------------------------------------------------------------------

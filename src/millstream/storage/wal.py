@@ -27,6 +27,7 @@ from array import array
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from millstream.format.names import wal_name
 from millstream.format.wal import (
     FILE_HEADER_BYTES,
     FRAME_HEAD_BYTES,
@@ -335,7 +336,8 @@ class Wal:
         if status:
             self.closed = True
             verb = "synced" if status >> 16 == STAGE_SYNC else "written"
-            self.on_failure(f"a write-ahead log frame could not be {verb}: {os.strerror(status & 0xFFFF)}")
+            reason = os.strerror(status & 0xFFFF)
+            self.on_failure(f"a write-ahead log frame could not be {verb}: {reason} ({wal_name(words[W_FILE])})")
             return
         self._out = None
         self.durable_sequence = self._out_sequence

@@ -138,7 +138,8 @@ class Worker:
         try:
             self.files.sync()
         except OSError as error:
-            return Checkpointed(command.id, error.errno or errno.EIO, synced=False, what="segments could not be synced")
+            what = f"{error.filename or 'segments'} could not be synced"
+            return Checkpointed(command.id, error.errno or errno.EIO, synced=False, what=what)
         try:
             for part in parts:
                 self.files.finish(part)
@@ -148,7 +149,7 @@ class Worker:
                 command.id,
                 error.errno or errno.EIO,
                 synced=full,
-                what=f"{error.filename or 'a directory'} could not be synced",
+                what=f"{error.filename or 'a directory'} could not be made durable",
             )
         return Checkpointed(command.id, 0, synced=True, what="")
 

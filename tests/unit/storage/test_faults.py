@@ -50,7 +50,7 @@ def test_a_failed_segment_sync_stops_the_shard_and_the_wal_is_kept() -> None:
     log = shard.open(1)
     written = fill(shard, log, 10)
     shard.disk.fail = failing("sync", ".log", errno.EIO)
-    with pytest.raises(Stopped, match="segments could not be synced: Input/output error"):
+    with pytest.raises(Stopped, match=r"\.log could not be synced: Input/output error"):
         shard.call(shard.storage.checkpoint)
     shard.disk.fail = lambda kind, path: 0
     shard.disk.crash(torn=False)
