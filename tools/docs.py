@@ -36,8 +36,8 @@ Apache Kafka takes these values of topic properties. This version does not honou
 METRICS = """\
 The broker serves these at `/metrics` in Prometheus' text format, on the address that `broker.json` and the ready line
 give. The number of series is bounded: labels take their values from closed sets, never from the names of topics, groups
-or clients. Histograms have buckets of powers of two; times are in seconds. What was never counted under a label is not
-shown.
+or clients. Histograms have buckets of powers of two; times are in seconds. A histogram without an
+observation is not shown.
 
 A *shard* is the process of one core with the partitions that live on it. Its *writer* appends to the shard's
 *write-ahead log*, and one sync there covers everything that came in meanwhile, whatever the partition; its *worker*

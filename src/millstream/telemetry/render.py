@@ -1,8 +1,9 @@
 """Slabs to text: the Prometheus exposition (version 0.0.4), and the reference table for the documentation.
 
 Rendering runs in the supervisor and only reads shared memory: no shard is asked, none waits. Per-shard metrics are
-summed over the processes of a shard (reactor, writer, worker), the others over everything. A histogram or labelled
-value that was never touched is left out, so that a small broker shows a short page.
+summed over the processes of a shard (reactor, writer, worker), the others over everything. A histogram that was never
+touched is left out, so that a small broker shows a short page. A counter is there from the start: one that appeared
+with its first event would hide it from `increase`.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _sum(metric: Metric, value: str, slabs: Sequence[StatsSlab]) -> _Sums:
             continue  # the supervisor has no share in what shards do
         known = sums.get(shard)
         sums[shard] = cells if known is None else [a + b for a, b in zip(known, cells, strict=True)]
-    if metric.label is not None or metric.kind is Kind.HISTOGRAM:
+    if metric.kind is Kind.HISTOGRAM:
         return {shard: cells for shard, cells in sums.items() if any(cells)}
     return sums
 

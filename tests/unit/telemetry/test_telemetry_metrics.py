@@ -34,6 +34,13 @@ def test_a_metric_without_shards_is_one_number():
     assert lines_of(render(slabs), "millstream_kafka_produce_bytes") == ["millstream_kafka_produce_bytes_total 2000"]
 
 
+def test_a_counter_is_there_before_its_first_event():
+    """Prometheus sees no increase of a series that begins with it."""
+    page = render([StatsSlab(), StatsSlab(0, "shard")])
+    assert 'millstream_storage_faults_total{kind="corruption"} 0' in lines_of(page, "millstream_storage_faults_total")
+    assert lines_of(page, "millstream_wal_sync_latency_seconds") == [], "but a histogram is many lines"
+
+
 def test_a_histogram_counts_by_power_of_two_and_shows_seconds():
     slab = StatsSlab(0, "shard")
     latency = slab.histogram("kafka_request_latency", api="Produce")
