@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from millstream.app.leftovers import remove_leftovers
 from millstream.cluster.metadata import resolved_config
 from millstream.cluster.state_files import load_state
 from millstream.config.settings import Settings
@@ -99,6 +100,8 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
 
     try:
         report = recover(disk, settings.data_dir, locate, shards=settings.shards)
+        if not report.clean:
+            remove_leftovers(disk, settings.data_dir)
     except MillstreamError as error:
         log.error("recovery failed: %s", error.message)
         raise

@@ -20,17 +20,17 @@ position: a broker must not start with half a cluster.
 
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final
 
 from crc32c import crc32c
 
-from millstream.core.controller.commands import decode_command
+from millstream.core.controller.commands import TopicDeleted, decode_command
 from millstream.core.controller.state import ControllerState, decode_state, encode_state
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.names import SEGMENT_SUFFIX, parse_offset
-from millstream.format.segment import WalkEnd, parse_batch
+from millstream.format.segment import Batch, WalkEnd, parse_batch
 from millstream.storage.disk import Disk, make_directories, read_file, replace_file
 from millstream.telemetry.log import log as operator_log
 from millstream.wire.records import batch_crc_ok, iter_records
@@ -67,6 +67,23 @@ def load_state(disk: Disk, data_dir: str) -> tuple[ControllerState, int]:
         state = ControllerState()
     _replay(disk, controller_log_directory(data_dir), state)
     return state, state.revision
+
+
+def deleted_topics(disk: Disk, data_dir: str) -> set[bytes]:
+    """Ids of the topics that the log deletes, as far back as it goes: those whose files may still be there.
+
+    Raises:
+        Corruption, OSError: as `load_state`.
+    """
+    directory = controller_log_directory(data_dir)
+    names = sorted(name for name in disk.list(directory) if parse_offset(name, SEGMENT_SUFFIX) is not None)
+    found: set[bytes] = set()
+    for name in names:
+        path = os.path.join(directory, name)
+        for _, data in _batches(path, memoryview(read_file(disk, path)), last=name == names[-1]):
+            commands = [decode_command(record.value or b"") for record in iter_records(data)]
+            found.update(command.topic_id for command in commands if isinstance(command, TopicDeleted))
+    return found
 
 
 def read_snapshots(disk: Disk, data_dir: str) -> list[tuple[str, ControllerState | Corruption]]:
@@ -176,6 +193,12 @@ def _replay(disk: Disk, directory: str, state: ControllerState) -> None:
 
 
 def _replay_segment(path: str, view: memoryview, state: ControllerState, *, last: bool) -> None:
+    for batch, data in _batches(path, view, last=last):
+        _replay_batch(path, batch.position, batch.base_offset, batch.last_offset, data, state)
+
+
+def _batches(path: str, view: memoryview, *, last: bool) -> Iterator[tuple[Batch, memoryview]]:
+    """The batches of a segment, each with its bytes; in the last one what is being written ends them."""
     position = 0
     while position < len(view):
         try:
@@ -187,7 +210,7 @@ def _replay_segment(path: str, view: memoryview, state: ControllerState, *, last
         data = view[position : position + batch.size]
         if not batch_crc_ok(data):
             raise Corruption(f"{path}, byte {position}: a batch does not match its checksum")
-        _replay_batch(path, position, batch.base_offset, batch.last_offset, data, state)
+        yield batch, data
         position += batch.size
 
 

@@ -1,0 +1,61 @@
+"""Files of topics that were deleted when the power failed: their deletion is durable in the controller's log, the
+files are still there.
+
+Run by recovery after a crash, before anything is served. A directory of a topic that the controller does not know is
+removed if the controller's log says that the topic was deleted; the name goes first, durably, so that a crash in the
+middle leaves nothing that looks like a topic. A directory that nobody knows anything of (the controller's files came
+from a backup, say) is a line in the log and stays: what a person put there a person removes.
+"""
+
+from millstream.cluster.state_files import deleted_topics, load_state
+from millstream.format.names import DELETED_SUFFIX, TOPICS_DIRECTORY
+from millstream.storage.disk import Disk
+from millstream.storage.segment_files import remove_deleted
+from millstream.telemetry.log import log
+
+
+def remove_leftovers(disk: Disk, data_dir: str) -> None:
+    """Finish the deletions that a crash cut short.
+
+    Raises:
+        OSError: the disk failed.
+        Corruption: the controller's log is damaged.
+    """
+    root = f"{data_dir}/{TOPICS_DIRECTORY}"
+    try:
+        names = disk.list(root)
+    except FileNotFoundError:
+        return
+    state, _ = load_state(disk, data_dir)
+    strays = [name for name in names if _id_of(name) not in state.topics_by_id and not name.endswith(DELETED_SUFFIX)]
+    deleted = deleted_topics(disk, data_dir) if strays else set[bytes]()
+    gone = [name for name in names if name.endswith(DELETED_SUFFIX)]
+    for name in strays:
+        if _id_of(name) in deleted:
+            disk.rename(f"{root}/{name}", f"{root}/{name}{DELETED_SUFFIX}")
+            gone.append(f"{name}{DELETED_SUFFIX}")
+        else:
+            log.warning("%s/%s belongs to no topic of this cluster; it is left as it is", root, name)
+    if not gone:
+        return
+    disk.sync_directory(root)
+    for name in gone:
+        _remove_topic(disk, f"{root}/{name}")
+    disk.sync_directory(root)
+
+
+def _remove_topic(disk: Disk, directory: str) -> None:
+    for name in disk.list(directory):
+        path = f"{directory}/{name}"
+        try:
+            remove_deleted(disk, path)
+        except NotADirectoryError:
+            disk.unlink(path)
+    disk.remove_directory(directory)
+
+
+def _id_of(name: str) -> bytes:
+    try:
+        return bytes.fromhex(name)
+    except ValueError:
+        return b""
