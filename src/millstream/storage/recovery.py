@@ -12,8 +12,10 @@ run now, and no WAL file is read. After a crash, one line in the log per repair:
 - damage inside the durable prefix that the segments can mend, or one readable copy of a frame's table, is mended;
 - other damage is reported and fences the logs it touches (`replay`); the rest is served.
 
-A crash during recovery is a crash: the next start does it again, with the same result. An OSError ends the start,
-nothing is lost.
+A crash during recovery is a crash: the next start does it again, with the same result. For that the frames have to be
+there again. One whose sync did not return may stand in the page cache only, when just the process ended and not the
+machine, so it is written once more and synced before anything is done with it. An OSError ends the start, nothing is
+lost.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ from millstream.format.names import (
     parse_wal_name,
     wal_name,
 )
-from millstream.format.wal import RECORD, Kind, Record, WalState, decode_wal_state, encode_wal_state
+from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, Record, WalState, decode_wal_state, encode_wal_state
 from millstream.format.wal_scan import Scan, Verdict, judge, scan
-from millstream.storage.disk import exists, make_directories, read_at, read_file, replace_file
+from millstream.storage.disk import exists, make_directories, read_at, read_file, replace_file, write_all
 from millstream.storage.replay import LogPlace, LogReplay
 from millstream.storage.segment_files import remove_deleted
 from millstream.storage.summary import LogSummary, decode_summaries, write_opened
@@ -127,6 +129,7 @@ def recover(
     run = _Recovery(disk, data_dir, now_ms, repairs)
     directories = [_read_directory(disk, f"{root}/{number}", number, state) for number, state in states.items()]
     for directory in directories:
+        _make_durable(disk, directory)
         run.report_wal(directory)
         run.look_ahead(directory)
     if CONTROLLER_GROUP in run.groups:
@@ -192,6 +195,25 @@ def _read_wal_file(disk: Disk, directory: str, number: int) -> bytearray:
         return read_at(file, 0, file.size())
     finally:
         file.close()
+
+
+def _make_durable(disk: Disk, directory: _Directory) -> None:
+    """Write the frames that nobody knows to be durable again, as they are: what is replayed from them into the segments
+    must not outlive them. A sync alone does not do it: after one that failed the kernel takes the pages for clean.
+    """
+    verdict = directory.verdict
+    for file, place in verdict.order:
+        frame = directory.scans[file].frames[place]
+        if frame.sequence <= verdict.durable_sequence:
+            continue
+        begin = 0 if frame.position == FILE_HEADER_BYTES else frame.position
+        path = f"{directory.path}/{wal_name(directory.files[file])}"
+        opened = disk.open(path)
+        try:
+            write_all(opened, [read_at(opened, begin, frame.end - begin)], begin)
+            opened.sync()
+        finally:
+            opened.close()
 
 
 def _doubt(replays: dict[int, LogReplay], directory: _Directory, first: int, last: int) -> None:

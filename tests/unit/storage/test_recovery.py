@@ -1,5 +1,7 @@
 """What a start finds and mends: torn tails, damaged frames, lost indexes, clean stops, other shard counts."""
 
+import contextlib
+import errno
 import random
 
 import pytest
@@ -8,7 +10,7 @@ from storage_support import append, fill, new_shard, read_everything, settle
 from millstream.errors import Corruption
 from millstream.format.names import wal_name
 from millstream.storage.disk import read_file
-from millstream.testing.local_storage import DATA_DIR, LocalShard, place_of, recover_locally
+from millstream.testing.local_storage import DATA_DIR, LocalShard, Stopped, place_of, recover_locally
 from millstream.testing.sim_disk import PowerFailure, SimDisk
 
 WAL = f"{DATA_DIR}/wal/0/{wal_name(0)}"
@@ -50,6 +52,40 @@ def test_acked_batches_are_there_after_a_crash_that_kept_no_unsynced_byte() -> N
     assert kinds(report) == ["wal_replayed"]
     shard, log = reopened(shard.disk, report)
     assert read_everything(shard, log) == b"".join(written)
+
+
+def test_a_log_stays_whole_when_the_power_fails_while_an_unsynced_frame_is_replayed() -> None:
+    for seed in range(8):
+        for point in range(1, 16):
+            disk = SimDisk(random.Random(seed))
+            shard = new_shard(disk=disk)
+            log = shard.open(1)
+            fill(shard, log, 1)
+            shard.call(shard.storage.checkpoint)
+            append(log, 1, 3000)
+            disk.fail = failing if seed % 2 else ending
+            with pytest.raises((PowerFailure, Stopped)):
+                settle(shard)
+            disk.fail = lambda kind, path: 0
+            disk.crash_at = disk.operations + point
+            with contextlib.suppress(PowerFailure):
+                recover_locally(disk)
+            disk.crash(torn=True)
+            report = recover_locally(disk)
+            assert not report.faults
+            _, log = reopened(disk, report)
+            assert log.next_offset in (1, 2)
+
+
+def failing(kind: str, path: str) -> int:
+    return errno.EIO if (kind, path) == ("sync", WAL) else 0
+
+
+def ending(kind: str, path: str) -> int:
+    """Only the process ends, not the machine."""
+    if (kind, path) == ("sync", WAL):
+        raise PowerFailure
+    return 0
 
 
 def test_a_second_crash_during_recovery_changes_nothing() -> None:
