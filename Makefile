@@ -12,7 +12,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all check format bench conformance differential fuzz crash docs lock clean
+.PHONY: help setup run test test-all check format bench soak conformance differential fuzz crash docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,8 +52,11 @@ format: setup ## Format and mend what can be mended
 	$(VENV)/bin/ruff format $(CODE)
 	$(VENV)/bin/ruff check --fix $(CODE)
 
-bench: setup ## Measure beside a real Apache Kafka (needs Java and Maven)
-	$(PY) -m bench.run
+bench: setup ## Measure beside a real Apache Kafka, under 20 minutes (needs Java and Maven; ARGS=--help)
+	$(PY) -m bench.run $(ARGS)
+
+soak: setup ## Run the scheduled load for two hours and judge what it did (ARGS="--duration 10m", ARGS=--help)
+	$(PY) -m bench.soak $(ARGS)
 
 conformance: setup ## Run other people's suites against the broker (ARGS=--help says what can be chosen)
 	@$(PY) -m conformance.run $(ARGS)

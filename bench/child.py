@@ -6,9 +6,13 @@ it writes lines of JSON, the last of which is its result. When it fails, its tra
 """
 
 import json
+import os
+import select
 import subprocess
 import sys
 import tempfile
+import time
+from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -28,46 +32,63 @@ class Child:
         self._module = module
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed with the child
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
+            [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
         )
+        self._lines: deque[bytes] = deque()
+        self._rest = b""
+        self._ended = False
         self.tell(what)
 
-    @property
-    def running(self) -> bool:
-        return self._process.poll() is None
-
     def tell(self, what: object) -> None:
-        """Sends a line; a child that has gone says why in :meth:`hear`."""
+        """Sends a line; to a child that has gone it raises what that said."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(what) + "\n")
+            self._process.stdin.write(json.dumps(what).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             self._failed()
 
-    def hear(self) -> Any:
+    def hear(self, timeout_s: float = 600.0) -> Any:
         """The next line; waits for it."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
+        deadline = time.monotonic() + timeout_s
+        while not self._lines:
+            self._receive(deadline)
+            if self._ended and not self._lines:
+                self._failed()
+        return json.loads(self._lines.popleft())
+
+    def heard(self) -> list[Any]:
+        """Lines that are there by now; a child that has failed raises."""
+        if not self._ended:
+            self._receive(None)
+        if self._ended and self._process.wait() != 0:
             self._failed()
-        return json.loads(line)
+        lines = [json.loads(line) for line in self._lines]
+        self._lines.clear()
+        return lines
 
     def result(self, timeout_s: float = 60.0) -> Any:
         """The last line, when it has ended well."""
-        try:
-            out, _ = self._process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-            raise UnexpectedAnswer(f"{self._module} did not end in {timeout_s:.0f} s: {self._said()}") from None
-        if self._process.returncode != 0 or not out.strip():
+        deadline = time.monotonic() + timeout_s
+        while not self._ended:
+            self._receive(deadline)
+        if self._process.wait() != 0 or not self._lines:
             self._failed()
-        return json.loads(out.strip().splitlines()[-1])
+        return json.loads(self._lines[-1])
+
+    def _receive(self, deadline: float | None) -> None:
+        """Takes what is there, after waiting for it if there is a deadline (monotonic)."""
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        wait_s = 0.0 if deadline is None else max(0.0, deadline - time.monotonic())
+        if not select.select([descriptor], [], [], wait_s)[0]:
+            if deadline is not None:
+                raise UnexpectedAnswer(f"{self._module} said nothing in time: {self._said()}")
+            return
+        data = os.read(descriptor, 1 << 16)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._lines.extend(line for line in lines if line.strip())
+        self._ended = not data
 
     def _said(self) -> str:
         self._errors.seek(0)

@@ -103,8 +103,14 @@ def show(console: Console, table_rows: list[list[str]], subjects: Sequence[str])
     console.print(table)
 
 
-def markdown(table_rows: list[list[str]], subjects: Sequence[str], about: dict[str, str], command: str) -> str:
-    """The section of ``docs/performance.md``."""
+def markdown(
+    table_rows: list[list[str]],
+    subjects: Sequence[str],
+    about: dict[str, str],
+    command: str,
+    plots: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The section of ``docs/performance.md``; plots are (what it shows, path from the page)."""
     measured = (
         f"Measured {about['date']} at commit `{about['commit']}`: {about['processor']}, Linux {about['kernel']}, "
         f"Python {about['python']}, Apache Kafka {about['kafka']} on {about['java']}."
@@ -118,17 +124,19 @@ def markdown(table_rows: list[list[str]], subjects: Sequence[str], about: dict[s
         "|---|---|" + "---:|" * (len(subjects) + 2) + "---|",
     ]
     lines += ["| " + " | ".join(cells) + " |" for cells in table_rows]
+    for shows, path in plots:
+        lines += ["", f"![{shows}]({path})"]
     return "\n".join(lines) + "\n"
 
 
-def write_document(path: Path, section: str) -> None:
-    """Puts the section between the two marks of the page; the rest of it is written by people."""
+def write_document(path: Path, section: str, begin: str = BEGIN, end: str = END) -> None:
+    """Puts the section between two marks of the page; the rest of it is written by people."""
     text = path.read_text(encoding="utf-8")
-    head, _, rest = text.partition(BEGIN)
-    _, mark, tail = rest.partition(END)
+    head, _, rest = text.partition(begin)
+    _, mark, tail = rest.partition(end)
     if not mark:
-        raise ValueError(f"{path} has no place for figures: it needs the lines {BEGIN} and {END}")
-    path.write_text(f"{head}{BEGIN}\n\n{section}\n{END}{tail}", encoding="utf-8")
+        raise ValueError(f"{path} has no place for figures: it needs the lines {begin} and {end}")
+    path.write_text(f"{head}{begin}\n\n{section}\n{end}{tail}", encoding="utf-8")
 
 
 def write_json(path: Path, results: Results, about: dict[str, str], command: str) -> None:

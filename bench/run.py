@@ -23,7 +23,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from bench import plain, report, scenarios
+from bench import plain, plots, report, scenarios
 from bench.rows import Alone, Plan, Scenario
 from bench.subjects import PEER, Subject, subject
 
@@ -32,6 +32,7 @@ Names = dict[str, int | None]
 
 OUTPUT = Path(".cache/bench")
 DOCUMENT = Path("docs/performance.md")
+IMAGES = DOCUMENT.parent / "images"
 
 
 @dataclass(frozen=True)
@@ -181,12 +182,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table = report.rows(scenarios.ALL, results, list(names), PEER)
     report.show(console, table, list(names))
     report.write_json(OUTPUT / "last.json", results, about, command)
-    section = report.markdown(table, list(names), about, command)
+    drawn = plots.bench(results, list(names), PEER, IMAGES if given.write_docs else OUTPUT)
+    shown = [(shows, f"{path.parent.name}/{path.name}" if given.write_docs else path.name) for shows, path in drawn]
+    section = report.markdown(table, list(names), about, command, shown)
     (OUTPUT / "last.md").write_text(section, encoding="utf-8")
-    console.print(f"written: {OUTPUT / 'last.json'}, {OUTPUT / 'last.md'}")
+    written = [OUTPUT / "last.json", OUTPUT / "last.md", *(path for _, path in drawn)]
     if given.write_docs:
         report.write_document(DOCUMENT, section)
-        console.print(f"written: {DOCUMENT}")
+        written.append(DOCUMENT)
+    console.print(f"written: {', '.join(map(str, written))}")
     missed = [cells for cells in table if cells[-1] == "missed"]
     return 1 if given.strict and missed else 0
 

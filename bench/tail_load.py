@@ -19,13 +19,13 @@ import select
 import struct
 import sys
 import time
-from array import array
 from collections.abc import Sequence
 from typing import Any
 
 import crc32c
 
 from bench import raw
+from bench.buckets import Buckets
 from bench.child import Child, told
 from bench.meter import Connection, quiet_gc
 from bench.raw import UnexpectedAnswer, compact_string, read_uvarint, uvarint
@@ -52,7 +52,10 @@ class Expected:
         self.planned: int = given["planned"]
         self.begin = 0.0
         self.count_from: int = given["count_from"]
-        self.latencies_us = array("d")
+        self.latencies = Buckets()
+        """Since the last report."""
+
+        self.all = Buckets()
 
     def ends(self) -> list[int]:
         """Where each partition ends when everything was sent."""
@@ -62,7 +65,7 @@ class Expected:
     def take(self, data: memoryview, partition: int, offset: int, now: float) -> int:
         """Checks the whole batches of ``data``; the offset behind them."""
         size, spacing, schedule = self.batch_bytes, self.schedule.spacing_s, self.schedule
-        checksums, latencies = self.checksums, self.latencies_us
+        checksums, latencies = self.checksums, self.latencies
         for start in range(0, len(data) - size + 1, size):
             base, stored = _BATCH.unpack_from(data, start)
             request = schedule.request(partition, offset)
@@ -238,23 +241,17 @@ def wait_coordinator(caller: raw.Caller, group: str, topic: str, partitions: int
         time.sleep(0.05)
 
 
-def _report(expected: Expected, groups: Sequence[Group]) -> dict[str, float]:
-    """Figures since the last report, and how many records each group still lacks of what is due by now."""
+def _report(expected: Expected, groups: Sequence[Group], latencies: Buckets) -> dict[str, float]:
+    """Figures, and how many records the slowest group still lacks of what is due by now."""
     due = min(expected.planned, int((time.perf_counter() - expected.begin) * expected.schedule.rate))
-    latencies = sorted(expected.latencies_us)
-    expected.latencies_us = array("d")
     usage = resource.getrusage(resource.RUSAGE_SELF)
     figures = {
         "read": sum(group.read for group in groups),
         "fetches": sum(group.fetches for group in groups),
-        "behind": max(due - group.read for group in groups),
+        "behind": max(0, *(due - group.read for group in groups)),
         "cpu_s": usage.ru_utime + usage.ru_stime,
     }
-    if latencies:
-        for percent in LADDER:
-            place = min(len(latencies) - 1, math.ceil(len(latencies) * percent / 100) - 1)
-            figures[f"q{percent:g}"] = latencies[place] / 1000
-    return figures
+    return figures | {f"q{percent:g}": latencies.percentile_us(percent) / 1000 for percent in LADDER}
 
 
 def follow(given: dict[str, Any], expected: Expected) -> list[Group]:
@@ -285,7 +282,9 @@ def follow(given: dict[str, Any], expected: Expected) -> list[Group]:
                     group.commits.commit()
             if now >= next_report:
                 next_report += given["report_s"]
-                print(json.dumps(_report(expected, groups)), flush=True)
+                print(json.dumps(_report(expected, groups, expected.latencies)), flush=True)
+                expected.all.add(expected.latencies)
+                expected.latencies.clear()
             if (total := sum(group.read for group in groups)) != read:
                 read, last = total, now
             elif now > last + 30.0:
@@ -311,7 +310,8 @@ def main() -> int:
             errors = set(commit_errors(caller.call(commit_request(group.name, group.topic, group.positions))))
             if errors != {0} or committed(caller, group.name, group.topic, len(ends)) != ends:
                 raise UnexpectedAnswer(f"{group.name}: its committed offsets are not the ends of its partitions")
-    print(json.dumps(_report(expected, groups)))
+    expected.all.add(expected.latencies)
+    print(json.dumps(_report(expected, groups, expected.all)))
     return 0
 
 
