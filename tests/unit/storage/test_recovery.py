@@ -54,16 +54,17 @@ def test_acked_batches_are_there_after_a_crash_that_kept_no_unsynced_byte() -> N
     assert read_everything(shard, log) == b"".join(written)
 
 
-def test_a_log_stays_whole_when_the_power_fails_while_an_unsynced_frame_is_replayed() -> None:
-    for seed in range(8):
-        for point in range(1, 16):
+@pytest.mark.parametrize("failed", [False, True], ids=["not synced", "sync failed"])
+def test_a_log_stays_whole_when_the_power_fails_while_an_unsynced_frame_is_replayed(failed: bool) -> None:
+    for seed in range(8, 20):
+        for point in range(3, 8):
             disk = SimDisk(random.Random(seed))
             shard = new_shard(disk=disk)
             log = shard.open(1)
             fill(shard, log, 1)
             shard.call(shard.storage.checkpoint)
             append(log, 1, 3000)
-            disk.fail = failing if seed % 2 else ending
+            disk.fail = failing if failed else ending
             with pytest.raises((PowerFailure, Stopped)):
                 settle(shard)
             disk.fail = lambda kind, path: 0
