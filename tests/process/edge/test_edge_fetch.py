@@ -100,6 +100,27 @@ def test_the_first_batch_goes_whatever_its_size(client):
     assert min(sizes) < 1100 < 100_000 <= max(sizes), sizes
 
 
+@pytest.mark.parametrize("version", [7, 11, 12, 13, 17])
+def test_with_and_without_a_session_the_same_is_read(client, version):
+    """The two go different ways where everything that is asked for is on the shard of the connection."""
+    topic, topic_id = client.create(4)
+    for partition in range(4):
+        for size in (10, 60_000, 100_000, 10):
+            client.produce(topic, partition, batch(3, bytes(size)))
+    name = topic_id if version >= 13 else topic
+    for numbers in ((0,), (1,), (2, 0), (3, 1), (0, 1, 2, 3)):
+        for offset in (0, 4, 11, 12):
+            for limit, most in ((MIB, 50 * MIB), (190_000, 50 * MIB), (MIB, 400_000), (100, 100)):
+                asked = {(name, number): (offset if number == numbers[0] else 0, limit) for number in numbers}
+                answers = [client.fetch(asked, version, session=(0, epoch), max_bytes=most) for epoch in (-1, 0)]
+                without, within = (
+                    {key: (one.error_code, one.high_watermark, one.log_start_offset, offsets(one)) for key, one in told}
+                    for told in (parts(answer).items() for answer in answers)
+                )
+                assert without == within, (numbers, offset, limit, most)
+                assert answers[0].session_id == 0
+
+
 def test_no_partition_starves_beside_one_that_fills_every_answer(client):
     """Each is served in its turn, on whichever shard it lives: with a session, and when the client turns the order."""
     topic, _ = client.create()

@@ -25,6 +25,7 @@ from typing import Final
 from millstream.core.fetch_session import FetchContext, SessionPartition, is_follower
 from millstream.iobuf import MemoryClass
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.fetch_at_once import ROOM_MAX, answer_at_once
 from millstream.kafka.handlers.fetch_refusals import (
     MISSING,
     NO_ABORTED,
@@ -54,9 +55,6 @@ from millstream.wire.messages.leader import NodeEndpoint
 _NONE: Final = int(ErrorCode.NONE)
 MAX_WAIT_MS: Final = 60_000
 """A parked fetch is answered, empty, after this at the latest: its connection is not read and might be gone."""
-
-FETCH_ROOM_MAX: Final = 1 << 20
-"""Bytes in one answer. Consumers ask for 50 MiB and take what they get; large shares would leave room for few."""
 
 GATHER_MAX: Final = 8 << 20
 """The most that ``min_bytes`` makes a fetch wait for; its answer then has room for that much."""
@@ -119,7 +117,7 @@ class FetchCall:
         self.room = min(request.max_bytes, node.settings.fetch_max_bytes)
         if self.min_bytes > 1:
             self.min_bytes = min(self.min_bytes, GATHER_MAX, self.room - min(_SLACK, self.room // 2))
-        self.room = max(0, min(self.room, max(FETCH_ROOM_MAX, self.min_bytes + _SLACK)))
+        self.room = max(0, min(self.room, max(ROOM_MAX, self.min_bytes + _SLACK)))
         self.reserved = 0
         self.reading = 0
         self.error = False
@@ -407,6 +405,8 @@ def handle(node: Node, ctx: RequestContext, request: FetchRequest, respond: Call
     """Fetch 3/8. Ask the session what to look at, and read it."""
     if not READ_UNCOMMITTED <= request.isolation_level <= READ_COMMITTED:
         respond(refuse_all(request, ErrorCode.UNKNOWN_SERVER_ERROR))
+        return
+    if answer_at_once(node, ctx, request):
         return
     context = node.fetch_sessions.begin(request, ctx.api_version, node.shard.reactor.wall_ms())
     if isinstance(context, ErrorCode):

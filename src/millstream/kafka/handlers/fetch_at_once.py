@@ -1,0 +1,119 @@
+"""A fetch without a session whose data is here and in memory: read and answered in one stride.
+
+Most fetches of a consumer that is catching up or keeping up with a busy topic are like that, and librdkafka knows no
+sessions at all. Everything else, and whatever is not plain about a request (an error, old data, another shard, too
+little to answer with), is left to ``fetch.FetchCall``, which begins anew: here nothing has happened then.
+
+The answer shares fragments of the log cache until it is sent, within the share of the arena that answers have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.core.fetch_session import FINAL_EPOCH, NO_SESSION, is_follower
+from millstream.iobuf import MemoryClass
+from millstream.kafka.handlers.fetch_refusals import NO_ABORTED, NO_LEADER
+from millstream.model.error_code import ErrorCode
+from millstream.partition.list_offsets import READ_COMMITTED, epoch_error
+from millstream.partition.partition import Partition
+from millstream.partition.read import offset_error, read_cached
+from millstream.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
+
+if TYPE_CHECKING:
+    from millstream.iobuf import Arena, IoBuf
+    from millstream.kafka.context import Node, RequestContext
+    from millstream.wire.messages.fetch import FetchPartition, FetchRequest
+
+ROOM_MAX: Final = 1 << 20
+"""Bytes in one answer. Consumers ask for 50 MiB and take what they get; large shares would leave room for few."""
+
+_BY_ID: Final = 13
+_NONE: Final = ErrorCode.NONE
+_NO_DIVERGENCE: Final = EpochEndOffset()
+
+
+class Lent:
+    """What an answer holds until it is sent."""
+
+    __slots__ = ("_arena", "_data", "_reserved")
+
+    def __init__(self, arena: Arena, data: list[IoBuf], reserved: int) -> None:
+        self._arena = arena
+        self._data = data
+        self._reserved = reserved
+
+    def release(self) -> None:
+        for data in self._data:
+            data.release()
+        self._arena.unreserve(MemoryClass.FETCH, self._reserved)
+
+
+def answer_at_once(node: Node, ctx: RequestContext, request: FetchRequest) -> bool:
+    """Answer, or return False and leave everything as it was."""
+    version = ctx.api_version
+    if request.session_epoch != FINAL_EPOCH or request.session_id != NO_SESSION or is_follower(request, version):
+        return False
+    held: list[IoBuf] = []
+    responses = _read(node, request, version, held)
+    size = sum(map(len, held))
+    arena = node.shard.arena
+    if responses is not None and size >= max(1, request.min_bytes) and arena.reserve(MemoryClass.FETCH, size):
+        node.meters.fetched.inc(size)
+        ctx.respond_vectored(FetchResponse(responses=responses), Lent(arena, held, size))
+        return True
+    for data in held:
+        data.release()
+    return False
+
+
+def _read(node: Node, request: FetchRequest, version: int, held: list[IoBuf]) -> list[FetchableTopicResponse] | None:
+    """What the request names, None where that is not plain; ``held`` gets what was read."""
+    find = node.partitions.find
+    room = min(request.max_bytes, node.settings.fetch_max_bytes, ROOM_MAX)
+    aborted = NO_ABORTED if request.isolation_level == READ_COMMITTED else None
+    seen: set[Partition] = set()
+    responses: list[FetchableTopicResponse] = []
+    for topic in request.topics:
+        key = topic.topic if version < _BY_ID else topic.topic_id
+        answers: list[PartitionData] = []
+        for asked in topic.partitions:
+            partition = find(key, asked.partition)
+            if not isinstance(partition, Partition) or partition in seen or not _is_plain(partition, asked):
+                return None
+            seen.add(partition)
+            mark = partition.high_watermark
+            start = partition.log.start_offset
+            data = None
+            limit = min(asked.partition_max_bytes, room)
+            if asked.fetch_offset < mark and (limit > 0 or not held):
+                data = read_cached(partition, asked.fetch_offset, limit, minimum_one=not held)
+                if data is None:
+                    return None
+                held.append(data)
+                room -= len(data)
+            answers.append(
+                PartitionData(
+                    asked.partition,
+                    0,
+                    mark,
+                    mark,
+                    start,
+                    _NO_DIVERGENCE,
+                    NO_LEADER,
+                    aborted_transactions=aborted,
+                    records=data or b"",
+                )
+            )
+        responses.append(FetchableTopicResponse(topic.topic, topic.topic_id, answers))
+    return responses
+
+
+def _is_plain(partition: Partition, asked: FetchPartition) -> bool:
+    """Nothing is to be said of the partition but what is in it."""
+    epoch = asked.current_leader_epoch
+    return (
+        offset_error(partition, asked.fetch_offset) is _NONE
+        and asked.last_fetched_epoch < 0
+        and (epoch < 0 or epoch_error(partition, epoch) is _NONE)
+    )
