@@ -1,4 +1,4 @@
-"""What hours of load are judged by: trends, percentiles of millions, groups that believe nothing, children that fail."""
+"""What hours of load are judged by: trends, percentiles of millions, groups that believe nothing, failing children."""
 
 import json
 import struct
