@@ -14,8 +14,8 @@ from bench import report
 from bench.rows import LADDER
 from bench.scenarios import ALL
 
-LOOKS = (("#1b4f8a", "-", ""), ("#7fb2e5", "--", ""), ("#5aa469", "-.", ""))
-PEER_LOOK = ("#d9772b", (0, (5, 1.5)), "////")
+LOOKS = (("#1b4f8a", "-", ""), ("#7fb2e5", "--", ""), ("#5aa469", ":", ""))
+PEER_LOOK = ("#d9772b", "-.", "////")
 BUDGET = "#111111"
 LATENCIES = (
     ("rfc", "Produce on a schedule, acknowledged"),
@@ -108,9 +108,7 @@ def latency(results: report.Results, subjects: Sequence[str], peer: str, path: P
                     *zip(*steps, strict=True), color=colour, linestyle=dash, linewidth=2, label=name
                 )
         for percent, limit in BUDGETED.get(key, ()):
-            shown["budget"] = axes.scatter(
-                _nines(percent), limit, marker="v", color=BUDGET, zorder=5, s=45, label="budget"
-            )
+            shown["budget (one shard)"] = axes.scatter(_nines(percent), limit, marker="v", color=BUDGET, zorder=5, s=45)
         axes.set(title=title, yscale="log", xlim=(_nines(25), 4.05))
         axes.set_xticks([_nines(p) for p in (50, 90, 99, 99.9, 99.99)], ["50 %", "90 %", "99 %", "99.9 %", "99.99 %"])
         axes.yaxis.set_major_formatter(plt.FuncFormatter(_plain))
@@ -149,6 +147,7 @@ def cost(results: report.Results, subjects: Sequence[str], peer: str, path: Path
         height = 0.8 / len(subjects)
         largest = _largest(results, subjects, rows, name, peer)
         for row, (key, _) in enumerate(rows):
+            budget = figures.get((key, name))
             for place, subject in enumerate(subjects):
                 value = report.median(results[key].get(subject, []), name)
                 if value is None:
@@ -158,11 +157,12 @@ def cost(results: report.Results, subjects: Sequence[str], peer: str, path: Path
                 shown[subject] = axes.barh(
                     at, min(value, largest), height * 0.92, color=colour, hatch=hatch, edgecolor="white", linewidth=0.5
                 )
-                text = f" {value:.1f}" + (" →" if value > largest else "")
-                axes.text(min(value, largest), at, text, va="center", fontsize=9)
-            budget = figures.get((key, name))
+                text, beside = f"{value:.1f}" + (" →" if value > largest else ""), min(value, largest)
+                if budget is not None and beside <= budget < beside + 0.1 * largest:
+                    beside = budget  # not under its mark
+                axes.text(beside + 0.015 * largest, at, text, va="center", fontsize=9)
             if budget is not None:
-                shown["budget"] = axes.plot(
+                shown["budget (one shard)"] = axes.plot(
                     [budget, budget], [row - 0.46, row + 0.46], color=BUDGET, linewidth=2.2, solid_capstyle="butt"
                 )[0]
         axes.set(title=title, xlabel=unit, ylim=(len(rows) - 0.4, -0.6), xlim=(0, 1.13 * largest))
