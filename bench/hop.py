@@ -19,7 +19,7 @@ from bench.meter import Outcome, quiet_gc
 from bench.rows import Alone, Figures, Plan, Say
 from bench.subjects import Subject
 
-ALONE = Alone(shards=2, peer_too=False)
+ALONE = Alone(shards=2, peer_too=False, one_of_ours=True)
 PARTITIONS = 8
 TRIES = 60
 

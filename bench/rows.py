@@ -37,8 +37,8 @@ class Plan:
     hop_runs: int
 
 
-FULL = Plan(0.7, 2.5, 3, 1 << 30, 12.0, 12.0, 20.0, 256 << 20, 3 << 29, 30.0, 2 << 30, 4, 5)
-QUICK = Plan(0.4, 1.5, 1, 512 << 20, 5.0, 4.0, 6.0, 256 << 20, 3 << 28, 10.0, 1 << 29, 2, 3)
+FULL = Plan(0.7, 2.5, 3, 1 << 30, 12.0, 10.0, 20.0, 256 << 20, 3 << 29, 20.0, 3 << 29, 3, 5)
+QUICK = Plan(0.4, 1.5, 1, 512 << 20, 5.0, 3.0, 5.0, 256 << 20, 5 << 27, 7.0, 3 << 27, 2, 3)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Figure:
 @dataclass(frozen=True)
 class Alone:
     """A broker of its own: whether it runs when the measurement begins, whether it is warmed up, settings of ours and
-    of the peer, another number of shards, or no peer at all.
+    of the peer, another number of shards, no peer at all, or ours with the first number of shards alone.
     """
 
     start: bool = True
@@ -66,6 +66,7 @@ class Alone:
     peer: Mapping[str, str] = field(default_factory=dict[str, str])
     shards: int | None = None
     peer_too: bool = True
+    one_of_ours: bool = False
 
 
 Say = Callable[[str], None]

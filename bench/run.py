@@ -109,11 +109,12 @@ def one_at_a_time(runner: Runner, alone: Alone, chosen: Sequence[Scenario], name
 
 
 def names_for(alone: Alone | None, names: Names) -> Names:
-    """The subjects of a scenario: all, or, where the number of shards is its own, one of ours."""
-    if alone is None or (alone.shards is None and alone.peer_too):
+    """The subjects of a scenario."""
+    if alone is None:
         return names
-    ours = [(name, shards) for name, shards in names.items() if shards is not None][: 1 if alone.shards else None]
-    return dict(ours) | {name: None for name, shards in names.items() if shards is None and alone.peer_too}
+    ours = [(name, shards) for name, shards in names.items() if shards is not None]
+    peers = [(name, shards) for name, shards in names.items() if shards is None]
+    return dict(ours[: 1 if alone.one_of_ours else None] + peers[: None if alone.peer_too else 0])
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

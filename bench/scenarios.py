@@ -132,14 +132,14 @@ LOADS: tuple[Scenario, ...] = (
         "the same schedule, one consumer group at the tail",
         _TAIL,
         functools.partial(plain.tail, groups=1),
-        rounds=2,
+        rounds=1,
     ),
     Scenario(
         "tail-10",
         "the same schedule, ten consumer groups at the tail",
         _TAIL,
         functools.partial(plain.tail, groups=10),
-        rounds=2,
+        rounds=1,
     ),
 )
 

@@ -27,7 +27,7 @@ from bench.rows import Alone, Figures, Plan, Say
 from bench.subjects import Subject
 
 POM = Path(__file__).parent / "peers" / "spark.xml"
-ALONE = Alone(warm=True)
+ALONE = Alone(one_of_ours=True)
 TIMEOUT_S = 600.0
 OURS = {"segment.bytes": str(32 << 20)}
 """Sealed segments can be read from files; the peer keeps its default, which suits it."""

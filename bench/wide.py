@@ -13,7 +13,7 @@ from bench.subjects import Subject, seconds_to_first_ack
 
 EMPTY = Alone(start=False)
 THOUSAND = Alone()
-TEN_THOUSAND = Alone(warm=True)
+TEN_THOUSAND = Alone(warm=True, one_of_ours=True)
 TOPICS, PARTITIONS = 16, 625
 METADATA = 3
 

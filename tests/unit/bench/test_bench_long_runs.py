@@ -223,9 +223,9 @@ def test_every_load_is_measured_on_brokers_that_it_names():
     assert all((scenario.alone is None) == (scenario in scenarios.LOADS) for scenario in scenarios.ALL)
     names = {"one": 1, "two": 2, "kafka": None}
     assert run.names_for(scenarios.Alone(), names) == names
-    assert run.names_for(scenarios.Alone(shards=2, peer_too=False), names) == {"one": 1}
+    assert run.names_for(scenarios.Alone(one_of_ours=True), names) == {"one": 1, "kafka": None}
     assert run.names_for(scenarios.Alone(peer_too=False), names) == {"one": 1, "two": 2}
-    assert run.names_for(scenarios.Alone(shards=2, peer_too=False), {"kafka": None}) == {}
+    assert run.names_for(scenarios.Alone(peer_too=False), {"kafka": None}) == {}
 
 
 @pytest.mark.slow
