@@ -41,6 +41,7 @@ from millstream.core.controller.configs import effective_settings
 from millstream.core.controller.state import ControllerState, TopicState
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.errors import Rejected
+from millstream.net.shared import Shared
 from millstream.telemetry.log import log as operator_log
 
 Steps = Generator[None, None, None] | None
@@ -124,7 +125,7 @@ class MetadataCache:
         """The node's settings with live changes."""
         self.http_endpoint = ""
         """``http://host:port`` of this broker, once the supervisor has bound it; shown by DescribeConfigs."""
-        self.encoded: dict[int, bytes] = {}
+        self.encoded: dict[int, Shared] = {}
         """Pieces of answers about all topics, by a key of whoever answers; emptied when any topic changes."""
         self.group_configs: dict[str, dict[str, int]] = {}
         """What consumer groups say for themselves: id → property → value. Always the same object, for who keeps it."""

@@ -5,6 +5,7 @@ what the header said. A handler answers exactly once, now or later, on the same 
 
 - ``respond(message)``: the usual way; encodes for the request's version;
 - ``respond_encoded(body)``: a body that another shard encoded already;
+- ``respond_around(before, shared, after)``: a body whose middle other answers contain too;
 - ``respond_vectored(message, holder)``: a fetch, whose views must stay until they are sent;
 - ``respond_nothing()``: a produce with acks=0.
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.net.connection import Connection, Exchange
 from millstream.net.outbox import Holder
+from millstream.net.shared import Shared
 from millstream.wire.codec import encode_message, encode_response_vectored
 from millstream.wire.schema import Response
 
@@ -108,6 +110,7 @@ class RequestContext(Exchange):
         self.size = 0
         self.holder = None
         self.holds = False
+        self.counts = False
         self.api = api
         self.api_version = api_version
         self.correlation_id = correlation_id
@@ -165,6 +168,16 @@ class RequestContext(Exchange):
         out += body
         _PREFIX.pack_into(out, 0, len(out) - 4, self.correlation_id)
         self.respond_frame(out)
+
+    def respond_around(self, before: bytes | memoryview, shared: Shared, after: bytes | memoryview) -> None:
+        """Answer with an encoded body of three pieces; the one in the middle is sent from where it is."""
+        out = bytearray(self._head())
+        out += before
+        size = len(out) + len(shared.data) + len(after)
+        _PREFIX.pack_into(out, 0, size - 4, self.correlation_id)
+        self.api.answered(self.received_us)
+        shared.lend()
+        self.complete((out, shared.data, after), size, shared)
 
     def encode(self, message: Response) -> bytearray:
         """The whole frame of an answer: length, header, body."""

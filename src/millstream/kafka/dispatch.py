@@ -36,10 +36,20 @@ HEADER_BYTES: Final = _HEADER.size
 _NEVER: Final = 1 << 15
 
 PRODUCE: Final = 0
+FETCH: Final = 1
 API_VERSIONS_KEY: Final = 18
 
 CLIENT_ID_KEPT: Final = 1024
 """Characters of a client id that are kept with its connection: thousands of them may each send 32 KiB."""
+
+COSTLY_BYTES: Final = 4096
+"""Requests other than Produce that are larger name hundreds of things, which costs hundreds of microseconds."""
+
+COSTLY_US: Final = 300
+"""So do short ones whose handler took this long the last time: one that lists all that there is."""
+
+READING: Final = frozenset({FETCH, 2, 23})
+"""Fetch, ListOffsets, OffsetForLeaderEpoch: they ask other shards, and hold what they got until all have answered."""
 
 LINEAR_BYTES_MAX: Final = 16 << 20
 """Requests other than Produce are decoded from one piece of memory; none of them is larger than this."""
@@ -111,6 +121,7 @@ class Api:
     __slots__ = (
         "decoders",
         "cells",
+        "costly",
         "count_at",
         "flexible_from",
         "handle",
@@ -132,7 +143,9 @@ class Api:
         self.tagged_header_from = next(
             (v for v in range(self.min_version, self.max_version + 1) if response_header_version(key, v) == 1), _NEVER
         )
-        self.handle = handle
+        self.costly = False
+        """The last request took long: the next ones are handled in turn with all that ask for much."""
+        self.handle = handle if key <= FETCH else self._timed(handle)
         latency = node.shard.stats.histogram("kafka_request_latency", api=self.name)
         self.cells = latency.cells
         self.count_at = latency.base
@@ -141,6 +154,17 @@ class Api:
         self.templates: dict[tuple[object, ...], tuple[bytes, int]] = {}
         """Encoded answers with the place of what varies; the handler's to fill."""
         self.decoders = {v: request_decoder(key, v) for v in (self.max_version,)}
+
+    def _timed(self, handle: Handle) -> Handle:
+        """``handle``, and how long it takes is remembered."""
+
+        def timed(node: Node, ctx: RequestContext, request: Any, respond: Callable[[Any], None]) -> None:
+            began_us = self.now_us()
+            handle(node, ctx, request, respond)
+            if len(ctx.body) <= COSTLY_BYTES:
+                self.costly = self.now_us() - began_us > COSTLY_US
+
+        return timed
 
     def answered(self, received_us: int) -> None:
         """Count an answer; every request comes here, so the histogram is written out."""
@@ -164,8 +188,11 @@ class Dispatcher:
 
     def on_frame(  # noqa: C901 - one frame, one straight line
         self, connection: Connection, frame: memoryview, chain: IoBuf | None = None
-    ) -> None:
-        """Produce 2/8, Fetch 2/8. Read the header, decode the body, call the API's handler."""
+    ) -> bool:
+        """Produce 2/8, Fetch 2/8. Read the header, decode the body, call the API's handler.
+
+        True: nothing was done, as this costs much and others wait their turn; hand the frame over again.
+        """
         try:
             end = len(frame)
             if end < HEADER_BYTES:
@@ -187,7 +214,7 @@ class Dispatcher:
             context = RequestContext(connection, api, version, correlation_id, frame, position)
             if not api.min_version <= version <= api.max_version:
                 self._unserved_version(context, version)
-                return
+                return False
             if chain is None:
                 decode = api.decoders.get(version)
                 if decode is None:
@@ -198,12 +225,18 @@ class Dispatcher:
                         again = connection.again = ProduceAgain()
                     request = again.decode(decode, frame, position, end, version)
                 else:
+                    if end > COSTLY_BYTES or api.costly:
+                        if connection.intake.must_wait():
+                            return True
+                        context.hold()
+                        if api_key in READING:
+                            context.count()
                     request = decode(frame, position, end)
             else:
                 request = decode_produce_at(chain, position, version)
         except (ProtocolError, UnicodeDecodeError) as error:
             connection.intake.refuse(connection, f"sent what is no request: {error}")
-            return
+            return False
         connection.exchanges.append(context)
         try:
             api.handle(self.node, context, request, context.respond)
@@ -214,18 +247,19 @@ class Dispatcher:
                 who, more = f"{connection.host}:{connection.port}", self._faults.left_out()
                 log.exception("%s version %d of %s failed; its connection is closed%s", api.name, version, who, more)
             connection.close()
+        return False
 
-    def on_chain(self, connection: Connection, chain: IoBuf) -> None:
+    def on_chain(self, connection: Connection, chain: IoBuf) -> bool:
         """Like ``on_frame``, for a frame that was received into a chain of fragments."""
         views = chain.views()
         if len(views) == 1:
-            self.on_frame(connection, views[0])
-        elif int.from_bytes(views[0][:2], "big") == PRODUCE:
-            self.on_frame(connection, views[0], chain)
-        elif len(chain) <= LINEAR_BYTES_MAX:
-            self.on_frame(connection, memoryview(b"".join(views)))
-        else:
-            connection.intake.refuse(connection, f"sent a request of {len(chain)} bytes that is not a Produce")
+            return self.on_frame(connection, views[0])
+        if int.from_bytes(views[0][:2], "big") == PRODUCE:
+            return self.on_frame(connection, views[0], chain)
+        if len(chain) <= LINEAR_BYTES_MAX:
+            return self.on_frame(connection, memoryview(b"".join(views)))
+        connection.intake.refuse(connection, f"sent a request of {len(chain)} bytes that is not a Produce")
+        return False
 
     def _unserved_version(self, context: RequestContext, version: int) -> None:
         """A version we do not serve: two APIs are answered, the others close."""

@@ -12,8 +12,10 @@ closed.
 
 Answers leave in the order of the requests, whatever order they were completed in: each request is an ``Exchange`` in
 a queue, and what is completed at its head is sent once per loop turn. A connection that has many requests under way,
-or much to send, is not read until it caught up. What all connections of a shard have to send together is bounded too
-(`Intake.owed`): beyond that, a connection with anything left to send is not read.
+or much to send, is not read until it caught up. Large answers leave in turn with those of other connections, and what
+that turn brings (their next requests) is part of it, so that those who ask for little do not wait for those who ask for
+much (`Intake.flush_in_turn`). What all connections of a shard have to send together is bounded too (`Intake.owed`):
+beyond that, a connection with anything left to send is not read.
 
 Bad input: a negative or oversized frame length closes this connection, with one rate-limited log line. A peer that
 vanishes releases all that it held; requests under way finish and their answers are dropped. A crash of the shard
@@ -36,17 +38,17 @@ if TYPE_CHECKING:
 MAX_IN_FLIGHT: Final = 256
 """Requests of one connection under way at once; stock clients use 1 to 5."""
 
-MAX_QUEUED_BYTES: Final = 1 << 20
-"""Unsent bytes at which a connection is no longer read."""
+MAX_UNSENT_BYTES: Final = 128 << 10
+"""Unsent bytes at which a connection is no longer read: what it may cause before the others have their turn."""
 
-MAX_TURN_BYTES: Final = 128 << 10
-"""Bytes of answers that one connection may cause in a turn before the others have theirs."""
-
-STASH_BYTES_MAX: Final = 32 << 20
-"""Bytes that paused connections of one shard may keep outside the arena."""
+LARGE_BYTES: Final = 64 << 10
+"""Unsent bytes from which on a connection waits its turn to send, and above which a paused one stays so."""
 
 MIN_FRAME_BYTES: Final = 8
 """The shortest request header: api key, version and correlation id."""
+
+FETCH: Final = 1
+"""The API key; Produce is the only one below."""
 
 _read_size: Final = struct.Struct(">i").unpack_from
 
@@ -58,7 +60,7 @@ class Exchange:
     wants no answer (acks=0).
     """
 
-    __slots__ = ("buffers", "connection", "done", "holder", "holds", "size")
+    __slots__ = ("buffers", "connection", "counts", "done", "holder", "holds", "size")
 
     def __init__(self, connection: "Connection") -> None:
         self.connection = connection
@@ -67,12 +69,24 @@ class Exchange:
         self.size = 0
         self.holder: Holder | None = None
         self.holds = False
+        self.counts = False
 
     def hold(self) -> None:
         """Let the connection be read no further until this exchange is completed."""
         if not self.done and not self.holds:
             self.holds = True
             self.connection.held += 1
+
+    def count(self) -> None:
+        """Count this exchange among the few costly ones that may be under way at once, until ``rest`` or its end."""
+        self.counts = True
+        self.connection.intake.under_way += 1
+
+    def rest(self) -> None:
+        """It waits for something to happen and costs nothing meanwhile."""
+        if self.counts:
+            self.counts = False
+            self.connection.intake.under_way -= 1
 
     def complete(self, buffers: Sequence[Buffer] | None, size: int, holder: Holder | None = None) -> None:
         """Hand in the answer, length prefix included."""
@@ -81,11 +95,14 @@ class Exchange:
         connection = self.connection
         if self.holds:
             connection.held -= 1
+            self.rest()
         connection.unsent += size
         if connection.closed:
             if holder is not None:
                 holder.release()
             return
+        if holder is not None:
+            connection.outbox.lent += size
         self.buffers = buffers
         self.size = size
         self.holder = holder
@@ -129,6 +146,7 @@ class Connection:
         "software",
         "stash",
         "unsent",
+        "waits",
         "writing",
     )
 
@@ -146,6 +164,7 @@ class Connection:
         self.outbox = Outbox()
         self.closed = False
         self.dirty = False
+        self.waits = False  # for its turn among those who ask for much
         self.writing = False
         self.frames = 0
         self.held = 0  # exchanges that want nothing read until they are completed
@@ -185,37 +204,41 @@ class Connection:
         self.intake.bytes_in.inc(count)
         self._split(scratch, kept + count)
 
-    def _split(self, buffer: memoryview, end: int) -> None:
-        """Hand on every whole frame in ``buffer[:end]`` and keep the rest."""
+    def _split(self, buffer: memoryview, end: int) -> bool:
+        """Hand on every whole frame in ``buffer[:end]`` and keep the rest; whether the socket is to be read on."""
         intake = self.intake
         self.received_us = intake.reactor.now_us()
         tight = intake.owed > intake.owed_max
-        unsent_max = min(MAX_QUEUED_BYTES, self.unsent + MAX_TURN_BYTES)
         position = 0
         while end - position >= 4:
             (size,) = _read_size(buffer, position)
             if not MIN_FRAME_BYTES <= size <= intake.frame_bytes_max:
                 intake.refuse(self, _stranger(buffer[position : position + 4]) or f"claims a request of {size} bytes")
-                return
-            if self.held or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > unsent_max:  # see _is_full
+                return False
+            if self.held or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > MAX_UNSENT_BYTES:  # _is_full
                 self._pause(buffer[position:end])
-                return
-            if tight and self._must_wait():
+                return False
+            if tight and self._must_wait(buffer[position : position + 6]):
                 self._pause(buffer[position:end])
-                return
+                return False
             begin = position + 4
             if size > end - begin:
                 if not intake.begin_frame(self, size, buffer[begin:end]):
                     self._pause(buffer[position:end])
                     intake.wait_for_room(self, size)
-                return
+                    return False
+                return True
             position = begin + size
             self.frames += 1
-            intake.on_frame(self, buffer[begin:position])
+            if intake.on_frame(self, buffer[begin:position]):
+                self._pause(buffer[begin - 4 : end])
+                intake.wait_for_turn(self)
+                return False
             if self.closed:
-                return
+                return False
         if position < end:
             self.stash = bytes(buffer[position:end])
+        return True
 
     def _receive_into_frame(self, frame: IoBuf) -> None:
         views = frame.views()
@@ -238,25 +261,46 @@ class Connection:
         self.frame_missing -= count
         if self.frame_missing:
             return
-        self.frame = None
         self.frames += 1
+        self._handle_chain(frame)
+
+    def _handle_chain(self, frame: IoBuf) -> bool:
+        """Hand on the frame that was received into fragments; whether the socket is to be read on."""
         self.received_us = self.intake.reactor.now_us()
+        self.frame = None
+        again: bool | None = False
         try:
-            self.intake.on_chain(self, frame)
+            again = self.intake.on_chain(self, frame)
         finally:
-            frame.release()
-            self.intake.end_frame(self)
-        if not self.closed and self._is_full():
+            if not again:
+                frame.release()
+                self.intake.end_frame(self)
+        if again:
+            self.frame = frame
             self._pause(memoryview(b""))
+            self.intake.wait_for_turn(self)
+            return False
+        if self.closed:
+            return False
+        if self._is_full():
+            self._pause(memoryview(b""))
+            return False
+        return True
 
     def _is_full(self) -> bool:
-        return self.held > 0 or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > MAX_QUEUED_BYTES
+        return self.held > 0 or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > MAX_UNSENT_BYTES
 
-    def _must_wait(self) -> bool:
-        """The shard has much to send: whether this connection is one of those that are not read for it."""
-        return self.unsent > 0 or self.intake.wait_for_answers(self)
+    def _must_wait(self, start: bytes | memoryview) -> bool:
+        """The shard has much to send: whether the request that begins like this is one of those that wait for it.
 
-    def _account(self) -> None:
+        Records do not: their answers are short, or in the arena, which is counted by itself.
+        """
+        if self.unsent > 0:
+            return True
+        is_data = len(start) == 6 and not start[4] and start[5] <= FETCH
+        return not is_data and self.intake.wait_for_answers(self)
+
+    def account(self) -> None:
         """Tell the intake what this connection has to send from outside the arena."""
         owed = self.unsent - self.outbox.lent
         self.intake.owe(owed - self.owed)
@@ -268,10 +312,9 @@ class Connection:
             self.reading = False
             self.intake.reactor.remove_reader(self.fd)
         if self.unsent:
-            self._account()
+            self.account()
         self.stash = bytes(unread)
-        self.intake.stash_bytes += len(unread)
-        if self.intake.stash_bytes > STASH_BYTES_MAX:
+        if not self.intake.stash(len(unread)):
             self.intake.refuse(self, "sent faster than memory allows")
 
     def stop_reading(self) -> None:
@@ -283,15 +326,18 @@ class Connection:
         """Go on after a pause: first with what was received already, then with the socket."""
         if self.closed or self.reading or self.intake.draining:
             return
-        self.reading = True
-        self.intake.reactor.add_reader(self.fd, self.on_readable)
+        if self.frame is not None and not self.frame_missing and not self._handle_chain(self.frame):
+            return
         stash = self.stash
         if stash:
             self.stash = b""
-            self.intake.stash_bytes -= len(stash)
-            scratch = self.intake.scratch
+            self.intake.stash(-len(stash))
+            scratch = self.intake.whole_scratch
             scratch[: len(stash)] = stash
-            self._split(scratch, len(stash))
+            if not self._split(scratch, len(stash)):
+                return
+        self.reading = True
+        self.intake.reactor.add_reader(self.fd, self.on_readable)
 
     # Answering
 
@@ -324,16 +370,16 @@ class Connection:
         if self.closed:
             return
         if self.unsent or self.owed:
-            self._account()
+            self.account()
         if not self.reading and self.has_caught_up():
             self.resume()
 
     def has_caught_up(self) -> bool:
         """Whether a connection that is paused may be read again."""
-        if self.held or len(self.exchanges) > MAX_IN_FLIGHT // 2 or self.unsent > MAX_QUEUED_BYTES // 2:
+        if self.held or self.waits or len(self.exchanges) > MAX_IN_FLIGHT // 2 or self.unsent > LARGE_BYTES:
             return False
         intake = self.intake
-        if intake.owed > intake.owed_max and self._must_wait():
+        if intake.owed > intake.owed_max and self._must_wait(self.stash[:6]):
             return False
         return not intake.is_waiting(self)
 
@@ -363,11 +409,16 @@ class Connection:
             self.intake.reactor.remove_writer(self.fd)
 
     def _on_writable(self) -> None:
+        if not self.intake.has_time():
+            self.writing = False
+            self.intake.reactor.remove_writer(self.fd)
+            self.intake.wait_for_turn(self)
+            return
         self._send()
         if self.closed:
             return
         if self.reading:
-            self._account()
+            self.account()
         else:
             self.flush()
 
@@ -402,7 +453,7 @@ class Connection:
             self.frame.release()
             self.frame = None
             self.intake.end_frame(self)
-        self.intake.stash_bytes -= len(self.stash)
+        self.intake.stash(-len(self.stash))
         self.stash = b""
         self.intake.owe(-self.owed)
         self.owed = 0

@@ -9,9 +9,13 @@ What it promises:
 - A peer that does not take its answers for ``SHORT_STALL_MS`` while answers hold half of what they may is closed; its
   fragments come back.
 - Answers outside the arena have a bound over all connections too. Beyond it a connection with anything left to send is
-  not read, beyond four times of it none is until others took theirs, and who takes nothing for a second is closed.
+  not read, beyond four times of it only requests for records are until others took theirs, and who takes nothing for a
+  second is closed.
 - A connection without a request for ``connections.max.idle.ms`` is closed.
 - Answers completed in one loop turn leave in one system call per connection.
+- Connections with large answers to send, or with requests that cost much (``kafka.dispatch`` knows which), have
+  ``TURN_US`` of a loop turn together and take turns. However many of them ask for however much, a connection that asks
+  for little waits for one of them at most.
 
 The sweeps run only while there is something to watch, so an idle shard has no timer from here. Garbage on a socket
 closes that socket; the log says so at most a few times a minute.
@@ -23,7 +27,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.iobuf import MAX_FRAGMENT_BYTES, Arena, ArenaFull, IoBuf, MemoryClass
-from millstream.net.connection import Connection
+from millstream.net.connection import LARGE_BYTES, Connection
 from millstream.shard.reactor import Reactor, Timer
 from millstream.telemetry.log import RateLimit, log
 from millstream.telemetry.metrics import StatsSlab
@@ -32,13 +36,24 @@ SCRATCH_BYTES: Final = 256 * 1024
 PRESSED_STALL_MS: Final = 1_000
 SHORT_STALL_MS: Final = 10_000
 SWEEP_MS: Final = 500
+SMALL_SCRATCH_BYTES: Final = 8 * 1024
+"""What is received at once while paused connections keep much already: the rest stays with its sender."""
+STASH_BYTES_MAX: Final = 32 << 20
+"""Bytes that paused connections of one shard may keep outside the arena; small receives from a quarter of it on."""
 OWED_PART: Final = 4
 """Answers outside the arena may hold such a part of what answers may hold inside of it."""
 OWED_HARD: Final = 4
-"""Times that part: nobody is read any more."""
+"""Times that part: only requests for records are read."""
+TURN_US: Final = 1_000
+"""What sending large answers and handling costly requests may take of a turn; the last one may take longer."""
+UNDER_WAY_MAX: Final = 8
+"""Costly requests that may wait for other shards at once, with all that they hold."""
+REST_US: Final = 20_000
+"""After it took longer they rest as long, so that others can ask, be synced and be answered; never longer than this."""
 
-FrameHandler = Callable[[Connection, memoryview], None]
-ChainHandler = Callable[[Connection, IoBuf], None]
+FrameHandler = Callable[[Connection, memoryview], bool | None]
+ChainHandler = Callable[[Connection, IoBuf], bool | None]
+"""What is done with a frame; True when it is to be handed over again in the connection's turn."""
 
 
 class Intake:
@@ -66,7 +81,8 @@ class Intake:
         self.stall_ms = stall_ms
         self.on_frame = on_frame
         self.on_chain = on_chain
-        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.whole_scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.scratch = self.whole_scratch
         self.connections: set[Connection] = set()
         self.stash_bytes = 0  # kept by paused connections
         self.owed = 0  # bytes of answers outside the arena that no kernel has taken yet
@@ -82,6 +98,12 @@ class Intake:
         self._waiting_gauge = stats.gauge("net_waiting_frames")
         self._quiet = RateLimit(per_minute=6)
         self._dirty: list[Connection] = []
+        self._in_turn: deque[Connection] = deque()  # with much to send or to be done for, oldest first
+        self.under_way = 0  # costly requests that wait for other shards
+        self._turns_planned = False
+        self._first = False  # the connection whose turn it is has asked for nothing yet
+        self._turn = -1  # of the reactor; and until when it has time for such connections
+        self._turn_until_us = 0
         self._waiting: deque[tuple[Connection, int]] = deque()
         self._is_waiting: set[Connection] = set()
         self._for_answers: dict[Connection, None] = {}  # paused until others took theirs, oldest first
@@ -129,6 +151,13 @@ class Intake:
             who, more = f"{connection.host}:{connection.port}", self._quiet.left_out()
             log.warning("closed the connection of %s: it %s%s", who, why, more)
         connection.close()
+
+    def stash(self, size: int) -> bool:
+        """``size`` bytes more (or less) are kept by paused connections; whether that is allowed."""
+        self.stash_bytes += size
+        few = self.stash_bytes <= STASH_BYTES_MAX // 4
+        self.scratch = self.whole_scratch if few else self.whole_scratch[:SMALL_SCRATCH_BYTES]
+        return self.stash_bytes <= STASH_BYTES_MAX
 
     # Room for frames
 
@@ -233,7 +262,73 @@ class Intake:
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, []
         for connection in dirty:
+            if connection.unsent > LARGE_BYTES:
+                self.flush_in_turn(connection)
+            else:
+                connection.flush()
+
+    # Turns
+
+    def has_time(self) -> bool:
+        """Whether this loop turn has time left for those who ask for much, and not too many of them are under way."""
+        if self.under_way >= UNDER_WAY_MAX:
+            return False
+        now_us = self.reactor.now_us()
+        if self._turn == self.reactor.turns:
+            return now_us < self._turn_until_us
+        self._turn = self.reactor.turns
+        self._turn_until_us = now_us + TURN_US
+        return True
+
+    def must_wait(self) -> bool:
+        """Whether a costly request has to wait for its connection's turn."""
+        if self._first:
+            self._first = False
+            return False
+        return bool(self._in_turn) or not self.has_time()
+
+    def flush_in_turn(self, connection: Connection) -> None:
+        """Flush the connection, which has much to send: now, or behind those that wait already."""
+        if not self._in_turn and self.has_time():
             connection.flush()
+        else:
+            self.wait_for_turn(connection)
+
+    def wait_for_turn(self, connection: Connection) -> None:
+        """Flush the connection, and let it go on, behind those that wait already."""
+        if not connection.waits:
+            connection.waits = True
+            connection.account()
+            self._in_turn.append(connection)
+            self._plan_turns()
+
+    def _plan_turns(self, rest_us: int = 0) -> None:
+        if self._turns_planned:
+            return
+        self._turns_planned = True
+        if rest_us:
+            self.reactor.call_later(rest_us, self._take_turns)
+        else:
+            self.reactor.call_soon(self._take_turns)
+
+    def _take_turns(self) -> None:
+        self._turns_planned = False
+        waiting = self._in_turn
+        begun_us = self.reactor.now_us()
+        for _ in range(len(waiting)):
+            if not self.has_time():
+                break
+            connection = waiting.popleft()
+            connection.waits = False
+            self._first = True
+            connection.flush()
+            self._first = False
+        if waiting:
+            took_us = self.reactor.now_us() - begun_us
+            if took_us > TURN_US or self.under_way >= UNDER_WAY_MAX:
+                self._plan_turns(min(max(took_us, TURN_US), REST_US))
+            else:
+                self._plan_turns()
 
     # Stalls
 
@@ -248,7 +343,7 @@ class Intake:
         pressed = bool(self._waiting)
         held = self.arena.reserved_bytes(MemoryClass.FETCH)
         short = 2 * held > self.arena.limit_bytes(MemoryClass.FETCH)
-        watched = [c for c in self.connections if c.frame is not None or c.writing]
+        watched = [c for c in self.connections if c.frame_missing or c.writing]
         seen: dict[Connection, tuple[int, int, int]] = {}
         for connection in watched:
             missing, head = connection.frame_missing, connection.outbox.head
@@ -258,7 +353,7 @@ class Intake:
                 continue
             seen[connection] = before
             idle_ms = (now_us - before[2]) // 1000
-            if connection.frame is not None:
+            if missing:
                 limit = PRESSED_STALL_MS if pressed else self.stall_ms
             elif connection.owed and self.owed > self.owed_max:
                 limit = PRESSED_STALL_MS
@@ -268,7 +363,7 @@ class Intake:
                 self._stalled.inc(1)
                 del seen[connection]
                 if self._quiet.allows():
-                    what = "stopped in the middle of a request" if connection.frame is not None else "takes no answers"
+                    what = "stopped in the middle of a request" if missing else "takes no answers"
                     who, more = f"{connection.host}:{connection.port}", self._quiet.left_out()
                     log.warning("closed the connection of %s: it %s%s", who, what, more)
                 connection.close()

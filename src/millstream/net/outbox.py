@@ -38,7 +38,7 @@ class Outbox:
     def __init__(self) -> None:
         self.buffers: deque[Buffer] = deque()
         self.holders: deque[tuple[int, Holder, int]] = deque()  # place of the last byte, whose, how many
-        self.lent = 0  # bytes of answers that somebody holds memory for
+        self.lent = 0  # bytes of answers that somebody holds memory for, those not yet pushed included
         self.head = 0  # bytes the kernel has taken
         self.tail = 0  # bytes ever queued
 
@@ -52,7 +52,6 @@ class Outbox:
         self.tail += size
         if holder is not None:
             self.holders.append((self.tail, holder, size))
-            self.lent += size
 
     def next_views(self) -> list[Buffer]:
         """The buffers of the next ``sendmsg``."""

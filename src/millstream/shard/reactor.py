@@ -80,6 +80,7 @@ class Reactor:
         self._timers = TimerHeap(self._timer_fd.arm, self._timer_fd.disarm)
         self._loop.add_reader(self._timer_fd.fd, self._fire_timers)
         self._background = Background(self)
+        self.turns = 0
         self.entries = 0  # callbacks other than background slices; tells whether the shard had other work
 
     # -- time
@@ -203,6 +204,7 @@ class Reactor:
 
     def _turn(self) -> None:
         """Everything after the descriptors: first what was called soon, then the end of the turn."""
+        self.turns += 1
         cells = self._cells
         count_at = self._count_at
         ready = self._ready

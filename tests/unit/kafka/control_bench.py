@@ -50,6 +50,7 @@ class Context:
         self.local_host = "10.0.0.7"
         self.local_port = 9092
         self.listener = "PLAINTEXT"
+        self.connection = SimpleNamespace(intake=None)
         self.bodies: list[bytes] = []
 
     def respond(self, message: Any) -> None:
@@ -57,6 +58,9 @@ class Context:
 
     def respond_encoded(self, body: bytes) -> None:
         self.bodies.append(bytes(body))
+
+    def respond_around(self, before: bytes, shared: Any, after: bytes) -> None:
+        self.respond_encoded(before + shared.data + after)
 
 
 class ControlBench:

@@ -7,7 +7,7 @@ import pytest
 from test_connection import Server, frame, receive_frame
 
 from millstream.net import intake as intake_module
-from millstream.net.connection import MAX_QUEUED_BYTES
+from millstream.net.connection import MAX_UNSENT_BYTES
 
 ANSWER_BYTES = 256 << 10
 REQUESTS = 30
@@ -28,7 +28,7 @@ class Answering(Server):
 
     def bound(self):
         """What is allowed before nobody is read, and what one connection may have queued before it is counted."""
-        return intake_module.OWED_HARD * self.intake.owed_max + MAX_QUEUED_BYTES + ANSWER_BYTES
+        return intake_module.OWED_HARD * self.intake.owed_max + MAX_UNSENT_BYTES + ANSWER_BYTES
 
 
 def requests(name):

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.core.fetch_session import FetchContext, SessionPartition, is_follower
-from millstream.iobuf import MemoryClass
+from millstream.iobuf import Arena, IoBuf, MemoryClass
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.fetch_at_once import ROOM_MAX, answer_at_once
 from millstream.kafka.handlers.fetch_refusals import (
@@ -69,6 +69,24 @@ _BY_ID: Final = 13
 """First version that names topics by id."""
 
 _NO_DIVERGENCE: Final = EpochEndOffset()
+
+
+class Sent:
+    """What an answer on its way was read from: record data, and the room for it. The call itself is done with."""
+
+    __slots__ = ("arena", "data", "reserved")
+
+    def __init__(self, arena: Arena, data: list[IoBuf], reserved: int) -> None:
+        self.arena = arena
+        self.data = data
+        self.reserved = reserved
+
+    def release(self) -> None:
+        """The answer was sent, or dropped."""
+        for one in self.data:
+            one.release()
+        if self.reserved:
+            self.arena.unreserve(MemoryClass.FETCH, self.reserved)
 
 
 class FetchCall:
@@ -273,6 +291,7 @@ class FetchCall:
     def _park(self) -> None:
         """Hold nothing and wait for a change or the deadline."""
         self._let_go()
+        self.ctx.rest()
         self.parked = True
         self.node.meters.waiters.add(1)
         self.timer = self.node.shard.reactor.call_at(self.deadline_us, self._too_late)
@@ -336,7 +355,7 @@ class FetchCall:
         results = self.results
         if context.superseded or ctx.connection.closed:
             self._stop_watching()
-            self.release()
+            self._release()
             code = ErrorCode.INVALID_FETCH_SESSION_EPOCH if context.superseded else ErrorCode.NONE
             ctx.respond(FetchResponse(error_code=int(code), session_id=context.session_id))
             return
@@ -374,11 +393,17 @@ class FetchCall:
             node.shard.arena.unreserve(MemoryClass.FETCH, self.reserved - self.size)
             self.reserved = self.size
         node.meters.fetched.inc(self.size)
+        sent = None
+        if self.size:
+            data = [result[4] for result in results.values() if result[4] is not None]
+            sent = Sent(node.shard.arena, data, self.reserved)
+            self.reserved = 0
+        self.results = {}
         session_id = context.finish(node.shard.reactor.wall_ms())
         if not context.incremental:
             node.meters.count_sessions(len(node.fetch_sessions), node.fetch_sessions.evictions)
         message = FetchResponse(session_id=session_id, responses=responses, node_endpoints=endpoints)
-        ctx.respond_vectored(message, self)
+        ctx.respond_vectored(message, sent)
 
     def _stop_watching(self) -> None:
         if self.context.incremental:
@@ -387,8 +412,8 @@ class FetchCall:
             if isinstance(asked.watch, Watch):
                 asked.watch.disarm(self.node.home)
 
-    def release(self) -> None:
-        """The answer was sent (or dropped): let go of what it was read from."""
+    def _release(self) -> None:
+        """Nobody waits for an answer: let go of what was read for it."""
         for result in self.results.values():
             if result[4] is not None:
                 result[4].release()

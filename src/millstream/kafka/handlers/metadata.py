@@ -16,8 +16,8 @@ LEADER_NOT_AVAILABLE, on which every client asks again.
 
 Encoding a partition costs microseconds, and clients ask often and for much: the bytes of a topic are made once for each
 version and kept with the topic's metadata, which is a new object whenever the topic changes. An answer is those pieces
-in a row. Bad input (an id where the version has none, neither name nor id) is INVALID_REQUEST for the whole answer, as
-in Kafka.
+in a row; one about all topics is made once until any of them changes, and sent to all who ask from where it is. Bad
+input (an id where the version has none, neither name nor id) is INVALID_REQUEST for the whole answer, as in Kafka.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,6 +35,7 @@ from millstream.errors import MillstreamError, Rejected
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.cluster_view import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, advertised, rack
 from millstream.model.error_code import ErrorCode
+from millstream.net.shared import Shared
 from millstream.wire.codec import encode_response
 from millstream.wire.messages.metadata import (
     MetadataRequest,
@@ -63,9 +64,8 @@ def handle(
     version = ctx.api_version
     asked = request.topics
     if asked is None or (not asked and version == 0):
-        ctx.respond_encoded(
-            _answer(node, ctx, request, _all_topics(node, request, version), len(node.metadata.names()))
-        )
+        before, after = _around_topics(node, ctx, request, len(node.metadata.names()))
+        ctx.respond_around(before, _all_topics(node, ctx, request), after)
         return
     problem = _malformed(asked, version)
     if problem:
@@ -164,6 +164,12 @@ def _by_id(node: Node, request: MetadataRequest, topic_id: bytes, version: int) 
 
 def _answer(node: Node, ctx: RequestContext, request: MetadataRequest, topics: bytes, count: int) -> bytes:
     """The encoded answer around ``count`` encoded topics."""
+    before, after = _around_topics(node, ctx, request, count)
+    return b"".join((before, topics, after))
+
+
+def _around_topics(node: Node, ctx: RequestContext, request: MetadataRequest, count: int) -> tuple[bytes, bytes]:
+    """What stands in an encoded answer before ``count`` encoded topics, and behind them."""
     version = ctx.api_version
     host, port = advertised(node, ctx)
     node_id = node.metadata.node_id
@@ -180,7 +186,7 @@ def _answer(node: Node, ctx: RequestContext, request: MetadataRequest, topics: b
     number, tail = _around(version)
     end = len(frame) - tail
     length = uvarint(count + 1) if version >= _FLEXIBLE_FROM else count.to_bytes(4, "big")
-    return b"".join((frame[: end - number], length, topics, frame[end:]))
+    return bytes(frame[: end - number]) + length, bytes(frame[end:])
 
 
 def _around(version: int) -> tuple[int, int]:
@@ -191,15 +197,16 @@ def _around(version: int) -> tuple[int, int]:
     return 1 if flexible else 4, operations + error + (1 if flexible else 0)
 
 
-def _all_topics(node: Node, request: MetadataRequest, version: int) -> bytes:
+def _all_topics(node: Node, ctx: RequestContext, request: MetadataRequest) -> Shared:
     """Every topic's bytes in a row; kept until any topic changes."""
     operations = request.include_topic_authorized_operations
     kept = node.metadata.encoded
+    version = ctx.api_version
     key = version << 1 | operations
     found = kept.get(key)
     if found is None:
         pieces = (_piece(topic, version, operations=operations) for topic in node.metadata.topics())
-        found = kept[key] = b"".join(pieces)
+        found = kept[key] = Shared(ctx.connection.intake, b"".join(pieces))
     return found
 
 
