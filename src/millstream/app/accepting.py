@@ -1,8 +1,10 @@
 """New connections: accepted by the supervisor, handed to the shard that has the fewest.
 
-A connection over ``max.connections``, or one that no shard takes, is closed at once. Without a free file descriptor
-the kernel would report the same waiting connection again and again; the listeners then rest for `REST_US`, clients
-wait in the backlog meanwhile. What strangers can cause is said a few times a minute (`telemetry.log.RateLimit`).
+A connection over ``max.connections`` is closed at once. When no shard has room for one more (they are busy, and what
+was handed over is not taken yet), it waits, and those behind it wait in the backlog: nobody who only came at a bad
+moment is refused. Without a free file descriptor the kernel would report the same waiting connection again and again;
+the listeners then rest for `REST_US`, clients wait in the backlog meanwhile. What strangers can cause is said a few
+times a minute (`telemetry.log.RateLimit`).
 """
 
 import errno
@@ -19,6 +21,8 @@ from millstream.telemetry.metrics import StatsSlab
 
 ACCEPTS_A_TURN: Final = 64
 REST_US: Final = 1_000_000
+BUSY_REST_US: Final = 5_000
+"""How soon a connection that no shard had room for is offered again."""
 _LINES_A_MINUTE: Final = 6
 _SHORT_OF: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
@@ -33,6 +37,7 @@ class Door:
         self._refused = stats.counter("net_refused_connections")
         self._listeners: dict[str, socket.socket] = {}
         self._resting = False
+        self._waiting: tuple[socket.socket, Arrival] | None = None  # accepted, and no shard had room
         self._short = RateLimit(_LINES_A_MINUTE)
         self._full = RateLimit(_LINES_A_MINUTE)
 
@@ -48,17 +53,26 @@ class Door:
                 self._reactor.remove_reader(listener.fileno())
             listener.close()
         self._listeners = {}
+        if self._waiting is not None:
+            self._waiting[0].close()
+            self._waiting = None
 
     def _listen(self) -> None:
         self._resting = False
+        if self._waiting is not None and self._listeners:
+            if not self._hand_over(*self._waiting):
+                self._resting = True
+                self._reactor.call_later(BUSY_REST_US, self._listen)
+                return
+            self._waiting = None
         for name, listener in self._listeners.items():
             self._reactor.add_reader(listener.fileno(), partial(self._accept, name, listener))
 
-    def _rest(self) -> None:
+    def _rest(self, rest_us: int) -> None:
         self._resting = True
         for listener in self._listeners.values():
             self._reactor.remove_reader(listener.fileno())
-        self._reactor.call_later(REST_US, self._listen)
+        self._reactor.call_later(rest_us, self._listen)
 
     def _accept(self, name: str, listener: socket.socket) -> None:
         for _ in range(ACCEPTS_A_TURN):
@@ -70,7 +84,7 @@ class Door:
                 return
             except OSError as error:
                 if error.errno in _SHORT_OF:
-                    self._rest()
+                    self._rest(REST_US)
                     if self._short.allows():
                         log.error("connections wait, none can be accepted: %s%s", error, self._short.left_out())
                 continue  # else it was gone before it was accepted
@@ -79,7 +93,8 @@ class Door:
             if self._open_connections() >= self.connections_max:
                 self._refuse(sock, arrival, f"max.connections={self.connections_max} are open")
             elif not self._hand_over(sock, arrival):
-                self._refuse(sock, arrival, "no shard takes any")
+                self._waiting = (sock, arrival)
+                self._rest(BUSY_REST_US)
 
     def _refuse(self, sock: socket.socket, arrival: Arrival, why: str) -> None:
         self._refused.inc()

@@ -49,7 +49,7 @@ TURN_US: Final = 1_000
 UNDER_WAY_MAX: Final = 8
 """Costly requests that may wait for other shards at once, with all that they hold."""
 REST_US: Final = 20_000
-"""After it took longer they rest as long, so that others can ask, be synced and be answered; never longer than this."""
+"""After it took far longer they rest as long, so that others can ask, be synced and be answered, but not longer."""
 
 FrameHandler = Callable[[Connection, memoryview], bool | None]
 ChainHandler = Callable[[Connection, IoBuf], bool | None]
@@ -325,7 +325,7 @@ class Intake:
             self._first = False
         if waiting:
             took_us = self.reactor.now_us() - begun_us
-            if took_us > TURN_US or self.under_way >= UNDER_WAY_MAX:
+            if took_us > 3 * TURN_US or self.under_way >= UNDER_WAY_MAX:
                 self._plan_turns(min(max(took_us, TURN_US), REST_US))
             else:
                 self._plan_turns()

@@ -160,7 +160,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     # Connections and frames
     _gauge("net_connections", "Open client connections.", per_shard=True),
     _counter("net_accepted_connections", "Client connections accepted.", per_shard=True),
-    _counter("net_refused_connections", "Connections closed at once: max.connections are open, or no shard takes any."),
+    _counter("net_refused_connections", "Connections closed at once: max.connections are open."),
     _counter("net_received_bytes", "Bytes read from client sockets.", _BYTES, per_shard=True),
     _counter("net_sent_bytes", "Bytes written to client sockets.", _BYTES, per_shard=True),
     _counter("net_refused_frames", "Connections closed because they sent bytes that are no Kafka request."),
