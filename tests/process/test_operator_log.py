@@ -4,6 +4,8 @@ import os
 import re
 import resource
 import socket
+import subprocess
+import sys
 import time
 import urllib.request
 
@@ -153,3 +155,30 @@ def test_a_disk_that_stands_still_is_told_while_it_does(broker_factory, tmp_path
     until(lambda: any("the disk answered" in line for line in lines(broker)), "he is told that it is over")
     assert "the disk has not written the write-ahead log of shard 0 for" in lines(broker, "WARN")[0]
     assert metrics(broker).value("millstream_storage_faults_total", kind="slow") == 1
+
+
+def test_a_damaged_partition_is_named_by_every_door_until_its_topic_is_deleted(broker_factory):
+    broker = broker_factory(topics={"t": 2}, shards=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for partition in range(2):
+        producer.produce("t", b"x", partition=partition)
+    assert producer.flush(20) == 0
+    broker.restart()
+    broker.kill()
+    (directory,) = [path.parent for path in broker.data_dir.glob("topics/*/1/*.log")]
+    (directory / "fault").write_text("offsets 5 to 7 are nowhere")
+    broker.start()
+    assert metrics(broker).value("millstream_log_faulty") == 1
+    assert [line for line in lines(broker, "ERROR") if line.startswith("not served: ")] == lines(broker, "ERROR")
+
+    def cli(*words):
+        command = [sys.executable, "-m", "millstream.cli", *words, "--bootstrap", broker.bootstrap]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    described = cli("topic", "describe", "t")
+    assert described.returncode == 0
+    assert "not served: 1; the broker's log" in described.stderr
+    assert "partition 1 of topic 't'" in cli("topic", "trim", "t", "--before", "end").stderr
+    assert cli("topic", "delete", "t").returncode == 0
+    until(lambda: metrics(broker).value("millstream_log_faulty") == 0, "the alarm is over")
+    until(lambda: not directory.exists(), "its files are gone")

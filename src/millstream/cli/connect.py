@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SILENT = logging.getLogger("millstream.cli.librdkafka")
 _SILENT.setLevel(logging.CRITICAL + 1)
 _CONNECT_TIMEOUT_S = 5.0
+_NOT_SERVED = "KAFKA_STORAGE_ERROR"
 
 
 def admin_client(bootstrap: str) -> AdminClient:
@@ -101,17 +102,31 @@ def partition_numbers(client: AdminClient, topic: str, bootstrap: str, timeout_s
 
 
 def offsets_at(
-    client: AdminClient, wanted: Mapping[TopicPartition, Any], what: str, bootstrap: str, timeout_s: float
+    client: AdminClient,
+    wanted: Mapping[TopicPartition, Any],
+    what: str,
+    bootstrap: str,
+    timeout_s: float,
+    *,
+    served_only: bool = False,
 ) -> dict[tuple[str, int], int]:
-    """Offsets by topic and partition for OffsetSpecs; -1 where there is none (a timestamp after the last record)."""
+    """Offsets by topic and partition for OffsetSpecs; -1 where there is none (a timestamp after the last record).
+
+    With ``served_only`` partitions that the broker cannot serve, because their log is damaged, are left out.
+    """
     if not wanted:
         return {}
     with explained(what, bootstrap):
         futures = client.list_offsets(dict(wanted), request_timeout=timeout_s)
-    return {
-        (partition.topic, partition.partition): int(answer(future, what, bootstrap, timeout_s + 1).offset)
-        for partition, future in futures.items()
-    }
+    found: dict[tuple[str, int], int] = {}
+    for partition, future in futures.items():
+        where = f"partition {partition.partition} of {what}"
+        try:
+            found[partition.topic, partition.partition] = int(answer(future, where, bootstrap, timeout_s + 1).offset)
+        except CommandFailed as error:
+            if not served_only or error.code != _NOT_SERVED:
+                raise
+    return found
 
 
 def _configuration(bootstrap: str, extra: Mapping[str, Any]) -> dict[str, Any]:

@@ -121,7 +121,8 @@ def describe(
     if as_json:
         print_json(document)
         return
-    records = sum(partition["end_offset"] - partition["start_offset"] for partition in document["partitions"])
+    records = sum(_records(partition) or 0 for partition in document["partitions"])
+    damaged = [partition["partition"] for partition in document["partitions"] if _records(partition) is None]
     print_facts(
         [
             ("topic", name),
@@ -133,6 +134,8 @@ def describe(
     emit("\n")
     columns = ["#PARTITION", "#LEADER", "REPLICAS", "IN SYNC", "#START", "#END", "#RECORDS"]
     print_table(columns, [_partition_row(partition) for partition in document["partitions"]])
+    if damaged:
+        remark(f"not served: {', '.join(map(str, damaged))}; the broker's log and 'millstream log verify' say why")
     if document["config"]:
         emit("\n")
         print_table(["PROPERTY", "VALUE", "SOURCE"], [tuple(entry.values()) for entry in document["config"]])
@@ -218,8 +221,8 @@ def describe_topic_document(client: AdminClient, name: str, bootstrap: str, time
     topic = answer(futures[name], what, bootstrap, timeout + 1)
     led = [partition for partition in topic.partitions if partition.leader is not None]
     keys = [TopicPartition(name, partition.id) for partition in led]
-    starts = offsets_at(client, dict.fromkeys(keys, OffsetSpec.earliest()), what, bootstrap, timeout)
-    ends = offsets_at(client, dict.fromkeys(keys, OffsetSpec.latest()), what, bootstrap, timeout)
+    starts = offsets_at(client, dict.fromkeys(keys, OffsetSpec.earliest()), what, bootstrap, timeout, served_only=True)
+    ends = offsets_at(client, dict.fromkeys(keys, OffsetSpec.latest()), what, bootstrap, timeout, served_only=True)
     config = answer(config_future, what, bootstrap, timeout + 1)
     return {
         "topic": name,
@@ -231,8 +234,8 @@ def describe_topic_document(client: AdminClient, name: str, bootstrap: str, time
                 "leader": None if partition.leader is None else partition.leader.id,
                 "replicas": [node.id for node in partition.replicas],
                 "in_sync": [node.id for node in partition.isr],
-                "start_offset": starts.get((name, partition.id), 0),
-                "end_offset": ends.get((name, partition.id), 0),
+                "start_offset": starts.get((name, partition.id)),
+                "end_offset": ends.get((name, partition.id)),
             }
             for partition in sorted(topic.partitions, key=lambda partition: partition.id)
         ],
@@ -244,9 +247,15 @@ def describe_topic_document(client: AdminClient, name: str, bootstrap: str, time
 
 
 def _partition_row(partition: dict[str, Any]) -> tuple[object, ...]:
-    start, end = partition["start_offset"], partition["end_offset"]
+    start, end, records = partition["start_offset"], partition["end_offset"], _records(partition)
     replicas, in_sync = (",".join(map(str, partition[name])) for name in ("replicas", "in_sync"))
-    return partition["partition"], partition["leader"], replicas, in_sync, start, end, end - start
+    return partition["partition"], partition["leader"], replicas, in_sync, start, end, records
+
+
+def _records(partition: dict[str, Any]) -> int | None:
+    """None for a partition that is not served."""
+    start, end = partition["start_offset"], partition["end_offset"]
+    return None if start is None or end is None else end - start
 
 
 def _alter_config(

@@ -123,10 +123,13 @@ class Lifecycle:
 
     def delete(self, name: str, topic_id: bytes) -> None:
         """A topic is gone: answer who waits, drop its logs and files."""
-        for partition in self._table.remove_topic(name, topic_id):
+        served, faulty = self._table.remove_topic(name, topic_id)
+        for partition in served:
             partition.close()
             partition.producers.clear()
             self._storage.delete_log(partition.log, _nothing)
+        for entry in faulty:
+            self._storage.delete_faulty(topic_id, entry.index)
 
 
 def may_cache(name: str, config: TopicConfig) -> bool:

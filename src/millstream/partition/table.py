@@ -98,7 +98,7 @@ class PartitionTable:
             for callback in self._opened:
                 callback(entry)
 
-    def remove_topic(self, name: str, topic_id: bytes) -> list[Partition]:
+    def remove_topic(self, name: str, topic_id: bytes) -> tuple[list[Partition], list[Faulty]]:
         """Forget a topic; returns its partitions of this shard, after ``on_close`` callbacks ran."""
         entries = self.by_name.pop(name, [])
         self.by_id.pop(topic_id, None)
@@ -107,4 +107,4 @@ class PartitionTable:
             del self.by_group[partition.raft_group]
             for callback in self._closed:
                 callback(partition)
-        return local
+        return local, [entry for entry in entries if isinstance(entry, Faulty)]

@@ -207,7 +207,8 @@ class ColdReads:
         if reply.errno == errno.ENOENT:
             return Rejected(f"{name}: offset {call.offset} was deleted", ErrorCode.OFFSET_OUT_OF_RANGE)
         if reply.errno:
-            self._faults.failed(name, reply.errno)
+            path = call.segment.path if call.segment is not None else call.log.directory
+            self._faults.failed(name, path, reply.errno)
             return Unavailable(f"{name}: {os.strerror(reply.errno)}")
         return None
 

@@ -1,12 +1,15 @@
 """What reading a segment found wrong: counted each time, said a few times a minute, by topic and partition.
 
-A consumer asks again for what it could not get, so that one damaged batch is found many times a second.
+A consumer asks again for what it could not get, so that one damaged batch is found many times a second: it is told once
+in `AGAIN_S`.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
@@ -14,27 +17,39 @@ from millstream.telemetry.log import log as operator_log
 if TYPE_CHECKING:
     from millstream.telemetry.metrics import StatsSlab
 
-_LINES_A_MINUTE = 10
+AGAIN_S: Final = 600.0
+_LINES_A_MINUTE: Final = 10
+_REMEMBERED_MAX: Final = 1024
+
+Clock = Callable[[], float]
 
 
 class ReadFaults:
     """One per shard."""
 
-    def __init__(self, stats: StatsSlab) -> None:
+    def __init__(self, stats: StatsSlab, now: Clock = time.monotonic) -> None:
         self._corrupt = stats.counter("storage_faults", kind="corruption")
         self._failed = stats.counter("storage_faults", kind="read_error")
-        self._lines = RateLimit(_LINES_A_MINUTE)
+        self._now = now
+        self._lines = RateLimit(_LINES_A_MINUTE, now)
+        self._told: dict[tuple[str, str], float] = {}
 
     def corrupt(self, name: str, what: str) -> None:
         """The log `name` holds bytes that nobody wrote."""
         self._corrupt.inc()
         self._say(name, f"corrupt: {what}")
 
-    def failed(self, name: str, error: int) -> None:
+    def failed(self, name: str, path: str, error: int) -> None:
         """The disk could not read a segment of the log `name`."""
         self._failed.inc()
-        self._say(name, f"a segment could not be read: {os.strerror(error)}")
+        self._say(name, f"{path} could not be read: {os.strerror(error)}")
 
     def _say(self, name: str, line: str) -> None:
+        now = self._now()
+        if now - self._told.get((name, line), -AGAIN_S) < AGAIN_S:
+            return
         if self._lines.allows():
+            if len(self._told) >= _REMEMBERED_MAX:
+                self._told.clear()
+            self._told[name, line] = now
             operator_log.at(name).error("%s%s", line, self._lines.left_out())

@@ -241,6 +241,12 @@ class ShardStorage:
         self._forget(log)
         self.compaction.when_idle(log, lambda: self.send(RemoveDirectory(self.expect(done), log.directory)))
 
+    def delete_faulty(self, topic_id: bytes, partition: int) -> None:
+        """Remove the files of a partition whose log was refused when it was to be opened."""
+        self._faulty.add(-1)
+        directory = partition_directory(self.data_dir, topic_id, partition)
+        self.send(RemoveDirectory(self.expect(lambda: None), directory))
+
     def expect(self, done: Callable[[], None]) -> int:
         """A number for a command that is answered with `Done`; `done` is called then."""
         number = self._next_expected

@@ -34,7 +34,7 @@ class Timestamps:
     def __init__(self, send: Callable[[Command], None], faults: ReadFaults) -> None:
         self._send = send
         self._faults = faults
-        self._calls: dict[int, tuple[str, Done]] = {}  # name of the log, and who waits
+        self._calls: dict[int, tuple[str, str, Done]] = {}  # name of the log, path of the segment, who waits
         self._next_id = 1
 
     def find(self, log: Log, timestamp: int, end_offset: int, done: Done) -> None:
@@ -116,21 +116,21 @@ class Timestamps:
             return
         number = self._next_id
         self._next_id += 1
-        self._calls[number] = (log.name, answered)
+        self._calls[number] = (log.name, segment.path, answered)
         start = max(log.start_offset, segment.base_offset)
         self._send(Find(number, segment.path, segment.base_offset, limit, timestamp, start, end_offset, largest))
 
     def finished(self, reply: Found) -> None:
         """The worker's answer."""
-        name, answered = self._calls.pop(reply.id)
+        name, path, answered = self._calls.pop(reply.id)
         if reply.fault:
             self._faults.corrupt(name, reply.fault)
             answered(Corruption(f"{name}: {reply.fault}"))
         elif reply.errno == errno.ENOENT:
             answered(None)  # the segment was deleted meanwhile
         elif reply.errno:
-            self._faults.failed(name, reply.errno)
-            answered(Unavailable(f"{name}: a segment could not be read: {os.strerror(reply.errno)}"))
+            self._faults.failed(name, path, reply.errno)
+            answered(Unavailable(f"{name}: {path} could not be read: {os.strerror(reply.errno)}"))
         elif reply.offset < 0:
             answered(None)
         else:
