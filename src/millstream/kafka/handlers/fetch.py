@@ -27,8 +27,10 @@ from millstream.iobuf import Arena, IoBuf, MemoryClass
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.fetch_at_once import ROOM_MAX, answer_at_once
 from millstream.kafka.handlers.fetch_refusals import (
+    BY_ID,
     MISSING,
     NO_ABORTED,
+    NO_DIVERGENCE,
     NO_LEADER,
     TOLD_WHO_LEADS,
     entry_of,
@@ -64,11 +66,6 @@ _SLACK: Final = 1 << 20
 
 _LEADERS_FROM: Final = 16
 """First version that is told who leads (KIP-951)."""
-
-_BY_ID: Final = 13
-"""First version that names topics by id."""
-
-_NO_DIVERGENCE: Final = EpochEndOffset()
 
 
 class Sent:
@@ -368,7 +365,7 @@ class FetchCall:
             size = 0 if data is None else len(data)
             if not context.include(asked, error, high_watermark, start, size, forced=diverging is not None):
                 continue
-            if topic is None or topic.topic_id != asked.topic_id or (version < _BY_ID and topic.topic != asked.topic):
+            if topic is None or topic.topic_id != asked.topic_id or (version < BY_ID and topic.topic != asked.topic):
                 topic = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[])
                 responses.append(topic)
             leader = NO_LEADER
@@ -381,7 +378,7 @@ class FetchCall:
                     high_watermark=high_watermark,
                     last_stable_offset=stable,
                     log_start_offset=start,
-                    diverging_epoch=_NO_DIVERGENCE if diverging is None else EpochEndOffset(*diverging),
+                    diverging_epoch=NO_DIVERGENCE if diverging is None else EpochEndOffset(*diverging),
                     current_leader=leader,
                     aborted_transactions=NO_ABORTED if (error in MISSING if error else committed) else None,
                     records=b"" if data is None else data,

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.core.fetch_session import FINAL_EPOCH, NO_SESSION, is_follower
 from millstream.iobuf import MemoryClass
-from millstream.kafka.handlers.fetch_refusals import NO_ABORTED, NO_LEADER
+from millstream.kafka.handlers.fetch_refusals import BY_ID, NO_ABORTED, NO_DIVERGENCE, NO_LEADER
 from millstream.model.error_code import ErrorCode
 from millstream.partition.list_offsets import READ_COMMITTED, epoch_error
 from millstream.partition.partition import Partition
 from millstream.partition.read import offset_error, read_cached
-from millstream.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
+from millstream.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 
 if TYPE_CHECKING:
     from millstream.iobuf import Arena, IoBuf
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 ROOM_MAX: Final = 1 << 20
 """Bytes in one answer. Consumers ask for 50 MiB and take what they get; large shares would leave room for few."""
 
-_BY_ID: Final = 13
 _NONE: Final = ErrorCode.NONE
-_NO_DIVERGENCE: Final = EpochEndOffset()
 
 
 class Lent:
@@ -75,7 +73,7 @@ def _read(node: Node, request: FetchRequest, version: int, held: list[IoBuf]) ->
     seen: set[Partition] = set()
     responses: list[FetchableTopicResponse] = []
     for topic in request.topics:
-        key = topic.topic if version < _BY_ID else topic.topic_id
+        key = topic.topic if version < BY_ID else topic.topic_id
         answers: list[PartitionData] = []
         for asked in topic.partitions:
             partition = find(key, asked.partition)
@@ -99,7 +97,7 @@ def _read(node: Node, request: FetchRequest, version: int, held: list[IoBuf]) ->
                     mark,
                     mark,
                     start,
-                    _NO_DIVERGENCE,
+                    NO_DIVERGENCE,
                     NO_LEADER,
                     aborted_transactions=aborted,
                     records=data or b"",

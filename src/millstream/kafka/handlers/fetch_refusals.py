@@ -15,6 +15,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.partition.table import Entry
 from millstream.wire.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -31,6 +32,10 @@ TOLD_WHO_LEADS: Final = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FE
 
 NO_ABORTED: Final[list[AbortedTransaction]] = []
 NO_LEADER: Final = LeaderIdAndEpoch()
+NO_DIVERGENCE: Final = EpochEndOffset()
+
+BY_ID: Final = 13
+"""First version that names topics by id."""
 
 
 def refuse_all(request: FetchRequest, code: ErrorCode) -> FetchResponse:
