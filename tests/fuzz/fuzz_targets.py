@@ -1,8 +1,9 @@
 """Everything that reads bytes from outside, by name: what is run, what may be raised, what the inputs grow from.
 
 A target takes any bytes. It may return, or raise one of the errors that it names; whatever else comes out is a crash.
-What it may hold at its peak is ``4 × the input`` and, on top, ``per_byte`` and ``constant``: what Python's objects
-cost for a byte that becomes an object of its own, and what a decompressor may put out at most.
+What it may hold at its peak is ``4 × the input`` and, on top, what Python's objects cost for a byte that becomes an
+object of its own (``per_byte``, for requests ``objects_max`` at most; ``wire.decoding`` says why four times alone
+cannot be and how it is bounded), and a ``constant``, such as what a decompressor may put out.
 """
 
 import contextlib
@@ -27,12 +28,13 @@ from millstream.coordinator.records import decode_record
 from millstream.errors import Corruption, Rejected
 from millstream.format import compacted
 from millstream.iobuf import Arena, IoBuf
-from millstream.kafka.dispatch import SERVED, Api, Dispatcher
-from millstream.net.connection import Connection
+from millstream.kafka.dispatch import LINEAR_BYTES_MAX, SERVED, Api, Dispatcher
+from millstream.net.connection import Connection, Exchange
 from millstream.net.intake import Intake
 from millstream.wire import compression, inspection
 from millstream.wire.apis import APIS
 from millstream.wire.codec import decode_message, decode_request, encode_message, request_decoder
+from millstream.wire.decoding import OBJECT_BYTES_MAX
 from millstream.wire.errors import BatchError, ProtocolError
 from millstream.wire.frames import request_frame
 from millstream.wire.headers import parse_request_header
@@ -50,6 +52,9 @@ OUTPUT_MAX = 1 << 20
 CONSTANT = 64 << 10
 OBJECT_BYTES = 64
 """What the smallest object of a decoded array costs; an element has a byte at least."""
+
+REQUEST_BYTES = 48
+"""The same of a request, whose elements are charged for before they are made."""
 
 RULES = [
     inspection.Rules(4, None, 1 << 20, keyed=True, append_time=False, oldest_ms=0, newest_ms=10**12),
@@ -74,10 +79,11 @@ class Target(NamedTuple):
     mutate: Mutate
     per_byte: int = 4
     constant: int = CONSTANT
+    objects_max: int = sys.maxsize
 
     def memory_max(self, size: int) -> int:
         """Bytes that an input of ``size`` bytes may make this reader hold."""
-        return self.constant + self.per_byte * size
+        return self.constant + 4 * size + min((self.per_byte - 4) * size, self.objects_max)
 
 
 def targets(traffic: dict[tuple[int, int], list[bytes]] | None = None) -> list[Target]:
@@ -128,7 +134,9 @@ def _request(key: int, version: int, seen: list[bytes]) -> Target:
     grown = Samples(api.request, version, bodies)
     run = partial(_decode_request, key, version)
     return Target(
-        f"request {api.name} {version}", run, (ProtocolError,), grown.seeds, grown.mutate, per_byte=OBJECT_BYTES
+        f"request {api.name} {version}",
+        *(run, (ProtocolError,), grown.seeds, grown.mutate),
+        *(REQUEST_BYTES, CONSTANT, OBJECT_BYTES_MAX),
     )
 
 
@@ -186,7 +194,7 @@ class Frames:
 
 def _frame(traffic: dict[tuple[int, int], list[bytes]]) -> Target:
     frames = Frames(traffic, list(APIS))
-    return Target("frame", _read_frame, (ProtocolError,), frames.seeds, frames.mutate, per_byte=OBJECT_BYTES)
+    return Target("frame", _read_frame, (ProtocolError,), frames.seeds, frames.mutate, per_byte=REQUEST_BYTES)
 
 
 def _read_frame(data: bytes) -> None:
@@ -225,6 +233,12 @@ class _Intake(Intake):
     def refuse(self, connection: Connection, why: str) -> None:
         raise _Refused(why)
 
+    def is_full(self) -> bool:
+        return False
+
+    def park(self, exchange: Exchange, weight: int) -> None:
+        assert weight <= OBJECT_BYTES_MAX + LINEAR_BYTES_MAX
+
 
 _INTAKE = _Intake()
 
@@ -257,7 +271,7 @@ def _dispatch(traffic: dict[tuple[int, int], list[bytes]]) -> Target:
     def run(data: bytes) -> None:
         dispatcher.on_frame(_Connection(), memoryview(data))
 
-    return Target("dispatch", run, (_Refused,), frames.seeds, frames.mutate, per_byte=OBJECT_BYTES)
+    return Target("dispatch", run, (_Refused,), frames.seeds, frames.mutate, per_byte=REQUEST_BYTES)
 
 
 def _again() -> Target:

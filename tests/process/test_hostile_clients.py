@@ -18,6 +18,7 @@ from millstream.wire.codec import decode_response
 from millstream.wire.compression import compress
 from millstream.wire.frames import request_frame
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from millstream.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from millstream.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -230,6 +231,22 @@ def test_more_fetch_sessions_than_there_are_slots_are_held_in_the_budget(broker,
     pipelined(broker, [bytes(request_frame(request, 12, 7, "crowd"))] * 3000)
     within_budget(broker)
     clients_go_on(broker, "beside-the-sessions")
+
+
+@pytest.mark.slow
+def test_large_requests_that_wait_hold_what_they_may_and_the_rest_are_closed(broker, beside, connections):
+    topics = [FetchTopic(topic="steady", partitions=[FetchPartition(partition=n) for n in range(2)])]
+    many = [ForgottenTopic(topic=f"forgotten-{n}") for n in range(20_000)]
+    request = FetchRequest(max_wait_ms=8_000, min_bytes=1 << 30, topics=topics, forgotten_topics_data=many)
+    frame = bytes(request_frame(request, 12, 7, "crowd"))
+    crowd = [connections.enter_context(connect(broker, blocking=True)) for _ in range(60)]
+    for connection in crowd:
+        connection.sendall(frame * 2)
+    within_budget(broker)
+    clients_go_on(broker, "beside-those-that-wait")
+    ended = [closed(connection, timeout_s=0.1) for connection in crowd]
+    assert any(ended)
+    assert not all(ended)
 
 
 def bomb(codec, size):

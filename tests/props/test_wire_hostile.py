@@ -8,7 +8,7 @@ import pytest
 from wire_samples import ALL_MESSAGES, name_of, sample
 
 from millstream.wire.codec import decode_message, decode_request, encode_message, message_decoder
-from millstream.wire.decoding import ELEMENTS_MAX
+from millstream.wire.decoding import ELEMENT_BYTES_MIN, OBJECT_BYTES_MAX
 from millstream.wire.errors import BatchError, ProtocolError
 from millstream.wire.headers import encode_request_header, parse_request_header
 from millstream.wire.messages.heartbeat import HeartbeatRequest
@@ -157,7 +157,7 @@ def test_any_bit_that_a_checksum_covers_is_missed_by_nobody(codec: int) -> None:
             check_batch([bent])
 
 
-_CROWD = ELEMENTS_MAX + 1
+_CROWD = OBJECT_BYTES_MAX // ELEMENT_BYTES_MIN + 1
 _CROWDS = {
     "empty names": (15, 5, uvarint(_CROWD + 1) + b"\1" * _CROWD + b"\0\0"),
     "topics": (3, 9, uvarint(_CROWD + 1) + b"\1\0" * _CROWD + b"\0\0\0\0"),
@@ -173,7 +173,7 @@ _CROWDS = {
 @pytest.mark.parametrize("case", _CROWDS)
 def test_a_request_of_more_elements_than_a_shard_can_stand_is_refused(case: str) -> None:
     api_key, version, body = _CROWDS[case]
-    with pytest.raises(ProtocolError, match=f"more than {ELEMENTS_MAX} elements"):
+    with pytest.raises(ProtocolError, match=f"elements of more than {OBJECT_BYTES_MAX} bytes"):
         decode_request(api_key, version, body, 0, len(body))
 
 

@@ -114,7 +114,7 @@ def limits_table() -> str:
     from millstream.core.group.regex import LENGTH_MAX
     from millstream.kafka.dispatch import CLIENT_ID_KEPT, LINEAR_BYTES_MAX
     from millstream.wire.compression import GZIP_MEMBERS_MAX
-    from millstream.wire.decoding import ELEMENTS_MAX
+    from millstream.wire.decoding import ELEMENT_BYTES_MIN, OBJECT_BYTES_MAX
     from millstream.wire.encoding import ERROR_TEXT_BYTES
     from millstream.wire.headers import HEADER_TAGS_MAX
     from millstream.wire.inspection import RECORD_COUNT_MAX, RECORDS_MAX
@@ -123,7 +123,10 @@ def limits_table() -> str:
     refused = "the connection is closed"
     text = table("What", "At most", "Beyond it")
     text += row("A request other than Produce", f"{LINEAR_BYTES_MAX // mib} MiB", refused)
-    text += row("Array elements and tagged fields of one request, in all", f"{ELEMENTS_MAX:,}", refused)
+    elements = f"{OBJECT_BYTES_MAX // mib} MiB in memory, {OBJECT_BYTES_MAX // ELEMENT_BYTES_MIN:,} in number"
+    text += row("Array elements and tagged fields of one request, in all", elements, refused)
+    waiting = "as much as the receive share of the memory budget, 30 % of it"
+    text += row("Requests that wait for their answers, as decoded, per shard", waiting, refused)
     text += row("Tagged fields of a request header", f"{HEADER_TAGS_MAX:,}", refused)
     text += row("A client id, as far as it is kept and shown", f"{CLIENT_ID_KEPT:,} characters", "it is cut")
     text += row("A regular expression of a subscription", f"{LENGTH_MAX:,} characters", "INVALID_REGULAR_EXPRESSION")

@@ -10,6 +10,10 @@ versions of it that we do (KIP-511); Produce below version 3, which Kafka 4 adve
 (KAFKA-18659), is answered with UNSUPPORTED_VERSION. A client id that is not UTF-8 is read with U+FFFD in the place of
 what is wrong, as Kafka reads it. A handler that raises an ``AssertionError`` found a broken invariant: the shard stops.
 Any other exception is a fault of ours: it is logged with its stack and costs that client its connection, nothing more.
+
+Overload: a request that waits for its answer is weighed, as bytes and as the objects that they became, and counted by
+the intake; where those under way hold all they may, a further one of more than ``SMALL_BYTES`` closes its connection
+before it is decoded. Produce is not counted: its records have the budgets of the arena.
 """
 
 import importlib
@@ -25,6 +29,7 @@ from millstream.telemetry.metrics import BUCKETS
 from millstream.wire.codec import API_VERSIONS, api_name, request_decoder, response_header_version
 from millstream.wire.codec import flexible_from as codec_flexible_from
 from millstream.wire.codec import warm_up as codec_warm_up
+from millstream.wire.decoding import OBJECT_BYTES_MAX, ROOM_LEFT
 from millstream.wire.errors import ProtocolError
 from millstream.wire.headers import skip_header_tags
 from millstream.wire.produce_again import ProduceAgain
@@ -53,6 +58,9 @@ READING: Final = frozenset({FETCH, 2, 23})
 
 LINEAR_BYTES_MAX: Final = 16 << 20
 """Requests other than Produce are decoded from one piece of memory; none of them is larger than this."""
+
+SMALL_BYTES: Final = 4 << 10
+"""Requests, as decoded, that need not be counted while they wait: a connection may have 256 of them under way."""
 
 Handle = Callable[[Node, RequestContext, Any, Callable[[Any], None]], None]
 
@@ -224,6 +232,9 @@ class Dispatcher:
                     if again is None:
                         again = connection.again = ProduceAgain()
                     request = again.decode(decode, frame, position, end, version)
+                elif end > SMALL_BYTES and connection.intake.is_full():
+                    connection.intake.refuse(connection, f"sent a request of {end} bytes when too much was under way")
+                    return None
                 else:
                     if end > COSTLY_BYTES or api.costly:
                         if connection.intake.must_wait():
@@ -240,6 +251,10 @@ class Dispatcher:
         connection.exchanges.append(context)
         try:
             api.handle(self.node, context, request, context.respond)
+            if not context.done and api_key != PRODUCE:
+                weight = end + OBJECT_BYTES_MAX - ROOM_LEFT[0]
+                if weight > SMALL_BYTES:
+                    connection.intake.park(context, weight)
         except AssertionError:
             raise
         except Exception:  # noqa: BLE001 - a fault of one handler must not cost the other clients their broker

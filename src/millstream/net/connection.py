@@ -95,6 +95,8 @@ class Exchange:
         connection = self.connection
         if self.holds:
             connection.held -= 1
+            if connection.intake.parked:
+                connection.intake.unpark(self)
             self.rest()
         connection.unsent += size
         if connection.closed:

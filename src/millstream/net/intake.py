@@ -9,6 +9,11 @@ What it promises:
 - A peer that does not take its answers for ``SHORT_STALL_MS`` while answers hold half of what they may is closed; its
   fragments come back.
 - Answers outside the arena have a bound over all connections too. Beyond it a connection with anything left to send is
+  not read, beyond four times of it none is until others took theirs, and who takes nothing for a second is closed.
+- What requests that wait for their answers were decoded to (`park`) has a bound over all connections, and a connection
+  that has one of more than a few kilobytes waiting is read no further until it is answered, as Kafka reads no
+  connection further before it has answered. So a connection holds one large request at a time, and all together hold
+  what the receive share of the arena is, and one request more.
   not read, beyond four times of it only requests for records are until others took theirs, and who takes nothing for a
   second is closed.
 - A connection without a request for ``connections.max.idle.ms`` is closed.
@@ -27,6 +32,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.iobuf import MAX_FRAGMENT_BYTES, Arena, ArenaFull, IoBuf, MemoryClass
+from millstream.net.connection import Connection, Exchange
 from millstream.net.connection import LARGE_BYTES, Connection
 from millstream.shard.reactor import Reactor, Timer
 from millstream.telemetry.log import RateLimit, log
@@ -87,6 +93,9 @@ class Intake:
         self.stash_bytes = 0  # kept by paused connections
         self.owed = 0  # bytes of answers outside the arena that no kernel has taken yet
         self.owed_max = arena.limit_bytes(MemoryClass.FETCH) // OWED_PART
+        self.parked: dict[Exchange, int] = {}  # requests under way outside the arena, and what they hold
+        self.parked_bytes = 0
+        self.parked_max = arena.limit_bytes(MemoryClass.RECEIVE)
         self.draining = False  # the shard stops: what is paused stays so
         self.bytes_in = stats.counter("net_received_bytes")
         self.bytes_out = stats.counter("net_sent_bytes")
@@ -230,6 +239,22 @@ class Intake:
                 self._is_waiting.add(connection)
                 self._waiting.appendleft((connection, size))
                 return
+
+    # Requests under way
+
+    def park(self, exchange: Exchange, weight: int) -> None:
+        """A decoded request of ``weight`` bytes waits for its answer: its connection is read no further until then."""
+        exchange.hold()
+        self.parked[exchange] = weight
+        self.parked_bytes += weight
+
+    def unpark(self, exchange: Exchange) -> None:
+        """The request was answered, or its answer dropped."""
+        self.parked_bytes -= self.parked.pop(exchange, 0)
+
+    def is_full(self) -> bool:
+        """Whether the requests that wait for their answers hold all that they may."""
+        return self.parked_bytes > self.parked_max
 
     # Sending
 

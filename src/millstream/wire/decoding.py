@@ -19,9 +19,17 @@ Why it is safe on hostile bytes: ``buf`` is cut at ``end`` first, so reading pas
 ``struct.error``, which leave as ``ProtocolError``. A text or byte run that claims too much is a slice, which cannot
 be longer than what is there, and leaves ``pos`` beyond ``end``, where the next read or the last check fails. A count
 is compared with the bytes that are left, divided by the least size of an element, before the first element is read.
-Nothing recurses. Requests, and what clients put into them, may have ``ELEMENTS_MAX`` array elements and unknown tagged
-fields in all: a frame of 16 MiB could hold that many millions of empty strings, and would keep a shard, and everyone
-who waits for it, busy for seconds.
+Nothing recurses.
+
+**The bound.** A request of n bytes becomes objects of at most ``4 n + OBJECT_BYTES_MAX`` bytes, and of no more than 48
+bytes for each of its own. Four times alone cannot be: the smallest element of an array has one byte on the wire and is
+a pointer of eight here, and an honest FetchRequest takes eight times its bytes. So requests, and what clients put into
+them, are charged for the objects of an array's elements before the first is made: what a struct, a number, a list and
+the head of a text take, by type, and never less than ``ELEMENT_BYTES_MIN``. The bytes of texts are in the four times;
+a text can become four times as long. The charge bounds the work, too: a frame of 16 MiB could hold that many millions
+of empty strings, and would keep a shard, and everyone who waits for it, busy for seconds. How much all requests that
+wait for their answers may hold together is the intake's to bound (``net.intake``), for which the decoder of every
+request but Produce leaves in ``ROOM_LEFT`` what was not charged.
 """
 
 import struct
@@ -32,15 +40,39 @@ from typing import Final
 
 from millstream.wire.codegen import Source
 from millstream.wire.errors import ProtocolError
-from millstream.wire.schema import Field, Kind, Message, Type, fields_of
+from millstream.wire.schema import Field, Kind, Message, Request, Type, fields_of
 from millstream.wire.varint import read_uvarint, uvarint_rest
 
-ELEMENTS_MAX: Final = 1 << 16
-"""Array elements and tagged fields in one request, nested ones counted too: 20 to 40 ms of decoding at the worst."""
+OBJECT_BYTES_MAX: Final = 8 << 20
+"""Charged for the elements of one request at most, nested ones counted too: 30 ms of decoding at the worst. Of Fetch,
+the largest of honest requests, it is enough for 29,000 partitions."""
+
+ELEMENT_BYTES_MIN: Final = 128
+"""Charged for an element or a tagged field, however small: it is work, too. So a request has 65,536 at most."""
+
+ROOM_LEFT: Final = [OBJECT_BYTES_MAX]
+"""What the last request that was decoded left of `OBJECT_BYTES_MAX`."""
+
+_SLOT_BYTES = 10
+"""Of an element in its list, which grows by an eighth more than it needs."""
+
+_OBJECT_BYTES = {
+    Kind.BOOL: 0,
+    Kind.FLOAT64: 32,
+    Kind.UUID: 64,
+    Kind.STRING: 64,
+    Kind.BYTES: 48,
+    Kind.RECORDS: 192,
+    Kind.ARRAY: 112,
+}
+"""What a value takes beside the place that points at it and the bytes of its text; a number takes `_NUMBER_BYTES`."""
+
+_NUMBER_BYTES = 32
 
 TEXT_BYTES_MAX: Final = 32767
 """Of a text, as in Kafka: what the int16 of the versions that are not flexible can say."""
 
+_PRODUCE = 0
 _RESERVED = frozenset({"buf", "pos", "end", "stop", "error", "room"})
 _SMALL = [struct.Struct(f">{count}i").unpack_from for count in range(17)]
 
@@ -67,12 +99,12 @@ def skip_tags(buf: memoryview, count: int, pos: int) -> int:
 def check_count(count: int, least: int, left: int, room: int = 0) -> None:
     """Refuse a count of elements of at least ``least`` bytes that ``left`` bytes cannot hold, or one too many.
 
-    ``room`` is how many more elements the request may have; negative when they were too many.
+    ``room`` is what else may be charged for the request; negative when it was too much.
     """
     if count * least > left:
         raise ProtocolError(f"{count} elements claimed where {left} bytes are left")
     if room < 0:
-        raise ProtocolError(f"more than {ELEMENTS_MAX} elements")
+        raise ProtocolError(f"elements of more than {OBJECT_BYTES_MAX} bytes")
 
 
 def text_error(size: int) -> ProtocolError:
@@ -100,6 +132,7 @@ _HELPERS = {
     "null_error": null_error,
     "read_int32s": read_int32s,
     "read_uvarint": read_uvarint,
+    "ROOM_LEFT": ROOM_LEFT,
     "skip_tags": skip_tags,
     "struct_error": struct.error,
     "text_error": text_error,
@@ -110,9 +143,18 @@ _HELPERS = {
 def decoder_source(cls: type[Message], version: int, lenient: bool = False) -> Source:
     """Source of ``decode(buf, pos, end) -> cls``.
 
-    A lenient one reads what strangers send: it ignores bytes that are left over, and counts elements.
+    A lenient one reads what strangers send: it ignores bytes that are left over, and charges for elements.
     """
     return _Decoder(cls, version, lenient).source
+
+
+def object_bytes(kind: Type, version: int) -> int:
+    """What an empty or small value of this type takes at most, with all that it points at."""
+    if kind.struct is None:
+        return _OBJECT_BYTES.get(kind.kind, _NUMBER_BYTES)
+    fields = fields_of(kind.struct, version)
+    made = [object_bytes(field.type, version) for field in fields if field.present or field.default == []]
+    return 32 + 8 * len(fields) + sum(made)
 
 
 class _Decoder:
@@ -131,12 +173,14 @@ class _Decoder:
             with self.block("if len(buf) != end:"):
                 self.line("buf = buf[:end]")
             if self.counts:
-                self.line(f"room = {ELEMENTS_MAX}")
+                self.line(f"room = {OBJECT_BYTES_MAX}")
             with self.block("try:"):
                 made = self.struct(cls)
                 self.flush()
                 with self.block("if pos > end:" if lenient else "if pos != end:"):
                     self.line('raise ProtocolError(f"{end - pos} bytes too many" if pos < end else "ends early")')
+                if issubclass(cls, Request) and cls.API_KEY != _PRODUCE:
+                    self.line("ROOM_LEFT[0] = room")
                 self.line(f"return {made}")
             with self.block("except (IndexError, struct_error) as error:"):
                 self.line(f'raise ProtocolError("{where}: ends early") from error')
@@ -234,7 +278,7 @@ class _Decoder:
         count = self.source.local("count")
         with self.length(name, wish, count, "i", nullable):
             least = max(1, self.least(element))
-            self.charge(count, least)
+            self.charge(count, least, _SLOT_BYTES + object_bytes(element, self.version))
             if element.kind is Kind.INT32:
                 self.line(f"{name} = read_int32s(buf, pos, {count})")
                 self.line(f"pos += {count} * 4")
@@ -248,10 +292,10 @@ class _Decoder:
                 self.flush()
                 self.line(f"{name}.append({made})")
 
-    def charge(self, count: str, least: int) -> None:
-        """Refuse a count that the bytes which are left cannot hold, or that is one element too many for a request."""
+    def charge(self, count: str, least: int, made: int) -> None:
+        """Refuse a count that the bytes that are left cannot hold, or whose elements of ``made`` bytes are too much."""
         if self.counts:
-            self.line(f"room -= {count}")
+            self.line(f"room -= {count} * {max(ELEMENT_BYTES_MIN, made)}")
         many = " or room < 0" if self.counts else ""
         with self.block(f"if {count} * {least} > end - pos{many}:"):
             self.line(f"check_count({count}, {least}, end - pos{', room' if self.counts else ''})")
@@ -282,7 +326,7 @@ class _Decoder:
         with self.block(f"if {count}:"):
             with self.block(f"if {count} > 127:"):
                 self.line(f"{count}, pos = uvarint_rest(buf, {count}, pos)")
-            self.charge(count, 2)
+            self.charge(count, 2, ELEMENT_BYTES_MIN)
             if not tagged:
                 self.line(f"pos = skip_tags(buf, {count}, pos)")
                 return

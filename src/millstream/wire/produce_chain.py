@@ -14,7 +14,7 @@ import struct
 from typing import Protocol
 
 from millstream.errors import Rejected
-from millstream.wire.decoding import ELEMENTS_MAX, check_count, null_error
+from millstream.wire.decoding import ELEMENT_BYTES_MIN, OBJECT_BYTES_MAX, check_count, null_error
 from millstream.wire.errors import ProtocolError, UnsupportedVersion
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millstream.wire.schema import ZERO_UUID
@@ -26,7 +26,7 @@ _WINDOW_BYTES = 256
 _ROOM_BYTES = 32
 """More than any fields take that are read without a look at the window's end: an id or an int32, and two lengths."""
 
-_ELEMENT_COST = 4
+_ELEMENT_BYTES = 4 * ELEMENT_BYTES_MIN
 """An element takes about four times as long here as in a generated decoder, so a request may have a quarter of them."""
 
 _unpack_int16 = struct.Struct(">h").unpack_from
@@ -84,12 +84,12 @@ def decode_produce_at(chain: Chain, pos: int, version: int) -> ProduceRequest:
 class _Walk:
     """A position in the chain, and the window of bytes around it."""
 
-    __slots__ = ("at", "base", "by_id", "chain", "elements_left", "end", "flexible", "taken", "window")
+    __slots__ = ("at", "base", "by_id", "chain", "charge_left", "end", "flexible", "taken", "window")
 
     def __init__(self, chain: Chain, pos: int, version: int, taken: list[Chain]) -> None:
         self.chain = chain
         self.end = len(chain)
-        self.elements_left = ELEMENTS_MAX
+        self.charge_left = OBJECT_BYTES_MAX
         self.flexible = version >= ProduceRequest.FLEXIBLE
         self.by_id = version >= _TOPIC_ID_FROM
         self.taken = taken
@@ -169,8 +169,8 @@ class _Walk:
 
     def charge(self, count: int, least: int) -> None:
         """Refuse a count that the rest of the chain cannot hold, or that is too much work."""
-        self.elements_left -= _ELEMENT_COST * count
-        check_count(count, least, self.end - self.base - self.at, self.elements_left)
+        self.charge_left -= _ELEMENT_BYTES * count
+        check_count(count, least, self.end - self.base - self.at, self.charge_left)
 
     def length(self) -> int:
         """A length; negative for null."""
