@@ -35,6 +35,7 @@ from millstream.app.recovery import count, recover_in_child
 from millstream.app.service import READY, STOPPING, tell_manager
 from millstream.app.shared import Shared
 from millstream.app.slow_disk import DiskWatch
+from millstream.app.stopped import StopWatch
 from millstream.cluster.load import load_cluster
 from millstream.cluster.metadata import live_settings
 from millstream.config.settings import Settings
@@ -150,6 +151,7 @@ class Supervisor:
         self._catch_signals()
         self.watch = StallWatch(self.settings.stall_limit_ms)
         self.disk_watch = DiskWatch(self.stats)
+        self.stop_watch = StopWatch()
         self.controls: list[ControlEnd] = []
         for shard, child in enumerate(self.children):
             control = shared.control[shard].supervisor_end(self.reactor)
@@ -208,6 +210,8 @@ class Supervisor:
         for roles in self.shared.shard_stats:
             self.watch.add(roles["shard"])
             self.disk_watch.add(roles["writer"].shard, roles["writer"])
+            for slab in roles.values():
+                self.stop_watch.add(slab)
         try:
             for listener in self.listeners.values():
                 serve(listener)
@@ -254,6 +258,7 @@ class Supervisor:
     def _watch_stalls(self) -> None:
         self.watch.poll()
         self.disk_watch.poll()
+        self.stop_watch.poll()
         self.reactor.call_later(WATCH_US, self._watch_stalls)
 
     # Serving

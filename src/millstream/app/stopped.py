@@ -1,0 +1,74 @@
+"""Who notices that a process of the broker was stopped, by SIGSTOP or by a debugger.
+
+Whoever needs it waits: a stopped writer holds up the producers of its shard, a stopped worker its checkpoints and reads
+of older data, a stopped cleaner compaction. Nothing is lost, nothing is given up, and all of it goes on where it was
+after SIGCONT; but nothing else would say why nothing moves. So the supervisor looks at ``/proc`` once a second, and
+there is a line when it begins and one when it is over. A supervisor that was stopped itself says nothing.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from millstream.telemetry.log import log
+from millstream.telemetry.metrics import StatsSlab
+
+INTERVAL_MS: Final = 1_000
+_MS: Final = 1_000_000
+
+_WAITS: Final = {
+    "shard": "everything of its partitions waits",
+    "writer": "producers of its shard wait",
+    "worker": "checkpoints, deletions and reads of older data wait",
+    "cleaner": "compaction waits",
+}
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for what a process does; empty when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(") ")[2][:1]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+class StopWatch:
+    """See the module. Belongs to the supervisor; `poll` some times a second."""
+
+    def __init__(
+        self, now_ns: Callable[[], int] = time.perf_counter_ns, state_of: Callable[[int], str] = state_of
+    ) -> None:
+        self._now_ns = now_ns
+        self._state_of = state_of
+        self._slabs: list[StatsSlab] = []
+        self._stopped: dict[int, int] = {}  # since when, by pid
+        self._due_ns = 0
+
+    def add(self, slab: StatsSlab) -> None:
+        """Watch the process of this slab, once it has started."""
+        self._slabs.append(slab)
+
+    def poll(self) -> None:
+        """Look at all of them, if it is time."""
+        now_ns = self._now_ns()
+        if now_ns < self._due_ns:
+            return
+        self._due_ns = now_ns + INTERVAL_MS * _MS
+        for slab in self._slabs:
+            pid = slab.pid
+            stopped = bool(pid) and self._state_of(pid) in ("T", "t")
+            if stopped and pid not in self._stopped:
+                self._stopped[pid] = now_ns
+                waits = _WAITS.get(slab.role, "what it does waits")
+                log.warning(
+                    "%s %d (pid %d) was stopped by a signal: %s; kill -CONT %d lets it go on",
+                    slab.role,
+                    slab.shard,
+                    pid,
+                    waits,
+                    pid,
+                )
+            elif not stopped and pid in self._stopped:
+                stood_ms = (now_ns - self._stopped.pop(pid)) // _MS
+                log.info("%s %d goes on after it was stopped for %d ms", slab.role, slab.shard, stood_ms)
