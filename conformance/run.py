@@ -185,7 +185,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--patience", type=float, default=1.0, metavar="FACTOR", help="multiply every time limit")
     parser.add_argument("--update", action="store_true", help="add what passed to the lists of what must pass")
     parser.add_argument("--peer", choices=["kafka"], help="run against a real Apache Kafka and record how it did")
-    parser.add_argument("--write-docs", action="store_true", help=f"put the table into {report.DOCUMENT}")
+    parser.add_argument(
+        "--write-docs", action="store_true", help=f"put the table into {report.DOCUMENT} and docs/compatibility.md"
+    )
     parser.add_argument("--verbose", action="store_true", help="a line for passed tests, too")
     given = parser.parse_args(arguments)
     known = {suite.name: suite for suite in ALL}
@@ -227,7 +229,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 report.kept(OUTPUT / "last.json"), lists.peer_results(KAFKA_VERSION), names, brokers.name("kafka")
             )
         )
-        console.print(f"written: {report.DOCUMENT}")
+        for command in (["-m", "tools.compatibility.record", "--clients"], ["tools/docs.py"]):
+            subprocess.run([sys.executable, *command], check=True)
+        console.print(f"written: {report.DOCUMENT} and docs/compatibility.md")
     if not given.peer and any(not ran.verdict.good or ran.complaints for ran in runs):
         return 1
     return 2 if any(ran.unavailable for ran in runs) else 0
