@@ -13,7 +13,8 @@ byte and with the timestamps of that moment, so nothing here waits for the write
 a checkpoint has to help.
 
 A full disk fails a checkpoint, not the shard: its marks are taken again by the next one, which `ShardStorage` tries
-every second. A failed sync ends the shard. One checkpoint runs at a time; requests that come meanwhile are answered
+every second. When the write-ahead log is full and a checkpoint has nothing to make void (the disk has no room for its
+first file), another would not either, and none follows. A failed sync ends the shard. One checkpoint runs at a time; requests that come meanwhile are answered
 by the next.
 """
 
@@ -219,8 +220,13 @@ class Checkpointer:
         for done in answering:
             done()
         self._now_idle()
-        if (self._again or storage.wal.full) and not self.running:
+        if (self._again or (storage.wal.full and self.would_free)) and not self.running:
             self._begin()
+
+    @property
+    def would_free(self) -> bool:
+        """Whether frames became durable that the last checkpoint did not cover: one more would make them void."""
+        return self._storage.wal.durable_sequence > self._covered
 
     def wait_for_change(self, number: int) -> None:
         """A note is durable that stands for a change of files until `change_made`."""

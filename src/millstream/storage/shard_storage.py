@@ -337,7 +337,7 @@ class ShardStorage:
             self.checkpointer.request()
 
     def _wal_full(self) -> None:
-        if not self.checkpointer.running:
+        if not self.checkpointer.running and self.checkpointer.would_free:
             self.checkpointer.request()
 
     def _prepare_file(self, number: int) -> None:

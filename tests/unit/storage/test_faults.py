@@ -9,6 +9,7 @@ from storage_support import append, fill, new_shard, read_everything, settle
 from millstream.iobuf import ArenaFull
 from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE, ExitStatus
 from millstream.testing.local_storage import MIB, LocalShard, Stopped, place_of, recover_locally
+from millstream.testing.sim_disk import SimDisk
 
 
 def failing(kind: str, part: str, code: int):
@@ -163,3 +164,20 @@ def test_a_topic_directory_that_cannot_be_removed_is_said_and_survived(capfd: py
     shard.disk.fail = failing("rename", place_of(1).directory, errno.EIO)
     shard.call(shard.storage.delete_log, log)
     assert "could not be removed: Input/output error" in capfd.readouterr().err
+
+
+def test_a_full_disk_without_a_file_for_the_write_ahead_log_is_not_worn_out_by_checkpoints() -> None:
+    disk = SimDisk(random.Random(1))
+    recover_locally(disk)
+    disk.capacity_bytes = 1000
+    shard = LocalShard(disk, random.Random(1))
+    log = shard.open(1)
+    append(log)
+    disk.crash_at = disk.operations + 300  # it looks once a second, and more than that is an error
+    shard.run(lambda: False, 10_000_000)
+    assert not shard.storage.accepts_writes
+    disk.crash_at = -1
+    disk.capacity_bytes = None
+    shard.run(lambda: log.durable_offset == log.next_offset, 10_000_000)
+    assert log.durable_offset == log.next_offset
+    assert shard.storage.accepts_writes
