@@ -255,8 +255,12 @@ def soak(run: Mapping[str, Any], path: Path) -> Path:
     files.legend(handles=[one, two], loc="upper right", ncols=2)
     for axes in (memory, delay, stall):
         axes.legend(loc="upper right", ncols=4)
+    outcome = run["outcome"]
+    about = "The scheduled load, cut short"
+    if outcome:
+        about = f"{outcome['rate']:,.0f} requests of 1 KB a second, {outcome['groups']:.0f} consumer groups at the tail"
     figure.suptitle(
-        f"The scheduled load with {run['outcome'].get('groups', 0):.0f} consumer groups (grey: warm-up)",
+        f"{about} (grey: warm-up)",
         x=0.01,
         ha="left",
         fontsize=13,

@@ -168,6 +168,8 @@ ALONE: tuple[Scenario, ...] = (
             Figure("segments_rolled", "segments rolled", True, 0),
             Figure("segments_deleted", "segments deleted", True, 0),
             Figure("checkpoints", "checkpoints", True, 0),
+            Figure("collections", "garbage collections", True, 0),
+            Figure("collection_max_ms", "longest collection, ms (at most)", True, 2),
             _LATE,
         ),
         busy.everything,

@@ -1,6 +1,6 @@
 """``make soak``: hours of the scheduled load with consumer groups at its tail, and a verdict on what that did.
 
-    python -m bench.soak [--duration 2h] [--groups 2] [--memory 512MiB] [--write-docs]
+    python -m bench.soak [--duration 2h] [--rate 10240] [--groups 2] [--memory 512MiB] [--write-docs]
 
 One broker with one shard takes 10 240 requests of 1 KB a second on a schedule into 128 partitions, whose segments are
 rolled and deleted by retention all the time; each group reads everything and checks it (``tail_load``). Every few
@@ -14,6 +14,7 @@ beside them. On a machine that has other work stalls say little about the broker
 """
 
 import argparse
+import dataclasses
 import json
 import re
 import signal
@@ -28,7 +29,7 @@ from bench import load, plain, plots, raw, report, schedule, trend
 from bench.buckets import Buckets
 from bench.child import Child
 from bench.raw import UnexpectedAnswer
-from bench.schedule import RFC
+from bench.schedule import RFC, Schedule
 from bench.soak_watch import COUNTS
 from bench.tail_load import Tail
 from millstream.testing.process import Broker
@@ -122,10 +123,10 @@ def clock(seconds: float) -> str:
     return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"
 
 
-def soak(broker: Broker, run: Run, duration_s: float, groups: int) -> None:
+def soak(broker: Broker, run: Run, plan: Schedule, duration_s: float, groups: int) -> None:
     """The load, until it is over or something is not as it must be."""
     with raw.Caller(broker.bootstrap) as caller:
-        caller.create_topics({TOPIC: RFC.partitions}, TOPIC_SETTINGS)
+        caller.create_topics({TOPIC: plan.partitions}, TOPIC_SETTINGS)
     content = plain.content(1)
     every_s = max(1.0, duration_s / SAMPLES)
     latencies = Buckets()
@@ -136,12 +137,12 @@ def soak(broker: Broker, run: Run, duration_s: float, groups: int) -> None:
         Tail(
             broker.bootstrap,
             TOPIC,
-            RFC,
+            plan,
             groups=groups,
             checksums=load.checksums(content),
             batch_bytes=len(content[0]),
-            planned=int(RFC.rate * (run.warm_s + duration_s)),
-            count_from=int(RFC.rate * run.warm_s),
+            planned=int(plan.rate * (run.warm_s + duration_s)),
+            count_from=int(plan.rate * run.warm_s),
             report_s=every_s,
         ) as tail,
     ):
@@ -151,10 +152,10 @@ def soak(broker: Broker, run: Run, duration_s: float, groups: int) -> None:
             broker.pid,
             TOPIC,
             content,
-            RFC,
+            plan,
             warm_s=run.warm_s,
             measured_s=duration_s,
-            acknowledged={i: NextOffset(i) for i in range(RFC.partitions)},
+            acknowledged={i: NextOffset(i) for i in range(plan.partitions)},
             latencies=latencies,
             begun=progress.begun,
             progress=progress,
@@ -166,6 +167,7 @@ def soak(broker: Broker, run: Run, duration_s: float, groups: int) -> None:
         "late_sends": outcome.late_sends,
         "read": read["read"],
         "groups": groups,
+        "rate": plan.rate,
         **{f"end_{name}_ms": read[f"q{q}"] for name, q in (("p50", "50"), ("p99", "99"), ("p999", "99.9"))},
     }
 
@@ -211,7 +213,7 @@ def remarks(run: Run) -> list[tuple[str, str]]:
         found.append((f"{title}, p99 / p99.9 of the middle sample, ms", figure))
     if run.outcome:
         found.append(("broker cores in use", f"{run.outcome['cores']:.2f}"))
-        found.append(("requests", f"{run.outcome['requests']:,.0f}"))
+        found.append(("requests", f"{run.outcome['requests']:,.0f}, {run.outcome['rate']:,.0f} a second"))
         found.append(("sent late by the generator", f"{run.outcome['late_sends']:,.0f}"))
     found.append(
         ("longest callback, ms (at most)", f"{max(s['callbacks'].get('callback_max_ms', 0) for s in late):.1f}")
@@ -255,6 +257,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description="The scheduled load for hours.")
     parser.add_argument("--duration", type=seconds, default=7200.0, metavar="2h", help="after the warm-up (default 2h)")
     parser.add_argument("--warm-up", type=seconds, metavar="2m", help="default 2m, or a quarter of a short run")
+    parser.add_argument("--rate", type=float, default=RFC.rate, help="requests a second (default 10240)")
     parser.add_argument("--groups", type=int, default=2, help="consumer groups at the tail (default 2)")
     parser.add_argument("--memory", default="512MiB", help="memory.bytes of the broker (default 512MiB)")
     parser.add_argument("--write-docs", action="store_true", help=f"put verdict and plot into {DOCUMENT}")
@@ -272,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = Run(given.warm_up)
     with Broker(settings=SETTINGS, memory=given.memory, shards=1) as broker:
         try:
-            soak(broker, run, given.duration, given.groups)
+            soak(broker, run, dataclasses.replace(RFC, rate=given.rate), given.duration, given.groups)
         except (UnexpectedAnswer, OSError) as error:
             run.failure = f"{type(error).__name__}: {error}"
         finally:

@@ -9,26 +9,34 @@ from collections.abc import Callable, Generator
 
 from bench.rows import Figures
 from bench.subjects import Subject
-from millstream.cli.exposition import Exposition, quantile
+from millstream.cli.exposition import Exposition, Histogram, quantile
 
 CALLBACKS = "millstream_reactor_callback_seconds"
+COLLECTIONS = "millstream_gc_pause_seconds"
 LONG = "millstream_reactor_long_stalls_total"
 
 
 def between(before: Exposition, now: Exposition) -> Figures:
-    """Callbacks of all shards between two readings, in ms."""
+    """Callbacks of all shards and the collector's pauses between two readings, in ms."""
     earlier, later = before.histogram(CALLBACKS), now.histogram(CALLBACKS)
     figures: Figures = {"long_stalls": now.value(LONG) - before.value(LONG)}
     for name, q in (("callback_p99_ms", 0.99), ("callback_p999_ms", 0.999), ("callback_max_ms", 1.0)):
         bound = quantile(earlier, later, q)
         if bound is not None:
             figures[name] = 1000 * bound
+    pauses, pauses_then = now.histogram(COLLECTIONS), before.histogram(COLLECTIONS)
+    figures["collections"] = _total(pauses) - _total(pauses_then)
+    figures["collection_max_ms"] = 1000 * (quantile(pauses_then, pauses, 1.0) or 0.0)
     for (bound, count), (_, then) in zip(later, _as_long_as(earlier, later), strict=True):
         figures[f"callbacks_le_{1000 * bound:g}"] = count - then
     return figures
 
 
-def _as_long_as(earlier: list[tuple[float, float]], later: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def _total(histogram: Histogram) -> float:
+    return histogram[-1][1] if histogram else 0.0
+
+
+def _as_long_as(earlier: Histogram, later: Histogram) -> Histogram:
     """A histogram that nothing had touched is not on the page: all zeros then."""
     return earlier or [(bound, 0.0) for bound, _ in later]
 
