@@ -133,11 +133,8 @@ def _request(key: int, version: int, seen: list[bytes]) -> Target:
     bodies = [body for body in map(_body_of, seen) if body is not None]
     grown = Samples(api.request, version, bodies)
     run = partial(_decode_request, key, version)
-    return Target(
-        f"request {api.name} {version}",
-        *(run, (ProtocolError,), grown.seeds, grown.mutate),
-        *(REQUEST_BYTES, CONSTANT, OBJECT_BYTES_MAX),
-    )
+    bound = (REQUEST_BYTES, CONSTANT, OBJECT_BYTES_MAX)
+    return Target(f"request {api.name} {version}", run, (ProtocolError,), grown.seeds, grown.mutate, *bound)
 
 
 def _decode_request(key: int, version: int, data: bytes) -> None:
@@ -215,7 +212,7 @@ class _Connection(Connection):
     def __init__(self) -> None:
         self.client_id = None
         self.client_id_bytes = memoryview(b"")
-        self.received_us = 0
+        self.received_us = self.held = 0
         self.exchanges = deque()
         self.again = None
         self.intake = _INTAKE
@@ -228,13 +225,15 @@ class _Intake(Intake):
     """Where a connection is refused."""
 
     def __init__(self) -> None:
-        pass
+        self.under_way = 0
 
     def refuse(self, connection: Connection, why: str) -> None:
         raise _Refused(why)
 
     def is_full(self) -> bool:
         return False
+
+    must_wait = is_full
 
     def park(self, exchange: Exchange, weight: int) -> None:
         assert weight <= OBJECT_BYTES_MAX + LINEAR_BYTES_MAX
@@ -256,7 +255,7 @@ def edge() -> Dispatcher:
         api.key, api.name = key, APIS[key].name
         api.min_version, api.max_version = APIS[key].versions
         api.flexible_from = APIS[key].flexible
-        api.handle = _ignore
+        api.handle, api.costly = _ignore, False
         api.decoders = {version: request_decoder(key, version) for version in _versions(key)}
         dispatcher.apis[key] = api
     dispatcher.node = None  # type: ignore[assignment]

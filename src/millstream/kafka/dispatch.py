@@ -234,7 +234,7 @@ class Dispatcher:
                     request = again.decode(decode, frame, position, end, version)
                 elif end > SMALL_BYTES and connection.intake.is_full():
                     connection.intake.refuse(connection, f"sent a request of {end} bytes when too much was under way")
-                    return None
+                    return False
                 else:
                     if end > COSTLY_BYTES or api.costly:
                         if connection.intake.must_wait():

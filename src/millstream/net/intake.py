@@ -9,13 +9,12 @@ What it promises:
 - A peer that does not take its answers for ``SHORT_STALL_MS`` while answers hold half of what they may is closed; its
   fragments come back.
 - Answers outside the arena have a bound over all connections too. Beyond it a connection with anything left to send is
-  not read, beyond four times of it none is until others took theirs, and who takes nothing for a second is closed.
+  not read, beyond four times of it only requests for records are until others took theirs, and who takes nothing for a
+  second is closed.
 - What requests that wait for their answers were decoded to (`park`) has a bound over all connections, and a connection
   that has one of more than a few kilobytes waiting is read no further until it is answered, as Kafka reads no
   connection further before it has answered. So a connection holds one large request at a time, and all together hold
   what the receive share of the arena is, and one request more.
-  not read, beyond four times of it only requests for records are until others took theirs, and who takes nothing for a
-  second is closed.
 - A connection without a request for ``connections.max.idle.ms`` is closed.
 - Answers completed in one loop turn leave in one system call per connection.
 - Connections with large answers to send, or with requests that cost much (``kafka.dispatch`` knows which), have
@@ -32,8 +31,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.iobuf import MAX_FRAGMENT_BYTES, Arena, ArenaFull, IoBuf, MemoryClass
-from millstream.net.connection import Connection, Exchange
-from millstream.net.connection import LARGE_BYTES, Connection
+from millstream.net.connection import LARGE_BYTES, Connection, Exchange
 from millstream.shard.reactor import Reactor, Timer
 from millstream.telemetry.log import RateLimit, log
 from millstream.telemetry.metrics import StatsSlab
