@@ -185,11 +185,53 @@ def _largest(
     return max(ours, min(theirs, 5 * ours if ours else theirs)) or 1.0
 
 
+def callbacks(results: report.Results, subjects: Sequence[str], path: Path) -> Path | None:
+    """How many of the shards' callbacks took longer than so many ms, under the scheduled loads."""
+    lines = [
+        (title, name, _longer(results[key][name]))
+        for key, title in LATENCIES[:2]
+        for name in subjects
+        if _longer(results.get(key, {}).get(name, []))
+    ]
+    if not lines:
+        return None
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(10.5, 4.4), layout="constrained")
+    for title, name, points in lines:
+        colour = LOOKS[min(list(subjects).index(name), len(LOOKS) - 1)][0]
+        busy = title != LATENCIES[0][1]
+        label = f"{name}{', everything else going on' if busy else ''}"
+        axes.plot(
+            *zip(*points, strict=True), color=colour, linestyle="--" if busy else "-", marker="o", ms=4, label=label
+        )
+    axes.scatter(2.0, 0.1, marker="v", color=BUDGET, zorder=5, s=45, label="budget")
+    axes.set(title="Callbacks of the shard, 10 240 requests a second", xscale="log", yscale="log")
+    axes.set(xlabel="duration, ms (log; buckets of powers of two)", ylabel="share that took longer, % (log)")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(plt.FuncFormatter(_plain))
+    figure.legend(loc="outside lower center", ncols=3)
+    return _save(plt, figure, path)
+
+
+def _longer(rounds: Sequence[Mapping[str, float]]) -> list[tuple[float, float]]:
+    """(ms, per cent of all callbacks that took longer), of all rounds together."""
+    sums: dict[float, float] = {}
+    for figures in rounds:
+        for name, value in figures.items():
+            if name.startswith("callbacks_le_"):
+                bound = float(name.removeprefix("callbacks_le_"))
+                sums[bound] = sums.get(bound, 0.0) + value
+    total = sums.get(math.inf, 0.0)
+    shares = [(bound, 100 * (total - count) / total) for bound, count in sorted(sums.items()) if total]
+    return [(bound, share) for bound, share in shares if share > 0 and bound < math.inf]
+
+
 def bench(results: report.Results, subjects: Sequence[str], peer: str, folder: Path) -> list[tuple[str, Path]]:
     """Draws what can be drawn; what each shows, and its file."""
     made = (
         ("Broker CPU of small produce, bulk produce and fetch", cost(results, subjects, peer, folder / "cost.png")),
         ("Latency of the scheduled loads by percentile", latency(results, subjects, peer, folder / "latency.png")),
+        ("Durations of the shard's callbacks", callbacks(results, subjects, folder / "callbacks.png")),
     )
     return [(shows, path) for shows, path in made if path is not None]
 

@@ -230,13 +230,14 @@ def test_every_load_is_measured_on_brokers_that_it_names():
 
 @pytest.mark.slow
 def test_plots_are_drawn_from_what_there_is(tmp_path):
-    ladder = {f"q{percent:g}": 0.1 * (i + 1) for i, percent in enumerate(scenarios.plain.LADDER)}
+    ladder = {"callbacks_le_0.5": 990.0, "callbacks_le_2": 999.0, "callbacks_le_inf": 1000.0}
+    ladder |= {f"q{percent:g}": 0.1 * (i + 1) for i, percent in enumerate(scenarios.plain.LADDER)}
     results = {
         "rfc": {"ours": [ladder], "kafka": [ladder]},
         "small-16x8": {"ours": [{"cpu_us": 13.0}], "kafka": [{"cpu_us": 640.0}]},
     }
     drawn = plots.bench(results, ["ours", "kafka"], "kafka", tmp_path)
-    assert [path.name for _, path in drawn] == ["cost.png", "latency.png"]
+    assert [path.name for _, path in drawn] == ["cost.png", "latency.png", "callbacks.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for _, path in drawn)
     assert plots.bench({"start": {"ours": [{"first_ack_s": 1.0}]}}, ["ours"], "kafka", tmp_path) == []
 
