@@ -6,6 +6,9 @@ of queues here: callbacks and turns of the reactor, ticks of the writer, one que
 takes one of them, chosen by the generator given, so interleavings differ from seed to seed and repeat from each; the
 clock stands still until nothing else can run. A crash is whatever the disk raises: drop the shard, crash the disk,
 `recover`, make another.
+
+With `lanes` (`storage_world.lanes`) a step of writer, worker and cleaner may also end before an operation of the disk,
+and `hang` keeps one of them from going on for a while, whatever it is at.
 """
 
 from __future__ import annotations
@@ -39,9 +42,11 @@ if TYPE_CHECKING:
     from millstream.config.topic_properties import TopicConfig
     from millstream.storage.disk import Disk
     from millstream.storage.log import Log
+    from millstream.testing.storage_world.lanes import Lanes
 
 DATA_DIR = "/data"
 MIB = 1 << 20
+WRITER_LANE = CLEANER_LANE + 1
 
 
 SMALL: dict[str, Any] = {
@@ -99,7 +104,8 @@ class Stopped(Exception):
 class LocalTimer:
     """A deadline of a `LocalReactor`."""
 
-    def __init__(self, callback: Callable[[], None]) -> None:
+    def __init__(self, deadline_us: int, callback: Callable[[], None]) -> None:
+        self.deadline_us = deadline_us
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
@@ -129,7 +135,7 @@ class LocalReactor:
         self._enders.append(callback)
 
     def call_at(self, deadline_us: int, callback: Callable[[], None]) -> LocalTimer:
-        timer = LocalTimer(callback)
+        timer = LocalTimer(deadline_us, callback)
         self._count += 1
         heapq.heappush(self._timers, (deadline_us, self._count, timer))
         return timer
@@ -186,9 +192,9 @@ class LocalReactor:
 
 
 class LocalHelpers:
-    """Writer and worker in the same thread: each step of theirs is a call."""
+    """Writer and worker in the same thread: each step of theirs is a call, or a part of one with `lanes`."""
 
-    def __init__(self, disk: Disk, data_dir: str, shard_id: int, arena: Arena) -> None:
+    def __init__(self, disk: Disk, data_dir: str, shard_id: int, arena: Arena, lanes: Lanes | None = None) -> None:
         self.slots = TickSlots()
         self.tick_writer = TickWriter(disk, wal_directory(data_dir, shard_id), shard_id, arena.view)
         self.file_worker = Worker(disk, data_dir, arena.view, DIRECT_BLOCK_BYTES)
@@ -198,6 +204,11 @@ class LocalHelpers:
         self.cleaner = Cleaner(disk, Pace(float("inf"), 100, lambda _: False))
         self._lanes: list[deque[Command]] = [deque() for _ in range(CLEANER_LANE + 1)]
         self._attached: tuple[Any, ...] = ()
+        self._threads = lanes
+        self._names = [f"{shard_id}/{number}" for number in range(WRITER_LANE + 1)]
+        self._hangs: dict[int, int] = {}  # lane, and until when
+        if lanes is not None:
+            lanes.lend_locks(self.file_worker.files, self.file_worker.files.files, self.file_worker.reader)
 
     count = 3
     """Writer, worker and cleaner."""
@@ -224,14 +235,35 @@ class LocalHelpers:
     def stop_worker(self) -> None:
         self._stopping = True
 
+    def hang(self, lane: int, duration_us: int) -> None:
+        """Whatever a lane does, it does not get on for so long (`WRITER_LANE` is the writer's)."""
+        reactor = self._attached[0]
+        self._hangs[lane] = reactor.now_us() + duration_us
+        reactor.call_later(duration_us, lambda: self._hangs.pop(lane, None))
+
     def steps(self) -> list[Callable[[], None]]:
         """What could happen next."""
-        found: list[Callable[[], None]] = [self._write_tick] if self._rings else []
-        found += [lambda lane=lane: self._work(lane) for lane in self._lanes[:CLEANER_LANE] if lane]
-        found += [self._clean] if self._lanes[CLEANER_LANE] else []
-        if self._stopping and not any(self._lanes):
+        threads = self._threads
+        found: list[Callable[[], None]] = []
+        under_way = False
+        for lane in (WRITER_LANE, *range(WRITER_LANE)):
+            name = self._names[lane]
+            if threads is not None and threads.busy(name):
+                under_way = True
+                if lane not in self._hangs and not threads.blocked(name):
+                    found.append(lambda name=name: threads.resume(name))
+            elif lane not in self._hangs and (self._rings if lane == WRITER_LANE else self._lanes[lane]):
+                found.append(lambda lane=lane: self._begin(lane))
+        if self._stopping and not under_way and not any(self._lanes):
             found.append(self._end)
         return found
+
+    def _begin(self, lane: int) -> None:
+        job = self._write_tick if lane == WRITER_LANE else lambda: self._work(lane)
+        if self._threads is None:
+            job()
+        else:
+            self._threads.start(self._names[lane], job)
 
     def _write_tick(self) -> None:
         reactor, on_landed, _, on_ended = self._attached
@@ -244,15 +276,10 @@ class LocalHelpers:
         self._turn = (self._turn + 1) % SLOT_COUNT
         reactor.call_soon(on_landed)
 
-    def _work(self, lane: deque[Command]) -> None:
+    def _work(self, lane: int) -> None:
         reactor, _, on_message, _ = self._attached
-        reply = self.file_worker.carry_out(lane.popleft())
-        if reply is not None:
-            reactor.call_soon(on_message, encode(reply))
-
-    def _clean(self) -> None:
-        reactor, _, on_message, _ = self._attached
-        reply = self.cleaner.carry_out(self._lanes[CLEANER_LANE].popleft())
+        command = self._lanes[lane].popleft()
+        reply = self.cleaner.carry_out(command) if lane == CLEANER_LANE else self.file_worker.carry_out(command)
         if reply is not None:
             reactor.call_soon(on_message, encode(reply))
 
@@ -287,6 +314,7 @@ class LocalShard:
         memory_bytes: int = 8 * MIB,
         clean: bool = True,
         settings: dict[str, Any] | None = None,
+        lanes: Lanes | None = None,
     ) -> None:
         self.rng = rng
         self.disk = disk
@@ -298,10 +326,10 @@ class LocalShard:
         # Not `Settings`: its bounds are for people, a test wants a write-ahead log of a few KiB.
         self.settings = SimpleNamespace(**{**SMALL, **(settings or {})})
         given: Any = self.settings
-        self.helpers = LocalHelpers(disk, DATA_DIR, shard_id, self.arena)
-        context: Any = _Context(shard_id, self.reactor, self.arena, self.stats)
+        self.helpers = LocalHelpers(disk, DATA_DIR, shard_id, self.arena, lanes)
+        self.context: Any = _Context(shard_id, self.reactor, self.arena, self.stats)
         helpers: Any = self.helpers
-        self.storage = ShardStorage(context, given, disk, DATA_DIR, helpers)
+        self.storage = ShardStorage(self.context, given, disk, DATA_DIR, helpers)
         self.storage.write_bytes_min = 0
 
     def open(self, group: int, **config: Any) -> Log:

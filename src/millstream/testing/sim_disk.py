@@ -4,11 +4,15 @@
 process sees, and what would be found after the power failed. A write is durable after a sync of its file, a name
 after a sync of its directory, everything after `sync_all`. `crash` throws the rest away: with `torn`, each 512-byte
 sector of an unsynced write is there or not by itself, in any order, sizes likewise, and each directory kept some
-prefix of its changes; without, nothing unsynced is left.
+prefix of its changes; without, nothing unsynced is left. `crashed` leaves the disk alone and gives another that is
+what the power failure would have left, so that a history can be judged at every operation without being repeated.
 
 Faults: `crash_at` counts operations and raises `PowerFailure` at the n-th (which may or may not have happened);
-`capacity_bytes` makes a full disk (ENOSPC); `fail` is asked before each operation for an errno to raise. `flip` rots
-a byte. Everything random comes from the generator given at construction, so a history repeats from its seed.
+`capacity_bytes` makes a full disk (ENOSPC); `fail` is asked before each operation for an errno to raise. A write that
+fails may have been done in part. A sync that fails leaves of what was unsynced some sectors on the disk and takes the
+rest for clean, as Linux does: it is still read, and no later sync makes it durable. `flip` rots a byte, `damage` a
+sector. `before` is told of every operation before it is done. Everything random comes from the generator given at
+construction, so a history repeats from its seed.
 """
 
 from __future__ import annotations
@@ -26,6 +30,15 @@ if TYPE_CHECKING:
     from millstream.storage.disk import Buffer
 
 SECTOR_BYTES: Final = 512
+
+LOST: Final = "lost"
+"""Left by a crash: nothing that was not synced."""
+
+TORN: Final = "torn"
+"""Some sectors, some sizes, some of the first changes of each directory."""
+
+KEPT: Final = "kept"
+"""Everything, as after the end of the process alone."""
 _ROOMY: Final = 1 << 40
 
 
@@ -44,8 +57,20 @@ class _Node:
         self.pending: list[tuple[int, bytes | None]] = []  # (position, bytes), or (size, None) for a truncation
 
     def sync(self) -> None:
+        durable = self.durable
+        for position, data in self.pending:
+            if data is None:
+                del durable[position:]
+                durable.extend(bytes(position - len(durable)))
+            else:
+                durable.extend(bytes(max(0, position - len(durable))))
+                durable[position : position + len(data)] = data
+        self.pending = []
+
+    def sync_failed(self, rng: random.Random) -> None:
+        """Some of it is on the disk; all of it counts as clean from now on."""
         if self.pending:
-            self.durable = bytearray(self.content)
+            self.durable = _torn(self.durable, self.pending, rng)
             self.pending = []
 
     def crash(self, rng: random.Random, *, torn: bool) -> None:
@@ -54,6 +79,18 @@ class _Node:
             self.durable = _torn(self.durable, self.pending, rng)
         self.pending = []
         self.content = bytearray(self.durable)
+
+    def crashed(self, rng: random.Random, left: str) -> _Node:
+        """What a power failure would leave of it."""
+        node = _Node()
+        if left == KEPT:
+            node.durable = bytearray(self.content)
+        elif left == TORN and self.pending:
+            node.durable = _torn(self.durable, self.pending, rng)
+        else:
+            node.durable = bytearray(self.durable)
+        node.content = bytearray(node.durable)
+        return node
 
 
 def _torn(durable: bytearray, pending: list[tuple[int, bytes | None]], rng: random.Random) -> bytearray:
@@ -109,6 +146,17 @@ class _Directory:
         self.pending = []
         self.names = dict(self.durable)
 
+    def crashed(self, rng: random.Random, left: str) -> _Directory:
+        """What a power failure would leave of it and of what is in it."""
+        found = dict(self.names) if left == KEPT else dict(self.durable)
+        if left == TORN and self.pending:
+            for entries in self.pending[: rng.randint(0, len(self.pending))]:
+                _apply(found, entries)
+        made = _Directory()
+        made.names = {name: node.crashed(rng, left) for name, node in found.items()}
+        made.durable = dict(made.names)
+        return made
+
 
 def _apply(names: dict[str, _Node | _Directory], entries: tuple[tuple[str, _Node | _Directory | None], ...]) -> None:
     for name, node in entries:
@@ -127,15 +175,23 @@ class SimFile:
         self.path = path
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        self._disk.happens("write", self.path)
-        data = b"".join(buffers)
+        try:
+            self._disk.happens("write", self.path)
+        except OSError:
+            self._write(self._disk.part_of(b"".join(buffers)), position)
+            raise
+        count = self._write(b"".join(buffers), position)
+        self._disk.happened("write", self.path)
+        return count
+
+    def _write(self, data: bytes, position: int) -> int:
         content = self._node.content
         if len(content) < position + len(data):
             data = self._disk.take_space(data, position + len(data) - len(content))
             content.extend(bytes(max(0, position + len(data) - len(content))))
         content[position : position + len(data)] = data
-        self._node.pending.append((position, data))
-        self._disk.happened("write", self.path)
+        if data:
+            self._node.pending.append((position, data))
         return len(data)
 
     def write_direct(self, buffers: Sequence[memoryview], position: int) -> int:
@@ -153,7 +209,11 @@ class SimFile:
         return filled
 
     def sync(self) -> None:
-        self._disk.happens("sync", self.path)
+        try:
+            self._disk.happens("sync", self.path)
+        except OSError:
+            self._disk.sync_failed(self._node)
+            raise
         self._node.sync()
         self._disk.happened("sync", self.path)
 
@@ -189,10 +249,15 @@ class SimDisk:
         self.fail: Callable[[str, str], int] = _never
         """Asked before each operation (kind, path) for an errno, 0 for none."""
 
+        self.before: Callable[[str, str], None] | None = None
+        """Told of each operation (kind, path), reads included, before it is done."""
+
     # -- the truth -----------------------------------------------------------------------------------------------------
 
     def happens(self, kind: str, path: str) -> None:
         """An operation is about to happen."""
+        if self.before is not None:
+            self.before(kind, path)
         code = self.fail(kind, path)
         if code:
             raise OSError(code, os.strerror(code), path)
@@ -220,6 +285,41 @@ class SimDisk:
                     todo.append(node)
                 else:
                     node.crash(self._rng, torn=torn)
+
+    def crashed(self, rng: random.Random, left: str) -> SimDisk:
+        """Another disk: what would be found if the power failed now, with `left` one of LOST, TORN and KEPT."""
+        made = SimDisk(rng)
+        made._root = self._root.crashed(rng, left)
+        return made
+
+    def sync_failed(self, node: _Node) -> None:
+        """A sync of this file was answered with an error."""
+        node.sync_failed(self._rng)
+
+    def part_of(self, data: bytes) -> bytes:
+        """What a write that failed has done nevertheless."""
+        return data[: self._rng.choice([0, 0, SECTOR_BYTES, len(data) // 2])]
+
+    def damage(self, path: str, position: int, data: bytes) -> None:
+        """Something else stands there from now on, whoever wrote it: bytes that were meant for another place, zeros."""
+        node = self._file(path)
+        for held in (node.content, node.durable):
+            end = min(len(held), position + len(data))
+            if position < end:
+                held[position:end] = data[: end - position]
+
+    def files(self) -> list[tuple[str, int]]:
+        """Path and size of every file there is, in order."""
+        found: list[tuple[str, int]] = []
+        todo = [("", self._root)]
+        while todo:
+            path, directory = todo.pop()
+            for name, node in directory.names.items():
+                if isinstance(node, _Directory):
+                    todo.append((f"{path}/{name}", node))
+                else:
+                    found.append((f"{path}/{name}", len(node.content)))
+        return sorted(found)
 
     def flip(self, path: str, position: int) -> None:
         """A byte of a file rots."""
@@ -249,8 +349,11 @@ class SimDisk:
             if not create:
                 raise _missing(path)
             self.happens("create", path)
-            node = _Node()
-            directory.change((name, node))
+            directory, name = self._parent(path)
+            node = directory.names.get(name)  # others may have gone on meanwhile
+            if node is None:
+                node = _Node()
+                directory.change((name, node))
             self.happened("create", path)
         if isinstance(node, _Directory):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -271,6 +374,9 @@ class SimDisk:
         if name in directory.names:
             return False
         self.happens("create", path)
+        directory, name = self._parent(path)
+        if name in directory.names:
+            return False
         directory.change((name, _Directory()))
         self.happened("create", path)
         return True
@@ -292,31 +398,40 @@ class SimDisk:
         self.happened("rename", target)
 
     def unlink(self, path: str) -> None:
+        if self._parent(path)[1] not in self._parent(path)[0].names:
+            raise _missing(path)
+        self.happens("unlink", path)
         directory, name = self._parent(path)
         if name not in directory.names:
             raise _missing(path)
-        self.happens("unlink", path)
         directory.change((name, None))
         self.happened("unlink", path)
 
     def sync_directory(self, path: str) -> None:
-        directory = self._directory(path)
+        self._directory(path)
         self.happens("sync_directory", path)
-        directory.sync()
+        self._directory(path).sync()
         self.happened("sync_directory", path)
 
     def sync_all(self, path: str) -> None:
-        self.happens("sync_all", path)
-        todo = [self._root]
-        while todo:
-            directory = todo.pop()
-            directory.sync()
-            for node in directory.names.values():
-                if isinstance(node, _Directory):
-                    todo.append(node)
-                else:
-                    node.sync()
+        try:
+            self.happens("sync_all", path)
+        except OSError:
+            for node in self._nodes():
+                if isinstance(node, _Node):
+                    node.sync_failed(self._rng)
+            raise
+        for node in self._nodes():
+            node.sync()
         self.happened("sync_all", path)
+
+    def _nodes(self) -> list[_Node | _Directory]:
+        """Every file and directory that has a name."""
+        found: list[_Node | _Directory] = [self._root]
+        for node in found:
+            if isinstance(node, _Directory):
+                found.extend(node.names.values())
+        return found
 
     def total_bytes(self, path: str) -> int:
         del path

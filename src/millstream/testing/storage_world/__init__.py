@@ -1,0 +1,12 @@
+"""A broker's storage in memory, on a disk with a truth of its own: every crash point of random histories, judged.
+
+::
+
+    history   what clients, time and faults do, from one seed          models   what was given and promised
+    life      the production code, recovery to crash                   judge    the invariants
+    lanes     helpers that rest in the middle of what they do          points   a crash before every operation
+    faults    disks that fail, are full, rot                           bugs     storages that are broken on purpose
+
+`python -m millstream.testing.storage_world` plays fresh histories for as long as one likes and prints the seed of a
+failure. What it found is in ``docs/durability.md``.
+"""

@@ -1,0 +1,206 @@
+"""One life of a broker's storage: from recovery to the crash, with the production code of every floor above the files.
+
+A `Life` recovers a disk, opens shards over it and on them what a broker has there: `Lifecycle` with its partitions,
+their Raft groups and idempotent producers, delayed appends, housekeeping, compaction, and the coordinator of
+``__consumer_offsets``. The reactor and the helper processes are those of `local_storage`; the controller is a perfect
+one, which never forgets a topic. The world writes, commits and deletes through the same functions that the Kafka edge
+calls.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH
+from millstream.coordinator.groups_partition import State
+from millstream.coordinator.hashing import OFFSETS_TOPIC
+from millstream.coordinator.local_groups import LocalGroups
+from millstream.core.group.outputs import GroupSettings
+from millstream.format.names import partition_directory
+from millstream.model.error_code import ErrorCode
+from millstream.partition.delayed import DelayedAppends
+from millstream.partition.lifecycle import Lifecycle
+from millstream.partition.partition import Partition
+from millstream.partition.table import Faulty, PartitionTable
+from millstream.storage.recovery import RecoveryReport, recover
+from millstream.storage.replay import LogPlace
+from millstream.testing.local_storage import DATA_DIR, LocalShard
+from millstream.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterable
+
+    from millstream.testing.sim_disk import SimDisk
+    from millstream.testing.storage_world.lanes import Lanes
+    from millstream.testing.storage_world.models import Place, TopicModel
+
+_TOPIC: Final[dict[str, Any]] = {
+    "max_message_bytes": 1 << 20,
+    "compression_type": "producer",
+    "message_timestamp_type": "CreateTime",
+    "message_timestamp_before_max_ms": 2**63 - 1,
+    "message_timestamp_after_max_ms": 2**63 - 1,
+    "write_caching": False,
+    "segment_bytes": 16_000,
+}
+_LOAD_US: Final = 10_000_000
+
+
+class _Cell:
+    """One shard and what stands on it."""
+
+    def __init__(self, shard: LocalShard, *, clean: bool) -> None:
+        self.shard = shard
+        context = shard.context
+        settings: Any = SimpleNamespace(producer_id_expiration_ms=2**62, producer_ids_max=10_000, data_dir=DATA_DIR)
+        self.table = PartitionTable()
+        self.delayed = DelayedAppends(context.reactor, shard.storage)
+        self.lifecycle = Lifecycle(context, settings, shard.storage, self.table, self.delayed, clean=clean)
+        self.groups = LocalGroups(context, GroupSettings(), 600_000)
+        self.table.on_open(lambda partition: _if_offsets(partition, self.groups.opened))
+        self.table.on_close(lambda partition: _if_offsets(partition, self.groups.closed))
+
+
+def _if_offsets(partition: Partition, then: Callable[[Partition], None]) -> None:
+    if partition.name == OFFSETS_TOPIC:
+        then(partition)
+
+
+class Life:
+    """See the module. Raises what the disk raises while it begins: OSError, PowerFailure."""
+
+    def __init__(
+        self,
+        disk: SimDisk,
+        rng: random.Random,
+        topics: Iterable[TopicModel],
+        *,
+        shards: int,
+        now_ms: int,
+        settings: dict[str, Any],
+        lanes: Lanes | None = None,
+    ) -> None:
+        known = {topic.group: topic for topic in topics}
+        self.shard_count = shards
+        self.report: RecoveryReport = recover(
+            disk, DATA_DIR, lambda group: _place(known.get(group)), shards=shards, now_ms=now_ms
+        )
+        self.cells = [
+            _Cell(
+                LocalShard(
+                    disk,
+                    rng,
+                    shard_id=number,
+                    now_ms=now_ms,
+                    memory_bytes=2 << 20,
+                    clean=self.report.clean,
+                    settings=settings,
+                    lanes=lanes,
+                ),
+                clean=self.report.clean,
+            )
+            for number in range(shards)
+        ]
+        for topic in known.values():
+            self.open(topic, fresh=False)
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def cell(self, group: int) -> _Cell:
+        """The shard that a group lives on."""
+        return self.cells[group % self.shard_count]
+
+    def shard(self, group: int) -> LocalShard:
+        """The same, only the shard."""
+        return self.cell(group).shard
+
+    def open(self, topic: TopicModel, *, fresh: bool) -> None:
+        """Open a topic's partition."""
+        cell = self.cell(topic.group)
+        made: Any = cell.shard.config(**{**_TOPIC, "is_compacted": topic.compacted, **topic.config})
+        cell.lifecycle.open(topic.name, topic.topic_id, 0, topic.group, cell.shard.context.id, made, fresh=fresh)
+
+    def delete(self, topic: TopicModel) -> None:
+        """The topic is gone, as the controller says."""
+        self.cell(topic.group).lifecycle.delete(topic.name, topic.topic_id)
+        for cell in self.cells:
+            cell.groups.topic_deleted(topic.name)
+
+    def partition(self, topic: TopicModel) -> Partition:
+        """The open partition of a topic."""
+        found = self.cell(topic.group).table.find(topic.name, 0)
+        assert isinstance(found, Partition), f"{topic!r} is not open: {self.fault(topic)}"
+        return found
+
+    def fault(self, topic: TopicModel) -> str:
+        """Why a topic is not served; empty if it is."""
+        found = self.cell(topic.group).table.find(topic.name, 0)
+        return found.reason if isinstance(found, Faulty) else ""
+
+    def stop(self) -> None:
+        """An orderly stop."""
+        for cell in self.cells:
+            cell.groups.stop()
+        for cell in self.cells:
+            cell.shard.stop()
+
+    def run(self, until: Callable[[], bool], limit_us: int) -> None:
+        """Let all shards go on until something holds."""
+        for _ in range(3):
+            for cell in self.cells:
+                if until():
+                    return
+                cell.shard.run(until, limit_us)
+
+    # -- groups --------------------------------------------------------------------------------------------------------
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the groups can be asked."""
+        return all(
+            groups.state is not State.LOADING for cell in self.cells for groups in cell.groups.partitions.values()
+        )
+
+    def load(self) -> str:
+        """Let the groups be loaded; what went wrong."""
+        self.run(lambda: self.loaded, _LOAD_US)
+        states = [groups.state for cell in self.cells for groups in cell.groups.partitions.values()]
+        return "" if all(one is State.ACTIVE for one in states) else f"groups are {states}"
+
+    def commit(self, group: int, place: Place, offset: int, done: Callable[[], None]) -> None:
+        """Commit an offset as a consumer without membership does; `done` when it was acknowledged."""
+        name, topic = place
+        part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        wanted = [OffsetCommitRequestTopic(name=topic, partitions=[part])]
+        request = OffsetCommitRequest(group_id=name, topics=wanted)
+
+        def answered(answer: object) -> None:
+            if isinstance(answer, OffsetCommitResponse) and not answer.topics[0].partitions[0].error_code:
+                done()
+
+        self.cell(group).groups.ask(0, OFFSET_COMMIT, 8, "world", "world", request, False, answered)
+
+    def committed(self, group: int, name: str) -> dict[str, int]:
+        """What a group has committed, by topic."""
+        answers: list[object] = []
+        request = OffsetFetchRequestGroup(group_id=name, topics=None)
+        self.cell(group).groups.ask(0, OFFSET_FETCH, 8, "world", "world", request, False, answers.append)
+        answer = answers[0]
+        assert isinstance(answer, OffsetFetchResponseGroup), answer
+        assert answer.error_code == ErrorCode.NONE, answer
+        return {topic.name: topic.partitions[0].committed_offset for topic in answer.topics}
+
+
+def _place(topic: TopicModel | None) -> LogPlace | None:
+    if topic is None:
+        return None
+    directory = partition_directory(DATA_DIR, topic.topic_id, 0)
+    return LogPlace(directory, f"{topic.name}/0", topic.config.get("segment_bytes", _TOPIC["segment_bytes"]))
