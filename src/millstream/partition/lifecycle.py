@@ -73,16 +73,20 @@ class Lifecycle:
         if home != self._shard.id:
             self._table.add(name, topic_id, Remote(name, index, raft_group, home))
             return
+        producers = ProducerState(self._settings.producer_id_expiration_ms, self._budget)
+        log: Log | None = None
         try:
             log = self._storage.open_partition_log(
                 raft_group, topic_id, name, index, config, clean=self._clean or fresh
             )
+            replay_producers(log, producers, self._shard.reactor.wall_ms())
         except Corruption as error:
             operator_log.at(f"{name}/{index}").error("not served: %s", error.message)
+            producers.clear()
+            if log is not None:
+                self._storage.give_up_log(log)
             self._table.add(name, topic_id, Faulty(name, index, raft_group, error.message))
             return
-        producers = ProducerState(self._settings.producer_id_expiration_ms, self._budget)
-        replay_producers(log, producers, self._shard.reactor.wall_ms())
         log.producer_snapshot = _snapshot_of(producers)
         log.active_producers = producers.last_offsets
         term = last_term(log, clean=self._clean or fresh)

@@ -214,6 +214,11 @@ class ShardStorage:
             self.housekeeping.segment_began(log, log.segments_list.active)
         return log
 
+    def give_up_log(self, log: Log) -> None:
+        """What its files hold cannot be told from their headers: nobody may be served from this log."""
+        self._faulty.add(1)
+        self.close_log(log)
+
     def open_partition_log(
         self, group: int, topic_id: bytes, topic: str, partition: int, config: TopicConfig, *, clean: bool
     ) -> Log:
@@ -441,9 +446,11 @@ class ShardStorage:
                 self._refuse(f"{free} bytes are free, {reserve} are kept in reserve")
         else:
             self.wal.try_again()
-            for log in self._refused:
+            for log in list(self._refused):
                 if not log.behind.under_way:
                     log.behind.advance()
+                    if not log.behind.under_way:
+                        del self._refused[log]  # what was to be written was deleted meanwhile
             self.checkpointer.request()
             trouble = self._refused or self.checkpointer.refused or self.wal.full
             if free >= reserve * _STARTS_AGAIN and not trouble:

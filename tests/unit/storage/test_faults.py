@@ -178,6 +178,21 @@ def test_a_full_disk_without_a_file_for_the_write_ahead_log_is_not_worn_out_by_c
     assert not shard.storage.accepts_writes
     disk.crash_at = -1
     disk.capacity_bytes = None
-    shard.run(lambda: log.durable_offset == log.next_offset, 10_000_000)
+    shard.run(lambda: shard.storage.accepts_writes, 10_000_000)
+    assert shard.storage.accepts_writes
     assert log.durable_offset == log.next_offset
+
+
+def test_producers_are_let_in_again_though_what_could_not_be_written_was_deleted() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    fill(shard, log, 10)
+    shard.disk.fail = failing("write", ".log", errno.ENOSPC)
+    shard.storage.checkpoint(lambda: None)
+    shard.run(lambda: not shard.storage.accepts_writes, 10_000_000)
+    assert not shard.storage.accepts_writes
+    log.trim_prefix(log.next_offset, lambda: None)
+    shard.run(lambda: False, 3_000_000)
+    shard.disk.fail = lambda kind, path: 0
+    shard.run(lambda: shard.storage.accepts_writes, 10_000_000)
     assert shard.storage.accepts_writes
