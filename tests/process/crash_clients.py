@@ -26,20 +26,21 @@ FINAL_TIMEOUT_S = 60
 KEYS = 40
 """Different keys in a compacted topic."""
 
-UNKNOWN_OUTCOME = frozenset(
+COMING_UP = frozenset(
     (
-        KafkaError._TIMED_OUT,
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.NOT_CONTROLLER,
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError._NOENT,  # librdkafka has not found a partition's leader, its request having failed
     )
 )
-"""What an administrator may be told of a broker that goes down or comes up: he tries again."""
+"""What a broker that goes down or comes up may answer an administrator: he tries again."""
+
+
+def nobody_knows(code):
+    """Whether an error leaves open what was done: the broker is on its way, or the client lost it (below zero)."""
+    return code < 0 or code in COMING_UP
 
 
 class Stopping(threading.Thread):
@@ -275,7 +276,7 @@ class TopicChurn(Stopping):
             except KafkaException as error:
                 code = error.args[0].code()
                 if code != already or not asked_before:
-                    if code not in UNKNOWN_OUTCOME or code == already:
+                    if not nobody_knows(code) or code == already:
                         workload.complain(f"{self.process}: {topic}: {error}")
                         return False
                     asked_before = True
@@ -305,7 +306,7 @@ class Trimmer(Stopping):
             try:
                 start = workload.admin.delete_records([asked], request_timeout=5)[asked].result().low_watermark
             except KafkaException as error:
-                if error.args[0].code() not in UNKNOWN_OUTCOME:
+                if not nobody_knows(error.args[0].code()):
                     workload.complain(f"{self.process}: before {before}: {error}")
                 continue
             workload.history.done(operation, Outcome.OK)

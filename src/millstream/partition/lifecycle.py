@@ -15,6 +15,7 @@ from millstream.config.settings import Settings
 from millstream.config.topic_properties import TopicConfig
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.errors import Corruption
+from millstream.format.names import partition_directory
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Partition
@@ -29,6 +30,9 @@ EXPIRY_US: Final = 600_000_000
 """Kafka's interval (producer.id.expiration.check.interval.ms)."""
 
 EXPIRY_SHARE: Final = 0.1
+
+SHOW_US: Final = 10_000_000
+"""How old the number of producers in ``/metrics`` may be."""
 
 
 class Lifecycle:
@@ -82,6 +86,8 @@ class Lifecycle:
             replay_producers(log, producers, self._shard.reactor.wall_ms())
         except Corruption as error:
             operator_log.at(f"{name}/{index}").error("not served: %s", error.message)
+            directory = partition_directory(self._settings.data_dir, topic_id, index)
+            self._shard.stats.damage.put(f"{name}/{index}", -1, directory)
             producers.clear()
             if log is not None:
                 self._storage.give_up_log(log)
@@ -105,6 +111,11 @@ class Lifecycle:
         """Forget idempotent producers that appended nothing for long, from now on every ``EXPIRY_US``."""
         self._shard.reactor.call_later(EXPIRY_US, self._expire)
 
+    def show_producers(self) -> None:
+        """Keep the number of remembered producers in the metrics, from now on."""
+        self._producer_ids.set(self._budget.count)
+        self._shard.reactor.call_later(SHOW_US, self.show_producers)
+
     def _expire(self) -> None:
         self._shard.reactor.background("expiry", self._expire_all(), EXPIRY_SHARE, self.start_expiry)
 
@@ -114,7 +125,6 @@ class Lifecycle:
             if len(partition.producers):
                 self._expired.inc(partition.producers.expire(now_ms))
                 yield
-        self._producer_ids.set(self._budget.count)
 
     def configure(self, name: str, config: TopicConfig) -> None:
         """A topic's configuration changed."""

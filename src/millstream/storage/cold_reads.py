@@ -201,13 +201,13 @@ class ColdReads:
 
     def _failure(self, call: _Call, reply: ReadDone) -> MillstreamError | None:
         name = call.log.name
+        path = call.segment.path if call.segment is not None else call.log.directory
         if reply.fault:
-            self._faults.corrupt(name, reply.fault)
+            self._faults.corrupt(name, path, call.offset, reply.fault)
             return Corruption(f"{name}: {reply.fault}")
         if reply.errno == errno.ENOENT:
             return Rejected(f"{name}: offset {call.offset} was deleted", ErrorCode.OFFSET_OUT_OF_RANGE)
         if reply.errno:
-            path = call.segment.path if call.segment is not None else call.log.directory
             self._faults.failed(name, path, reply.errno)
             return Unavailable(f"{name}: {os.strerror(reply.errno)}")
         return None

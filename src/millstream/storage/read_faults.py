@@ -30,13 +30,15 @@ class ReadFaults:
     def __init__(self, stats: StatsSlab, now: Clock = time.monotonic) -> None:
         self._corrupt = stats.counter("storage_faults", kind="corruption")
         self._failed = stats.counter("storage_faults", kind="read_error")
+        self._damage = stats.damage
         self._now = now
         self._lines = RateLimit(_LINES_A_MINUTE, now)
         self._told: dict[tuple[str, str], float] = {}
 
-    def corrupt(self, name: str, what: str) -> None:
-        """The log `name` holds bytes that nobody wrote."""
+    def corrupt(self, name: str, path: str, offset: int, what: str) -> None:
+        """The segment `path` of the log `name` holds bytes that nobody wrote, at `offset` (-1: somewhere)."""
         self._corrupt.inc()
+        self._damage.put(name, offset, path)
         self._say(name, f"corrupt: {what}")
 
     def failed(self, name: str, path: str, error: int) -> None:

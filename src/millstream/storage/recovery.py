@@ -320,6 +320,8 @@ class _Recovery:
                         continue
                     here[group] = one
                 good = number not in frame.bad
+                if not good:
+                    one.damaged_at = f"{directory.path}/{wal_name(directory.files[file])}, byte {start}"
                 if good or durable:
                     one.apply(Record(kind, group, epoch, base, last, size, crc), data[start:at] if good else None)
                 else:

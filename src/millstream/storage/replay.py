@@ -94,6 +94,9 @@ class LogReplay:
         self.uncertain = ""
         """Unreadable frames may have held records of this log; void once a later record continues it."""
 
+        self.damaged_at = ""
+        """File and byte of the last record that does not verify."""
+
         try:
             names = disk.list(place.directory)
         except FileNotFoundError:
@@ -156,7 +159,7 @@ class LogReplay:
         if record.base > next_offset:
             self._mend(record.base, "are missing from the write-ahead log")
         if payload is None:
-            self._mend(record.last + 1, "are damaged in the write-ahead log")
+            self._mend(record.last + 1, "are damaged in the write-ahead log", self.damaged_at)
             return
         self.uncertain = ""
         if self._growing.size_bytes and (
@@ -365,13 +368,15 @@ class LogReplay:
 
     # -- damage --------------------------------------------------------------------------------------------------------
 
-    def _mend(self, until: int, what: str) -> None:
+    def _mend(self, until: int, what: str, where: str = "") -> None:
         """Take the batches up to offset `until` from the segment, where they were written behind, if they are there."""
         begin = self._growing.end_offset
         self._take_from_segment(until)
         if self._growing.end_offset != until:
-            raise Corruption(f"offsets {self._growing.end_offset} to {until - 1} {what}, and no segment has them")
-        self._note("other", f"{self.place.name}: offsets {begin} to {until - 1} {what}; the segment has them")
+            reason = f"offsets {self._growing.end_offset} to {until - 1} {what}, and no segment has them"
+            raise Corruption(f"{reason} ({where})" if where else reason)
+        mended = f"{self.place.name}: offsets {begin} to {until - 1} {what}; the segment has them"
+        self._note("other", f"{mended} ({where})" if where else mended)
 
     def _take_from_segment(self, until: int | None) -> None:
         """Keep the sound batches that stand behind the current place."""

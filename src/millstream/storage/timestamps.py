@@ -124,7 +124,7 @@ class Timestamps:
         """The worker's answer."""
         name, path, answered = self._calls.pop(reply.id)
         if reply.fault:
-            self._faults.corrupt(name, reply.fault)
+            self._faults.corrupt(name, path, -1, reply.fault)
             answered(Corruption(f"{name}: {reply.fault}"))
         elif reply.errno == errno.ENOENT:
             answered(None)  # the segment was deleted meanwhile

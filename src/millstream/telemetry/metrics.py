@@ -24,6 +24,7 @@ import os
 import time
 from typing import Final
 
+from millstream.telemetry.damage import DamageBoard
 from millstream.telemetry.table import METRICS, Kind, Metric
 
 PID_CELL: Final = 0
@@ -135,13 +136,14 @@ class StatsSlab:
     Lifecycle: made by the supervisor before the fork, `started` by the process itself, read by the supervisor.
     """
 
-    __slots__ = ("_map", "cells", "role", "shard")
+    __slots__ = ("_map", "cells", "damage", "role", "shard")
 
     def __init__(self, shard: int = -1, role: str = "supervisor") -> None:
         self.shard = shard
         self.role = role
         self._map = mmap.mmap(-1, _CELLS * 8)
         self.cells: memoryview = memoryview(self._map).cast("Q")
+        self.damage = DamageBoard()
 
     def started(self) -> None:
         """Called once by the process the slab belongs to, after its fork."""

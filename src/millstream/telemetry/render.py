@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from millstream.telemetry.metrics import BUCKETS
 from millstream.telemetry.processes import process_samples
-from millstream.telemetry.table import API, ASKED, BY_NAME, METRICS, Kind, Label, Metric, Unit
+from millstream.telemetry.table import API, ASKED, BY_NAME, LOG_DAMAGE, METRICS, Kind, Label, Metric, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 _UNITS: Final = {Unit.COUNT: "", Unit.BYTES: "bytes", Unit.MICROSECONDS: "seconds"}
 _OPEN_LABELS: Final = {
     "process": "`supervisor`, and `shard-N`, `writer-N`, `worker-N`, `cleaner-N` of each shard",
+    "topic, partition, offset, file": "of the damage; offset -1 where it is unknown, or the whole log",
     "version": "as `millstream --version` says it",
 }
 """Labels of what is `ASKED`, whose values depend on the node."""
@@ -57,7 +60,22 @@ def render(
             for value, number in asked[metric.name].items():
                 labels = [f'{metric.label.name}="{value}"'] if metric.label is not None else []
                 lines.append(f"{metric.exposed_name}{_braces(labels)} {number:.15g}")
+    _damage(lines, slabs)
     return ("\n".join(lines) + "\n").encode()
+
+
+def _damage(lines: list[str], slabs: Sequence[StatsSlab]) -> None:
+    """Where logs are damaged; nothing at all as long as none is."""
+    places = [place for slab in slabs for place in slab.damage.read()]
+    if places:
+        _heading(lines, LOG_DAMAGE)
+    for place in places:
+        labels = [f'{name}="{_escaped(str(value))}"' for name, value in msgspec.structs.asdict(place).items()]
+        lines.append(f"{LOG_DAMAGE.exposed_name}{_braces(labels)} 1")
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _heading(lines: list[str], metric: Metric) -> None:
@@ -158,7 +176,7 @@ def reference() -> str:
     """The tables of all metrics and all labels in Markdown, for the documentation."""
     rows = ["| Metric | Kind | Unit | Labels | Meaning |", "|---|---|---|---|---|"]
     bearers: dict[Label, list[str]] = {}
-    for metric in (*METRICS, *ASKED):
+    for metric in (*METRICS, *ASKED, LOG_DAMAGE):
         names = ["shard"] if metric.per_shard else []
         if metric.label is not None:
             names.append(metric.label.name)

@@ -129,6 +129,7 @@ MEMORY: Final = Label("class", ("receive", "cache", "fetch", "ring"))  # iobuf.M
 HTTP_ROUTE: Final = Label("route", ("metrics", "manifest", "other"))
 LEVEL: Final = Label("level", ("info", "warning", "error"))
 PROCESS: Final = Label("process", ())
+DAMAGE: Final = Label("topic, partition, offset, file", ())
 VERSION: Final = Label("version", ())
 READ_SOURCE: Final = Label("source", ("cache", "segment"))
 
@@ -276,6 +277,11 @@ ASKED: Final[tuple[Metric, ...]] = (
     _gauge("build_info", "Always 1; the label says which version runs.", label=VERSION),
 )
 """Not counted by anybody: looked up when somebody reads the page (`processes`, `node`)."""
+
+LOG_DAMAGE: Final = _gauge(
+    "log_damage", "1 for each place where a log was found damaged since the start.", label=DAMAGE
+)
+"""Kept apart (`damage`): its labels are what was found."""
 
 BY_NAME: Final[dict[str, Metric]] = {metric.name: metric for metric in METRICS}
 

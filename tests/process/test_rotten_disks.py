@@ -1,0 +1,139 @@
+"""Bits that flip in what was durable: told by topic, partition, offset and file, in the log, in ``/metrics`` and by
+``millstream log verify``; everything else is served.
+"""
+
+import json
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from crash_clients import QUIET
+from fault_support import PARTITIONS, TOPIC, Scene, batches, fetch_error, flip, segments
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+
+
+def verify(data_dir, *words, code=1):
+    command = [sys.executable, "-m", "millstream.cli", "log", "verify", "--data", data_dir, "--json", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return [one for one in json.loads(done.stdout)["findings"] if one["severity"] == "corrupt"]
+
+
+def read(broker, partition, start=0):
+    """(offsets that a consumer is given up to the end or the first error, that error or None)."""
+    consumer = Consumer({**QUIET, "bootstrap.servers": broker.bootstrap, "group.id": "reads"})
+    end = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), 20)[1]
+    consumer.assign([TopicPartition(TOPIC, partition, start)])
+    got, error = [], None
+    while error is None and (not got or got[-1] < end - 1):
+        for message in consumer.consume(1000, 5):
+            if message.error() is None:
+                got.append(message.offset())
+            else:
+                error = message.error()
+    consumer.close()
+    return got, error
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A broker with records in sealed segments, and with nothing of them in memory."""
+    with Scene(tmp_path, random.Random(1)) as made:
+        made.begin(1500)
+        made.workload.give_up()
+        assert made.broker.stop() == 0
+        yield made
+
+
+def test_damage_that_a_running_broker_meets_is_told_everywhere_and_the_rest_is_served(scene):
+    broker = scene.broker
+    broker.start()
+    path = segments(broker.data_dir, TOPIC, 1)[0]
+    position, size, base = batches(path)[len(batches(path)) // 2]
+    flip(path, position + size - 3)
+    got, error = read(broker, 1)
+    assert got == list(range(base)), "what stands before it is served"
+    assert error.code() == KafkaError.INVALID_MSG
+    assert fetch_error(broker, TOPIC, 1, base) == "CORRUPT_MESSAGE"
+    following = next(other for at, _, other in batches(path) if at > position)
+    assert read(broker, 1, following) == (list(range(following, read(broker, 1, following)[0][-1] + 1)), None)
+    for partition in {*range(PARTITIONS)} - {1}:
+        assert read(broker, partition)[1] is None
+    (line,) = [line for line in scene.lines("ERROR") if f"byte {position}" in line]
+    assert f"{TOPIC}/1] corrupt: {path}: the batch at byte {position}, offset {base}, does not match" in line
+    assert scene.metric("millstream_storage_faults_total", kind="corruption") >= 1
+    where = {"topic": TOPIC, "partition": "1", "offset": str(base), "file": str(path)}
+    assert scene.metric("millstream_log_damage", **where) == 1
+    (found,) = verify(broker.data_dir, "--running")
+    assert (found["log"], found["byte"], found["offset"]) == (f"{TOPIC}/1", position, base)
+    assert str(path).endswith(found["file"])
+    assert broker.stop() == 0
+
+
+def test_damage_found_at_a_start_fences_its_log_by_name_and_serves_the_others(scene):
+    broker = scene.broker
+    path = segments(broker.data_dir, TOPIC, 2)[-1]
+    with path.open("r+b") as file:  # bytes that were durable are missing
+        file.truncate(path.stat().st_size - 10)
+    found = verify(broker.data_dir)
+    assert {one["log"] for one in found} == {f"{TOPIC}/2"}
+    assert any(str(path).endswith(one["file"]) and "were durable" in one["what"] for one in found)
+    broker.start()
+    assert any(f"{TOPIC}/2] not served: {path} has" in line for line in scene.lines("ERROR"))
+    assert scene.metric("millstream_log_faulty") == 1
+    assert scene.metric("millstream_log_damage", topic=TOPIC, partition="2", file=str(path.parent)) == 1
+    assert fetch_error(broker, TOPIC, 2, 0) == "KAFKA_STORAGE_ERROR"
+    for partition in {*range(PARTITIONS)} - {2}:
+        assert read(broker, partition)[1] is None
+    assert broker.stop() == 0
+
+
+def test_a_damaged_index_is_told_by_verify_and_mended_by_the_next_start(scene):
+    broker = scene.broker
+    path = segments(broker.data_dir, TOPIC, 0)[0].with_suffix(".index")
+    flip(path, path.stat().st_size // 2)
+    command = [sys.executable, "-m", "millstream.cli", "log", "verify", "--data", broker.data_dir, "--json"]
+    findings = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["findings"]
+    assert [(one["severity"], one["log"]) for one in findings if one["file"].endswith(path.name)] == [
+        ("mended", f"{TOPIC}/0")
+    ]
+    broker.start()
+    broker.kill()  # not an orderly stop: the next start reads all indexes
+    broker.start()
+    for partition in range(PARTITIONS):
+        assert read(broker, partition)[1] is None
+    assert scene.said(f"{path} was missing, damaged or short and is completed from the segment", "WARN")
+    assert scene.metric("millstream_recovery_repairs_total", kind="index_rebuilt") >= 1
+    assert broker.stop() == 0
+    assert verify(broker.data_dir, code=0) == []
+
+
+def test_damage_in_the_write_ahead_log_is_mended_from_the_segments_or_told_by_name(tmp_path):
+    quiet = {"checkpoint.ms": 60_000, "checkpoint.bytes": "32MiB", "wal.bytes": "64MiB", "wal.file.bytes": "8MiB"}
+    with Scene(tmp_path, random.Random(2), settings={**quiet, "log.roll.ms": 60_000}) as scene:
+        scene.begin()
+        broker = scene.broker
+        broker.restart()  # the controller's log, which knows what topics are called, is in its segments from now on
+        scene.workload.wait_progress(1500)
+        scene.workload.give_up()
+        broker.kill()
+        (path,) = (broker.data_dir / "wal" / "0").glob("*0.wal")
+        values = list(re.finditer(rb"p0-(\d{6})", path.read_bytes()))
+        value = values[len(values) // 2]
+        flip(path, value.start())
+        damaged = int(value[1]) % PARTITIONS
+        found = verify(broker.data_dir)
+        assert [one["log"] for one in found] == [f"{TOPIC}/{damaged}"]
+        assert found[0]["file"].endswith(path.name)
+        broker.start()
+        assert any(f"{TOPIC}/{damaged}" in line and path.name in line for line in scene.lines("ERROR"))
+        assert scene.metric("millstream_storage_faults_total", kind="corruption") >= 1
+        assert scene.metric("millstream_log_damage", topic=TOPIC, partition=str(damaged)) == 1
+        assert fetch_error(broker, TOPIC, damaged, 0) == "KAFKA_STORAGE_ERROR"
+        for partition in {*range(PARTITIONS)} - {damaged}:
+            assert read(broker, partition)[1] is None
+        assert broker.stop() == 0
