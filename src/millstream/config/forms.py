@@ -258,16 +258,13 @@ class Text(Form[str]):
 
 
 class Choice(Form[str]):
-    """One of a closed set of words; ``unsupported`` are Kafka's words that this version refuses, with the reason."""
+    """One of a closed set of words."""
 
-    def __init__(self, *words: str, unsupported: dict[str, str] | None = None) -> None:
+    def __init__(self, *words: str) -> None:
         self.words = words
-        self.unsupported = unsupported or {}
 
     def read_plain(self, text: str) -> str:
         word = text.strip()
-        if word in self.unsupported:
-            raise UnsupportedValue(self.unsupported[word])
         if word not in self.words:
             raise ValueError
         return word

@@ -56,7 +56,6 @@ def delete_records(partition: Partition, offset: int, done: Callable[[Deleted], 
             partition.log.trim_prefix(start, durable)
         except ArenaFull:
             return False
-        partition.wake_readers()  # fetch sessions tell where a log starts
         return True
 
     if attempt():

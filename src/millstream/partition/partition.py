@@ -141,6 +141,7 @@ class Partition:
         self.data_waiters: set[DataWaiter] = set()
         self.delayed: OwnAppends | None = None  # where the broker's own appends wait for memory
         group.on_commit = self.on_commit
+        log.on_trimmed = self.wake_readers  # fetch sessions tell where a log starts
 
     def set_gate(self) -> None:
         """Work out anew what a producer's batch is asked before it is appended: something of the below changed."""

@@ -49,6 +49,8 @@ def trim_prefix(log: Log, offset: int, done: Callable[[], None] | None) -> None:
 
     log.storage.wal.add_note(log, Kind.TRIM, offset, 0, _NO_PAYLOAD, durable)
     log.start_offset = offset
+    if log.on_trimmed is not None:
+        log.on_trimmed()
 
 
 def drop_segments(log: Log) -> None:

@@ -93,6 +93,7 @@ class Log:
         "name",
         "next_offset",
         "on_durable",
+        "on_trimmed",
         "producer_snapshot",
         "rolled",
         "segment_ms",
@@ -171,9 +172,8 @@ class Log:
         self.behind = WriteBehind(self, storage.send, storage.write_refused)
         self.tick_serial = 0
         self.durable_mark = self.mark()
-        self.on_durable: Callable[[int], None] | None = None
-        """Called with the new `durable_offset` once per tick."""
-
+        self.on_durable: Callable[[int], None] | None = None  # called with the new `durable_offset`, once per tick
+        self.on_trimmed: Callable[[], None] | None = None  # called when `start_offset` has moved
         self.producer_snapshot: Callable[[], bytes | None] | None = None
         """Asked for the producers' state as of `next_offset` when a segment is rolled and at checkpoints."""
         self.active_producers: Callable[[], dict[int, int]] | None = None  # id → last offset, asked by compaction

@@ -262,7 +262,7 @@ class ShardStorage:
     def _forget(self, log: Log) -> None:
         log.close_range()
         log.closed = True
-        log.on_durable = None
+        log.on_durable = log.on_trimmed = None
         self.logs.pop(log.group, None)
         self.dirty_logs.pop(log, None)
         self._refused.pop(log, None)

@@ -7,13 +7,11 @@ from hypothesis import strategies as st
 from millstream.config.forms import (
     INT64_MAX,
     Boolean,
-    Choice,
     Choices,
     Endpoint,
     HostPort,
     Integer,
     OptionalInteger,
-    UnsupportedValue,
     human_size,
     parse_duration_ms,
     parse_endpoint,
@@ -109,13 +107,6 @@ def test_a_list_keeps_its_order_and_refuses_repeats_and_strangers():
     for wrong in ("", "delete,delete", "delete,shred", "Delete"):
         with pytest.raises(ValueError):
             form.read(wrong)
-
-
-def test_a_word_that_kafka_knows_and_we_refuse_gives_its_reason():
-    form = Choice("producer", unsupported={"gzip": "not yet"})
-    assert form.read("producer") == "producer"
-    with pytest.raises(UnsupportedValue, match="not yet"):
-        form.read("gzip")
 
 
 @pytest.mark.parametrize(

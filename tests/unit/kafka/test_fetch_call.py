@@ -7,6 +7,7 @@ import pytest
 
 from millstream.core.fetch_session import FetchSessions, SessionPartition
 from millstream.kafka.handlers.fetch import FetchCall
+from millstream.model.error_code import ErrorCode
 from millstream.partition.meters import Meters
 from millstream.partition.watch import Watch
 from millstream.telemetry.metrics import StatsSlab
@@ -55,3 +56,13 @@ def test_a_fetch_that_ends_watches_nothing_any_more(closed: bool) -> None:
     call.answer()
     assert len(answers) == 1
     assert not partition.data_waiters
+
+
+@pytest.mark.parametrize(("version", "told"), [(4, 6), (5, 6), (6, 56), (11, 56)])
+def test_clients_that_do_not_know_a_storage_error_are_told_to_look_for_the_leader(version: int, told: int) -> None:
+    call, _, answers = parked(closed=False)
+    cast(Any, call.ctx).api_version = version
+    (asked,) = call.results
+    call.results[asked] = (int(ErrorCode.KAFKA_STORAGE_ERROR), -1, -1, -1, None, None)
+    call.answer()
+    assert [part.error_code for part in answers[0].responses[0].partitions] == [told]

@@ -41,6 +41,17 @@ def test_retention_by_age_follows_the_largest_timestamp_and_takes_the_active_seg
     assert log.start_offset == 10
 
 
+def test_whoever_reads_is_told_of_a_new_start_once_and_not_of_rounds_that_remove_nothing() -> None:
+    shard = new_shard()
+    log = shard.open(1, segment_bytes=3000, retention_bytes=7000)
+    told = []
+    log.on_trimmed = lambda: told.append(log.start_offset)
+    fill(shard, log, 40, 900, timestamp=shard.reactor.wall_ms())
+    look(shard)
+    look(shard)
+    assert told == [30]
+
+
 @pytest.mark.parametrize("config", [{"cleanup_policy": ("compact",)}, {"retention_ms": -1}])
 def test_what_may_not_go_stays(config: dict) -> None:
     shard = new_shard()

@@ -64,6 +64,9 @@ GATHER_MAX: Final = 8 << 20
 _SLACK: Final = 1 << 20
 """What an answer of whole batches may lack of the bytes that it has room for."""
 
+_STORAGE_ERROR_FROM: Final = 6
+"""First version whose clients know KAFKA_STORAGE_ERROR; the others are told NOT_LEADER_OR_FOLLOWER, as by Kafka."""
+
 _LEADERS_FROM: Final = 16
 """First version that is told who leads (KIP-951)."""
 
@@ -368,6 +371,8 @@ class FetchCall:
             if topic is None or topic.topic_id != asked.topic_id or (version < BY_ID and topic.topic != asked.topic):
                 topic = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[])
                 responses.append(topic)
+            if error == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_FROM:
+                error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             leader = NO_LEADER
             if error in TOLD_WHO_LEADS and version >= _LEADERS_FROM:
                 leader = leader_of(node, ctx, asked, endpoints)
