@@ -177,6 +177,7 @@ class ShardProcess:
             module, _, name = hook.partition(":")
             getattr(importlib.import_module(module), name)(self.node)
         self.lifecycle.start_expiry()
+        self.lifecycle.show_producers()
         shard.reactor.settle()
         self._tell_when_ready(control)
 

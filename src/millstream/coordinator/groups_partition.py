@@ -63,9 +63,9 @@ _TOLD_AT_ONCE: Final = 32
 """A rebalance answers all members of a group; of thousands so many are told at a time, and sockets served between."""
 _RESOLVE_SHARE: Final = 0.3
 _RESOLVE_SLICE_STEPS: Final = 4_096
+"""Expressions are weighed in steps per character; a slice takes as many names as that allows."""
 _LINES_A_MINUTE: Final = 60
 _FAILURES_A_MINUTE: Final = 6
-"""Expressions are weighed in steps per character; a slice takes as many names as that allows."""
 
 
 class OffsetsPartition(Protocol):
@@ -95,6 +95,10 @@ class State(Enum):
     CLOSED = "closed"
 
 
+def _nobody() -> None:
+    """Nobody wants to know."""
+
+
 class GroupsPartition:
     """The groups of one partition.
 
@@ -110,13 +114,17 @@ class GroupsPartition:
         census: Census,
         on_loaded: Callable[[], None],
         topics: Topics | None = None,
+        on_change: Callable[[], None] = _nobody,
     ) -> None:
-        """``on_loaded`` is called once, when the state is LOADING no more; maybe before this returns."""
+        """``on_loaded`` is called once, when the state is LOADING no more; maybe before this returns. ``on_change`` is
+        called whenever something happened to the groups, be it a request or a member's silence.
+        """
         self.partition = partition
         self.state = State.LOADING
         self.core = GroupCoordinator(settings, census, topics)
         self._reactor = reactor
         self._on_loaded = on_loaded
+        self._on_change = on_change
         self._log = log.at(f"__consumer_offsets/{partition.index}")
         self._lines = RateLimit(_LINES_A_MINUTE)
         self._failures = RateLimit(_FAILURES_A_MINUTE)
@@ -268,6 +276,7 @@ class GroupsPartition:
                 self._reactor.call_soon(self._tell_some)
             self._untold.extend(out.answers)
         self._arm()
+        self._on_change()
 
     def _tell_some(self) -> None:
         """Give out some of many answers; the rest in later callbacks."""

@@ -83,7 +83,7 @@ class LocalGroups:
         self._loading += 1
         reactor = self._shard.reactor
         self.partitions[partition.index] = GroupsPartition(
-            partition, reactor, self._settings, self._census, self._loaded, self._topics
+            partition, reactor, self._settings, self._census, self._loaded, self._topics, self._meters.refresh
         )
 
     def _loaded(self) -> None:
@@ -132,7 +132,6 @@ class LocalGroups:
             done(groups.refusal)
         else:
             groups.step(_input(api, version, client_id, client_host, request, require_stable, done))
-            self._meters.refresh()
 
     def ask_for(self, ask: Ask, request: Message, done: Done) -> None:
         """The same, for a request that came from another shard."""

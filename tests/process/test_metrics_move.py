@@ -1,0 +1,175 @@
+"""A healthy broker that does a bit of everything moves its metrics; those that it cannot move are listed with why."""
+
+import contextlib
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from millstream.telemetry.table import ASKED, METRICS, Kind
+
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(180)]
+
+SETTINGS = {
+    "log.retention.check.interval.ms": 300,
+    "connections.max.idle.ms": 4000,
+    "socket.frame.timeout.ms": 1000,
+    "wal.bytes": "4MiB",
+    "wal.file.bytes": "1MiB",
+    "checkpoint.bytes": "1MiB",
+    "checkpoint.ms": 500,
+    "log.cleaner.backoff.ms": 200,
+    "max.connections": 60,
+    "stall.limit.ms": 5,
+    "group.min.session.timeout.ms": 1000,
+    "group.initial.rebalance.delay.ms": 0,
+}
+MEMBER = """
+import sys
+from confluent_kafka import Consumer
+group = {"group.id": "silent", "session.timeout.ms": 1500, "heartbeat.interval.ms": 300}
+consumer = Consumer({"bootstrap.servers": sys.argv[1], **group})
+consumer.subscribe(["many"])
+while not consumer.assignment():
+    consumer.poll(0.1)
+print("in", flush=True)
+while True:
+    consumer.poll(0.1)
+"""
+"""A member of a group, to be killed."""
+
+FAULTS = "a healthy disk has none; test_operator_log, test_full_disks and test_faults make them"
+OVERLOAD = "only under more load than a test should make; test_mailbox, test_overload and test_fetch_call do"
+NOT_HERE = {
+    "log_faulty": FAULTS,
+    "storage_faults": FAULTS,
+    "storage_read_only": FAULTS,
+    "recovery_repairs": FAULTS,
+    "log_cleaner_uncleanable_partitions": FAULTS,
+    "net_waiting_frames": OVERLOAD,
+    "kafka_fetch_cut": OVERLOAD,
+    "ring_full": OVERLOAD,
+    "mailbox_timeouts": OVERLOAD,
+    "mailbox_refused": OVERLOAD,
+    "mailbox_lent_fragments": "lent for the length of one read",
+    "wal_full_waits": "depends on who is faster, the disk or the client",
+    "log_cleaner_max_dirty_percent": "0 again as soon as everything is compacted",
+    "kafka_produce_duplicates": "no client can be made to lose an answer here; test_append does it",
+    "kafka_producer_ids_expired": "looked at every ten minutes, as in Kafka",
+    "kafka_fetch_sessions": "librdkafka fetches without a session; Java's clients have them",
+    "kafka_fetch_sessions_evicted": "a session is kept for two minutes, as in Kafka",
+    "group_expired_offsets": "offsets are kept for a minute at least",
+    "controller_snapshots": "once a minute at most, and at a clean stop",
+    "gc_pause": "a shard makes too little garbage for a collection",
+    "reactor_stall_dumps": "depends on the machine",
+    "reactor_long_stalls": "depends on the machine",
+}
+
+
+def values(broker):
+    """Name of a sample → its sum over all labels."""
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as answer:
+        page = answer.read().decode()
+    sums = {}
+    for name, value in re.findall(r"^(\w+)(?:\{.*\})? (\S+)$", page, re.MULTILINE):
+        sums[name] = sums.get(name, 0.0) + float(value)
+    return sums
+
+
+def address(broker):
+    host, _, port = broker.bootstrap.rpartition(":")
+    return host, int(port)
+
+
+def create(broker, name, partitions, **configs):
+    properties = {key.replace("_", "."): str(value) for key, value in configs.items()}
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(name, partitions, config=properties)])[name].result(20)
+
+
+def fill(broker, topic, count, size, **conf):
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "queue.buffering.max.messages": 200_000, **conf})
+    for number in range(count):
+        producer.produce(topic, b"v" * size, key=b"k%d" % (number % 50))
+        if number % 100 == 0:
+            producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def consume(broker, group, count):
+    """Read so many records and commit them."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["many", "zipped"])
+    seen, end = 0, time.monotonic() + 30
+    while seen < count and time.monotonic() < end:
+        seen += len(consumer.consume(500, 0.2))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+def test_a_bit_of_everything_moves_every_metric_that_a_healthy_broker_can_move(broker_factory):
+    broker = broker_factory(topics={"many": 4}, shards=2, memory="64MiB", settings=SETTINGS)
+    create(
+        broker,
+        "keyed",
+        2,
+        cleanup_policy="compact",
+        segment_ms=500,
+        segment_bytes=1 << 20,
+        min_cleanable_dirty_ratio=0.01,
+        max_compaction_lag_ms=1000,
+    )
+    create(broker, "zipped", 1, compression_type="gzip")
+    create(broker, "short", 1, segment_bytes=1 << 20, retention_bytes=1 << 20)
+    fill(broker, "many", 40_000, 1000, **{"enable.idempotence": True})
+    fill(broker, "keyed", 20_000, 100)
+    fill(broker, "zipped", 100, 100)
+    fill(broker, "short", 4_000, 1000)
+    refused = Producer({"bootstrap.servers": broker.bootstrap})
+    refused.produce("keyed", b"no key")
+    refused.flush(20)
+    consume(broker, "g", 20_000)
+    with subprocess.Popen([sys.executable, "-c", MEMBER, broker.bootstrap], stdout=subprocess.PIPE) as member:
+        assert member.stdout.readline() == b"in\n"
+        member.kill()
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(socket.create_connection(address(broker))) for _ in range(70)]
+        half = crowd[0]
+        half.sendall(b"\x00\x00\x10\x00half")
+        time.sleep(5)  # idle connections are closed after four
+    with socket.create_connection(address(broker)) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert stranger.recv(1) == b""
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(f"{broker.http}/nowhere", timeout=10)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics(["short"])["short"].result(20)
+    waiting = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "w", "fetch.wait.max.ms": 5000})
+    waiting.subscribe(["many"])
+    waiting.poll(2)
+    limit = time.monotonic() + 30
+    while True:
+        seen = values(broker)
+        dead = {
+            metric.name
+            for metric in (*METRICS, *ASKED)
+            if not seen.get(metric.exposed_name + ("_count" if metric.kind is Kind.HISTOGRAM else ""))
+        }
+        if dead <= NOT_HERE.keys():
+            break
+        assert time.monotonic() < limit, sorted(dead - NOT_HERE.keys())
+        waiting.poll(0.2)
+    waiting.close()
