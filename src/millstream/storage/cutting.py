@@ -2,7 +2,7 @@
 
 A note is a record like any other: it is durable with its tick, replayed by recovery, and void after the checkpoint
 that put its effect into the ``epochs`` file and the segments. Files go only after the note is durable, so a crash
-shows the log before or after the change, and a start offset never moves back.
+shows the log before or after the change, and a start offset never moves back; readers see it when it is durable.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def trim_prefix(log: Log, offset: int, done: Callable[[], None] | None) -> None:
 
     def durable() -> None:
         log.durable_start = max(log.durable_start, offset)
+        log.start_offset = log.durable_start  # not before: who was told of it must not be told less after a crash
         log.state_dirty = True
         drop_segments(log)
         if done is not None:

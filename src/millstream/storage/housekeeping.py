@@ -118,12 +118,17 @@ class Housekeeping:
             return
         gone = sum(one.size_bytes for one in facts if one.end_offset <= start)
         before = log.start_offset
+
+        def durable() -> None:
+            self._deleted.inc(gone)
+            operator_log.at(log.name).info(
+                "retention: offsets %d to %d, %d bytes, are deleted", before, start - 1, gone
+            )
+
         try:
-            log.trim_prefix(start)
+            log.trim_prefix(start, durable)
         except ArenaFull:
             return
-        self._deleted.inc(gone)
-        operator_log.at(log.name).info("retention: offsets %d to %d, %d bytes, are deleted", before, start - 1, gone)
 
     # -- how much there is ---------------------------------------------------------------------------------------------
 

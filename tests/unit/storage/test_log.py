@@ -223,3 +223,15 @@ def test_a_group_is_opened_once(shard: LocalShard) -> None:
     shard.open(1)
     with pytest.raises(AssertionError, match="twice"):
         shard.open(1)
+
+
+def test_a_start_is_seen_when_it_is_durable_and_not_before() -> None:
+    """Who was told of it must not be told less after a crash."""
+    shard = new_shard()
+    log = shard.open(1)
+    fill(shard, log, 10)
+    told: list[int] = []
+    log.trim_prefix(5, lambda: told.append(log.start_offset))
+    assert log.start_offset == 0
+    settle(shard)
+    assert (told, log.start_offset) == ([5], 5)
