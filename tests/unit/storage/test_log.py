@@ -229,7 +229,9 @@ def test_a_start_is_seen_when_it_is_durable_and_not_before() -> None:
     """Who was told of it must not be told less after a crash."""
     shard = new_shard()
     log = shard.open(1)
-    fill(shard, log, 10)
+    for _ in range(10):
+        append(log)
+    settle(shard)
     told: list[int] = []
     log.trim_prefix(5, lambda: told.append(log.start_offset))
     assert log.start_offset == 0
