@@ -46,7 +46,6 @@ def delete_records(partition: Partition, offset: int, done: Callable[[Deleted], 
         if start > before and _LINES.allows():
             gone = f"offsets {before} to {start - 1} are deleted{_LINES.left_out()}"
             operator_log.at(partition.log.name).info("DeleteRecords: %s", gone)
-        partition.wake_readers()  # fetch sessions tell where a log starts
         done((0, max(start, partition.log.durable_start)))
 
     def attempt() -> bool:

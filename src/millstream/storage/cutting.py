@@ -45,13 +45,12 @@ def trim_prefix(log: Log, offset: int, done: Callable[[], None] | None) -> None:
         log.start_offset = log.durable_start  # not before: who was told of it must not be told less after a crash
         log.state_dirty = True
         drop_segments(log)
+        if log.on_trimmed is not None:
+            log.on_trimmed()
         if done is not None:
             done()
 
     log.storage.wal.add_note(log, Kind.TRIM, offset, 0, _NO_PAYLOAD, durable)
-    log.start_offset = offset
-    if log.on_trimmed is not None:
-        log.on_trimmed()
 
 
 def drop_segments(log: Log) -> None:
