@@ -161,10 +161,14 @@ def last_term(log: Log, *, clean: bool) -> int:
 
 
 def replay_producers(log: Log, producers: ProducerState, now_ms: int) -> None:
-    """Rebuild the idempotent producers of a log: the last snapshot, then every batch header behind it."""
+    """Rebuild the idempotent producers of a log: the last snapshot, then every batch header behind it.
+
+    A snapshot from before the log's start counts for nothing: what its producers wrote between the two is gone, and one
+    that is taken for less far than he is could not go on.
+    """
     start = log.start_offset
     snapshot = log.load_producer_snapshot()
-    if snapshot is not None:
+    if snapshot is not None and snapshot[0] >= start:
         offset, data = snapshot
         try:
             producers.load(data)

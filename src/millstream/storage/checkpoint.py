@@ -14,8 +14,8 @@ a checkpoint has to help.
 
 A full disk fails a checkpoint, not the shard: its marks are taken again by the next one, which `ShardStorage` tries
 every second. When the write-ahead log is full and a checkpoint has nothing to make void (the disk has no room for its
-first file), another would not either, and none follows. A failed sync ends the shard. One checkpoint runs at a time; requests that come meanwhile are answered
-by the next.
+first file), another would not either, and none follows. A failed sync ends the shard. One checkpoint runs at a time;
+requests that come meanwhile are answered by the next.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SHARE: Final = 0.3
 _PART_SEGMENTS: Final = 500
 """Segments named in one message."""
 
-_SNAPSHOT_BYTES: Final = 64 * 1024
+SNAPSHOT_BYTES: Final = 64 * 1024
 """So many bytes of a log may be replayed to rebuild its producers before a checkpoint saves them."""
 
 _SNAPSHOT_FILES: Final = 2
@@ -71,7 +71,7 @@ class _Mark:
         self.state = log.state_dirty
         if self.state:
             self.files.append((f"{log.directory}/{EPOCHS_FILE}", encode_log_state(log.durable_state())))
-        if self.position - log.snapshot_position >= _SNAPSHOT_BYTES:
+        if self.position - log.snapshot_position >= log.storage.checkpointer.snapshot_bytes:
             self.add_snapshot()
 
     def add_snapshot(self) -> None:
@@ -114,6 +114,7 @@ class Checkpointer:
         self._covered = 0
         self._begun_us = 0
         self._writes = 0
+        self.snapshot_bytes = SNAPSHOT_BYTES
         self.running = False
         self.refused = False
         """The last one found the disk full."""

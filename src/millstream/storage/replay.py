@@ -23,8 +23,10 @@ from millstream.format.epochs import LogState, decode_log_state, encode_log_stat
 from millstream.format.names import (
     EPOCHS_FILE,
     FAULT_FILE,
+    PRODUCERS_SUFFIX,
     RESCUED_SUFFIX,
     offset_name,
+    parse_offset,
     segment_name,
 )
 from millstream.format.segment import BATCH_CRC_START, Batch, WalkEnd, parse_batch, walk
@@ -83,6 +85,7 @@ class LogReplay:
         # written again, and what stands behind the end is no copy of anything.
         self._void_from = [min(truncations[place:]) for place in range(len(truncations))]
         self._cut_back = bool(truncations)
+        self._cut_at = min(truncations, default=None)
         self._visited: list[int] = []
         # To be written once the segments are synced.
         self._indexes: list[tuple[str, SegmentIndex, SegmentSummary]] = []
@@ -431,6 +434,8 @@ class LogReplay:
             self._fail(self.uncertain)
         if self._rescued is not None:
             self._rescued.close()
+        if self._cut_at is not None:
+            self._forget_producers(self._cut_at)
         if not self.fault and self._begun:
             self._cut()
         elif not self.fault and self._trimmed:
@@ -439,6 +444,17 @@ class LogReplay:
             self._file.close()
         if self.fault and not self._fenced:
             fence(self._disk, self.place.directory, self.fault)
+
+    def _forget_producers(self, offset: int) -> None:
+        """Remove what was known of the producers behind a cut: it may speak of what was cut off."""
+        try:
+            names = self._disk.list(self.place.directory)
+        except FileNotFoundError:
+            return
+        for name in names:
+            known = parse_offset(name, PRODUCERS_SUFFIX)
+            if known is not None and known > offset:
+                self._disk.unlink(f"{self.place.directory}/{name}")
 
     def describe(self) -> list[str]:
         """Write what goes with the segments, which are durable now, under temporary names; the names to be given."""

@@ -51,6 +51,9 @@ _TOPIC: Final[dict[str, Any]] = {
     "write_caching": False,
     "segment_bytes": 16_000,
 }
+_SNAPSHOT_BYTES: Final = 3000
+"""A history is too short for what a log of a broker waits for before its producers are saved."""
+
 _LOAD_US: Final = 10_000_000
 
 
@@ -59,6 +62,7 @@ class _Cell:
 
     def __init__(self, shard: LocalShard, *, clean: bool) -> None:
         self.shard = shard
+        shard.storage.checkpointer.snapshot_bytes = _SNAPSHOT_BYTES
         context = shard.context
         settings: Any = SimpleNamespace(producer_id_expiration_ms=2**62, producer_ids_max=10_000, data_dir=DATA_DIR)
         self.table = PartitionTable()

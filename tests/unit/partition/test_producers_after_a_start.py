@@ -1,0 +1,66 @@
+"""What a partition knows of its producers after a crash is what its log says, whatever was deleted or cut off."""
+
+import random
+from typing import Any
+
+from millstream.core.producer_state import Append
+from millstream.partition.append import append
+from millstream.partition.delete_records import delete_records
+from millstream.raft.group import RaftGroup
+from millstream.testing.sim_disk import SimDisk
+from millstream.testing.storage_world.life import Life
+from millstream.testing.storage_world.models import TopicModel
+from millstream.wire.records import build_batch
+
+SETTINGS = {"wal_file_bytes": 65_536, "wal_bytes": 4 * 65_536}
+TOPIC = TopicModel(1, "topic", {})
+
+
+def start(disk: SimDisk) -> Life:
+    life = Life(disk, random.Random(1), [TOPIC], shards=1, now_ms=1_700_000_000_000, settings=SETTINGS)
+    life.shard(1).storage.checkpointer.snapshot_bytes = 1
+    return life
+
+
+def produce(life: Life, producer: int, sequences: range) -> Any:
+    for sequence in sequences:
+        data = build_batch(
+            [(None, bytes(500), (), 1000)], producer_id=producer, producer_epoch=0, base_sequence=sequence
+        )
+        error, *_ = append(life.partition(TOPIC), [memoryview(data)], len(data), 1000, accepts_writes=True)
+        assert not error
+    settle(life)
+    return life.partition(TOPIC)
+
+
+def settle(life: Life) -> None:
+    shard = life.shard(1)
+    shard.run(lambda: shard.storage.wal.idle)
+
+
+def test_a_producer_goes_on_though_all_behind_the_snapshot_was_deleted() -> None:
+    disk = SimDisk(random.Random(1))
+    life = start(disk)
+    produce(life, 1, range(3))
+    life.shard(1).call(life.shard(1).storage.checkpoint)
+    partition = produce(life, 1, range(3, 6))
+    life.shard(1).call(lambda done: delete_records(partition, -1, done))
+    disk.crash(torn=False)
+    partition = start(disk).partition(TOPIC)
+    assert partition.log.start_offset == partition.log.next_offset == 6
+    assert partition.producers.check(1, 0, 6, 1) is Append
+
+
+def test_a_snapshot_of_what_was_cut_off_does_not_come_back() -> None:
+    disk = SimDisk(random.Random(1))
+    life = start(disk)
+    partition = produce(life, 1, range(3))
+    life.shard(1).call(life.shard(1).storage.checkpoint)
+    assert any(path.endswith("3.producers") for path, _ in disk.files())
+    life.shard(1).call(partition.log.truncate_suffix, 1)
+    partition.group = RaftGroup(partition.log, partition.group.term + 1)
+    produce(life, 2, range(5))
+    disk.crash(torn=False)  # the note is durable, the deletion of the snapshot is not
+    partition = start(disk).partition(TOPIC)
+    assert partition.log.next_offset == 6
+    assert [one[:3] for one in partition.producers.active()] == [(1, 0, 0), (2, 0, 4)]
