@@ -11,7 +11,10 @@ from fault_support import Scene
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
 
-@pytest.mark.parametrize("role", ["writer", "worker", "cleaner"])
+@pytest.mark.parametrize(
+    "role",
+    ["writer", pytest.param("worker", marks=pytest.mark.slow), pytest.param("cleaner", marks=pytest.mark.slow)],
+)
 def test_a_stopped_helper_holds_up_who_needs_it_and_goes_on_where_it_was(tmp_path, role):
     with Scene(tmp_path, random.Random(1), mixed=True) as scene:
         scene.begin()
