@@ -10,7 +10,8 @@ It passes when, over the second half, the trends of memory, descriptors and frag
 of their level), no callback of a shard took more than 50 ms after the warm-up, the log has no ERROR line, every
 acknowledged offset was the next one and every group has read everything. Latencies are shown, not judged. The exit code
 is 0 when it passes, 1 when a limit is broken, and the samples are in ``.cache/soak/soak.json`` either way, with a plot
-beside them. On a machine that has other work stalls say little about the broker.
+beside them. On a machine that has other work stalls say little about the broker; how much the generator itself sent
+late shows that.
 """
 
 import argparse
@@ -293,6 +294,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(verdicts) > 1:
         for title, figure in remarks(run):
             print(f"        {title}: {figure}")
+    if run.outcome and run.outcome["late_sends"] > 0.01 * run.outcome["requests"]:
+        share = run.outcome["late_sends"] / run.outcome["requests"]
+        print(f"        note: the generator itself sent {share:.0%} late: the machine had other work, which stalls too")
     plots.soak(asdict(run), OUTPUT / "soak.png")
     print(f"written: {OUTPUT / 'soak.json'}, {OUTPUT / 'soak.png'}")
     if given.write_docs and len(verdicts) > 1:
