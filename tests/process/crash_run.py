@@ -101,8 +101,11 @@ def main():
                     print(f"{reached} of {run.wanted} after {time.monotonic() - began:.0f} s", flush=True)
 
             run.progressed = progressed
-            while run.reached < run.wanted:
-                run.one_series(run.rng.randrange(1 << 32), min(SERIES, run.wanted - run.reached))
+            try:
+                while run.reached < run.wanted:
+                    run.one_series(run.rng.randrange(1 << 32), min(SERIES, run.wanted - run.reached))
+            except KeyboardInterrupt:
+                print("stopped before the end")
     run.report(time.monotonic() - began)
     return 1 if run.found else 0
 
