@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from bench.raw import UnexpectedAnswer
 
@@ -36,6 +36,7 @@ class Child:
         )
         self._lines: deque[bytes] = deque()
         self._rest = b""
+        self._last: bytes | None = None  # it may be the result, heard before anybody asked for that
         self._ended = False
         self.tell(what)
 
@@ -64,6 +65,8 @@ class Child:
         if self._ended and self._process.wait() != 0:
             self._failed()
         lines = [json.loads(line) for line in self._lines]
+        if self._lines:
+            self._last = self._lines[-1]
         self._lines.clear()
         return lines
 
@@ -72,9 +75,10 @@ class Child:
         deadline = time.monotonic() + timeout_s
         while not self._ended:
             self._receive(deadline)
-        if self._process.wait() != 0 or not self._lines:
+        last = self._lines[-1] if self._lines else self._last
+        if self._process.wait() != 0 or last is None:
             self._failed()
-        return json.loads(self._lines[-1])
+        return json.loads(last)
 
     def _receive(self, deadline: float | None) -> None:
         """Takes what is there, after waiting for it if there is a deadline (monotonic)."""
@@ -94,7 +98,7 @@ class Child:
         self._errors.seek(0)
         return self._errors.read()[-2000:]
 
-    def _failed(self) -> None:
+    def _failed(self) -> NoReturn:
         code = self._process.wait()
         raise UnexpectedAnswer(f"{self._module} ended with {code}: {self._said()}")
 

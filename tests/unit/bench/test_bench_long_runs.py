@@ -200,6 +200,13 @@ def test_a_child_is_told_and_heard(script):
         assert one.result(30) == 7
 
 
+def test_a_result_that_was_heard_before_is_still_the_result(script):
+    with child.Child(script("sys.stdin.readline()\nprint('1\\n7', flush=True)"), {}) as one:
+        one._process.wait(30)
+        assert one.heard() == [1, 7]
+        assert one.result(30) == 7
+
+
 @pytest.mark.parametrize(
     "code", ["raise SystemExit('it broke')", "sys.exit(0)", "print('{}')\nraise SystemExit('it broke')"]
 )
