@@ -59,6 +59,7 @@ class FaultHistory(History):
         self._excuse = False
         """Something failed since the last start."""
 
+        self._was_full = False
         self.faults = self.stops = self.failed_starts = self.full_disks = 0
 
     # -- the disk ------------------------------------------------------------------------------------------------------
@@ -102,7 +103,7 @@ class FaultHistory(History):
 
     def start(self) -> None:
         """Recover, open, judge; a disk that fails meanwhile ends the start, and the next one is well."""
-        self._excuse = False
+        self._excuse = self._was_full = False
         try:
             super().start()
         except OSError as error:
@@ -146,7 +147,7 @@ class FaultHistory(History):
 
     def refused(self, topic: object, error: ErrorCode) -> None:
         """While the disk is full, or was said to be, producers are told so."""
-        full = self.disk.capacity_bytes is not None or self._excuse
+        full = self._was_full or self._excuse  # a write that found it full may be answered when it is not any more
         if error is not ErrorCode.NOT_ENOUGH_REPLICAS and not (full and error is ErrorCode.KAFKA_STORAGE_ERROR):
             raise Violation(f"a producer of {topic!r} was told {error.name}")
 
@@ -163,6 +164,7 @@ class FaultHistory(History):
             used = (1 << 40) - self.disk.free_bytes("")
             self.disk.capacity_bytes = used + self.rng.choice([0, 2_000, 20_000])
             self.full_disks += 1
+            self._was_full = True
         else:
             self._space_again()
 

@@ -219,17 +219,19 @@ class History:
             self.lanes = None
         if self.life is not None:
             self.now_ms = max(self.now_ms, *(cell.shard.reactor.wall_ms() for cell in self.life.cells))
-            if self.judged:
-                self.notice()
+            self.notice()
 
     def notice(self) -> None:
-        """What readers were shown is promised, and where retention meant to go was asked for."""
+        """Where retention meant to go was asked for, and what readers were shown is promised, once it was judged."""
+        if self.life is None:
+            return
         for topic in self.topics.values():
             partition = self.life.cell(topic.group).table.local(topic.name, 0)
             if partition is not None:
-                topic.promised_end = max(topic.promised_end, partition.high_watermark)
                 topic.asked_start = max(topic.asked_start, partition.log.start_offset)
-                topic.start = max(topic.start, min(topic.asked_start, partition.log.durable_start))
+                if self.judged:
+                    topic.promised_end = max(topic.promised_end, partition.high_watermark)
+                    topic.start = max(topic.start, min(topic.asked_start, partition.log.durable_start))
 
     def _before(self, kind: str, path: str) -> None:
         if self.lanes is not None:

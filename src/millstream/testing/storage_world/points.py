@@ -43,8 +43,7 @@ class Enumeration:
         if self._share < 1.0 and self._rng.random() >= self._share:
             return
         history = self._history
-        if history.judged:
-            history.notice()
+        history.notice()
         self.points += 1
         for _ in range(self._variants):
             left = self._rng.choice(_LEFT)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.names import partition_directory
+from millstream.format.segment import WalkEnd
 from millstream.format.wal_scan import scan
 from millstream.storage.disk import read_file
 from millstream.testing.local_storage import DATA_DIR
@@ -25,6 +26,7 @@ from millstream.testing.sim_disk import LOST, SECTOR_BYTES, TORN, SimDisk
 from millstream.testing.storage_world.judge import judge_topic
 from millstream.testing.storage_world.life import Life
 from millstream.testing.storage_world.models import Violation
+from millstream.wire.errors import BatchError
 
 if TYPE_CHECKING:
     from millstream.storage.log import Log
@@ -52,8 +54,7 @@ class Rot:
         if self._rng.random() >= self._share:
             return
         history = self._history
-        if history.judged:
-            history.notice()
+        history.notice()
         disk = history.disk.crashed(self._rng, self._rng.choice([LOST, TORN]))
         damage = self._damage(disk)
         if damage is None:
@@ -119,7 +120,7 @@ class Rot:
                 continue
             try:
                 judge_topic(life, disk, topic)
-            except Violation as violation:
+            except (Violation, WalkEnd, BatchError) as violation:
                 if not touched or not self._read_around(life, topic, damaged):
                     raise Violation(f"nobody says so: {violation}") from None
                 self.reported += 1
@@ -133,11 +134,12 @@ class Rot:
             return False
         told = 0
         for one in topic.batches:
-            if not log.start_offset <= one.base < log.next_offset:
+            offset = max(one.base, log.start_offset)
+            if not offset < one.next <= log.next_offset:
                 continue
-            found = log.read(one.base, one.next, 1, True)
+            found = log.read(offset, one.next, 1, True)
             if found is None:
-                found = life.shard(topic.group).call(log.read_cold, one.base, one.next, 1, True)
+                found = life.shard(topic.group).call(log.read_cold, offset, one.next, 1, True)
             if isinstance(found, MillstreamError):
                 told += 1
                 if damaged not in found.message:

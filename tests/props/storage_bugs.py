@@ -1,0 +1,296 @@
+"""Bugs planted in the storage, one at a time: a model that cannot find those proves nothing.
+
+Each is a function of a `MonkeyPatch`; its docstring says what is broken.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any
+
+import msgspec
+import pytest
+
+from millstream.format import wal as wal_format
+from millstream.format import wal_scan
+from millstream.format.index import SegmentSummary
+from millstream.partition import lifecycle
+from millstream.partition.partition import _InternalAppend
+from millstream.storage import cutting, recovery, segment_reads
+from millstream.storage.disk import replace_file
+from millstream.storage.log import Log
+from millstream.storage.segment_files import SegmentFiles
+from millstream.storage.wal import Wal
+from millstream.storage.worker import Worker
+from millstream.storage.write_behind import WriteBehind
+from millstream.testing.sim_disk import SimFile
+
+
+def no_wal_sync(patch: pytest.MonkeyPatch) -> None:
+    """Acknowledged before it is durable."""
+    sync = SimFile.sync
+    patch.setattr(SimFile, "sync", lambda file: None if file.path.endswith(".wal") else sync(file))
+
+
+def wal_freed_too_early(patch: pytest.MonkeyPatch) -> None:
+    """WAL files are used again before a checkpoint says that nobody needs them."""
+    landed = Wal.landed
+
+    def early(self: Any) -> None:
+        landed(self)
+        self.release(self.durable_sequence + 1)
+
+    patch.setattr(Wal, "landed", early)
+
+
+def torn_frames_taken_as_valid(patch: pytest.MonkeyPatch) -> None:
+    """The payload of a frame is not checked."""
+    patch.setattr(wal_scan, "_bad_payloads", lambda *_: frozenset())
+
+
+def checkpoint_without_sync(patch: pytest.MonkeyPatch) -> None:
+    """The WAL is freed though the segments are only in the page cache."""
+    patch.setattr(SegmentFiles, "sync", lambda self: None)
+
+
+def checkpoint_without_directories(patch: pytest.MonkeyPatch) -> None:
+    """Segments are synced, their names are not."""
+    patch.setattr(SegmentFiles, "sync_directories", lambda self: None)
+
+
+def state_before_segments(patch: pytest.MonkeyPatch) -> None:
+    """The WAL's frames are declared void before what they hold is durable elsewhere."""
+    checkpoint = Worker._checkpoint
+
+    def backwards(self: Any, command: Any) -> Any:
+        if command.state is not None:
+            replace_file(self._disk, *command.state)
+        return checkpoint(self, command)
+
+    patch.setattr(Worker, "_checkpoint", backwards)
+
+
+def index_ahead_of_segment(patch: pytest.MonkeyPatch) -> None:
+    """An index speaks of bytes that are not durable, and is believed after the crash."""
+    write = SegmentFiles.write
+
+    def eager(self: Any, command: Any) -> int:
+        count = write(self, command)
+        base = int(os.path.basename(command.path)[:20])
+        size = command.position + count
+        index = self.index(command.path, base)
+        known = index.offsets[-1] + 1 if index.offsets else base
+        self.write_index(command.path, SegmentSummary(base, known, size, sealed=True))
+        return count
+
+    patch.setattr(SegmentFiles, "write", eager)
+
+
+def segments_removed_before_the_trim_is_durable(patch: pytest.MonkeyPatch) -> None:
+    """Files go first, the note that says so comes later."""
+    trim = cutting.trim_prefix
+
+    def hasty(log: Any, offset: int, done: Any) -> None:
+        if log.start_offset < offset <= log.next_offset:
+            log.durable_start = offset
+            cutting.drop_segments(log)
+        trim(log, offset, done)
+
+    patch.setattr(cutting, "trim_prefix", hasty)
+
+
+def clean_marker_believed_twice(patch: pytest.MonkeyPatch) -> None:
+    """What an orderly stop left is still taken for true after the next crash."""
+
+    def lazy(disk: Any, data_dir: str, states: Any, shards: int) -> None:
+        summaries: list[Any] = []
+        for state in states.values():
+            summaries += recovery.decode_summaries(state.logs)
+        recovery.write_opened(disk, data_dir, summaries)
+
+    patch.setattr(recovery, "_open_clean", lazy)
+
+
+def segments_written_before_the_wal(patch: pytest.MonkeyPatch) -> None:
+    """Bytes reach a segment that the WAL does not hold yet."""
+    advance = WriteBehind.advance
+
+    def eager(self: Any) -> None:
+        log = self._log
+        durable = log.durable_position
+        log.durable_position = log.next_position
+        self.target = max(self.target, log.next_position)
+        try:
+            advance(self)
+        finally:
+            log.durable_position = durable
+
+    patch.setattr(WriteBehind, "advance", eager)
+    patch.setattr(Wal, "arm", _advance_all(Wal.arm))
+
+
+def _advance_all(arm: Any) -> Any:
+    def armed(self: Any) -> None:
+        arm(self)
+        for log in self.tick.logs:
+            if not log.behind.under_way:
+                log.behind.advance()
+
+    return armed
+
+
+def vote_forgotten_by_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    """A vote is in the WAL and nowhere else when the WAL is freed."""
+    save = cutting.save_vote
+
+    def careless(log: Any, vote: bytes, done: Any) -> None:
+        def durable() -> None:
+            done()
+            log.state_dirty = False
+
+        save(log, vote, durable)
+
+    patch.setattr(cutting, "save_vote", careless)
+
+
+def cut_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
+    """A suffix is cut off the files while a crash may still bring it back."""
+
+    def hasty(log: Any, offset: int, done: Any) -> None:
+        if offset < log.next_offset:
+            cutting._cut(log, offset)
+        log.storage.wal.add_note(log, wal_format.Kind.TRUNCATE, offset, 0, (0, 0, 0), done)
+
+    patch.setattr(cutting, "truncate_suffix", hasty)
+
+
+def truncation_forgets_the_producers(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot of the producers survives a cut before it, and is believed when the log has grown past it again."""
+    patch.setattr(Log, "drop_snapshots", lambda log, offset: [])
+
+
+def producers_not_replayed(patch: pytest.MonkeyPatch) -> None:
+    """After a crash the producers are what the last snapshot says, and the batches behind it are forgotten."""
+    patch.setattr(Log, "replay_headers", lambda log, offset, each: None)
+
+
+def commit_acked_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
+    """The coordinator is told that its batch is committed when it is appended."""
+
+    def start(self: Any, outcome: Any) -> None:
+        self.base_offset = outcome[0] if isinstance(outcome, tuple) else -1
+        self.done(outcome if self.base_offset < 0 else self.base_offset)
+
+    patch.setattr(_InternalAppend, "start", start)
+
+
+def log_start_goes_back(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint makes the note of a trim void and does not keep where the log starts."""
+    durable_state = Log.durable_state
+
+    def state(log: Any) -> Any:
+        return msgspec.structs.replace(durable_state(log), start_offset=log.segments_list.first.base_offset)
+
+    patch.setattr(Log, "durable_state", state)
+
+
+def checkpoint_does_not_wait_for_a_stuck_write(patch: pytest.MonkeyPatch) -> None:
+    """The checkpoint syncs and frees while bytes that it covers are still on their way into the segment."""
+
+    def at_once(self: Any, position: int, callback: Any) -> None:
+        self.write(position)
+        callback()
+
+    patch.setattr(WriteBehind, "when_written", at_once)
+
+
+def frame_replayed_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
+    """Recovery replays a frame that stands in the page cache only, and a crash takes the frame."""
+    patch.setattr(recovery, "_make_durable", lambda disk, directory: None)
+
+
+def failed_sync_tried_again(patch: pytest.MonkeyPatch) -> None:
+    """A sync that failed is tried once more, and believed."""
+    sync = SimFile.sync
+
+    def stubborn(file: Any) -> None:
+        try:
+            sync(file)
+        except OSError:
+            sync(file)
+
+    patch.setattr(SimFile, "sync", stubborn)
+
+
+def full_disk_taken_for_success(patch: pytest.MonkeyPatch) -> None:
+    """A segment write that found the disk full counts as done."""
+    write = SegmentFiles.write
+
+    def careless(self: Any, command: Any) -> int:
+        try:
+            return write(self, command)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            ends = iter(command.spans)
+            return sum(end - start for start, end in zip(ends, ends, strict=True))
+
+    patch.setattr(SegmentFiles, "write", careless)
+
+
+def reads_do_not_check(patch: pytest.MonkeyPatch) -> None:
+    """A cold read hands out batches that do not match their checksums."""
+    patch.setattr(segment_reads, "checksum", lambda views, start=0: _Anything())
+
+
+class _Anything(int):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+def a_damaged_header_ends_the_start(patch: pytest.MonkeyPatch) -> None:
+    """One partition that cannot be walked keeps the broker from starting."""
+    patch.setattr(lifecycle, "Corruption", _Nothing)
+
+
+class _Nothing(Exception):
+    pass
+
+
+PLANTED = [
+    no_wal_sync,
+    wal_freed_too_early,
+    torn_frames_taken_as_valid,
+    checkpoint_without_sync,
+    checkpoint_without_directories,
+    state_before_segments,
+    index_ahead_of_segment,
+    segments_removed_before_the_trim_is_durable,
+    clean_marker_believed_twice,
+    segments_written_before_the_wal,
+    vote_forgotten_by_checkpoint,
+    cut_before_it_is_durable,
+]
+
+CRASH = [
+    *PLANTED,
+    truncation_forgets_the_producers,
+    producers_not_replayed,
+    commit_acked_before_it_is_durable,
+    log_start_goes_back,
+    checkpoint_does_not_wait_for_a_stuck_write,
+    frame_replayed_before_it_is_durable,
+]
+"""A power failure shows them."""
+
+FAULT = [failed_sync_tried_again, full_disk_taken_for_success]
+"""A disk that fails shows them."""
+
+ROT = [reads_do_not_check, a_damaged_header_ends_the_start]
+"""Damage shows them."""

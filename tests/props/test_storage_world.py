@@ -1,0 +1,60 @@
+"""The storage world: a crash at every operation of the disk, disks that fail, fill and rot; kept seeds and fresh ones.
+
+For hours of it: ``python -m millstream.testing.storage_world --minutes 60``. A seed that it prints is added to `KEPT`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from storage_bugs import CRASH, FAULT, ROT
+
+from millstream.telemetry.log import log as operator_log
+from millstream.testing.storage_world.campaign import WAYS, Tally, play
+
+OPERATIONS = 60
+KEPT = [("crash", 130), ("fault", 1), ("fault", 17), ("rot", 4), ("rot", 10)]
+"""Histories that found something once."""
+
+BUDGETS = {"crash": 12, "fault": 60, "rot": 12}
+"""Every planted bug shows within so many histories."""
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Thousands of repairs are not worth a line each."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    monkeypatch.setattr(operator_log._process, "fd", sink)
+    yield
+    os.close(sink)
+
+
+@pytest.mark.parametrize(("way", "seed"), KEPT)
+def test_what_was_found_once_stays_mended(way: str, seed: int) -> None:
+    assert play(way, seed, OPERATIONS, Tally()) == ""
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_a_fresh_history_keeps_what_was_promised(way: str) -> None:
+    tally = Tally()
+    assert play(way, random.SystemRandom().randrange(1 << 20, 1 << 40), OPERATIONS, tally) == ""
+    if way == "crash":
+        assert tally.points >= 100
+        assert tally.points / tally.crash_s * 60 >= 5_000
+
+
+@pytest.mark.parametrize(
+    ("way", "plant"),
+    [(way, plant) for way, plants in (("crash", CRASH), ("fault", FAULT), ("rot", ROT)) for plant in plants],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_the_world_finds_a_planted_bug(way: str, plant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    for seed in range(BUDGETS[way]):
+        if play(way, seed, OPERATIONS, Tally()):
+            return
+    pytest.fail(f"{plant.__doc__} Nobody noticed in {BUDGETS[way]} histories.")
