@@ -18,7 +18,7 @@ from compaction_support import (
 from storage_support import new_shard, settle
 
 from millstream.storage.commands import READS_LANE, SEGMENTS_LANE, SYNCS_LANE
-from millstream.testing.local_storage import LocalShard, recover_locally
+from millstream.testing.local_storage import WRITER_LANE, LocalShard, recover_locally
 from millstream.wire.records import parse_header
 
 
@@ -364,3 +364,26 @@ def test_a_log_that_is_deleted_during_compaction_leaves_nothing() -> None:
         with pytest.raises(FileNotFoundError):
             shard.disk.list(log.directory)
         shard.stop()
+
+
+def test_nothing_is_taken_out_for_a_producers_later_batch_before_that_is_durable() -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    overwrite(shard, log, 12)
+    log.roll()
+    settle(shard)
+    asked: list[int] = []
+
+    def active() -> dict[int, int]:
+        if not asked:
+            asked.append(put(shard, log, (b"key", b"later"), durable=False))
+            shard.helpers.hang(WRITER_LANE, 20_000_000)
+        return {}
+
+    log.active_producers = active
+    shard.run(lambda: bool(asked))
+    shard.run(lambda: False, 10_000_000)
+    assert log.durable_offset == asked[0]
+    assert not [name for name in shard.disk.list(log.directory) if ".1." in name or "cleaned" in name]
+    shard.run(lambda: any(".1." in name for name in shard.disk.list(log.directory)))
+    assert log.durable_offset > asked[0]
