@@ -236,6 +236,18 @@ def bench(results: report.Results, subjects: Sequence[str], peer: str, folder: P
     return [(shows, path) for shows, path in made if path is not None]
 
 
+def _delays(axes: Any, at: Sequence[float], samples: Sequence[Mapping[str, Any]]) -> None:
+    """The panel of a long run's latencies."""
+    for name, colour, dash, label in (
+        ("produce_p50_ms", LOOKS[1][0], "-", "produce p50"),
+        ("produce_p99_ms", LOOKS[0][0], "-", "produce p99"),
+        ("produce_p999_ms", LOOKS[0][0], ":", "produce p99.9"),
+        ("end_p99_ms", PEER_LOOK[0], "--", "sent to received p99"),
+    ):
+        axes.plot(at, [s[name] or math.nan for s in samples], color=colour, linestyle=dash, linewidth=1.4, label=label)
+    axes.set(title="Latency from the intended send time", ylabel="ms (log)", yscale="log")
+
+
 def soak(run: Mapping[str, Any], path: Path) -> Path:
     """A long run over time: memory, descriptors and fragments, CPU, latencies, longest callbacks."""
     plt = _pyplot()
@@ -243,7 +255,7 @@ def soak(run: Mapping[str, Any], path: Path) -> Path:
     hours = samples[-1]["at"] > 2 * 3600 * 0.75
     unit = 3600.0 if hours else 60.0
     at = [sample["at"] / unit for sample in samples]
-    blue, light, orange = LOOKS[0][0], LOOKS[1][0], PEER_LOOK[0]
+    blue, orange = LOOKS[0][0], PEER_LOOK[0]
     figure, panels = plt.subplots(5, 1, figsize=(10.5, 11.5), layout="constrained", sharex=True)
     memory, files, cores, delay, stall = panels
 
@@ -268,14 +280,7 @@ def soak(run: Mapping[str, Any], path: Path) -> Path:
     cores.plot(at[1:], used, color=blue)
     cores.set(title="Broker CPU, all processes", ylabel="cores")
 
-    for name, colour, dash, label in (
-        ("produce_p50_ms", light, "-", "produce p50"),
-        ("produce_p99_ms", blue, "-", "produce p99"),
-        ("produce_p999_ms", blue, ":", "produce p99.9"),
-        ("end_p99_ms", orange, "--", "sent to received p99"),
-    ):
-        delay.plot(at, [s[name] or math.nan for s in samples], color=colour, linestyle=dash, linewidth=1.4, label=label)
-    delay.set(title="Latency from the intended send time", ylabel="ms (log)", yscale="log")
+    _delays(delay, at, samples)
 
     longest = [s["callbacks"].get("callback_max_ms", math.nan) for s in samples]
     tail = [s["callbacks"].get("callback_p999_ms", math.nan) for s in samples]
