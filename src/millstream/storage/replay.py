@@ -14,6 +14,7 @@ a torn last frame, which nobody was promised, is cut in silence.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -34,6 +35,7 @@ from millstream.format.wal import Kind
 from millstream.storage.disk import make_directories, read_at, read_file, write_all, write_aside
 from millstream.storage.index import Growing, SegmentIndex, batches_from, index_path
 from millstream.storage.opening import derive_state, fence, live_segments, remove_segment
+from millstream.storage.segment_files import label_topic
 from millstream.wire.records import checksum
 
 if TYPE_CHECKING:
@@ -336,6 +338,8 @@ class LogReplay:
     def _open(self, base: int, index: SegmentIndex, *, create: bool) -> None:
         if create:
             make_directories(self._disk, self.place.directory)
+        if topic := self.place.name.rpartition("/")[0]:
+            label_topic(self._disk, os.path.dirname(self.place.directory), topic)
         if self._file is not None:
             self._file.close()
         self._file = self._disk.open(self._path(base), create=create)

@@ -41,6 +41,19 @@ _ZEROS: Final = bytes(256 * 1024)
 """
 
 
+def label_topic(disk: Disk, directory: str, topic: str) -> bool:
+    """See that the directory of a topic says its name; whether a file was written for that, which is to be synced."""
+    label = f"{directory}/{TOPIC_FILE}"
+    if exists(disk, label) and disk.size(label):
+        return False
+    file = disk.open(label, create=True)
+    try:
+        write_all(file, [topic.encode() + b"\n"], 0)
+    finally:
+        file.close()
+    return True
+
+
 class SegmentFiles:
     """Files of one shard's logs. `arena` is where payload lies; `direct_bytes_min`: see `bulk_writes.BulkWriter`."""
 
@@ -98,15 +111,9 @@ class SegmentFiles:
         with self._lock:
             self._dirty_directories.update(names)
         make_directories(self.disk, directory)
-        label = f"{parent}/{TOPIC_FILE}"
-        if topic and (not exists(self.disk, label) or not self.disk.size(label)):
-            name = self.disk.open(label, create=True)
-            try:
-                write_all(name, [topic.encode() + b"\n"], 0)
-            finally:
-                name.close()
+        if topic and label_topic(self.disk, parent, topic):
             with self._lock:
-                self._dirty.add(label)
+                self._dirty.add(f"{parent}/{TOPIC_FILE}")
 
     def cut(self, command: Cut) -> None:
         """Shorten a segment and its index."""

@@ -54,6 +54,17 @@ def test_acked_batches_are_there_after_a_crash_that_kept_no_unsynced_byte() -> N
     assert read_everything(shard, log) == b"".join(written)
 
 
+def test_a_topic_keeps_its_name_when_the_crash_came_before_its_first_segment() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    fill(shard, log, 3)
+    disk = crash(shard)
+    recover_locally(disk)
+    place = place_of(1)
+    label = f"{place.directory.rpartition('/')[0]}/topic"
+    assert bytes(read_file(disk, label)).decode() == place.name.rpartition("/")[0] + "\n"
+
+
 @pytest.mark.parametrize("failed", [False, True], ids=["not synced", "sync failed"])
 def test_a_log_stays_whole_when_the_power_fails_while_an_unsynced_frame_is_replayed(failed: bool) -> None:
     for seed in range(8, 20):
