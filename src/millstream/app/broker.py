@@ -241,7 +241,7 @@ class Supervisor:
             "millstream %s is ready after %d ms: listens on %s, %d shards, data in %s",
             __version__,
             took_ms,
-            ", ".join(listeners.values()),
+            ", ".join(f"{literal(host)}:{port}" for host, port in self.shared.addresses.values()),
             len(self.children),
             self.settings.data_dir,
         )

@@ -61,7 +61,7 @@ def verify(
     if partition is not None:
         logs = [one for one in logs if one.partition == partition]
     if topic is not None and not logs:
-        raise CommandFailed(f"there is no {_name(topic, partition)} in {data}")
+        raise _no_files(data, topic, partition)
     with_wal = topic is None and not running
     total = sum(one.size_bytes for one in logs) + (wal_bytes(disk, root) if with_wal else 0)
     begun = time.monotonic()
@@ -163,13 +163,18 @@ def dump(
     _must_be_data(data)
     found = [one for one in find_logs(disk, str(data)) if (one.topic, one.partition) == (topic, partition)]
     if not found:
-        raise CommandFailed(f"there is no {_name(topic or '', partition)} in {data}")
+        raise _no_files(data, topic or "", partition)
     for path in segment_paths(disk, found[0]):
         shown.show(path)
 
 
 def _name(topic: str, partition: int | None) -> str:
     return f"topic '{topic}'" if partition is None else f"partition {partition} of topic '{topic}'"
+
+
+def _no_files(data: Path, topic: str, partition: int | None) -> CommandFailed:
+    late = "what was produced in the last minute may be in the write-ahead log alone"
+    return CommandFailed(f"there are no segments of {_name(topic, partition)} in {data}; {late}")
 
 
 def _must_be_data(data: Path) -> None:
