@@ -23,6 +23,21 @@ KEPT = [("crash", 130), ("fault", 1), ("fault", 17), ("rot", 4), ("rot", 10)]
 BUDGETS = {"crash": 12, "fault": 60, "rot": 12}
 """Every planted bug shows within so many histories."""
 
+RARE = {"frame_replayed_before_it_is_durable": 120}
+"""But for one that takes a process that is killed in the middle of a sync and a power failure in the next start."""
+
+LONG = frozenset(
+    (
+        "clean_marker_believed_twice",
+        "cut_before_it_is_durable",
+        "frame_replayed_before_it_is_durable",
+        "log_start_goes_back",
+        "truncation_forgets_the_producers",
+        "vote_forgotten_by_checkpoint",
+    )
+)
+"""Found after some seconds only."""
+
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -49,12 +64,16 @@ def test_a_fresh_history_keeps_what_was_promised(way: str) -> None:
 
 @pytest.mark.parametrize(
     ("way", "plant"),
-    [(way, plant) for way, plants in (("crash", CRASH), ("fault", FAULT), ("rot", ROT)) for plant in plants],
-    ids=lambda value: getattr(value, "__name__", value),
+    [
+        pytest.param(way, plant, id=plant.__name__, marks=[pytest.mark.slow] if plant.__name__ in LONG else [])
+        for way, plants in (("crash", CRASH), ("fault", FAULT), ("rot", ROT))
+        for plant in plants
+    ],
 )
 def test_the_world_finds_a_planted_bug(way: str, plant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    for seed in range(BUDGETS[way]):
+    budget = RARE.get(plant.__name__, BUDGETS[way])
+    for seed in range(budget):
         if play(way, seed, OPERATIONS, Tally()):
             return
-    pytest.fail(f"{plant.__doc__} Nobody noticed in {BUDGETS[way]} histories.")
+    pytest.fail(f"{plant.__doc__} Nobody noticed in {budget} histories.")
