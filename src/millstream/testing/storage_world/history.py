@@ -222,13 +222,16 @@ class History:
             self.notice()
 
     def notice(self) -> None:
-        """Where retention meant to go was asked for, and what readers were shown is promised, once it was judged."""
+        """How far retention may go was asked for, and what readers were shown is promised, once it was judged."""
         if self.life is None:
             return
         for topic in self.topics.values():
             partition = self.life.cell(topic.group).table.local(topic.name, 0)
             if partition is not None:
-                topic.asked_start = max(topic.asked_start, partition.log.start_offset)
+                # Retention tells nobody where it means to go until it is there.
+                retained = topic.config.get("retention_bytes", -1) >= 0
+                asked = partition.high_watermark if retained else partition.log.start_offset
+                topic.asked_start = max(topic.asked_start, asked)
                 if self.judged:
                     topic.promised_end = max(topic.promised_end, partition.high_watermark)
                     topic.start = max(topic.start, min(topic.asked_start, partition.log.durable_start))

@@ -84,7 +84,7 @@ def judge_topic(life: Life, disk: SimDisk, topic: TopicModel) -> Found:
     log = partition.log
     if log.next_offset < topic.promised_end:
         raise Violation(f"{log!r}: {topic.promised_end} was promised")
-    if not topic.start <= log.start_offset <= max(topic.asked_start, topic.start):
+    if not topic.start <= life.opened_at[topic.group] <= max(topic.asked_start, topic.start):
         raise Violation(f"{log!r}: the start may be {topic.start} to {topic.asked_start}")
     if log.vote not in topic.votes:
         raise Violation(f"{log!r}: vote {log.vote!r} of {topic.votes}")

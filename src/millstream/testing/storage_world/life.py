@@ -113,6 +113,9 @@ class Life:
             )
             for number in range(shards)
         ]
+        self.opened_at: dict[int, int] = {}
+        """Where each log started when it was opened; retention moves on from there."""
+
         for topic in known.values():
             self.open(topic, fresh=False)
 
@@ -131,6 +134,8 @@ class Life:
         cell = self.cell(topic.group)
         made: Any = cell.shard.config(**{**_TOPIC, "is_compacted": topic.compacted, **topic.config})
         cell.lifecycle.open(topic.name, topic.topic_id, 0, topic.group, cell.shard.context.id, made, fresh=fresh)
+        partition = cell.table.local(topic.name, 0)
+        self.opened_at[topic.group] = 0 if partition is None else partition.log.start_offset
 
     def delete(self, topic: TopicModel) -> None:
         """The topic is gone, as the controller says."""
