@@ -5,7 +5,7 @@ What it promises:
 - A frame that does not arrive whole gets fragments for its full length from the *receive* share of the arena before
   its body is read. Without room the connection waits its turn, unread. Whoever waits presses on those that stall: a
   half-received frame that made no progress for a second is then dropped with its connection, else after
-  ``socket.frame.timeout.ms``.
+  ``socket.frame.timeout.ms``. Frames that would fit into the scratch buffer go before those that wait for more.
 - A peer that does not take its answers for ``SHORT_STALL_MS`` while answers hold half of what they may is closed; its
   fragments come back.
 - Answers outside the arena have a bound over all connections too. Beyond it a connection with anything left to send is
@@ -170,7 +170,7 @@ class Intake:
 
     def begin_frame(self, connection: Connection, size: int, received: memoryview) -> bool:
         """Reserve ``size`` bytes and copy what was received of the frame; False when there is no room now."""
-        if self._waiting and connection not in self._is_waiting:
+        if self._waiting and size > SCRATCH_BYTES and connection not in self._is_waiting:
             return False
         arena = self.arena
         if not arena.reserve(MemoryClass.RECEIVE, size):
@@ -212,7 +212,10 @@ class Intake:
             return
         if connection not in self._is_waiting:
             self._is_waiting.add(connection)
-            self._waiting.append((connection, size))
+            if size > SCRATCH_BYTES:
+                self._waiting.append((connection, size))
+            else:
+                self._waiting.appendleft((connection, size))
             self._waiting_gauge.set(len(self._is_waiting))
         self.watch_for_stalls()
 

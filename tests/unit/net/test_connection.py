@@ -208,6 +208,32 @@ def test_a_stalled_half_frame_gives_way_to_those_that_wait(monkeypatch):
     assert server.intake.stash_bytes == 0
 
 
+def test_a_small_frame_that_comes_in_pieces_goes_before_large_ones_that_wait(monkeypatch):
+    monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 300)
+    server = Server(arena_bytes=8 << 20)  # room for two frames of a MiB
+    stalled = [server.connect() for _ in range(6)]
+    live = server.connect()
+    body = random.Random(1).randbytes(100_000)
+    left = []
+
+    def client():
+        for sock in stalled:
+            sock.sendall(struct.pack(">i", 1 << 20) + b"x" * 10_000)
+        while len(server.intake._is_waiting) < 4:
+            pass
+        live.sendall(frame(body)[:5_000])
+        live.sendall(frame(body)[5_000:])
+        assert receive_frame(live) == body
+        left.append(len(server.intake.connections))
+        for sock in stalled[:4]:
+            assert sock.recv(1) == b"", "dropped for those that wait"
+
+    server.run(client)
+    assert left[0] > 3, "the small one waited for others to be dropped"
+    server.close()
+    assert server.arena.live_fragments == 0, server.arena.leaks()
+
+
 def test_a_reader_that_stops_gets_the_right_bytes_when_it_goes_on():
     """Answers hold fragments of the arena; poisoned ones would show as wrong bytes."""
     server = None
