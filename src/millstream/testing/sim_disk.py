@@ -68,10 +68,12 @@ class _Node:
         self.pending = []
 
     def sync_failed(self, rng: random.Random) -> None:
-        """Some of it is on the disk; all of it counts as clean from now on."""
+        """Some of it is on the disk; all of it counts as clean from now on. Its size is the file system's own affair,
+        which it keeps in a journal: that is not forgotten.
+        """
         if self.pending:
             self.durable = _torn(self.durable, self.pending, rng)
-            self.pending = []
+            self.pending = [(len(self.content), None)]
 
     def crash(self, rng: random.Random, *, torn: bool) -> None:
         """Become what a power failure leaves."""

@@ -7,8 +7,9 @@ partition and file, either at the start (the log is not served) or by the read t
 around it is still served. Logs that the damage cannot have touched are whole.
 
 One place is excused: the last frame of a write-ahead log, of which no later frame says that it was durable. If it does
-not verify it is taken for torn. One damage is not tried: a small file (a state, epochs) that lands whole in the place
-of another of its kind.
+not verify it is taken for torn. Two damages are not tried, because what lands elsewhere is sound by itself and names no
+place: a small file (a state, epochs) in the place of another of its kind, and a batch of another partition in the place
+of one with the same offset.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Rot:
                     continue
                 data = bytes(SECTOR_BYTES)
                 if how == "misdirected":
-                    other = rng.choice([one for one, _ in found if one.endswith((".log", ".wal"))] or [path])
+                    other = rng.choice([one for one, _ in found if one.endswith(".wal")] or [path])
                     data = bytes(read_file(disk, other)[:SECTOR_BYTES])
                 disk.damage(path, position, data)
             return path, f"{how} at byte {position} of {path}"
