@@ -1,5 +1,6 @@
 """What the tests with hostile clients share: connections, the budget, and the clients that must not notice."""
 
+import contextlib
 import os
 import socket
 import threading
@@ -12,6 +13,13 @@ from confluent_kafka import Consumer, Producer
 BUDGET_BYTES = 128 << 20
 CONSTANT_BYTES = 160 << 20
 """The interpreters and their modules, and what the kernel lends: not in the budget."""
+
+
+NOTICED_S = 0.25
+"""The 99th percentile of a produce and a fetch beside, on a quiet machine; alone it is 5 ms."""
+
+SLOWEST_S = 1.0
+"""No round takes longer, on a quiet machine: a single request may cost a tenth of a second or two."""
 
 
 def busy():
@@ -58,6 +66,32 @@ class Beside:
         if self._failed is not None:
             raise self._failed
         return sorted(self.took_s)
+
+
+@contextlib.contextmanager
+def nobody_notices(broker, topic):
+    """Beside what is done meanwhile a client goes on; it fails when one of its answers is wrong or late."""
+    client = Beside(broker.bootstrap, topic)
+    try:
+        yield
+    finally:
+        took_s = client.stop()
+    p99_s, slowest_s, factor = took_s[len(took_s) * 99 // 100], took_s[-1], busy()
+    print(f"beside: p99 {p99_s * 1e3:.0f}, slowest {slowest_s * 1e3:.0f} ms of {len(took_s)}; {factor:.1f} want a core")
+    assert p99_s < NOTICED_S * factor
+    assert slowest_s < SLOWEST_S * factor
+
+
+@contextlib.contextmanager
+def sound(broker):
+    """What is done meanwhile leaves the broker running, within its budget and without an error in its log."""
+    said_before = len(broker.log_path.read_text())
+    yield
+    said = broker.log_path.read_text()[said_before:]
+    print(f"--- what the broker said\n{said[-4000:]}")
+    assert broker.running
+    within_budget(broker)
+    assert not [line for line in said.splitlines() if " ERROR " in line or "Traceback" in line]
 
 
 def connect(broker, blocking=False):

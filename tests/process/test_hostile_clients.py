@@ -11,7 +11,7 @@ import struct
 import pytest
 from bench import raw
 from crc32c import crc32c
-from hostile_support import BUDGET_BYTES, Beside, busy, clients_go_on, connect, within_budget
+from hostile_support import BUDGET_BYTES, clients_go_on, connect, nobody_notices, sound, within_budget
 
 from millstream.testing import Broker
 from millstream.wire.codec import decode_response
@@ -19,12 +19,8 @@ from millstream.wire.compression import compress
 from millstream.wire.frames import request_frame
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from millstream.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from millstream.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from millstream.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from millstream.wire.messages.metadata import MetadataRequest
 from millstream.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -36,12 +32,6 @@ from millstream.wire.records import HEADER, HEADER_BYTES, build_batch
 from millstream.wire.varint import uvarint
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
-NOTICED_S = 0.25
-"""The 99th percentile of a produce and a fetch beside, on a quiet machine; alone it is 5 ms."""
-
-SLOWEST_S = 1.0
-"""No round takes longer, on a quiet machine: a single request may cost a tenth of a second or two."""
 
 CROWD = 2000
 
@@ -57,25 +47,14 @@ def running():
 @pytest.fixture
 def broker(running):
     """One broker for all of them: what one leaves behind is another's burden too."""
-    said_before = len(running.log_path.read_text())
-    yield running
-    said = running.log_path.read_text()[said_before:]
-    print(f"--- what the broker said\n{said[-4000:]}")
-    assert running.running
-    within_budget(running)
-    assert not [line for line in said.splitlines() if " ERROR " in line or "Traceback" in line]
+    with sound(running):
+        yield running
 
 
 @pytest.fixture
 def beside(broker):
-    """A client that goes on all the while; the test fails when one of its answers is wrong or late."""
-    client = Beside(broker.bootstrap, "beside")
-    yield client
-    took_s = client.stop()
-    p99_s, slowest_s, factor = took_s[len(took_s) * 99 // 100], took_s[-1], busy()
-    print(f"beside: p99 {p99_s * 1e3:.0f}, slowest {slowest_s * 1e3:.0f} ms of {len(took_s)}; {factor:.1f} want a core")
-    assert p99_s < NOTICED_S * factor
-    assert slowest_s < SLOWEST_S * factor
+    with nobody_notices(broker, "beside"):
+        yield
 
 
 def pipelined(broker, requests, at_once=100):
@@ -150,53 +129,6 @@ def test_requests_without_end_whose_answers_nobody_reads_take_no_memory(broker, 
     for _ in range(3):
         within_budget(broker)
         clients_go_on(broker, "beside-the-flood")
-
-
-NAMES = [f"crowded-{number:02d}-{'x' * 180}" for number in range(40)]
-MANY = range(50)
-
-
-def much(kind):
-    """A valid request about 2 000 partitions."""
-    if kind == "every topic":
-        return MetadataRequest(topics=None), 9
-    if kind == "every log":
-        return DescribeLogDirsRequest(topics=None), 4
-    if kind == "properties":
-        resources = [DescribeConfigsResource(2, name, None) for name in NAMES]
-        return DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True), 4
-    if kind == "offsets":
-        partitions = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in MANY]
-        return ListOffsetsRequest(topics=[ListOffsetsTopic(name, partitions) for name in NAMES]), 7
-    topics = [
-        FetchTopic(topic=name, partitions=[FetchPartition(partition=number) for number in MANY]) for name in NAMES
-    ]
-    return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, session_epoch=-1, topics=topics), 12
-
-
-@pytest.fixture(scope="module")
-def crowded(running):
-    with raw.Caller(running.bootstrap) as caller:
-        caller.create_topics(dict.fromkeys(NAMES, len(MANY)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["every topic", "every log", "properties", "offsets", "records"])
-def test_a_crowd_that_asks_for_much_at_once_and_reads_nothing_does_not_hold_up_the_others(
-    crowded, broker, beside, kind, many_descriptors, connections
-):
-    with raw.Caller(broker.bootstrap) as caller:
-        request, version = much(kind)
-        flood = bytes(request_frame(request, version, 7, "flood"))
-        assert len(caller.call(flood)) > 20_000
-    for _ in range(400):
-        connection = connections.enter_context(connect(broker, blocking=True))
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.setblocking(False)
-        connection.send(flood * max(2, 100_000 // len(flood)))
-    for _ in range(2):
-        within_budget(broker)
-        clients_go_on(broker, f"beside-{kind}".replace(" ", "-"))
 
 
 def joining(group, metadata=b"\0\1" + bytes(8), version=5):

@@ -19,6 +19,7 @@ before it is decoded. Produce is not counted: its records have the budgets of th
 import importlib
 import struct
 from collections.abc import Callable
+from time import thread_time_ns
 from typing import Any, Final
 
 from millstream.iobuf import IoBuf
@@ -50,8 +51,8 @@ CLIENT_ID_KEPT: Final = 1024
 COSTLY_BYTES: Final = 4096
 """Requests other than Produce that are larger name hundreds of things, which costs hundreds of microseconds."""
 
-COSTLY_US: Final = 300
-"""So do short ones whose handler took this long the last time: one that lists all that there is."""
+COSTLY_NS: Final = 500_000
+"""So do short ones whose handler took this long of the core the last time: one that lists all that there is."""
 
 READING: Final = frozenset({FETCH, 2, 23})
 """Fetch, ListOffsets, OffsetForLeaderEpoch: they ask other shards, and hold what they got until all have answered."""
@@ -167,10 +168,10 @@ class Api:
         """``handle``, and how long it takes is remembered."""
 
         def timed(node: Node, ctx: RequestContext, request: Any, respond: Callable[[Any], None]) -> None:
-            began_us = self.now_us()
+            began_ns = thread_time_ns()
             handle(node, ctx, request, respond)
             if len(ctx.body) <= COSTLY_BYTES:
-                self.costly = self.now_us() - began_us > COSTLY_US
+                self.costly = thread_time_ns() - began_ns > COSTLY_NS
 
         return timed
 
@@ -240,9 +241,9 @@ class Dispatcher:
                         if connection.intake.must_wait():
                             return True
                         context.hold()
-                        if api_key in READING:
-                            context.count()
                     request = decode(frame, position, end)
+                    if context.holds and api_key in READING:
+                        context.count()
             else:
                 request = decode_produce_at(chain, position, version)
         except (ProtocolError, UnicodeDecodeError) as error:
@@ -262,6 +263,7 @@ class Dispatcher:
                 who, more = f"{connection.host}:{connection.port}", self._faults.left_out()
                 log.exception("%s version %d of %s failed; its connection is closed%s", api.name, version, who, more)
             connection.close()
+            context.rest()
         return False
 
     def on_chain(self, connection: Connection, chain: IoBuf) -> bool:

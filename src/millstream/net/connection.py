@@ -143,6 +143,7 @@ class Connection:
         "owed",
         "port",
         "reading",
+        "sends",
         "received_us",
         "socket",
         "software",
@@ -166,7 +167,8 @@ class Connection:
         self.outbox = Outbox()
         self.closed = False
         self.dirty = False
-        self.waits = False  # for its turn among those who ask for much
+        self.waits = False  # for its turn among those whose requests cost much
+        self.sends = False  # waits for its turn among those who have much to send
         self.writing = False
         self.frames = 0
         self.held = 0  # exchanges that want nothing read until they are completed
@@ -414,7 +416,7 @@ class Connection:
         if not self.intake.has_time():
             self.writing = False
             self.intake.reactor.remove_writer(self.fd)
-            self.intake.wait_for_turn(self)
+            self.intake.wait_to_send(self)
             return
         self._send()
         if self.closed:

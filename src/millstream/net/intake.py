@@ -18,8 +18,9 @@ What it promises:
 - A connection without a request for ``connections.max.idle.ms`` is closed.
 - Answers completed in one loop turn leave in one system call per connection.
 - Connections with large answers to send, or with requests that cost much (``kafka.dispatch`` knows which), have
-  ``TURN_US`` of a loop turn together and take turns. However many of them ask for however much, a connection that asks
-  for little waits for one of them at most.
+  ``TURN_US`` of a loop turn together and take turns, sending first. However many of them ask for however much, a
+  connection that asks for little waits for one of them at most. While answers hold what they may, nothing costly is
+  begun.
 
 The sweeps run only while there is something to watch, so an idle shard has no timer from here. Garbage on a socket
 closes that socket; the log says so at most a few times a minute.
@@ -27,7 +28,7 @@ closes that socket; the log says so at most a few times a minute.
 
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Final
 
 from millstream.iobuf import MAX_FRAGMENT_BYTES, Arena, ArenaFull, IoBuf, MemoryClass
@@ -50,6 +51,8 @@ OWED_HARD: Final = 4
 """Times that part: only requests for records are read."""
 TURN_US: Final = 1_000
 """What sending large answers and handling costly requests may take of a turn; the last one may take longer."""
+LONG_SHARE: Final = 0.3
+"""Of the core, for answers that are put together in the background."""
 UNDER_WAY_MAX: Final = 8
 """Costly requests that may wait for other shards at once, with all that they hold."""
 REST_US: Final = 20_000
@@ -105,12 +108,15 @@ class Intake:
         self._waiting_gauge = stats.gauge("net_waiting_frames")
         self._quiet = RateLimit(per_minute=6)
         self._dirty: list[Connection] = []
-        self._in_turn: deque[Connection] = deque()  # with much to send or to be done for, oldest first
+        self._to_send: deque[Connection] = deque()  # those with large answers to send, oldest first
+        self._to_do: deque[Connection] = deque()  # those whose next request costs much, oldest first
         self.under_way = 0  # costly requests that wait for other shards
+        self._long: deque[Generator[None, None, None]] = deque()  # answers put together in the background, oldest first
         self._turns_planned = False
         self._first = False  # the connection whose turn it is has asked for nothing yet
         self._turn = -1  # of the reactor; and until when it has time for such connections
         self._turn_until_us = 0
+        self._rest_until_us = 0  # until when no costly request is begun
         self._waiting: deque[tuple[Connection, int]] = deque()
         self._is_waiting: set[Connection] = set()
         self._for_answers: dict[Connection, None] = {}  # paused until others took theirs, oldest first
@@ -296,9 +302,7 @@ class Intake:
     # Turns
 
     def has_time(self) -> bool:
-        """Whether this loop turn has time left for those who ask for much, and not too many of them are under way."""
-        if self.under_way >= UNDER_WAY_MAX:
-            return False
+        """Whether this loop turn has time left for those who ask for much."""
         now_us = self.reactor.now_us()
         if self._turn == self.reactor.turns:
             return now_us < self._turn_until_us
@@ -311,50 +315,85 @@ class Intake:
         if self._first:
             self._first = False
             return False
-        return bool(self._in_turn) or not self.has_time()
+        return bool(self._to_do) or not self._may_begin()
+
+    def _may_begin(self) -> bool:
+        """Whether there is time for a costly request, few enough are under way, and earlier answers are being taken."""
+        return self.under_way < UNDER_WAY_MAX and self.owed <= self.owed_max and self.has_time()
 
     def flush_in_turn(self, connection: Connection) -> None:
         """Flush the connection, which has much to send: now, or behind those that wait already."""
-        if not self._in_turn and self.has_time():
+        if not self._to_send and self.has_time():
             connection.flush()
         else:
-            self.wait_for_turn(connection)
+            self.wait_to_send(connection)
+
+    def wait_to_send(self, connection: Connection) -> None:
+        """Flush the connection behind those that have much to send already."""
+        if not connection.sends:
+            connection.sends = True
+            connection.account()
+            self._to_send.append(connection)
+            self._plan_turns(0)
 
     def wait_for_turn(self, connection: Connection) -> None:
-        """Flush the connection, and let it go on, behind those that wait already."""
+        """Let the connection go on with its costly request behind those that wait already."""
         if not connection.waits:
             connection.waits = True
-            connection.account()
-            self._in_turn.append(connection)
-            self._plan_turns()
+            self._to_do.append(connection)
+            self._plan_turns(0)
 
-    def _plan_turns(self, rest_us: int = 0) -> None:
+    def _plan_turns(self, in_us: int) -> None:
         if self._turns_planned:
             return
         self._turns_planned = True
-        if rest_us:
-            self.reactor.call_later(rest_us, self._take_turns)
+        if in_us:
+            self.reactor.call_later(in_us, self._in_next_turn)
         else:
-            self.reactor.call_soon(self._take_turns)
+            self._in_next_turn()
+
+    def _in_next_turn(self) -> None:
+        self.reactor.call_soon(self._take_turns)
 
     def _take_turns(self) -> None:
+        """What can be sent is sent first: it makes room. Then costly requests, and a rest if they took long."""
         self._turns_planned = False
-        waiting = self._in_turn
-        begun_us = self.reactor.now_us()
-        for _ in range(len(waiting)):
+        for _ in range(len(self._to_send)):
             if not self.has_time():
                 break
-            connection = waiting.popleft()
-            connection.waits = False
-            self._first = True
+            connection = self._to_send.popleft()
+            connection.sends = False
             connection.flush()
-            self._first = False
-        if waiting:
+        begun_us = self.reactor.now_us()
+        if begun_us >= self._rest_until_us:
+            for _ in range(len(self._to_do)):
+                if not self._may_begin():
+                    break
+                connection = self._to_do.popleft()
+                connection.waits = False
+                self._first = True
+                connection.flush()
+                self._first = False
             took_us = self.reactor.now_us() - begun_us
-            if took_us > 3 * TURN_US or self.under_way >= UNDER_WAY_MAX:
-                self._plan_turns(min(max(took_us, TURN_US), REST_US))
-            else:
-                self._plan_turns()
+            if took_us > 3 * TURN_US:
+                self._rest_until_us = begun_us + took_us + min(took_us, REST_US)
+        if self._to_send:
+            self._plan_turns(0)
+        elif self._to_do:
+            self._plan_turns(max(TURN_US, self._rest_until_us - self.reactor.now_us()))
+
+    # Long answers
+
+    def work_off(self, steps: Generator[None, None, None]) -> None:
+        """Do the rest of a request in slices in the background, one such at a time: only one answer grows."""
+        self._long.append(steps)
+        if len(self._long) == 1:
+            self.reactor.background("other", steps, LONG_SHARE, self._worked_off)
+
+    def _worked_off(self) -> None:
+        self._long.popleft()
+        if self._long:
+            self.reactor.background("other", self._long[0], LONG_SHARE, self._worked_off)
 
     # Stalls
 

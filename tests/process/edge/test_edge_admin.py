@@ -362,3 +362,18 @@ def test_a_limit_on_connections_holds_at_once_and_can_be_lifted(request, client,
     alter("max.connections", 1, None)
     while refused():
         assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_many_resources_are_described_as_each_of_them_alone(client, version):
+    names = [client.create(retention_ms=60_000 + number)[0] for number in range(3)]
+    resources = [
+        describing.DescribeConfigsResource(2, name, None) for name in [*names, "not-there", "wrong name", names[0]]
+    ]
+    resources.append(describing.DescribeConfigsResource(2, names[1], ["retention.ms"]))
+
+    def described(some):
+        request = describing.DescribeConfigsRequest(some, include_synonyms=True, include_documentation=version >= 3)
+        return client.connection.call(request, describing.DescribeConfigsResponse, version).results
+
+    assert described(resources) == [described([one])[0] for one in resources]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,8 +51,17 @@ class Context:
         self.local_host = "10.0.0.7"
         self.local_port = 9092
         self.listener = "PLAINTEXT"
-        self.connection = SimpleNamespace(intake=None)
+        self.connection = SimpleNamespace(
+            intake=SimpleNamespace(work_off=lambda steps: deque(steps, maxlen=0)), closed=False
+        )
         self.bodies: list[bytes] = []
+
+    @property
+    def done(self) -> bool:
+        return bool(self.bodies)
+
+    def hold(self) -> None:
+        """Nothing more is asked here before the answer."""
 
     def respond(self, message: Any) -> None:
         self.bodies.append(bytes(encode_response(message, self.api_version)))

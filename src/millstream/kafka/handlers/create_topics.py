@@ -2,7 +2,7 @@
 
 The answer comes when every shard has opened the new partitions, so a producer may follow at once. If ``timeout_ms``
 passes first, each topic is answered REQUEST_TIMED_OUT: it may be there, and a second attempt then says
-TOPIC_ALREADY_EXISTS.
+TOPIC_ALREADY_EXISTS. The properties of many topics are described in the background (``kafka.slices``).
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from millstream.core.controller.requests import CreateTopic, Result, Results
 from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.config_entries import topic_entries
+from millstream.kafka.slices import answer_in_slices
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.create_topics import (
     CreatableTopic,
@@ -35,8 +36,11 @@ def handle(
         if isinstance(results, MillstreamError):
             results = tuple(Result(results.code, results.message, name) for name in by_name)
         described = ctx.api_version >= _CONFIGS_FROM
-        topics = [_result(node, by_name[result.name or ""], result, described=described) for result in results]
-        respond(CreateTopicsResponse(topics=topics))
+        topics = (_result(node, by_name[result.name or ""], result, described=described) for result in results)
+        if described:
+            answer_in_slices(ctx, lambda some: CreateTopicsResponse(topics=some), topics, len(results))
+        else:
+            respond(CreateTopicsResponse(topics=list(topics)))
 
     node.controller.create_topics(
         (_wanted(topic) for topic in request.topics),

@@ -5,7 +5,7 @@ HTTP port. The broker resource with an empty name shows what is set for every br
 ``root`` (``kafka.loggers``).
 
 Each resource is answered for itself, except that a resource type which does not exist refuses the whole request, as in
-Kafka.
+Kafka. Many of them are described one by one in the background (``kafka.slices``).
 """
 
 from collections.abc import Callable, Iterable
@@ -20,6 +20,7 @@ from millstream.kafka.handlers.cluster_view import facts
 from millstream.kafka.handlers.config_entries import SOURCE_DYNAMIC_DEFAULT, attributed, of_every_broker, topic_entries
 from millstream.kafka.handlers.config_resources import ResourceType, broker_named, resource_type
 from millstream.kafka.loggers import ROOT
+from millstream.kafka.slices import answer_in_slices
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -45,22 +46,23 @@ def handle(
         error = Rejected(f"Unexpected resource type {number} for resource {name}", ErrorCode.INVALID_REQUEST)
         respond(DescribeConfigsResponse(results=[_refused(resource, error) for resource in request.resources]))
         return
-    results: list[DescribeConfigsResult] = []
-    for resource in request.resources:
-        try:
-            entries = _entries(node, ctx, resource)
-        except Rejected as error:
-            results.append(_refused(resource, error))
-            continue
-        wanted = set(resource.configuration_keys or ())
-        results.append(
-            DescribeConfigsResult(
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-                configs=[_shown(entry, request) for entry in entries if not wanted or entry.name in wanted],
-            )
-        )
-    respond(DescribeConfigsResponse(results=results))
+    described = (_described(node, ctx, request, resource) for resource in request.resources)
+    answer_in_slices(ctx, lambda results: DescribeConfigsResponse(results=results), described, len(request.resources))
+
+
+def _described(
+    node: Node, ctx: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    try:
+        entries = _entries(node, ctx, resource)
+    except Rejected as error:
+        return _refused(resource, error)
+    wanted = set(resource.configuration_keys or ())
+    return DescribeConfigsResult(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[_shown(entry, request) for entry in entries if not wanted or entry.name in wanted],
+    )
 
 
 def _refused(resource: DescribeConfigsResource, error: Rejected) -> DescribeConfigsResult:
