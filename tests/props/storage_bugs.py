@@ -205,11 +205,6 @@ def checkpoint_does_not_wait_for_a_stuck_write(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(WriteBehind, "when_written", at_once)
 
 
-def frame_replayed_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
-    """Recovery replays a frame that stands in the page cache only, and a crash takes the frame."""
-    patch.setattr(recovery, "_make_durable", lambda disk, directory: None)
-
-
 def failed_sync_tried_again(patch: pytest.MonkeyPatch) -> None:
     """A sync that failed is tried once more, and believed."""
     sync = SimFile.sync
@@ -285,7 +280,6 @@ CRASH = [
     commit_acked_before_it_is_durable,
     log_start_goes_back,
     checkpoint_does_not_wait_for_a_stuck_write,
-    frame_replayed_before_it_is_durable,
 ]
 """A power failure shows them."""
 
