@@ -38,9 +38,7 @@ TRIMMED, SHORT, COMPACTED = "crash-trimmed", "crash-short", "crash-compacted"
 SIDE_TOPICS = {
     TRIMMED: {},
     SHORT: {"retention.bytes": "50000"},
-    # Not before a producer has had time to ask again: a batch that compaction removed, and a restart forgot, is not
-    # known for the duplicate that it is.
-    COMPACTED: {"cleanup.policy": "compact", "min.compaction.lag.ms": "15000"},
+    COMPACTED: {"cleanup.policy": "compact"},
 }
 
 

@@ -53,7 +53,7 @@ _SNAPSHOT_FILES: Final = 2
 class _Mark:
     """One log as it was when the checkpoint looked at it."""
 
-    __slots__ = ("files", "generation", "log", "position", "remove", "rolled", "segments", "state")
+    __slots__ = ("files", "generation", "log", "position", "remove", "rolled", "segments", "snapshot", "state")
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -69,9 +69,10 @@ class _Mark:
         self.remove: list[str] = []
         self.generation = log.generation
         self.state = log.state_dirty
+        self.snapshot = False
         if self.state:
             self.files.append((f"{log.directory}/{EPOCHS_FILE}", encode_log_state(log.durable_state())))
-        if self.position - log.snapshot_position >= log.storage.checkpointer.snapshot_bytes:
+        if log.wants_snapshot or self.position - log.snapshot_position >= log.storage.checkpointer.snapshot_bytes:
             self.add_snapshot()
 
     def add_snapshot(self) -> None:
@@ -87,6 +88,8 @@ class _Mark:
                 )
             )
         log.snapshot_position = self.position
+        log.wants_snapshot = False
+        self.snapshot = True
         while len(log.snapshot_files) > _SNAPSHOT_FILES:
             offset = log.snapshot_files.pop(0)
             self.remove.append(f"{log.directory}/{offset_name(offset, PRODUCERS_SUFFIX)}")
@@ -96,6 +99,7 @@ class _Mark:
         log = self.log
         log.rolled = [one for one in self.rolled if not one.dead] + log.rolled
         log.state_dirty = log.state_dirty or self.state
+        log.wants_snapshot = log.wants_snapshot or self.snapshot
 
 
 class Checkpointer:

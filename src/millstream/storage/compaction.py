@@ -6,11 +6,12 @@
     every log.cleaner.backoff.ms          └───── for each group of segments ─────┘
 
 Before anything is read, a checkpoint has put the segments and their indexes on the disk and made void what the
-write-ahead log holds of them, so recovery never replays into a file that compaction made. While the cleaner works,
-the log goes on as ever: appended to, read, trimmed, deleted. A result is taken over only if the segments it was made
-of are still the log's; from the moment when the file is to get its name until the reactor knows that it has, no
-segment is dropped (`Log.replacing`). Taking over is one step on the reactor: the new segment is in the list, the old
-ones' ranges are out of the cache. Old files go ``file.delete.delay.ms`` later, when nobody reads them any more.
+write-ahead log holds of them, so recovery never replays into a file that compaction made. It has saved the producers,
+too: of a producer's batches compaction leaves the last, while he may ask again for any of his last five. While the
+cleaner works, the log goes on as ever: appended to, read, trimmed, deleted. A result is taken over only if the segments
+it was made of are still the log's; from the moment when the file is to get its name until the reactor knows that it
+has, no segment is dropped (`Log.replacing`). Taking over is one step on the reactor: the new segment is in the list,
+the old ones' ranges are out of the cache. Old files go ``file.delete.delay.ms`` later, when nobody reads them any more.
 
 What can go wrong: a damaged batch makes the partition *uncleanable* until the broker starts again, with one line in
 the log; it is served as ever and nothing of it is changed. A full disk ends the pass, the next round tries again. A
@@ -151,7 +152,10 @@ class Compaction:
         storage = self._storage
         run = self._run = _Run(log, stretch, storage.reactor.now_us())
         written = storage.wal.durable_sequence
-        storage.checkpoint(lambda: self._gather(run, written))
+        log.wants_snapshot = True
+        storage.changed(log)
+        # A snapshot says nothing after a crash that takes what it was taken of.
+        storage.checkpoint(lambda: storage.wal.when_durable(lambda: self._gather(run, written)))
 
     def _gather(self, run: _Run, written: int) -> None:
         if self._run is not run:

@@ -104,6 +104,7 @@ class Log:
         "start_offset",
         "state_dirty",
         "tick_serial",
+        "wants_snapshot",
         "topic",
         "vote",
         "written_position",
@@ -163,6 +164,9 @@ class Log:
         self._snapshot = loaded.producers
         self.snapshot_offset = -1 if loaded.producers is None else loaded.producers[0]
         self.snapshot_position = stream
+        self.wants_snapshot = False
+        """The next checkpoint is to save the producers, however little was written since the last did."""
+
         self.snapshot_files = list(loaded.snapshot_files)
         # Memory
         self.cache = LogCache()

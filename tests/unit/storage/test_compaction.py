@@ -17,6 +17,8 @@ from compaction_support import (
 )
 from storage_support import new_shard, settle
 
+from millstream.core.producer_state import ProducerBudget, ProducerState
+from millstream.partition.lifecycle import replay_producers
 from millstream.storage.commands import READS_LANE, SEGMENTS_LANE, SYNCS_LANE
 from millstream.testing.local_storage import WRITER_LANE, LocalShard, recover_locally
 from millstream.wire.records import parse_header
@@ -194,6 +196,28 @@ def test_what_is_compacted_survives_stops_and_crashes() -> None:
     log = last.open(1, **COMPACTED)
     assert (log.next_offset, log.clean_offset) == (end + 1, clean)
     assert last_values(whole(last, log)) == {**wanted, b"key1": b"new"}
+
+
+def test_what_producers_may_ask_again_is_known_after_a_crash_though_its_records_are_gone() -> None:
+    """Of his five batches the last keeps its header; the others are remembered by the snapshot that came first."""
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    producers = ProducerState(3_600_000, ProducerBudget(100))
+    replay_producers(log, producers, NOW_MS)
+    log.producer_snapshot = producers.snapshot
+    log.active_producers = producers.last_offsets
+    for sequence in range(5):
+        offset = put(shard, log, (b"a", b"%d" % sequence), producer_id=7, producer_epoch=0, base_sequence=sequence)
+        producers.record(7, 0, sequence, 1, offset, NOW_MS, NOW_MS)
+    log.roll()
+    compact(shard, log)
+    assert [one.base_sequence for one in headers_of(shard, log)] == [4]
+    shard.disk.crash(torn=False)
+    again = compacted_shard(disk=shard.disk)
+    log = again.open(1, **COMPACTED)
+    found = ProducerState(3_600_000, ProducerBudget(100))
+    replay_producers(log, found, NOW_MS)
+    assert found.snapshot() == producers.snapshot()
 
 
 def test_the_end_is_known_without_any_index() -> None:
