@@ -21,6 +21,7 @@ from millstream.storage import cutting, recovery, segment_reads
 from millstream.storage.disk import replace_file
 from millstream.storage.log import Log
 from millstream.storage.segment_files import SegmentFiles
+from millstream.storage.snapshots import Snapshots
 from millstream.storage.wal import Wal
 from millstream.storage.worker import Worker
 from millstream.storage.write_behind import WriteBehind
@@ -167,7 +168,7 @@ def cut_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 def truncation_forgets_the_producers(patch: pytest.MonkeyPatch) -> None:
     """A snapshot of the producers survives a cut before it, and is believed when the log has grown past it again."""
-    patch.setattr(Log, "drop_snapshots", lambda log, offset: [])
+    patch.setattr(Snapshots, "drop", lambda snapshots, offset: [])
 
 
 def producers_not_replayed(patch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,7 @@ def replay_producers(log: Log, producers: ProducerState, now_ms: int) -> None:
     that is taken for less far than he is could not go on.
     """
     start = log.start_offset
-    snapshot = log.load_producer_snapshot()
+    snapshot = log.snapshots.newest
     if snapshot is not None and snapshot[0] >= start:
         offset, data = snapshot
         try:

@@ -72,7 +72,8 @@ class _Mark:
         self.snapshot = False
         if self.state:
             self.files.append((f"{log.directory}/{EPOCHS_FILE}", encode_log_state(log.durable_state())))
-        if log.wants_snapshot or self.position - log.snapshot_position >= log.storage.checkpointer.snapshot_bytes:
+        snapshots = log.snapshots
+        if snapshots.wanted or self.position - snapshots.position >= log.storage.checkpointer.snapshot_bytes:
             self.add_snapshot()
 
     def add_snapshot(self) -> None:
@@ -80,18 +81,18 @@ class _Mark:
         log = self.log
         data = None if log.producer_snapshot is None else log.producer_snapshot()
         if data is not None:
-            log.note_snapshot(log.next_offset, data)
+            log.snapshots.note(log.next_offset, data)
             self.files.append(
                 (
                     f"{log.directory}/{offset_name(log.next_offset, PRODUCERS_SUFFIX)}",
                     encode_producers(log.next_offset, data),
                 )
             )
-        log.snapshot_position = self.position
-        log.wants_snapshot = False
+        log.snapshots.position = self.position
+        log.snapshots.wanted = False
         self.snapshot = True
-        while len(log.snapshot_files) > _SNAPSHOT_FILES:
-            offset = log.snapshot_files.pop(0)
+        while len(log.snapshots.files) > _SNAPSHOT_FILES:
+            offset = log.snapshots.files.pop(0)
             self.remove.append(f"{log.directory}/{offset_name(offset, PRODUCERS_SUFFIX)}")
 
     def give_back(self) -> None:
@@ -99,7 +100,7 @@ class _Mark:
         log = self.log
         log.rolled = [one for one in self.rolled if not one.dead] + log.rolled
         log.state_dirty = log.state_dirty or self.state
-        log.wants_snapshot = log.wants_snapshot or self.snapshot
+        log.snapshots.wanted = log.snapshots.wanted or self.snapshot
 
 
 class Checkpointer:

@@ -152,7 +152,7 @@ class Compaction:
         storage = self._storage
         run = self._run = _Run(log, stretch, storage.reactor.now_us())
         written = storage.wal.durable_sequence
-        log.wants_snapshot = True
+        log.snapshots.wanted = True
         storage.changed(log)
         # A snapshot says nothing after a crash that takes what it was taken of.
         storage.checkpoint(lambda: storage.wal.when_durable(lambda: self._gather(run, written)))

@@ -127,7 +127,7 @@ def _cut(log: Log, offset: int) -> None:
     log.rolled = [segment for segment in log.rolled if not segment.dead and segment is not active]
     log.cut_to(offset, position)
     gone = [segment.path for segment in dropped]
-    gone += [f"{log.directory}/{offset_name(one, PRODUCERS_SUFFIX)}" for one in log.drop_snapshots(offset)]
+    gone += [f"{log.directory}/{offset_name(one, PRODUCERS_SUFFIX)}" for one in log.snapshots.drop(offset)]
     log.behind.hold(position)
 
     def cut_files() -> None:

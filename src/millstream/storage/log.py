@@ -29,6 +29,7 @@ from millstream.storage import cutting, header_replay, slow_append
 from millstream.storage.log_cache import MARK_BYTES, LogCache, NoRange, Range
 from millstream.storage.segments import Segment, SegmentInfo, SegmentList
 from millstream.storage.slow_append import HEAD, HEAD_AT
+from millstream.storage.snapshots import Snapshots
 from millstream.storage.write_behind import WriteBehind
 
 if TYPE_CHECKING:
@@ -72,7 +73,6 @@ class Log:
         "replacing",
         "open_range",
         "segment_bytes",
-        "_snapshot",
         "_storage",
         "_wal",
         "behind",
@@ -95,16 +95,13 @@ class Log:
         "on_durable",
         "on_trimmed",
         "producer_snapshot",
+        "snapshots",
         "rolled",
         "segment_ms",
         "segments_list",
-        "snapshot_files",
-        "snapshot_offset",
-        "snapshot_position",
         "start_offset",
         "state_dirty",
         "tick_serial",
-        "wants_snapshot",
         "topic",
         "vote",
         "written_position",
@@ -161,13 +158,7 @@ class Log:
         """Something of it became durable in the WAL since the last checkpoint looked."""
         self.rolled: list[Segment] = []
         """Sealed since the last checkpoint."""
-        self._snapshot = loaded.producers
-        self.snapshot_offset = -1 if loaded.producers is None else loaded.producers[0]
-        self.snapshot_position = stream
-        self.wants_snapshot = False
-        """The next checkpoint is to save the producers, however little was written since the last did."""
-
-        self.snapshot_files = list(loaded.snapshot_files)
+        self.snapshots = Snapshots(loaded.producers, loaded.snapshot_files, stream)
         # Memory
         self.cache = LogCache()
         self.no_range = NoRange(stream)
@@ -408,7 +399,7 @@ class Log:
         self.durable_offset = min(self.durable_offset, offset)
         self.durable_position = min(self.durable_position, position)
         self.written_position = min(self.written_position, position)
-        self.snapshot_position = min(self.snapshot_position, position)
+        self.snapshots.position = min(self.snapshots.position, position)
         self.durable_mark = self.mark()
         self.behind.cut(position)
         while self.epochs and self.epochs[-1][1] >= offset:
@@ -429,10 +420,6 @@ class Log:
             ArenaFull: no room now; nothing was changed.
         """
         cutting.save_vote(self, vote, done)
-
-    def load_producer_snapshot(self) -> tuple[int, bytes] | None:
-        """(offset, the producers' state as of it) of the newest snapshot that the log covers; None if there is none."""
-        return self._snapshot
 
     def replay_headers(self, from_offset: int, each: Callable[[tuple[int, ...]], None]) -> None:
         """Call `each` with the 13 header fields of every batch from the one with `from_offset` on. Blocks: for opening.
@@ -462,20 +449,6 @@ class Log:
     @property
     def config(self) -> TopicConfig:
         return self._config
-
-    def note_snapshot(self, offset: int, data: bytes) -> None:
-        """A snapshot of the producers as of `offset` is being written."""
-        self._snapshot = (offset, data)
-        if offset not in self.snapshot_files:
-            self.snapshot_files.append(offset)
-
-    def drop_snapshots(self, offset: int) -> list[int]:
-        """Forget the snapshots behind `offset`: the log was cut. Returns the offsets of their files."""
-        gone = [one for one in self.snapshot_files if one > offset]
-        self.snapshot_files = [one for one in self.snapshot_files if one <= offset]
-        if self._snapshot is not None and self._snapshot[0] > offset:
-            self._snapshot = None
-        return gone
 
     def trim_prefix(self, offset: int, done: Callable[[], None] | None = None) -> None:
         """Let the log start at `offset`, durably; segments below go. `done` when it is durable; going back is ignored.

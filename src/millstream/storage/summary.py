@@ -58,12 +58,12 @@ def decode_summaries(data: bytes) -> tuple[LogSummary, ...]:
 def summarize(log: Log) -> LogSummary:
     """The summary of a log of which everything is in its segments."""
     log.refresh()
-    producers = log.load_producer_snapshot()
+    producers = log.snapshots.newest
     if log.producer_snapshot is not None:
         data = log.producer_snapshot()
         producers = None if data is None else (log.next_offset, data)
     segments = tuple(one.summary() for one in log.segments_list.all() if one.size_bytes)
-    return LogSummary(log.group, log.durable_state(), segments, producers, tuple(log.snapshot_files))
+    return LogSummary(log.group, log.durable_state(), segments, producers, tuple(log.snapshots.files))
 
 
 def write_opened(disk: Disk, data_dir: str, summaries: list[LogSummary]) -> None:

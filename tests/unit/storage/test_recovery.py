@@ -304,7 +304,7 @@ def test_after_a_clean_stop_no_log_file_and_no_wal_file_is_read() -> None:
     shard = LocalShard(disk, random.Random(5), clean=report.clean)
     logs = [shard.open(n) for n in range(1, 51)]
     assert [log.next_offset for log in logs] == [3] * 50
-    assert logs[7].load_producer_snapshot() == (3, b"producers")
+    assert logs[7].snapshots.newest == (3, b"producers")
     assert {path.rpartition("/")[2] for path in read} <= {"state", "opened"}
 
 
@@ -385,7 +385,7 @@ def test_producer_snapshots_of_batches_that_a_crash_took_are_not_used() -> None:
     report = recover_locally(disk)
     shard, log = reopened(disk, report)
     if log.next_offset == 100:
-        assert log.load_producer_snapshot() is None
+        assert log.snapshots.newest is None
         assert "00000000000000000101.producers" not in disk_names(shard)
 
 
