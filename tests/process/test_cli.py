@@ -74,7 +74,7 @@ def test_a_topic_is_listed_altered_and_deleted(millstream, topic):
 
 
 def test_consume_begins_at_offsets_and_times(millstream, topic):
-    millstream("topic", "create", topic)
+    millstream("topic", "create", topic, "--config", "retention.ms=-1")  # the records are years old
     stamped = [
         json.dumps({"value": str(number), "timestamp": 1_700_000_000_000 + number * 60_000}) for number in range(10)
     ]
