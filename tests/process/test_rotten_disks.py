@@ -49,6 +49,7 @@ def scene(tmp_path):
         yield made
 
 
+@pytest.mark.slow
 def test_damage_that_a_running_broker_meets_is_told_everywhere_and_the_rest_is_served(scene):
     broker = scene.broker
     broker.start()
