@@ -23,9 +23,9 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.core.fetch_session import FetchContext, SessionPartition, is_follower
-from millstream.iobuf import Arena, IoBuf, MemoryClass
+from millstream.iobuf import MemoryClass
 from millstream.kafka.context import Node, RequestContext
-from millstream.kafka.handlers.fetch_at_once import ROOM_MAX, answer_at_once
+from millstream.kafka.handlers.fetch_at_once import ROOM_MAX, Lent, answer_at_once
 from millstream.kafka.handlers.fetch_refusals import (
     BY_ID,
     MISSING,
@@ -69,24 +69,6 @@ _STORAGE_ERROR_FROM: Final = 6
 
 _LEADERS_FROM: Final = 16
 """First version that is told who leads (KIP-951)."""
-
-
-class Sent:
-    """What an answer on its way was read from: record data, and the room for it. The call itself is done with."""
-
-    __slots__ = ("arena", "data", "reserved")
-
-    def __init__(self, arena: Arena, data: list[IoBuf], reserved: int) -> None:
-        self.arena = arena
-        self.data = data
-        self.reserved = reserved
-
-    def release(self) -> None:
-        """The answer was sent, or dropped."""
-        for one in self.data:
-            one.release()
-        if self.reserved:
-            self.arena.unreserve(MemoryClass.FETCH, self.reserved)
 
 
 class FetchCall:
@@ -398,7 +380,7 @@ class FetchCall:
         sent = None
         if self.size:
             data = [result[4] for result in results.values() if result[4] is not None]
-            sent = Sent(node.shard.arena, data, self.reserved)
+            sent = Lent(node.shard.arena, data, self.reserved)
             self.reserved = 0
         self.results = {}
         session_id = context.finish(node.shard.reactor.wall_ms())

@@ -32,7 +32,7 @@ _NONE: Final = ErrorCode.NONE
 
 
 class Lent:
-    """What an answer holds until it is sent."""
+    """What an answer on its way was read from: record data, and the room for it. Whoever read it is done with it."""
 
     __slots__ = ("_arena", "_data", "_reserved")
 
@@ -42,9 +42,11 @@ class Lent:
         self._reserved = reserved
 
     def release(self) -> None:
+        """The answer was sent, or dropped."""
         for data in self._data:
             data.release()
-        self._arena.unreserve(MemoryClass.FETCH, self._reserved)
+        if self._reserved:
+            self._arena.unreserve(MemoryClass.FETCH, self._reserved)
 
 
 def answer_at_once(node: Node, ctx: RequestContext, request: FetchRequest) -> bool:
