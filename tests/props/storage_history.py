@@ -15,6 +15,8 @@ from millstream.storage.disk import read_file
 from millstream.storage.index import Growing, SegmentIndex, batches_from
 from millstream.testing.local_storage import LocalShard, Stopped, place_of, plain_batch, recover_locally
 from millstream.testing.sim_disk import PowerFailure, SimDisk
+from millstream.testing.storage_world.judge import read_log
+from millstream.testing.storage_world.models import Violation
 
 SEGMENT_BYTES = 40_000
 
@@ -34,10 +36,6 @@ class Model:
     @property
     def next_offset(self) -> int:
         return self.batches[-1][1] if self.batches else 0
-
-
-class Violation(AssertionError):
-    """Recovery left a state that nothing explains."""
 
 
 class History:
@@ -302,23 +300,10 @@ class History:
         model.epoch = log.leader_epochs[-1][0] if log.leader_epochs else model.epoch
 
     def read_all(self, log, shard: LocalShard):
-        offset = log.start_offset
-        while offset < log.next_offset:
-            found = log.read(offset, log.next_offset, 50_000, True)
-            if found is None:
-                found = shard.call(log.read_cold, offset, log.next_offset, 50_000, True)
-            if isinstance(found, Exception):
-                raise Violation(f"seed {self.seed}: {log!r} cannot be read at {offset}: {found}")
-            data = bytes(found)
-            found.release()
-            at = 0
-            while at < len(data):
-                size = int.from_bytes(data[at + 8 : at + 12], "big") + 12
-                yield data[at : at + size]
-                offset = int.from_bytes(data[at : at + 8], "big") + int.from_bytes(data[at + 23 : at + 27], "big") + 1
-                at += size
-            if not data:
-                raise Violation(f"seed {self.seed}: {log!r} has nothing at {offset}")
+        try:
+            yield from read_log(shard, log)
+        except Violation as found:
+            raise Violation(f"seed {self.seed}: {found}") from found
 
     def check_epochs(self, log, kept: list[tuple[int, int, bytes]], where: str) -> None:
         seen: list[tuple[int, int]] = []
