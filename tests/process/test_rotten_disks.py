@@ -13,6 +13,8 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from crash_clients import QUIET
 from fault_support import PARTITIONS, TOPIC, Scene, batches, fetch_error, flip, segments
 
+from millstream.testing import BrokerFailed
+
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
 
@@ -140,3 +142,30 @@ def test_damage_in_the_write_ahead_log_is_mended_from_the_segments_or_told_by_na
         for partition in {*range(PARTITIONS)} - {damaged}:
             assert read(broker, partition)[1] is None
         assert broker.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_damaged_state_of_the_write_ahead_log_is_mended_and_two_end_the_start(scene):
+    broker = scene.broker
+    broker.start()
+    broker.kill()
+    files = [broker.data_dir / "wal" / "0" / name for name in ("state", "state.copy")]
+    flip(files[0], 20)
+    broker.start()
+    assert any(f"repaired: {files[0]} is damaged" in line for line in scene.lines("WARN"))
+    assert scene.metric("millstream_recovery_repairs_total", kind="other") >= 1
+    for partition in range(PARTITIONS):
+        assert read(broker, partition)[1] is None
+    assert broker.stop() == 0
+    assert verify(broker.data_dir, code=0) == []
+    for path in files:
+        flip(path, 20)
+    (found,) = verify(broker.data_dir)
+    assert found["file"].endswith("wal/0")
+    with pytest.raises(BrokerFailed, match=r"nothing says which frames in \S+/wal/0 are in the segments already"):
+        broker.start()
+    files[0].parent.rename(files[0].parent.with_suffix(".aside"))
+    broker.start()
+    for partition in range(PARTITIONS):
+        assert read(broker, partition)[1] is None
+    assert broker.stop() == 0

@@ -15,14 +15,16 @@ import pytest
 from millstream.format import wal as wal_format
 from millstream.format import wal_scan
 from millstream.format.index import SegmentSummary
+from millstream.format.names import STATE_COPY_FILE, STATE_FILE
 from millstream.partition import lifecycle
 from millstream.partition.partition import _InternalAppend
-from millstream.storage import cutting, recovery, segment_reads
-from millstream.storage.disk import replace_file
+from millstream.storage import cutting, recovery, segment_files, segment_reads, shard_storage
+from millstream.storage.disk import exists, replace_file
 from millstream.storage.log import Log
 from millstream.storage.segment_files import SegmentFiles
 from millstream.storage.snapshots import Snapshots
 from millstream.storage.wal import Wal
+from millstream.storage.wal_state import write_wal_state
 from millstream.storage.worker import Worker
 from millstream.storage.write_behind import WriteBehind
 from millstream.testing.sim_disk import SimFile
@@ -66,7 +68,7 @@ def state_before_segments(patch: pytest.MonkeyPatch) -> None:
 
     def backwards(self: Any, command: Any) -> Any:
         if command.state is not None:
-            replace_file(self._disk, *command.state)
+            write_wal_state(self._disk, *command.state)
         return checkpoint(self, command)
 
     patch.setattr(Worker, "_checkpoint", backwards)
@@ -259,6 +261,20 @@ class _Nothing(Exception):
     pass
 
 
+def the_second_copy_is_never_written_again(patch: pytest.MonkeyPatch) -> None:
+    """Of the two files that say which frames are void, one stays as it was when the directory was made."""
+
+    def write(disk: Any, directory: str, state: Any) -> None:
+        if exists(disk, f"{directory}/{STATE_COPY_FILE}"):
+            data = state if isinstance(state, bytes) else wal_format.encode_wal_state(state)
+            replace_file(disk, f"{directory}/{STATE_FILE}", data)
+        else:
+            write_wal_state(disk, directory, state)
+
+    for module in (recovery, segment_files, shard_storage):
+        patch.setattr(module, "write_wal_state", write)
+
+
 PLANTED = [
     no_wal_sync,
     wal_freed_too_early,
@@ -287,5 +303,5 @@ CRASH = [
 FAULT = [failed_sync_tried_again, full_disk_taken_for_success]
 """A disk that fails shows them."""
 
-ROT = [reads_do_not_check, a_damaged_header_ends_the_start]
+ROT = [reads_do_not_check, a_damaged_header_ends_the_start, the_second_copy_is_never_written_again]
 """Damage shows them."""

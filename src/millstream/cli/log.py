@@ -49,7 +49,8 @@ def verify(
 ) -> None:
     """Check every byte of a broker's logs; exit code 1 if anything durable is damaged."""
     from millstream.storage.disk import SystemDisk
-    from millstream.storage.verify import Progress, find_logs, verify_log, verify_wal, wal_bytes
+    from millstream.storage.verify import Progress, find_logs, verify_log
+    from millstream.storage.verify_wal import verify_wal, wal_bytes
 
     if partition is not None and topic is None:
         raise WrongUsage("--partition needs --topic")

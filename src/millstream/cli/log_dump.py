@@ -25,6 +25,7 @@ from millstream.format.names import (
     INDEX_SUFFIX,
     PRODUCERS_SUFFIX,
     SEGMENT_SUFFIX,
+    STATE_COPY_FILE,
     STATE_FILE,
     parse_offset,
     parse_segment,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.storage.disk import File
+
+_SMALL_FILES = {EPOCHS_FILE: "epochs", STATE_FILE: "state", STATE_COPY_FILE: "state"}
 
 _SAID = {"crc_matches"}  # to people, too, whatever it is
 
@@ -69,12 +72,12 @@ class Dump:
             self._index(path, name)
         elif parse_wal_name(name) is not None:
             self._wal(path)
-        elif name in (EPOCHS_FILE, STATE_FILE) or name.endswith(PRODUCERS_SUFFIX):
+        elif name in _SMALL_FILES or name.endswith(PRODUCERS_SUFFIX):
             self._small(path, name)
         else:
             raise CommandFailed(
                 f"{path} is no file of a log; segments end in {SEGMENT_SUFFIX}, indexes in {INDEX_SUFFIX}, "
-                f"write-ahead logs in .wal, others are called {EPOCHS_FILE}, {STATE_FILE} or end in {PRODUCERS_SUFFIX}"
+                f"write-ahead logs in .wal, others are called {', '.join(_SMALL_FILES)} or end in {PRODUCERS_SUFFIX}"
             )
 
     def _line(self, kind: str, facts: Mapping[str, Any]) -> None:
@@ -204,7 +207,7 @@ class Dump:
             if name == EPOCHS_FILE:
                 facts = msgspec.structs.asdict(decode_log_state(data))
                 facts["vote"] = _text(facts["vote"])
-            elif name == STATE_FILE:
+            elif name in (STATE_FILE, STATE_COPY_FILE):
                 facts = msgspec.structs.asdict(decode_wal_state(data))
                 facts["logs"] = f"{len(facts['logs'])} bytes"
             else:
@@ -214,7 +217,7 @@ class Dump:
             facts = {"reason": error.message}
             self._line("end", {"file": path, **facts})
             return
-        self._line(name if name in (EPOCHS_FILE, STATE_FILE) else "producers", {"file": path, **facts})
+        self._line(_SMALL_FILES.get(name, "producers"), {"file": path, **facts})
 
 
 def _codec(number: int) -> str:

@@ -10,7 +10,7 @@ offsets do.
                                  /….log.cleaned                              one that it has not finished
                                  /fault              why this log may not be served (only after corruption was found)
     controller/log/…                                 the controller's log, the same files
-    wal/<shard>/00000000.wal  state                  write-ahead log
+    wal/<shard>/00000000.wal  state  state.copy      write-ahead log
     wal/opened                                       what an orderly stop knew of all logs
 
 A segment that was compacted has a *generation* in its name, one more than what it was made of. So a path always means
@@ -36,6 +36,7 @@ FAULT_FILE = "fault"
 TOPIC_FILE = "topic"
 WAL_SUFFIX = ".wal"
 STATE_FILE = "state"
+STATE_COPY_FILE = "state.copy"
 OPENED_FILE = "opened"
 DELETED_SUFFIX = ".deleted"
 TEMPORARY_SUFFIX = ".tmp"

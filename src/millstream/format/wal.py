@@ -123,7 +123,7 @@ class Frame(NamedTuple):
 
 
 class WalState(msgspec.Struct, frozen=True, array_like=True):
-    """The ``state`` file of a shard's directory: from where on its files mean anything."""
+    """The ``state`` file of a shard's directory, kept twice: from where on its files mean anything."""
 
     next_sequence: int = 1
     """Frames below this number are in the segments; they are void."""
@@ -135,6 +135,11 @@ class WalState(msgspec.Struct, frozen=True, array_like=True):
     logs: bytes = b""
     """Summaries of the logs at that stop (`storage.summary`)."""
 
+    @property
+    def age(self) -> tuple[int, int, bool]:
+        """Greater for the one that was written later; numbers never go back, and a start ends what a stop left."""
+        return self.next_sequence, self.next_generation, not self.clean
+
 
 STATE_MAGIC: Final = b"MSWS"
 STATE_VERSION: Final = 1
@@ -143,7 +148,7 @@ _decode_state = msgspec.msgpack.Decoder(WalState).decode
 
 
 def encode_wal_state(state: WalState) -> bytes:
-    """The content of a ``state`` file."""
+    """The content of a ``state`` file or its copy."""
     return seal(STATE_MAGIC, STATE_VERSION, _encode_state(state))
 
 

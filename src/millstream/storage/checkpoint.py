@@ -4,10 +4,10 @@
 
     mark    every log that changed: how far it is durable, summaries of its segments, its state      (in slices)
     write   each log's bytes up to its mark into its segments                                        (in slices)
-    sync    the worker: segments, index blocks, small files, directories, and last the WAL's state file
+    sync    the worker: segments, index blocks, small files, directories, and last the WAL's state files
     free    WAL files of which every frame is older than the marks
 
-A frame is void only when the ``state`` file says so durably, and that is written after everything else: a crash
+A frame is void only when the ``state`` files say so durably, and they are written after everything else: a crash
 anywhere before repeats the replay, which is harmless. A mark is what was durable when some tick was closed, to the
 byte and with the timestamps of that moment, so nothing here waits for the write-ahead log: a full one is exactly what
 a checkpoint has to help.
@@ -24,7 +24,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from millstream.format.epochs import encode_log_state
-from millstream.format.names import EPOCHS_FILE, PRODUCERS_SUFFIX, STATE_FILE, offset_name
+from millstream.format.names import EPOCHS_FILE, PRODUCERS_SUFFIX, offset_name
 from millstream.format.producers import encode_producers
 from millstream.format.wal import WalState, encode_wal_state
 from millstream.storage.commands import Checkpoint
@@ -199,8 +199,7 @@ class Checkpointer:
                 segments, files, remove = [], [], []
         self._sent = True
         state = WalState(self._covered + 1, storage.wal.files.next_generation)
-        path = f"{storage.wal_directory}/{STATE_FILE}"
-        storage.send(Checkpoint(number, segments, files, remove, (path, encode_wal_state(state))))
+        storage.send(Checkpoint(number, segments, files, remove, (storage.wal_directory, encode_wal_state(state))))
 
     def finished(self, reply: Checkpointed) -> None:
         """The worker's answer."""

@@ -46,7 +46,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Files that are superfluous afterwards."""
 
     state: tuple[str, bytes] | None = None
-    """The ``state`` file of the write-ahead log, replaced after everything else."""
+    """Directory of the write-ahead log and the content of its ``state`` files, replaced after everything else."""
 
     last: bool = True
 

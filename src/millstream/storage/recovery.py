@@ -29,7 +29,6 @@ from millstream.errors import Corruption
 from millstream.format.names import (
     DELETED_SUFFIX,
     OPENED_FILE,
-    STATE_FILE,
     TEMPORARY_SUFFIX,
     TOPIC_FILE,
     TOPICS_DIRECTORY,
@@ -38,12 +37,13 @@ from millstream.format.names import (
     parse_wal_name,
     wal_name,
 )
-from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, Record, WalState, decode_wal_state, encode_wal_state
+from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, Record, WalState
 from millstream.format.wal_scan import Scan, Verdict, judge, scan
-from millstream.storage.disk import exists, make_directories, read_at, read_file, replace_file, write_all
+from millstream.storage.disk import exists, make_directories, read_at, write_all
 from millstream.storage.replay import LogPlace, LogReplay
 from millstream.storage.segment_files import remove_deleted
 from millstream.storage.summary import LogSummary, decode_summaries, write_opened
+from millstream.storage.wal_state import read_wal_state, write_wal_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +110,8 @@ def recover(
 
     Raises:
         OSError: the disk failed.
-        Corruption: the controller's own log is damaged: without it nothing can be served.
+        Corruption: the controller's own log is damaged: without it nothing can be served. Or nothing says which
+            frames of a write-ahead log are void (`wal_state`).
     """
     begun = time.monotonic()
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
@@ -141,7 +142,7 @@ def recover(
     disk.sync_all(data_dir)
     for directory in directories:
         state = WalState(directory.verdict.next_sequence, directory.verdict.next_generation)
-        replace_file(disk, f"{directory.path}/{STATE_FILE}", encode_wal_state(state))
+        write_wal_state(disk, directory.path, state)
     _remove_directories(disk, root, states, shards)
     return run.report(directories, int((time.monotonic() - begun) * 1000))
 
@@ -151,13 +152,11 @@ def _controller(data_dir: str) -> LogPlace:
 
 
 def _read_state(disk: Disk, directory: str, repairs: list[Repair]) -> WalState:
-    try:
-        return decode_wal_state(read_file(disk, f"{directory}/{STATE_FILE}"))
-    except FileNotFoundError:
-        return WalState()
-    except Corruption as error:
-        repairs.append(Repair("other", f"{directory}/{STATE_FILE} is ignored, the frames say it too: {error.message}"))
-        return WalState()
+    """The state; a damaged copy of it is mended when the recovery is through, like everything else it says."""
+    state, damaged = read_wal_state(disk, directory)
+    for path, reason in damaged.items():
+        repairs.append(Repair("other", f"{path} is damaged ({reason}) and is made anew from its copy"))
+    return state
 
 
 def _open_clean(disk: Disk, data_dir: str, states: dict[int, WalState], shards: int) -> None:
@@ -168,8 +167,7 @@ def _open_clean(disk: Disk, data_dir: str, states: dict[int, WalState], shards: 
     write_opened(disk, data_dir, summaries)
     root = f"{data_dir}/{WAL_DIRECTORY}"
     for number, state in states.items():
-        opened = WalState(state.next_sequence, state.next_generation)
-        replace_file(disk, f"{root}/{number}/{STATE_FILE}", encode_wal_state(opened))
+        write_wal_state(disk, f"{root}/{number}", WalState(state.next_sequence, state.next_generation))
     _remove_directories(disk, root, states, shards)
 
 

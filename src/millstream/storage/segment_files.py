@@ -3,7 +3,7 @@
 A file is *dirty* from its first write until a checkpoint has synced it; a directory from the moment a name in it
 changed. The checkpoint works in an order in which every crash leaves a state that recovery explains: segments
 durable, then index blocks that speak of them, then small files aside, renamed, directories synced, and last of all
-the ``state`` file that makes the write-ahead log's frames void. Many files are synced with one `syncfs`, few with a
+the ``state`` files that make the write-ahead log's frames void. Many files are synced with one `syncfs`, few with a
 call each.
 
 Every method runs to its end before it answers and raises OSError for what the disk says; `worker` turns that into
@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.format.names import DELETED_SUFFIX, TEMPORARY_SUFFIX, TOPIC_FILE
 from millstream.storage.bulk_writes import BulkWriter
-from millstream.storage.disk import FileCache, exists, make_directories, replace_file, write_all
+from millstream.storage.disk import FileCache, exists, make_directories, write_all
 from millstream.storage.index import SegmentIndex, index_path
+from millstream.storage.wal_state import write_wal_state
 
 if TYPE_CHECKING:
     from millstream.format.index import SegmentSummary
@@ -309,7 +310,7 @@ class SegmentFiles:
         for path in command.remove:
             self._unlink(path)
         if command.state is not None:
-            replace_file(self.disk, *command.state)
+            write_wal_state(self.disk, *command.state)
 
     # -- the rest ------------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption
 from millstream.format.names import (
-    STATE_FILE,
     TEMPORARY_SUFFIX,
     controller_directory,
     parse_wal_name,
@@ -32,7 +31,7 @@ from millstream.format.names import (
     wal_directory,
     wal_name,
 )
-from millstream.format.wal import WalState, decode_wal_state, encode_wal_state
+from millstream.format.wal import WalState
 from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE
 from millstream.storage.checkpoint import Checkpointer
 from millstream.storage.cold_reads import ColdReads
@@ -55,7 +54,7 @@ from millstream.storage.commands import (
     decode_reply,
 )
 from millstream.storage.compaction import Compaction
-from millstream.storage.disk import make_directories, read_file, replace_file
+from millstream.storage.disk import make_directories
 from millstream.storage.housekeeping import Housekeeping
 from millstream.storage.inspections import Inspections
 from millstream.storage.log import Log
@@ -66,6 +65,7 @@ from millstream.storage.summary import LogSummary, encode_summaries, open_summar
 from millstream.storage.timestamps import Timestamps
 from millstream.storage.wal import Wal
 from millstream.storage.wal_files import WalFiles
+from millstream.storage.wal_state import look_at_wal_state, write_wal_state
 from millstream.storage.worker import FULL
 from millstream.storage.write_behind import WRITE_BYTES_MIN
 from millstream.telemetry.log import log as operator_log
@@ -142,12 +142,11 @@ class ShardStorage:
         disk, directory, settings = self.disk, self.wal_directory, self.settings
         for changed in make_directories(disk, directory):
             disk.sync_directory(changed)
-        try:
-            state = decode_wal_state(read_file(disk, f"{directory}/{STATE_FILE}"))
-        except FileNotFoundError:
-            state = WalState()
+        state = look_at_wal_state(disk, directory).state
+        if state is None:
             # From the first frame on, a missing state file has to mean something.
-            replace_file(disk, f"{directory}/{STATE_FILE}", encode_wal_state(state))
+            state = WalState()
+            write_wal_state(disk, directory, state)
         files: list[int] = []
         for name in disk.list(directory):
             number = parse_wal_name(name)
@@ -320,7 +319,7 @@ class ShardStorage:
         state = WalState(
             self.wal.next_sequence, self.wal.files.next_generation, clean=True, logs=encode_summaries(summaries)
         )
-        replace_file(self.disk, f"{self.wal_directory}/{STATE_FILE}", encode_wal_state(state))
+        write_wal_state(self.disk, self.wal_directory, state)
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------
 

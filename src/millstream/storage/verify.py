@@ -1,12 +1,13 @@
 """Checking a data directory without a broker: every byte of the segments and of the write-ahead log, nothing changed.
 
-What was promised to be durable must be there, whole and in order; this is what `verify_log` and `verify_wal` look at:
+What was promised to be durable must be there, whole and in order; this is what `verify_log` looks at, and `verify_wal`
+in the module of that name:
 
 - each batch's header and CRC-32C; offsets without a gap (compacted segments may have gaps), leader epochs that never
   fall; segments that meet each other; the log's start inside of them;
 - each index: every entry points to the batch and the timestamp it names, the summary is what the segment holds;
-- the small files: epochs, producer snapshots, the mark of a fenced log, the write-ahead log's ``state``;
-- the write-ahead log: frames that were durable and cannot be read, records that do not match their checksum.
+- the small files: epochs, producer snapshots, the mark of a fenced log;
+- the write-ahead log: its state, frames that were durable and cannot be read, records that do not match their checksum.
 
 A finding is ``corrupt`` when something durable is damaged or missing, and ``mended`` when the next start sees to it by
 itself: a torn last frame, an index that is missing or short, bytes of a segment that no checkpoint covers and that
@@ -33,21 +34,15 @@ from millstream.format.names import (
     EPOCHS_FILE,
     FAULT_FILE,
     PRODUCERS_SUFFIX,
-    STATE_FILE,
     TOPIC_FILE,
     TOPICS_DIRECTORY,
-    WAL_DIRECTORY,
     controller_directory,
     live_and_replaced,
     parse_offset,
     parse_segment,
-    parse_wal_name,
-    wal_name,
 )
 from millstream.format.producers import decode_producers
 from millstream.format.segment import BATCH_CRC_START, WalkEnd, may_follow
-from millstream.format.wal import WalState, decode_wal_state
-from millstream.format.wal_scan import Scan, judge, scan
 from millstream.storage.disk import exists, read_file
 from millstream.storage.index import SegmentIndex, index_path, whole_batches_from
 from millstream.wire.errors import BatchError
@@ -421,62 +416,3 @@ class _Walk:
 def _find(index: IndexScan, position: int) -> int | None:
     place = bisect_left(index.positions, position)
     return place if place < len(index.positions) and index.positions[place] == position else None
-
-
-# -- write-ahead logs --------------------------------------------------------------------------------------------------
-
-
-def wal_bytes(disk: Disk, data_dir: str) -> int:
-    """Size of all write-ahead log files."""
-    root = f"{data_dir}/{WAL_DIRECTORY}"
-    return sum(
-        disk.size(f"{root}/{shard}/{name}")
-        for shard in _list(disk, root)
-        if shard.isdigit()
-        for name in _list(disk, f"{root}/{shard}")
-        if parse_wal_name(name) is not None
-    )
-
-
-def verify_wal(disk: Disk, data_dir: str, progress: Progress, name_of: Callable[[int], str]) -> None:
-    """Look at the write-ahead logs of all shards; `name_of` a group is what its log is called. No broker may run."""
-    root = f"{data_dir}/{WAL_DIRECTORY}"
-    for shard in sorted(int(name) for name in _list(disk, root) if name.isdigit()):
-        _verify_shard(disk, f"{root}/{shard}", f"write-ahead log {shard}", progress, name_of)
-
-
-def _verify_shard(disk: Disk, directory: str, name: str, progress: Progress, name_of: Callable[[int], str]) -> None:
-    def found(severity: str, file: str, position: int, offset: int, what: str, log: str = name) -> None:
-        progress.findings.append(Finding(severity, log, file, position, offset, what))
-
-    state = WalState()
-    try:
-        state = decode_wal_state(read_file(disk, f"{directory}/{STATE_FILE}"))
-    except FileNotFoundError:
-        pass
-    except Corruption as error:
-        found(MENDED, f"{directory}/{STATE_FILE}", -1, -1, f"{error.message}; every frame that is there is replayed")
-    numbers = sorted(number for one in _list(disk, directory) if (number := parse_wal_name(one)) is not None)
-    scans: list[Scan] = []
-    for number in numbers:
-        data = memoryview(read_file(disk, f"{directory}/{wal_name(number)}"))
-        scans.append(scan(data, state.next_sequence))
-        progress.looked_at(len(data))
-    if state.clean:
-        return  # an orderly stop: all of it is in the segments
-    verdict = judge(scans, state)
-    progress.tally.frames += len(verdict.order)
-    for first, last in verdict.lost:
-        found(CORRUPT, directory, -1, -1, f"frames {first} to {last} were durable and cannot be read")
-    for file, place in verdict.order:
-        frame = scans[file].frames[place]
-        path = f"{directory}/{wal_name(numbers[file])}"
-        if verdict.torn == (file, place):
-            found(MENDED, path, frame.position, -1, "the last frame is torn; nobody was promised it, it is cut")
-            continue
-        if frame.mended:
-            found(MENDED, path, frame.position, -1, "one of the two copies of a frame's table is damaged")
-        for at, (record, position) in enumerate(frame.records()):
-            if at in frame.bad:
-                what = f"a record does not match its checksum (offsets {record.base} to {record.last})"
-                found(CORRUPT, path, position, record.base, what, name_of(record.group))

@@ -305,7 +305,7 @@ def test_after_a_clean_stop_no_log_file_and_no_wal_file_is_read() -> None:
     logs = [shard.open(n) for n in range(1, 51)]
     assert [log.next_offset for log in logs] == [3] * 50
     assert logs[7].snapshots.newest == (3, b"producers")
-    assert {path.rpartition("/")[2] for path in read} <= {"state", "opened"}
+    assert {path.rpartition("/")[2] for path in read} <= {"state", "state.copy", "opened"}
 
 
 def test_what_a_clean_stop_noted_is_not_believed_after_the_crash_that_follows() -> None:

@@ -10,8 +10,6 @@ One place is excused: the last frame of a write-ahead log, of which no later fra
 not verify it is taken for torn. Two damages are not tried, because what lands elsewhere is sound by itself and names no
 place: a small file (a state, epochs) in the place of another of its kind, and a batch of another partition in the place
 of one with the same offset.
-The ``state`` file of a write-ahead log is left alone: without it frames that are void may be replayed, and what stood
-behind them is cut (``docs/durability.md``, known and open).
 """
 
 from __future__ import annotations
@@ -73,9 +71,7 @@ class Rot:
         """Path of the file that was damaged, and what was done to it."""
         rng = self._rng
         for _ in range(_TRIES):
-            found = [
-                (path, size) for path, size in disk.files() if size and not path.endswith((".tmp", "/topic", "/state"))
-            ]
+            found = [(path, size) for path, size in disk.files() if size and not path.endswith((".tmp", "/topic"))]
             kinds = sorted({_kind(path) for path, _ in found})
             if not kinds:
                 return None

@@ -1,0 +1,94 @@
+"""Checking the write-ahead logs of a data directory, without a broker: the second half of `verify`.
+
+A log's state is kept in two files: one that is damaged is ``mended`` by the next start, both are ``corrupt``, because
+then no start is possible. Of the frames, those that are needed are looked at: one that was durable and cannot be read
+is ``corrupt``, so is a record that does not match its checksum; a torn last frame is ``mended``. A next start may still
+find in the segments what is damaged here, and go on.
+
+Bad input is the purpose: nothing here raises for what a disk holds, only for a disk that fails (OSError).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.format.names import WAL_DIRECTORY, parse_wal_name, wal_name
+from millstream.format.wal import WalState
+from millstream.format.wal_scan import Scan, judge, scan
+from millstream.storage.disk import read_file
+from millstream.storage.verify import CORRUPT, MENDED, Finding
+from millstream.storage.wal_state import look_at_wal_state, nothing_is_known
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.storage.disk import Disk
+    from millstream.storage.verify import Progress
+
+
+def wal_bytes(disk: Disk, data_dir: str) -> int:
+    """Size of all write-ahead log files."""
+    return sum(
+        disk.size(f"{directory}/{wal_name(number)}")
+        for directory in _directories(disk, data_dir).values()
+        for number in _files(disk, directory)
+    )
+
+
+def verify_wal(disk: Disk, data_dir: str, progress: Progress, name_of: Callable[[int], str]) -> None:
+    """Look at the write-ahead logs of all shards; `name_of` a group is what its log is called. No broker may run."""
+    for shard, directory in _directories(disk, data_dir).items():
+        _verify_shard(disk, directory, f"write-ahead log {shard}", progress, name_of)
+
+
+def _directories(disk: Disk, data_dir: str) -> dict[int, str]:
+    root = f"{data_dir}/{WAL_DIRECTORY}"
+    return {shard: f"{root}/{shard}" for shard in sorted(int(name) for name in _list(disk, root) if name.isdigit())}
+
+
+def _files(disk: Disk, directory: str) -> list[int]:
+    return sorted(number for name in _list(disk, directory) if (number := parse_wal_name(name)) is not None)
+
+
+def _list(disk: Disk, directory: str) -> list[str]:
+    try:
+        return disk.list(directory)
+    except FileNotFoundError:
+        return []
+
+
+def _verify_shard(disk: Disk, directory: str, name: str, progress: Progress, name_of: Callable[[int], str]) -> None:
+    def found(severity: str, file: str, position: int, offset: int, what: str, log: str = name) -> None:
+        progress.findings.append(Finding(severity, log, file, position, offset, what))
+
+    numbers = _files(disk, directory)
+    known = look_at_wal_state(disk, directory)
+    if known.state is None and numbers:
+        found(CORRUPT, directory, -1, -1, nothing_is_known(directory, known))
+    else:
+        for path, reason in known.damaged.items():
+            found(MENDED, path, -1, -1, f"{reason}; the next start makes it anew from its copy")
+    state = known.state or WalState()
+    scans: list[Scan] = []
+    for number in numbers:
+        data = memoryview(read_file(disk, f"{directory}/{wal_name(number)}"))
+        scans.append(scan(data, state.next_sequence))
+        progress.looked_at(len(data))
+    if state.clean:
+        return  # an orderly stop: all of it is in the segments
+    verdict = judge(scans, state)
+    progress.tally.frames += len(verdict.order)
+    for first, last in verdict.lost:
+        found(CORRUPT, directory, -1, -1, f"frames {first} to {last} were durable and cannot be read")
+    for file, place in verdict.order:
+        frame = scans[file].frames[place]
+        path = f"{directory}/{wal_name(numbers[file])}"
+        if verdict.torn == (file, place):
+            found(MENDED, path, frame.position, -1, "the last frame is torn; nobody was promised it, it is cut")
+            continue
+        if frame.mended:
+            found(MENDED, path, frame.position, -1, "one of the two copies of a frame's table is damaged")
+        for at, (record, position) in enumerate(frame.records()):
+            if at in frame.bad:
+                what = f"a record does not match its checksum (offsets {record.base} to {record.last})"
+                found(CORRUPT, path, position, record.base, what, name_of(record.group))
