@@ -226,14 +226,13 @@ class _Intake(Intake):
 
     def __init__(self) -> None:
         self.under_way = 0
+        self.parking: Any = self
 
     def refuse(self, connection: Connection, why: str) -> None:
         raise _Refused(why)
 
-    def is_full(self) -> bool:
+    def must_wait(self, *, large: bool = False) -> bool:
         return False
-
-    must_wait = is_full
 
     def park(self, exchange: Exchange, weight: int) -> None:
         assert weight <= OBJECT_BYTES_MAX + LINEAR_BYTES_MAX

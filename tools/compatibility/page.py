@@ -126,7 +126,7 @@ def limits_table() -> str:
     elements = f"{OBJECT_BYTES_MAX // mib} MiB in memory, {OBJECT_BYTES_MAX // ELEMENT_BYTES_MIN:,} in number"
     text += row("Array elements and tagged fields of one request, in all", elements, refused)
     waiting = "as much as the receive share of the memory budget, 30 % of it"
-    text += row("Requests that wait for their answers, as decoded, per shard", waiting, refused)
+    text += row("Requests that wait for their answers, as decoded, per shard", waiting, "the next waits")
     text += row("Tagged fields of a request header", f"{HEADER_TAGS_MAX:,}", refused)
     text += row("A client id, as far as it is kept and shown", f"{CLIENT_ID_KEPT:,} characters", "it is cut")
     text += row("A regular expression of a subscription", f"{LENGTH_MAX:,} characters", "INVALID_REGULAR_EXPRESSION")

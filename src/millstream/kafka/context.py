@@ -123,6 +123,10 @@ class RequestContext(Exchange):
         """The request behind its header; of a chain, what its first fragment holds of it."""
         return self._frame[self._body_at :]
 
+    def forget(self) -> None:
+        """Let go of the request's bytes: it was handled, and waits for its answer."""
+        self._frame = memoryview(b"")
+
     @property
     def api_key(self) -> int:
         return self.api.key

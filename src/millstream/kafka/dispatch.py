@@ -11,9 +11,9 @@ versions of it that we do (KIP-511); Produce below version 3, which Kafka 4 adve
 what is wrong, as Kafka reads it. A handler that raises an ``AssertionError`` found a broken invariant: the shard stops.
 Any other exception is a fault of ours: it is logged with its stack and costs that client its connection, nothing more.
 
-Overload: a request that waits for its answer is weighed, as bytes and as the objects that they became, and counted by
-the intake; where those under way hold all they may, a further one of more than ``SMALL_BYTES`` closes its connection
-before it is decoded. Produce is not counted: its records have the budgets of the arena.
+Overload: a request that waits for its answer is weighed, as bytes and as the objects that they became, and counted
+(``net.parking``); where those under way hold all they may, a further one of more than ``COSTLY_BYTES`` waits before it
+is decoded. Produce is not counted: its records have the budgets of the arena.
 """
 
 import importlib
@@ -56,6 +56,9 @@ COSTLY_NS: Final = 500_000
 
 READING: Final = frozenset({FETCH, 2, 23})
 """Fetch, ListOffsets, OffsetForLeaderEpoch: they ask other shards, and hold what they got until all have answered."""
+
+OF_GROUPS: Final = frozenset({11, 14})
+"""JoinGroup, SyncGroup: they wait for other clients, and hold nothing: their group has taken what it keeps."""
 
 LINEAR_BYTES_MAX: Final = 16 << 20
 """Requests other than Produce are decoded from one piece of memory; none of them is larger than this."""
@@ -233,12 +236,9 @@ class Dispatcher:
                     if again is None:
                         again = connection.again = ProduceAgain()
                     request = again.decode(decode, frame, position, end, version)
-                elif end > SMALL_BYTES and connection.intake.is_full():
-                    connection.intake.refuse(connection, f"sent a request of {end} bytes when too much was under way")
-                    return False
                 else:
                     if end > COSTLY_BYTES or api.costly:
-                        if connection.intake.must_wait():
+                        if connection.intake.must_wait(large=end > COSTLY_BYTES):
                             return True
                         context.hold()
                     request = decode(frame, position, end)
@@ -255,7 +255,8 @@ class Dispatcher:
             if not context.done and api_key != PRODUCE:
                 weight = end + OBJECT_BYTES_MAX - ROOM_LEFT[0]
                 if weight > SMALL_BYTES:
-                    connection.intake.park(context, weight)
+                    context.forget()
+                    connection.intake.parking.park(context, 0 if api_key in OF_GROUPS else weight)
         except AssertionError:
             raise
         except Exception:  # noqa: BLE001 - a fault of one handler must not cost the other clients their broker

@@ -33,7 +33,7 @@ def answer_in_slices(
         ctx.respond(response(list(results)))
         return
     ctx.hold()
-    ctx.connection.intake.work_off(_guarded(ctx, _one_by_one(ctx, response, results)))
+    ctx.connection.intake.work_off(ctx, _guarded(ctx, _one_by_one(ctx, response, results)))
 
 
 def _guarded(ctx: RequestContext, work: Generator[None, None, None]) -> Generator[None, None, None]:

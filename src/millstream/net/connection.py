@@ -18,7 +18,8 @@ much (`Intake.flush_in_turn`). What all connections of a shard have to send toge
 beyond that, a connection with anything left to send is not read.
 
 Bad input: a negative or oversized frame length closes this connection, with one rate-limited log line. A peer that
-vanishes releases all that it held; requests under way finish and their answers are dropped. A crash of the shard
+vanishes releases all that it held; requests under way finish, those that wait for something to happen at once, and
+their answers are dropped. A crash of the shard
 needs nothing here. Overload: see above; nothing is allocated that was not reserved.
 """
 
@@ -95,8 +96,9 @@ class Exchange:
         connection = self.connection
         if self.holds:
             connection.held -= 1
-            if connection.intake.parked:
-                connection.intake.unpark(self)
+            parking = connection.intake.parking
+            if parking.requests:
+                parking.leave(self)
             self.rest()
         connection.unsent += size
         if connection.closed:
@@ -227,6 +229,8 @@ class Connection:
                 return False
             begin = position + 4
             if size > end - begin:
+                if end - begin < 2:
+                    break  # what is asked for is not known yet
                 if not intake.begin_frame(self, size, buffer[begin:end]):
                     self._pause(buffer[position:end])
                     intake.wait_for_room(self, size)
@@ -447,6 +451,7 @@ class Connection:
             self.stash = b""
         if self.writing:
             reactor.remove_writer(self.fd)
+        waiting = [exchange for exchange in self.exchanges if exchange.holds and not exchange.done]
         for exchange in self.exchanges:
             if exchange.holder is not None:
                 exchange.holder.release()
@@ -463,6 +468,8 @@ class Connection:
         self.owed = 0
         self.intake.closed(self)
         self.socket.close()
+        for exchange in waiting:
+            self.intake.gone(exchange)
 
 
 def _stranger(start: memoryview) -> str:

@@ -5,16 +5,18 @@ What it promises:
 - A frame that does not arrive whole gets fragments for its full length from the *receive* share of the arena before
   its body is read. Without room the connection waits its turn, unread. Whoever waits presses on those that stall: a
   half-received frame that made no progress for a second is then dropped with its connection, else after
-  ``socket.frame.timeout.ms``. Frames that would fit into the scratch buffer go before those that wait for more.
+  ``socket.frame.timeout.ms``. Frames that would fit into the scratch buffer go before those that wait for more. Frames
+  other than Produce have half of the share together, or one of them more: however many have to wait, there is room for
+  records.
 - A peer that does not take its answers for ``SHORT_STALL_MS`` while answers hold half of what they may is closed; its
   fragments come back.
 - Answers outside the arena have a bound over all connections too. Beyond it a connection with anything left to send is
   not read, beyond four times of it only requests for records are until others took theirs, and who takes nothing for a
   second is closed.
-- What requests that wait for their answers were decoded to (`park`) has a bound over all connections, and a connection
-  that has one of more than a few kilobytes waiting is read no further until it is answered, as Kafka reads no
-  connection further before it has answered. So a connection holds one large request at a time, and all together hold
-  what the receive share of the arena is, and one request more.
+- What requests that wait for their answers were decoded to has a bound over all connections (``net.parking``), and a
+  connection that has one of more than a few kilobytes waiting is read no further until it is answered, as Kafka reads
+  no connection further before it has answered. So a connection holds one large request at a time, and all together hold
+  what the receive share of the arena is, and one request more. Where they do, the next large one waits for room.
 - A connection without a request for ``connections.max.idle.ms`` is closed.
 - Answers completed in one loop turn leave in one system call per connection.
 - Connections with large answers to send, or with requests that cost much (``kafka.dispatch`` knows which), have
@@ -33,6 +35,7 @@ from typing import Final
 
 from millstream.iobuf import MAX_FRAGMENT_BYTES, Arena, ArenaFull, IoBuf, MemoryClass
 from millstream.net.connection import LARGE_BYTES, Connection, Exchange
+from millstream.net.parking import Parking
 from millstream.shard.reactor import Reactor, Timer
 from millstream.telemetry.log import RateLimit, log
 from millstream.telemetry.metrics import StatsSlab
@@ -57,6 +60,8 @@ UNDER_WAY_MAX: Final = 8
 """Costly requests that may wait for other shards at once, with all that they hold."""
 REST_US: Final = 20_000
 """After it took far longer they rest as long, so that others can ask, be synced and be answered, but not longer."""
+
+_PRODUCE: Final = b"\0\0"
 
 FrameHandler = Callable[[Connection, memoryview], bool | None]
 ChainHandler = Callable[[Connection, IoBuf], bool | None]
@@ -94,9 +99,7 @@ class Intake:
         self.stash_bytes = 0  # kept by paused connections
         self.owed = 0  # bytes of answers outside the arena that no kernel has taken yet
         self.owed_max = arena.limit_bytes(MemoryClass.FETCH) // OWED_PART
-        self.parked: dict[Exchange, int] = {}  # requests under way outside the arena, and what they hold
-        self.parked_bytes = 0
-        self.parked_max = arena.limit_bytes(MemoryClass.RECEIVE)
+        self.parking = Parking(arena.limit_bytes(MemoryClass.RECEIVE), lambda: self._plan_turns(0))
         self.draining = False  # the shard stops: what is paused stays so
         self.bytes_in = stats.counter("net_received_bytes")
         self.bytes_out = stats.counter("net_sent_bytes")
@@ -111,13 +114,18 @@ class Intake:
         self._to_send: deque[Connection] = deque()  # those with large answers to send, oldest first
         self._to_do: deque[Connection] = deque()  # those whose next request costs much, oldest first
         self.under_way = 0  # costly requests that wait for other shards
-        self._long: deque[Generator[None, None, None]] = deque()  # answers put together in the background, oldest first
+        self._long: dict[Exchange, Generator[None, None, None]] = {}  # answers made in the background, oldest first
         self._turns_planned = False
         self._first = False  # the connection whose turn it is has asked for nothing yet
+        self._no_room = False  # what was asked for last has to wait for room, again or for the first time
+        self._again = False
         self._turn = -1  # of the reactor; and until when it has time for such connections
         self._turn_until_us = 0
         self._rest_until_us = 0  # until when no costly request is begun
         self._waiting: deque[tuple[Connection, int]] = deque()
+        self._waiting_others: deque[tuple[Connection, int]] = deque()  # those that bring no records
+        self._others: dict[Connection, int] = {}  # frames without records that have their room
+        self._others_bytes = 0
         self._is_waiting: set[Connection] = set()
         self._for_answers: dict[Connection, None] = {}  # paused until others took theirs, oldest first
         self._sweep: Timer | None = None
@@ -148,7 +156,14 @@ class Intake:
         self._idle_seen.pop(connection, None)
         self._is_waiting.discard(connection)
         self._for_answers.pop(connection, None)
+        self.parking.closed(connection)
         self._gauge.set(len(self.connections))
+
+    def gone(self, exchange: Exchange) -> None:
+        """The client of a request under way is gone: whatever can end at once does."""
+        if not self.parking.end(exchange) and exchange in self._long and exchange is not next(iter(self._long)):
+            del self._long[exchange]
+            exchange.complete(None, 0)
 
     def close_all(self) -> None:
         for connection in list(self.connections):
@@ -176,10 +191,12 @@ class Intake:
 
     def begin_frame(self, connection: Connection, size: int, received: memoryview) -> bool:
         """Reserve ``size`` bytes and copy what was received of the frame; False when there is no room now."""
-        if self._waiting and size > SCRATCH_BYTES and connection not in self._is_waiting:
+        brings_records = bytes(received[:2]) == _PRODUCE
+        waiting = self._waiting if brings_records else self._waiting_others
+        if waiting and size > SCRATCH_BYTES and connection not in self._is_waiting:
             return False
         arena = self.arena
-        if not arena.reserve(MemoryClass.RECEIVE, size):
+        if size > self._room(waiting) or not arena.reserve(MemoryClass.RECEIVE, size):
             return False
         frame = IoBuf()
         missing = size
@@ -192,6 +209,9 @@ class Intake:
             frame.release()
             arena.unreserve(MemoryClass.RECEIVE, size)
             return False
+        if not brings_records:
+            self._others[connection] = size
+            self._others_bytes += size
         connection.frame = frame
         connection.frame_size = size
         connection.frame_missing = size - len(received)
@@ -208,8 +228,9 @@ class Intake:
     def end_frame(self, connection: Connection) -> None:
         """The connection's frame was handled or dropped: its room goes to whoever waits."""
         self.arena.unreserve(MemoryClass.RECEIVE, connection.frame_size)
+        self._others_bytes -= self._others.pop(connection, 0)
         connection.frame_size = 0
-        if self._waiting:
+        if self._is_waiting:
             self.reactor.call_soon(self._admit)
 
     def wait_for_room(self, connection: Connection, size: int) -> None:
@@ -218,50 +239,49 @@ class Intake:
             return
         if connection not in self._is_waiting:
             self._is_waiting.add(connection)
+            waiting = self._waiting if connection.stash[4:6] == _PRODUCE else self._waiting_others
             if size > SCRATCH_BYTES:
-                self._waiting.append((connection, size))
+                waiting.append((connection, size))
             else:
-                self._waiting.appendleft((connection, size))
+                waiting.appendleft((connection, size))
             self._waiting_gauge.set(len(self._is_waiting))
         self.watch_for_stalls()
 
     def is_waiting(self, connection: Connection) -> bool:
         return connection in self._is_waiting
 
+    def _room(self, waiting: deque[tuple[Connection, int]]) -> int:
+        """How long a frame of those that wait here may be now."""
+        share = self.arena.limit_bytes(MemoryClass.RECEIVE)
+        room = share - self.arena.reserved_bytes(MemoryClass.RECEIVE)
+        if waiting is self._waiting_others and self._others:
+            return min(room, share // 2 - self._others_bytes)
+        return room
+
     def _admit(self) -> None:
         """Resume those that wait, oldest first, while there is room."""
-        while self._waiting:
-            connection, size = self._waiting[0]
-            if connection.closed or connection not in self._is_waiting:
-                self._waiting.popleft()
-                continue
-            if self.arena.limit_bytes(MemoryClass.RECEIVE) - self.arena.reserved_bytes(MemoryClass.RECEIVE) < size:
-                return
-            self._waiting.popleft()
-            connection.resume()
-            self._is_waiting.discard(connection)
-            self._waiting_gauge.set(len(self._is_waiting))
-            if not connection.reading and not connection.closed and connection.frame is None and connection.stash:
-                # The arena could not serve what the budget allowed: first in line again.
-                self._is_waiting.add(connection)
-                self._waiting.appendleft((connection, size))
-                return
+        for waiting in (self._waiting, self._waiting_others):
+            while waiting and self._admit_next(waiting):
+                pass
 
-    # Requests under way
-
-    def park(self, exchange: Exchange, weight: int) -> None:
-        """A decoded request of ``weight`` bytes waits for its answer: its connection is read no further until then."""
-        exchange.hold()
-        self.parked[exchange] = weight
-        self.parked_bytes += weight
-
-    def unpark(self, exchange: Exchange) -> None:
-        """The request was answered, or its answer dropped."""
-        self.parked_bytes -= self.parked.pop(exchange, 0)
-
-    def is_full(self) -> bool:
-        """Whether the requests that wait for their answers hold all that they may."""
-        return self.parked_bytes > self.parked_max
+    def _admit_next(self, waiting: deque[tuple[Connection, int]]) -> bool:
+        """Resume the first of those that wait; whether there may be room for the next."""
+        connection, size = waiting[0]
+        if connection.closed or connection not in self._is_waiting:
+            waiting.popleft()
+            return True
+        if size > self._room(waiting):
+            return False
+        waiting.popleft()
+        connection.resume()
+        self._is_waiting.discard(connection)
+        self._waiting_gauge.set(len(self._is_waiting))
+        if not connection.reading and not connection.closed and connection.frame is None and connection.stash:
+            # The arena could not serve what the budget allowed: first in line again.
+            self._is_waiting.add(connection)
+            waiting.appendleft((connection, size))
+            return False
+        return True
 
     # Sending
 
@@ -310,12 +330,13 @@ class Intake:
         self._turn_until_us = now_us + TURN_US
         return True
 
-    def must_wait(self) -> bool:
-        """Whether a costly request has to wait for its connection's turn."""
-        if self._first:
-            self._first = False
-            return False
-        return bool(self._to_do) or not self._may_begin()
+    def must_wait(self, *, large: bool = False) -> bool:
+        """Whether a costly request has to wait for its connection's turn, a ``large`` one for room too."""
+        first, self._first = self._first, False
+        if large and (self.parking.is_full() or (self.parking.has_line() and not first)):
+            self._no_room, self._again = True, first
+            return True
+        return not first and (bool(self._to_do) or not self._may_begin())
 
     def _may_begin(self) -> bool:
         """Whether there is time for a costly request, few enough are under way, and earlier answers are being taken."""
@@ -338,10 +359,15 @@ class Intake:
 
     def wait_for_turn(self, connection: Connection) -> None:
         """Let the connection go on with its costly request behind those that wait already."""
-        if not connection.waits:
-            connection.waits = True
+        no_room, self._no_room = self._no_room, False
+        if connection.waits or connection.closed:
+            return
+        connection.waits = True
+        if not no_room:
             self._to_do.append(connection)
             self._plan_turns(0)
+        else:
+            self.parking.line_up(connection, again=self._again)
 
     def _plan_turns(self, in_us: int) -> None:
         if self._turns_planned:
@@ -365,6 +391,9 @@ class Intake:
             connection.sends = False
             connection.flush()
         begun_us = self.reactor.now_us()
+        admitted = self.parking.admit()
+        if admitted is not None:
+            self._to_do.append(admitted)
         if begun_us >= self._rest_until_us:
             for _ in range(len(self._to_do)):
                 if not self._may_begin():
@@ -379,21 +408,22 @@ class Intake:
                 self._rest_until_us = begun_us + took_us + min(took_us, REST_US)
         if self._to_send:
             self._plan_turns(0)
-        elif self._to_do:
+        elif self._to_do or (self.parking.has_line() and not self.parking.is_full()):
             self._plan_turns(max(TURN_US, self._rest_until_us - self.reactor.now_us()))
 
     # Long answers
 
-    def work_off(self, steps: Generator[None, None, None]) -> None:
+    def work_off(self, exchange: Exchange, steps: Generator[None, None, None]) -> None:
         """Do the rest of a request in slices in the background, one such at a time: only one answer grows."""
-        self._long.append(steps)
+        self._long[exchange] = steps
         if len(self._long) == 1:
             self.reactor.background("other", steps, LONG_SHARE, self._worked_off)
 
     def _worked_off(self) -> None:
-        self._long.popleft()
-        if self._long:
-            self.reactor.background("other", self._long[0], LONG_SHARE, self._worked_off)
+        del self._long[next(iter(self._long))]
+        for steps in self._long.values():
+            self.reactor.background("other", steps, LONG_SHARE, self._worked_off)
+            break
 
     # Stalls
 
@@ -405,7 +435,7 @@ class Intake:
         """Close who holds memory and does not move."""
         self._sweep = None
         now_us = self.reactor.now_us()
-        pressed = bool(self._waiting)
+        pressed = bool(self._is_waiting)
         held = self.arena.reserved_bytes(MemoryClass.FETCH)
         short = 2 * held > self.arena.limit_bytes(MemoryClass.FETCH)
         watched = [c for c in self.connections if c.frame_missing or c.writing]
@@ -433,9 +463,9 @@ class Intake:
                     log.warning("closed the connection of %s: it %s%s", who, what, more)
                 connection.close()
         self._seen = seen
-        if self._waiting:
+        if self._is_waiting:
             self._admit()
-        if seen or self._waiting:
+        if seen or self._is_waiting:
             self.watch_for_stalls()
 
     def _watch_idle(self) -> None:

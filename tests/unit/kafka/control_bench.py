@@ -52,7 +52,7 @@ class Context:
         self.local_port = 9092
         self.listener = "PLAINTEXT"
         self.connection = SimpleNamespace(
-            intake=SimpleNamespace(work_off=lambda steps: deque(steps, maxlen=0)), closed=False
+            intake=SimpleNamespace(work_off=lambda _, steps: deque(steps, maxlen=0)), closed=False
         )
         self.bodies: list[bytes] = []
 

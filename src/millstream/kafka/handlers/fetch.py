@@ -15,8 +15,9 @@ when none of them is there the answer goes out at once.
 
 Memory: answers share fragments of the log cache, or hold fragments that a cold read filled. What a shard may have
 under way is a share of its arena (KIP-74): without room an answer holds only its first batch, so that every reader
-makes progress. While a call is parked it holds no fragment at all. A peer that does not take its answer is
-``net.intake``'s to judge.
+makes progress. While a call is parked it holds no fragment at all, and where others need the room that its request
+takes, or its client is gone, its time is up (``net.parking``). A peer that does not take its answer is ``net.intake``'s
+to judge.
 """
 
 from collections.abc import Callable
@@ -278,6 +279,7 @@ class FetchCall:
         self.node.meters.waiters.add(1)
         self.timer = self.node.shard.reactor.call_at(self.deadline_us, self._too_late)
         self.context.park(self._changed)
+        self.ctx.connection.intake.parking.wait(self.ctx, self._end)
 
     def _let_go(self) -> None:
         for asked, result in self.results.items():
@@ -303,12 +305,24 @@ class FetchCall:
             self._unpark()
             self._read_again()
 
+    def _end(self) -> None:
+        """The client is gone, or others need the room: time is up."""
+        if self.parked:
+            assert self.timer is not None
+            self.timer.cancel()
+            self.deadline_us = 0
+            self._too_late()
+
     def _unpark(self) -> None:
         self.parked = False
         self.node.meters.waiters.add(-1)
+        self.ctx.connection.intake.parking.go_on(self.ctx)
 
     def _read_again(self) -> None:
         self.context.park(None)
+        if self.ctx.connection.closed:
+            self.answer()
+            return
         again = self.partial
         self.partial = []
         again.extend(asked for asked in self._fresh() if asked not in again)
