@@ -6,10 +6,11 @@ so a helper that ended in between is not lost. Memory is PSS, which divides a pa
 over a tree is what the tree really holds. A process that ends between the listing and the reading counts as nothing.
 """
 
+import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -87,14 +88,27 @@ def name_of(pid: int) -> str:
         return "gone"
 
 
+@contextlib.contextmanager
+def frozen(roots: Sequence[int]) -> Generator[None]:
+    """Stops every process of the trees (SIGSTOP) and lets them go on afterwards."""
+    pids = [pid for root in roots for pid in tree(root)]
+    _signal(pids, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _signal(reversed(pids), signal.SIGCONT)
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 def kill_tree(root: int) -> list[int]:
     """SIGKILL to every process of the tree, the root first so that nothing is started again; returns the pids."""
     pids = tree(root)
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    _signal(pids, signal.SIGKILL)
     return pids
 
 

@@ -113,7 +113,8 @@ def markdown(
     """The section of ``docs/performance.md``; plots are (what it shows, path from the page)."""
     measured = (
         f"Measured {about['date']} at commit `{about['commit']}`: {about['processor']}, Linux {about['kernel']}, "
-        f"Python {about['python']}, Apache Kafka {about['kafka']} on {about['java']}."
+        f"Python {about['python']}, Apache Kafka {about['kafka']} on {about['java']}. Of the machine itself: "
+        f"{about['hiccups']}."
     )
     lines = [
         measured,

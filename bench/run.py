@@ -2,17 +2,19 @@
 
     python -m bench.run [--quick] [--only KEY,…] [--no-peer] [--shards 1,2] [--write-docs]
 
-Most loads run on subjects that are all up, idle but for the one under load; within a scenario they take turns, round
-after round, so that what else the machine does hits them alike. The peer is warmed up first. Start-up, many partitions,
-the busy loads, the core hop and Spark use brokers of their own, one at a time. Bounded: under twenty minutes, with
-``--quick`` under five. Exit code 0 says that
-everything was measured and verified; a missed budget is shown, and fails the run only with ``--strict``.
+Most loads run on subjects that are all up; those that are not under load are stopped (SIGSTOP), and what an earlier
+load left in the page cache is written first, so that nobody pays for somebody else. Within a scenario they take turns,
+round after round, so that what else the machine does hits them alike. The peer is warmed up first. Start-up, many
+partitions, the busy loads, the core hop and Spark use brokers of their own, one at a time. Bounded: under twenty
+minutes, with ``--quick`` under five. Exit code 0 says that everything was measured and verified; a missed budget is
+shown, and fails the run only with ``--strict``.
 """
 
 import argparse
 import contextlib
 import dataclasses
 import itertools
+import os
 import signal
 import sys
 import time
@@ -23,7 +25,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from bench import plain, plots, report, scenarios
+from bench import hiccups, plain, plots, processes, report, scenarios
 from bench.rows import Alone, Plan, Scenario
 from bench.subjects import PEER, Subject, subject
 
@@ -51,6 +53,8 @@ class Runner:
         def say(text: str) -> None:
             self.progress.update(self.task, description=f"{label} · {text}")
 
+        say("writing back what the last load left")
+        os.sync()
         say("…")
         figures = scenario.measure(broker, self.plan, say)
         self.results.setdefault(scenario.key, {}).setdefault(broker.name, []).append(figures)
@@ -86,7 +90,8 @@ def side_by_side(runner: Runner, chosen: Sequence[Scenario], names: Names) -> No
         for scenario in chosen:
             for number in range(rounds_of(scenario, runner.plan)):
                 for broker in _turned(brokers, number):
-                    runner.step(scenario, broker)
+                    with processes.frozen([other.pid for other in brokers if other is not broker]):
+                        runner.step(scenario, broker)
 
 
 def _turned(brokers: list[Subject], number: int) -> Iterator[Subject]:
@@ -178,8 +183,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = _subjects(given)
     console = Console() if sys.stdout.isatty() else Console(width=140)
     command = " ".join(["python -m bench.run", *(sys.argv[1:] if arguments is None else arguments)])
-    results = measure(given, names, console)
     about = report.machine()
+    with console.status("listening to the machine"):
+        about["hiccups"] = str(hiccups.measure(5.0 if given.quick else 20.0))
+    results = measure(given, names, console)
     table = report.rows(scenarios.ALL, results, list(names), PEER)
     report.show(console, table, list(names))
     report.write_json(OUTPUT / "last.json", results, about, command)
