@@ -275,7 +275,7 @@ def the_second_copy_is_never_written_again(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "write_wal_state", write)
 
 
-PLANTED = [
+CRASH = [
     no_wal_sync,
     wal_freed_too_early,
     torn_frames_taken_as_valid,
@@ -288,10 +288,6 @@ PLANTED = [
     segments_written_before_the_wal,
     vote_forgotten_by_checkpoint,
     cut_before_it_is_durable,
-]
-
-CRASH = [
-    *PLANTED,
     truncation_forgets_the_producers,
     producers_not_replayed,
     commit_acked_before_it_is_durable,

@@ -28,12 +28,10 @@ FIRST = {"the_second_copy_is_never_written_again": 150}
 
 LONG = frozenset(
     (
-        "clean_marker_believed_twice",
         "cut_before_it_is_durable",
         "log_start_goes_back",
         "the_second_copy_is_never_written_again",
         "truncation_forgets_the_producers",
-        "vote_forgotten_by_checkpoint",
     )
 )
 """Found after some seconds only."""

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from millstream.partition.partition import Partition
     from millstream.storage.log import Log
-    from millstream.testing.local_storage import LocalShard
     from millstream.testing.sim_disk import SimDisk
     from millstream.testing.storage_world.life import Life
     from millstream.testing.storage_world.models import Batch, OffsetsModel, TopicModel
@@ -106,11 +105,7 @@ def judge_topic(life: Life, disk: SimDisk, topic: TopicModel) -> Found:
 
 def read_all(life: Life, log: Log) -> Iterator[bytes]:
     """Every batch from the start on, as a consumer gets them."""
-    return read_log(life.shard(log.group), log)
-
-
-def read_log(shard: LocalShard, log: Log) -> Iterator[bytes]:
-    """The same of a log of `shard`."""
+    shard = life.shard(log.group)
     offset = log.start_offset
     while offset < log.next_offset:
         found = log.read(offset, log.next_offset, _READ_BYTES, True)
