@@ -85,11 +85,11 @@ def test_file_header_bytes_never_change() -> None:
 def test_frame_bytes_never_change() -> None:
     batch = make_batch(42, b"abc")
     frame = make_frame([(5, batch)], generation=7, sequence=11, position=512)
-    assert len(frame) == 512
+    assert len(frame) == 1024
     head = "574d4631GOLDEN07000000000000000b000000000000000a0000000000000001000000000000000002000000000000"
     crc = frame[4:8].hex()
     assert frame[:48].hex() == head.replace("GOLDEN", crc)
-    assert struct.unpack_from("<IIII", frame, 48) == (1, crc32c(frame[64:100]), 64, 512)
+    assert struct.unpack_from("<IIII", frame, 48) == (1, crc32c(frame[64:100]), 64, 1024)
     assert int.from_bytes(frame[4:8], "little") == crc32c(frame[8:64])
     assert (
         frame[64:100].hex() == "01"
@@ -104,7 +104,56 @@ def test_frame_bytes_never_change() -> None:
     assert frame[100:164] == batch
     assert frame[-100:-64] == frame[64:100]
     assert frame[-64:] == b"WMT1" + frame[4:64]
-    assert crc32c(frame) == 2537370821
+    assert crc32c(frame) == 379673859
+
+
+def test_a_frame_of_one_sector_as_they_were_made_once_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wal, "frame_bytes", wal.frame_bytes_least)
+    frame = make_frame([(5, make_batch(42, b"abc"))], generation=7, sequence=11, position=512)
+    monkeypatch.undo()
+    assert (len(frame), crc32c(frame)) == (512, 2537370821)
+    (found,) = wal_scan.scan(memoryview(bytes(512) + frame + bytes(512))).frames
+    assert (found.sequence, found.position, found.end, found.bad, found.mended) == (11, 512, 1024, frozenset(), False)
+
+
+@pytest.mark.parametrize("payload_bytes", [0, 1, 100, 700, 5000])
+def test_no_sector_holds_bytes_of_both_tables(payload_bytes: int) -> None:
+    for records in range(1, 400):
+        copy = wal.FRAME_HEAD_BYTES + records * wal.RECORD_BYTES
+        size = wal.frame_bytes(records, payload_bytes)
+        assert size % wal.SECTOR_BYTES == 0
+        assert 2 * copy + payload_bytes + wal.padding_bytes(records, payload_bytes) == size
+        assert 0 <= wal.padding_bytes(records, payload_bytes) < wal.PADDING_BYTES_MAX
+        assert (copy - 1) // wal.SECTOR_BYTES < (size - copy) // wal.SECTOR_BYTES
+
+
+def test_one_bad_sector_never_hides_what_a_frame_held() -> None:
+    file = WalFile()
+    for n in range(8):
+        file.add(*[(group, make_batch(n)) for group in range(1, 2 + 5 * n)])
+    pristine = bytes(file.data)
+    frames = {one.sequence: one.table for one in file.scan().frames}
+    for sector in range(512, file.position, 512):
+        file.data[:] = pristine
+        file.data[sector : sector + 512] = bytes(512)
+        assert {one.sequence: one.table for one in file.scan().frames} == frames
+
+
+def test_the_header_of_another_file_does_not_hide_the_frames() -> None:
+    first, second = WalFile(generation=1), WalFile(generation=2, first=3)
+    for file, count in ((first, 2), (second, 3)):
+        for n in range(count):
+            file.add((1, make_batch(n)))
+    whole = [one.sequence for one in second.scan().frames]
+    second.data[:512] = first.data[:512]
+    headers = [wal_scan.parse_file_header(file.data) for file in (first, second)]
+    doubtful = wal_scan.doubtful_headers(headers, 3)
+    assert doubtful == [True, True]
+    for file, found in ((first, [1, 2]), (second, whole)):
+        scanned = wal_scan.scan(memoryview(file.data), doubtful=True)
+        assert [one.sequence for one in scanned.frames] == found
+    assert wal_scan.doubtful_headers(headers[:1], 3) == [False]
+    assert wal_scan.doubtful_headers(headers[:1], 1) == [True], "it names another shard"
 
 
 def test_state_file_survives_a_round_trip_and_nothing_else() -> None:
@@ -204,8 +253,8 @@ def test_a_frame_without_any_readable_table_before_a_later_one_is_lost_and_said_
     file.add((1, make_batch(0)))
     at = file.add((2, make_batch(0)))
     file.add((1, make_batch(1)))
-    file.data[at : at + 512] = bytes(512)
-    assert file.scan().gaps == ((at, at + 512),)
+    file.data[at : at + 1024] = bytes(1024)
+    assert file.scan().gaps == ((at, at + 1024),)
     assert judge(file).lost == ((2, 2),)
 
 

@@ -11,8 +11,9 @@ A **frame** is what one `pwritev` and one sync make durable. Its head says to wh
 durable before it, and the first number still needed. Its table has one entry per record: which group, which offsets,
 which term, how long, and the CRC of the payload. For a batch that is the batch's own CRC field, so the payload is not
 summed twice; the table's checksum covers it, and with it the 21 bytes of the batch that its CRC leaves out. Table and
-head stand at either end, so that one bad sector never hides which logs a frame held. Frames start on sectors of their
-own: a write never touches a sector with durable bytes.
+head stand at either end, and no sector holds bytes of both copies, so that one bad sector never hides which logs a
+frame held. (Frames of 512 bytes, in which both share the only one, are still read; they are no longer made.) Frames
+start on sectors of their own: a write never touches a sector with durable bytes.
 
 **Torn or corrupt.** Frames are written one after the other, each after the sync of the one before. So a frame that is
 followed by a valid one, or that a later one names as durable, was durable: if it does not verify, that is corruption,
@@ -172,13 +173,22 @@ def encode_file_header(header: FileHeader) -> bytes:
 
 
 def frame_bytes(record_count: int, payload_bytes: int) -> int:
-    """The length of a frame, padding included."""
+    """The length of a frame, padding included: each copy of head and table in sectors of its own."""
+    copy_sectors = (FRAME_HEAD_BYTES + RECORD_BYTES * record_count + SECTOR_BYTES - 1) // SECTOR_BYTES
+    return max(frame_bytes_least(record_count, payload_bytes), 2 * copy_sectors * SECTOR_BYTES)
+
+
+def frame_bytes_least(record_count: int, payload_bytes: int) -> int:
+    """The length it used to have, when a sector could hold bytes of both copies."""
     raw = 2 * (FRAME_HEAD_BYTES + RECORD_BYTES * record_count) + payload_bytes
     return (raw + SECTOR_BYTES - 1) & -SECTOR_BYTES
 
 
+PADDING_BYTES_MAX: Final = 2 * SECTOR_BYTES
+
+
 def padding_bytes(record_count: int, payload_bytes: int) -> int:
-    """The zeros between the last payload and the second copy of the table."""
+    """The zeros between the last payload and the second copy of the table; fewer than `PADDING_BYTES_MAX`."""
     return (
         frame_bytes(record_count, payload_bytes) - 2 * (FRAME_HEAD_BYTES + RECORD_BYTES * record_count) - payload_bytes
     )

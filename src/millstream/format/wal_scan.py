@@ -30,6 +30,7 @@ from millstream.format.wal import (
     Kind,
     WalState,
     frame_bytes,
+    frame_bytes_least,
 )
 
 _CRC: Final = struct.Struct("<I")
@@ -74,13 +75,25 @@ def parse_file_header(data: bytes | bytearray | memoryview) -> FileHeader | None
     return FileHeader(shard, generation, first_sequence, size)
 
 
-def scan(view: memoryview, from_sequence: int = 0) -> Scan:
+def doubtful_headers(headers: Sequence[FileHeader | None], shard: int) -> list[bool]:
+    """Which files of a shard may have another one's header in the place of their own, as a misdirected write leaves it:
+    it names another shard, or a generation that two files claim.
+    """
+    claims = [None if header is None else header.generation for header in headers]
+    return [header is not None and (header.shard != shard or claims.count(header.generation) > 1) for header in headers]
+
+
+def scan(view: memoryview, from_sequence: int = 0, *, doubtful: bool = False) -> Scan:
     """Find every frame of a file's current generation; payloads are checked from frame `from_sequence` on.
 
-    The generation is the header's, or, where that is unreadable, the newest that any frame in the file claims.
+    The generation is the header's, or, where that is unreadable, the newest that any frame in the file claims; so, too,
+    where the header is `doubtful` and no frame is of its generation.
     """
     header = parse_file_header(view)
     heads, tails = _candidates(view, None if header is None else header.generation)
+    if doubtful and not heads and not tails:
+        header = None
+        heads, tails = _candidates(view, None)
     if header is None:
         newest = max((head.generation for head in (*heads.values(), *tails.values())), default=0)
         heads = {at: head for at, head in heads.items() if head.generation == newest}
@@ -175,11 +188,10 @@ def _parse_head(view: memoryview, at: int, magic: int) -> _Head | None:
     if found != magic or crc32c(view[at + 8 : at + FRAME_HEAD_BYTES]) != crc:
         return None
     head = _Head(*FRAME_BODY.unpack_from(view, at + 8))
-    if head.frame_bytes != frame_bytes(head.record_count, head.payload_bytes) or head.position + head.frame_bytes > len(
-        view
-    ):
+    counts = head.record_count, head.payload_bytes
+    if head.frame_bytes not in (frame_bytes(*counts), frame_bytes_least(*counts)):
         return None
-    return head
+    return head if head.position + head.frame_bytes <= len(view) else None
 
 
 def _table(view: memoryview, at: int, head: _Head) -> bytes | None:

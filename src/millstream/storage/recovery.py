@@ -34,15 +34,15 @@ from millstream.format.names import (
     TOPICS_DIRECTORY,
     WAL_DIRECTORY,
     controller_directory,
-    parse_wal_name,
     wal_name,
 )
 from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, Record, WalState
-from millstream.format.wal_scan import Scan, Verdict, judge, scan
+from millstream.format.wal_scan import Scan, Verdict, judge
 from millstream.storage.disk import exists, make_directories, read_at, write_all
 from millstream.storage.replay import LogPlace, LogReplay
 from millstream.storage.segment_files import remove_deleted
 from millstream.storage.summary import LogSummary, decode_summaries, write_opened
+from millstream.storage.wal_reading import read_wal_file, scan_wal_files, wal_numbers
 from millstream.storage.wal_state import read_wal_state, write_wal_state
 
 if TYPE_CHECKING:
@@ -182,17 +182,9 @@ def _remove_directories(disk: Disk, root: str, states: dict[int, WalState], shar
 
 
 def _read_directory(disk: Disk, path: str, shard: int, state: WalState) -> _Directory:
-    files = sorted(number for name in disk.list(path) if (number := parse_wal_name(name)) is not None)
-    scans = [scan(memoryview(_read_wal_file(disk, path, number)), state.next_sequence) for number in files]
+    files = wal_numbers(disk, path)
+    scans = scan_wal_files(disk, path, shard, files, state.next_sequence)
     return _Directory(path, shard, state, files, scans, judge(scans, state))
-
-
-def _read_wal_file(disk: Disk, directory: str, number: int) -> bytearray:
-    file = disk.open(f"{directory}/{wal_name(number)}")
-    try:
-        return read_at(file, 0, file.size())
-    finally:
-        file.close()
 
 
 def _make_durable(disk: Disk, directory: _Directory) -> None:
@@ -300,7 +292,7 @@ class _Recovery:
             if file != open_file:
                 for one in here.values():
                     one.flush()
-                data = memoryview(_read_wal_file(self._disk, directory.path, directory.files[file]))
+                data = memoryview(read_wal_file(self._disk, directory.path, directory.files[file]))
                 open_file = file
             durable = frame.sequence <= directory.verdict.durable_sequence
             torn: set[int] = set()

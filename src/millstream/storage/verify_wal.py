@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.format.names import WAL_DIRECTORY, parse_wal_name, wal_name
+from millstream.format.names import WAL_DIRECTORY, wal_name
 from millstream.format.wal import WalState
-from millstream.format.wal_scan import Scan, judge, scan
-from millstream.storage.disk import read_file
+from millstream.format.wal_scan import judge
 from millstream.storage.verify import CORRUPT, MENDED, Finding
+from millstream.storage.wal_reading import scan_wal_files, wal_numbers
 from millstream.storage.wal_state import look_at_wal_state, nothing_is_known
 
 if TYPE_CHECKING:
@@ -31,37 +31,38 @@ def wal_bytes(disk: Disk, data_dir: str) -> int:
     return sum(
         disk.size(f"{directory}/{wal_name(number)}")
         for directory in _directories(disk, data_dir).values()
-        for number in _files(disk, directory)
+        for number in wal_numbers(disk, directory)
     )
+
+
+def settled(disk: Disk, data_dir: str) -> bool:
+    """Whether the last stop was an orderly one: nothing is in the write-ahead logs that is not in the segments."""
+    states = [look_at_wal_state(disk, directory).state for directory in _directories(disk, data_dir).values()]
+    return bool(states) and all(state is not None and state.clean for state in states)
 
 
 def verify_wal(disk: Disk, data_dir: str, progress: Progress, name_of: Callable[[int], str]) -> None:
     """Look at the write-ahead logs of all shards; `name_of` a group is what its log is called. No broker may run."""
     for shard, directory in _directories(disk, data_dir).items():
-        _verify_shard(disk, directory, f"write-ahead log {shard}", progress, name_of)
+        _verify_shard(disk, directory, shard, progress, name_of)
 
 
 def _directories(disk: Disk, data_dir: str) -> dict[int, str]:
     root = f"{data_dir}/{WAL_DIRECTORY}"
-    return {shard: f"{root}/{shard}" for shard in sorted(int(name) for name in _list(disk, root) if name.isdigit())}
-
-
-def _files(disk: Disk, directory: str) -> list[int]:
-    return sorted(number for name in _list(disk, directory) if (number := parse_wal_name(name)) is not None)
-
-
-def _list(disk: Disk, directory: str) -> list[str]:
     try:
-        return disk.list(directory)
+        names = disk.list(root)
     except FileNotFoundError:
-        return []
+        return {}
+    return {shard: f"{root}/{shard}" for shard in sorted(int(name) for name in names if name.isdigit())}
 
 
-def _verify_shard(disk: Disk, directory: str, name: str, progress: Progress, name_of: Callable[[int], str]) -> None:
+def _verify_shard(disk: Disk, directory: str, shard: int, progress: Progress, name_of: Callable[[int], str]) -> None:
+    name = f"write-ahead log {shard}"
+
     def found(severity: str, file: str, position: int, offset: int, what: str, log: str = name) -> None:
         progress.findings.append(Finding(severity, log, file, position, offset, what))
 
-    numbers = _files(disk, directory)
+    numbers = wal_numbers(disk, directory)
     known = look_at_wal_state(disk, directory)
     if known.state is None and numbers:
         found(CORRUPT, directory, -1, -1, nothing_is_known(directory, known))
@@ -69,11 +70,8 @@ def _verify_shard(disk: Disk, directory: str, name: str, progress: Progress, nam
         for path, reason in known.damaged.items():
             found(MENDED, path, -1, -1, f"{reason}; the next start makes it anew from its copy")
     state = known.state or WalState()
-    scans: list[Scan] = []
-    for number in numbers:
-        data = memoryview(read_file(disk, f"{directory}/{wal_name(number)}"))
-        scans.append(scan(data, state.next_sequence))
-        progress.looked_at(len(data))
+    scans = scan_wal_files(disk, directory, shard, numbers, state.next_sequence)
+    progress.looked_at(sum(disk.size(f"{directory}/{wal_name(number)}") for number in numbers))
     if state.clean:
         return  # an orderly stop: all of it is in the segments
     verdict = judge(scans, state)

@@ -24,6 +24,7 @@ from millstream.format.names import wal_name
 from millstream.format.wal import (
     FILE_HEADER_BYTES,
     FRAME_HEAD_BYTES,
+    PADDING_BYTES_MAX,
     RECORD_BYTES,
     FileHeader,
     encode_file_header,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from millstream.storage.ticks import Slot, TickSlots
     from millstream.telemetry.metrics import StatsSlab
 
-_ZEROS: Final = bytes(512)
+_ZEROS: Final = bytes(PADDING_BYTES_MAX)
 _clock_ns = time.perf_counter_ns
 
 

@@ -198,7 +198,7 @@ def test_unreadable_frames_fence_the_logs_that_may_have_lost_by_them() -> None:
     settle(shard)
     written += fill(shard, log, 2)
     disk = kill(shard)
-    for at in range(position, position + 512):
+    for at in range(position, position + 1024):  # no single sector hides a frame
         disk.flip(WAL, at)
     report = recover_locally(disk)
     assert any("cannot be read; logs whose last records were there may end early" in fault for fault in report.faults)
