@@ -50,7 +50,7 @@ def verify(
     """Check every byte of a broker's logs; exit code 1 if anything durable is damaged."""
     from millstream.storage.disk import SystemDisk
     from millstream.storage.verify import Progress, find_logs, verify_log
-    from millstream.storage.verify_wal import verify_wal, wal_bytes
+    from millstream.storage.verify_wal import settled, verify_wal, wal_bytes
 
     if partition is not None and topic is None:
         raise WrongUsage("--partition needs --topic")
@@ -71,7 +71,7 @@ def verify(
         check = Progress(lambda count: bar.advance(task, count))
         for one in logs:
             bar.update(task, description=one.name)
-            verify_log(disk, one, check, deep=deep, running=running)
+            verify_log(disk, one, check, deep=deep, running=running, settled=not running and settled(disk, root))
         if with_wal:
             bar.update(task, description="write-ahead log")
             verify_wal(disk, root, check, _group_names(disk, root))

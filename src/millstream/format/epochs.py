@@ -12,6 +12,9 @@ match its checksum is `Corruption`, which fences the log: a start offset that wa
 again.
 """
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
 import msgspec
 
 from millstream.errors import Corruption
@@ -31,6 +34,28 @@ class LogState(msgspec.Struct, frozen=True, array_like=True):
     vote: bytes = b""
     clean_offset: int = 0
     """End (exclusive) of what compaction has looked at."""
+
+
+Epochs = Sequence[tuple[int, int]]
+"""(leader epoch, its first offset), both rising. They tell the epoch of every batch, whose own word for it stands
+outside its checksum.
+"""
+
+
+def epoch_at(epochs: Epochs, offset: int) -> int:
+    """The leader epoch in which `offset` was written; -1 if that is not known."""
+    place = bisect_right(epochs, offset, key=_first_offset) - 1
+    return epochs[place][0] if place >= 0 else -1
+
+
+def epochs_between(epochs: Epochs, offset: int, end_offset: int) -> list[tuple[int, int]]:
+    """Those of what lies between `offset` and `end_offset` (exclusive)."""
+    first = max(0, bisect_right(epochs, offset, key=_first_offset) - 1)
+    return list(epochs[first : bisect_left(epochs, end_offset, key=_first_offset)])
+
+
+def _first_offset(entry: tuple[int, int]) -> int:
+    return entry[1]
 
 
 _encode = msgspec.msgpack.Encoder().encode

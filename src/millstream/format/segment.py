@@ -8,7 +8,7 @@ an exception, because the end of a file is expected to be odd after a crash.
 
 The CRC-32C of a batch covers everything from the attributes on (`BATCH_CRC_START`); `wire.records.checksum` checks
 it. The 21 bytes before are covered by the write-ahead log's table, and in a segment by what they must equal: the next
-offset, the length, the magic.
+offset, the length, the magic, the leader epoch that the ``epochs`` file has for that offset.
 """
 
 import struct

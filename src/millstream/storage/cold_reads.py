@@ -17,6 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, Unavailable
+from millstream.format.epochs import epochs_between
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.storage.commands import Read
@@ -48,6 +49,7 @@ class _Call:
         "done",
         "end_offset",
         "fragments",
+        "generation",
         "log",
         "max_bytes",
         "minimum_one",
@@ -75,6 +77,7 @@ class _Call:
         self.begun_us = begun_us
         self.room = max_bytes
         self.segment: Segment | None = None
+        self.generation = log.generation
         self.fragments: list[Fragment] = []
 
 
@@ -131,6 +134,7 @@ class ColdReads:
             return False
         call.fragments = fragments
         call.segment = segment
+        call.generation = log.generation
         spans: list[int] = []
         for fragment in fragments:
             spans += (fragment.offset, fragment.offset + fragment.capacity)
@@ -148,6 +152,7 @@ class ColdReads:
                 call.max_bytes,
                 call.minimum_one,
                 spans,
+                epochs_between(log.epochs, call.offset, call.end_offset),
             )
         )
         return True
@@ -202,6 +207,8 @@ class ColdReads:
     def _failure(self, call: _Call, reply: ReadDone) -> MillstreamError | None:
         name = call.log.name
         path = call.segment.path if call.segment is not None else call.log.directory
+        if reply.fault and call.generation != call.log.generation:
+            return Retriable(f"{name}: its end was cut while it was read", ErrorCode.KAFKA_STORAGE_ERROR)
         if reply.fault:
             self._faults.corrupt(name, path, call.offset, reply.fault)
             return Corruption(f"{name}: {reply.fault}")

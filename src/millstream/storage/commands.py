@@ -65,6 +65,8 @@ class Read(msgspec.Struct, frozen=True, array_like=True, tag=3):
     max_bytes: int
     minimum_one: bool
     spans: list[int]
+    epochs: list[tuple[int, int]] = []
+    """(leader epoch, its first offset) of the batches that may be read, as far as it is known."""
 
 
 class Find(msgspec.Struct, frozen=True, array_like=True, tag=4):

@@ -1,8 +1,9 @@
 """Reading segments in the worker: whole batches into arena fragments, and records by timestamp.
 
 No byte leaves here unchecked: every batch that is returned has matched its CRC-32C in the bytes that were just read
-(16–28 GB/s, a few percent of reading them), and its offsets continue the batch before. A batch that does not is a
-`Fault` that names file, byte and offset; what stands before it is served.
+(16–28 GB/s, a few percent of reading them), its offsets continue the batch before, and its leader epoch is the one
+that the log knows. A batch that does not is a `Fault` that names file, byte and offset; what stands before it is
+served.
 
 A reader that goes on where it stopped finds its place again without the index (`_places`, the ends of recent reads).
 """
@@ -14,6 +15,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from millstream.format.epochs import epoch_at
 from millstream.format.segment import BATCH_CRC_START, BATCH_HEADER_BYTES, Batch, WalkEnd, parse_batch
 from millstream.storage.disk import read_at
 from millstream.storage.index import batches_from
@@ -91,19 +93,20 @@ class Reader:
             out_of_place = late or not _may_follow(index, batch, expected, taken)
             if out_of_place and not taken:
                 raise _misplaced(command.path, batch, expected)
-            if out_of_place or batch.last_offset >= command.end_offset:
+            if out_of_place or (taken and batch.last_offset >= command.end_offset):
                 break
             if taken + batch.size > min(got, command.max_bytes) and (taken or not command.minimum_one):
                 break
             if taken + batch.size > got:
                 return 0, batch.size
-            if checksum(pieces.views(taken, batch.size), BATCH_CRC_START) != batch.crc:
+            damage = _damage(batch, pieces.views(taken, batch.size), command.epochs)
+            if damage:
                 if taken:
                     break
-                raise Fault(
-                    f"{command.path}: the batch at byte {batch.position}, offset {batch.base_offset}, does not match"
-                    " its checksum"
-                )
+                where = f"the batch at byte {batch.position}, offset {batch.base_offset}"
+                raise Fault(f"{command.path}: {where}, {damage}")
+            if batch.last_offset >= command.end_offset:
+                break  # not before here: a damaged header may only say so
             taken += batch.size
             expected = batch.last_offset + 1
         if taken:
@@ -177,6 +180,18 @@ def _may_follow(index: SegmentIndex, batch: Batch, expected: int, taken: int) ->
     if not index.generation:
         return False
     return index.summary is None or base < index.summary.end_offset
+
+
+def _damage(batch: Batch, views: list[memoryview], epochs: list[tuple[int, int]]) -> str:
+    """What is wrong with the bytes of a batch, empty if nothing is. Its leader epoch is outside its checksum, but the
+    log knows it (`Read.epochs`).
+    """
+    if checksum(views, BATCH_CRC_START) != batch.crc:
+        return "does not match its checksum"
+    known = epoch_at(epochs, batch.base_offset)
+    return (
+        "" if known in (-1, batch.leader_epoch) else f"has leader epoch {batch.leader_epoch} where {known} was written"
+    )
 
 
 def _misplaced(path: str, batch: Batch, expected: int) -> Fault:

@@ -3,8 +3,8 @@
 What was promised to be durable must be there, whole and in order; this is what `verify_log` looks at, and `verify_wal`
 in the module of that name:
 
-- each batch's header and CRC-32C; offsets without a gap (compacted segments may have gaps), leader epochs that never
-  fall; segments that meet each other; the log's start inside of them;
+- each batch's header and CRC-32C; offsets without a gap (compacted segments may have gaps), leader epochs as the
+  ``epochs`` file has them; segments that meet each other; the log's start inside of them;
 - each index: every entry points to the batch and the timestamp it names, the summary is what the segment holds;
 - the small files: epochs, producer snapshots, the mark of a fenced log;
 - the write-ahead log: its state, frames that were durable and cannot be read, records that do not match their checksum.
@@ -27,7 +27,7 @@ import msgspec
 from crc32c import crc32c
 
 from millstream.errors import Corruption
-from millstream.format.epochs import LogState, decode_log_state
+from millstream.format.epochs import LogState, decode_log_state, epoch_at
 from millstream.format.index import scan_index
 from millstream.format.names import (
     DELETED_SUFFIX,
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from millstream.format.index import IndexScan, SegmentSummary
     from millstream.format.segment import Batch
     from millstream.storage.disk import Disk, File
+
+_NO_EPOCH: Final = (-1, ("", -1, -1))
 
 CORRUPT: Final = "corrupt"
 MENDED: Final = "mended"
@@ -172,7 +174,9 @@ def _segment_bytes(disk: Disk, directory: str) -> int:
 # -- logs --------------------------------------------------------------------------------------------------------------
 
 
-def verify_log(disk: Disk, log: LogFiles, progress: Progress, *, deep: bool = False, running: bool = False) -> None:
+def verify_log(
+    disk: Disk, log: LogFiles, progress: Progress, *, deep: bool = False, running: bool = False, settled: bool = False
+) -> None:
     """Look at every file of one log.
 
     Args:
@@ -181,19 +185,23 @@ def verify_log(disk: Disk, log: LogFiles, progress: Progress, *, deep: bool = Fa
         progress: counts, and takes the findings.
         deep: decompress every batch and read its records, too.
         running: a broker writes to it: judge only what a checkpoint made durable.
+        settled: the last stop was an orderly one, so that nothing is only in the write-ahead log.
     """
-    _LogCheck(disk, log, progress, deep=deep, running=running).run()
+    _LogCheck(disk, log, progress, deep=deep, running=running, settled=settled).run()
     progress.tally.logs += 1
 
 
 class _LogCheck:
-    def __init__(self, disk: Disk, log: LogFiles, progress: Progress, *, deep: bool, running: bool) -> None:
+    def __init__(
+        self, disk: Disk, log: LogFiles, progress: Progress, *, deep: bool, running: bool, settled: bool
+    ) -> None:
         self._disk = disk
         self._log = log
         self._progress = progress
         self._deep = deep
         self._running = running
-        self._epoch = -1
+        self._settled = settled
+        self._newer = _NO_EPOCH  # the newest epoch that the file does not know, and where its first batch is
         self._state = LogState()
 
     def _found(self, severity: str, file: str, position: int, offset: int, what: str) -> None:
@@ -307,21 +315,26 @@ class _LogCheck:
                 what += "; no checkpoint covers it, the next start writes it again or cuts it"
             self._found(severity, path, batch.position, batch.base_offset, what)
             return
-        if batch.leader_epoch < self._epoch:
-            what = f"leader epoch {batch.leader_epoch} after {self._epoch}"
-            self._found(CORRUPT, path, batch.position, batch.base_offset, what)
-        elif batch.leader_epoch > self._epoch:
-            self._epoch = batch.leader_epoch
-            late = [first for epoch, first in self._state.epochs if epoch == batch.leader_epoch]
-            if late and late[0] > batch.base_offset and batch.position < durable:
-                what = f"leader epoch {batch.leader_epoch} is said to begin at offset {late[0]}"
-                self._found(CORRUPT, path, batch.position, batch.base_offset, what)
+        self._leader_epoch(path, batch, severity)
         if self._deep and batch.records:
             try:
                 for _ in iter_records(view):
                     pass
             except BatchError as error:
                 self._found(CORRUPT, path, batch.position, batch.base_offset, f"its records cannot be read: {error}")
+
+    def _leader_epoch(self, path: str, batch: Batch, severity: str) -> None:
+        """It stands outside the checksum; the ``epochs`` file knows it, unless it began after the last checkpoint."""
+        epoch, known = batch.leader_epoch, epoch_at(self._state.epochs, batch.base_offset)
+        place = (path, batch.position, batch.base_offset)
+        if epoch < self._newer[0]:
+            self._found(severity, *self._newer[1], f"leader epoch {self._newer[0]} before {epoch}")
+            self._newer = _NO_EPOCH
+        if known < 0 or (epoch > self._state.epochs[-1][0] and not self._settled):
+            if epoch > self._newer[0]:
+                self._newer = (epoch, place)
+        elif epoch != known:
+            self._found(severity, *place, f"leader epoch {epoch} where {known} was written")
 
     def _indexed(self, path: str, index: IndexScan, walk: _Walk) -> None:
         """Compare what the index says with what was found."""

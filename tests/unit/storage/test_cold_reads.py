@@ -114,6 +114,37 @@ def test_a_batch_that_claims_another_offset_is_a_fault_and_not_an_endless_wait(s
     assert isinstance(cold(shard, log, 10), Corruption)
 
 
+@pytest.mark.parametrize("offset", [10, 29])
+def test_a_batch_that_claims_to_reach_behind_the_end_is_a_fault_and_not_an_empty_answer(shard, offset: int) -> None:
+    log = shard.open(1)
+    written = [append(log, 1, 500) for _ in range(30)]
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    shard.disk.flip(f"{log.directory}/{0:020}.log", offset * len(written[0]) + 23)  # the last offset delta
+    assert cold(shard, log, 0) == b"".join(written[:offset])
+    failure = cold(shard, log, offset)
+    assert isinstance(failure, Corruption)
+    assert f"offset {offset}, does not match its checksum" in failure.message
+
+
+def test_a_leader_epoch_that_nobody_wrote_is_a_fault_though_no_checksum_covers_it(shard) -> None:
+    log = shard.open(1)
+    written = [append(log, 1, 500, epoch=epoch) for epoch in (3, 3, 3, 5, 5, 8)]
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    path, size = f"{log.directory}/{0:020}.log", len(written[0])
+    assert cold(shard, log, 0) == b"".join(written)
+    for offset in (1, 3, 5):
+        shard.disk.flip(path, offset * size + 15)
+        assert cold(shard, log, 0) == b"".join(written[:offset])
+        failure = cold(shard, log, offset)
+        assert isinstance(failure, Corruption)
+        assert f"offset {offset}, has leader epoch" in failure.message
+        assert cold(shard, log, offset + 1) == b"".join(written[offset + 1 :])
+        shard.disk.damage(path, offset * size, written[offset])
+    assert cold(shard, log, 0) == b"".join(written)
+
+
 def test_an_offset_before_the_start_is_refused(shard) -> None:
     log = shard.open(1, segment_bytes=5000)
     fill(shard, log, 40, 900)

@@ -146,6 +146,25 @@ def test_small_files_that_do_not_verify_are_named(shard):
     assert [(one.severity, one.file) for one in findings] == [(CORRUPT, f"{log.directory}/epochs")]
 
 
+def test_a_leader_epoch_that_nobody_wrote_is_found_though_no_checksum_covers_it(shard):
+    log = shard.open(1)
+    sizes = [len(append(log, 1, 500, epoch=epoch)) for epoch in (3, 3, 3, 5, 5, 8)]
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    assert check(shard).findings == []
+    path = f"{log.directory}/{SEGMENT}.log"
+    for offset in range(6):
+        for byte in (13, 15):  # larger than every other epoch, or one in between
+            at = sum(sizes[:offset]) + byte
+            whole = bytes(read_file(shard.disk, path))[at : at + 1]
+            flip(shard, path, at)
+            found = damage(check(shard, settled=True))
+            assert found == [(CORRUPT, offset, f"{SEGMENT}.log")]
+            # After a crash the last ones may be newer than what the last checkpoint knew.
+            assert check(shard, running=True).findings or offset == 5
+            shard.disk.damage(path, at, whole)
+
+
 def test_a_fenced_log_says_why(shard):
     log = written(shard)
     replace_file(shard.disk, f"{log.directory}/fault", b"offset 7 cannot be read\n")

@@ -22,6 +22,7 @@ from millstream.format.names import partition_directory
 from millstream.format.segment import WalkEnd
 from millstream.format.wal_scan import scan
 from millstream.storage.disk import read_file
+from millstream.storage.verify import CORRUPT, Progress, find_logs, verify_log
 from millstream.testing.local_storage import DATA_DIR
 from millstream.testing.sim_disk import LOST, SECTOR_BYTES, TORN, SimDisk
 from millstream.testing.storage_world.judge import judge_topic
@@ -122,12 +123,15 @@ class Rot:
             try:
                 judge_topic(life, disk, topic)
             except (Violation, WalkEnd, BatchError) as violation:
-                if not touched or not self._read_around(life, topic, damaged):
+                if not touched or not self._read_around(life, disk, topic, damaged):
                     raise Violation(f"nobody says so: {violation}") from None
                 self.reported += 1
 
-    def _read_around(self, life: Life, topic: TopicModel, damaged: str) -> bool:
-        """Whether reads tell of the damage, by file, and every other batch is served as it was written."""
+    def _read_around(self, life: Life, disk: SimDisk, topic: TopicModel, damaged: str) -> bool:
+        """Whether reads tell of the damage, by file, and every other batch is served as it was written.
+
+        What lies before the log's start is not read any more: of that, the check of all files has to tell.
+        """
         if topic.internal or topic.compacted or damaged.endswith(".producers"):
             return damaged.endswith((".log", ".producers"))
         log: Log = life.partition(topic).log
@@ -151,7 +155,15 @@ class Rot:
             found.release()
             if data != one.data:
                 raise Violation(f"{log!r}: other bytes at {one.base}, and nobody says so")
-        return told > 0
+        return told > 0 or _verify_tells(disk, damaged)
+
+
+def _verify_tells(disk: SimDisk, damaged: str) -> bool:
+    """Whether ``millstream log verify`` names the file."""
+    progress = Progress()
+    for log in find_logs(disk, DATA_DIR):
+        verify_log(disk, log, progress)
+    return any(one.severity == CORRUPT and one.file == damaged for one in progress.findings)
 
 
 def _kind(path: str) -> str:
