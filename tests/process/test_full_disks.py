@@ -1,13 +1,15 @@
 """Real file systems that are full, or that the kernel makes read-only under a running broker.
 
 Full: producers are told so with an error that they retry, everybody else goes on, and space heals it without a
-restart. Read-only, as ext4 becomes when it meets an error: the broker stops with the reason and does not start before
-the file system is mended; what was acknowledged is there then. Needs root, to mount.
+restart; where a file system copies what it overwrites, the write-ahead log waits too. Read-only, as ext4 becomes when
+it meets an error: the broker stops with the reason and does not start before the file system is mended; what was
+acknowledged is there then. Needs root, to mount.
 """
 
 import errno
 import os
 import random
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -35,6 +37,14 @@ def mounted(path, *words):
     return path
 
 
+def formatted(image, size_mib, *command):
+    """A file with a file system in it."""
+    with image.open("wb") as file:
+        file.truncate(size_mib * MIB)
+    subprocess.run([*command, image], check=True)
+    return image
+
+
 @pytest.fixture
 def small(tmp_path):
     """A file system of 64 MiB in memory."""
@@ -46,12 +56,17 @@ def small(tmp_path):
 @pytest.fixture
 def ext4(tmp_path):
     """A file system in a file, which goes read-only when it meets an error: (image, where it is mounted)."""
-    image = tmp_path / "image"
-    with image.open("wb") as file:
-        file.truncate(160 * MIB)
-    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    image = formatted(tmp_path / "image", 160, "mkfs.ext4", "-q")
     path = mounted(tmp_path / "disk", "-o", "loop,errors=remount-ro", image)
     yield image, path
+    subprocess.run(["umount", "-l", path], check=False)
+
+
+@pytest.fixture
+def btrfs(tmp_path):
+    """A file system that writes elsewhere what is overwritten."""
+    path = mounted(tmp_path / "disk", "-o", "loop", formatted(tmp_path / "image", 400, "mkfs.btrfs", "-q"))
+    yield path
     subprocess.run(["umount", "-l", path], check=False)
 
 
@@ -134,6 +149,24 @@ def test_a_disk_that_producers_fill_is_healed_by_deleting_a_topic(small, tmp_pat
         producer.purge()
         scene.workload.admin.delete_topics(["large"])["large"].result(20)
         scene.until(lambda: scene.metric("millstream_storage_read_only") == 0, "all shards take records again")
+        scene.ends_well()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="needs mkfs.btrfs (btrfs-progs)")
+def test_a_disk_without_room_for_what_is_overwritten_stops_nobody_and_heals_with_space(btrfs, tmp_path):
+    settings = {**RESERVE, "wal.bytes": "32MiB", "wal.file.bytes": "4MiB", "checkpoint.bytes": "8MiB"}
+    with Scene(tmp_path, random.Random(4), data_dir=btrfs / "data", settings=settings) as scene:
+        scene.begin()
+        for _ in range(2):
+            ballast = fill(btrfs)
+            scene.until(lambda: scene.metric("millstream_storage_read_only") > 0, "a shard takes no more")
+            assert told(scene.broker, TOPIC).code() == KafkaError.KAFKA_STORAGE_ERROR
+            ballast.unlink()
+            scene.until(lambda: scene.metric("millstream_storage_read_only") == 0, "all shards take records again")
+            scene.workload.wait_progress(100)
+        scene.broker.kill()
+        scene.broker.start()
         scene.ends_well()
 
 

@@ -34,6 +34,9 @@ _IOV_MAX: Final = 1024
 
 _CREATE_MODE: Final = 0o640
 
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a disk says when it has no room: the only failures of a write that are survived."""
+
 DIRECT_BLOCK_BYTES: Final = 4096
 """A page, and no less than the logical block of any disk: what `File.write_direct` deals in."""
 

@@ -54,7 +54,7 @@ from millstream.storage.commands import (
     decode_reply,
 )
 from millstream.storage.compaction import Compaction
-from millstream.storage.disk import make_directories
+from millstream.storage.disk import FULL, make_directories
 from millstream.storage.housekeeping import Housekeeping
 from millstream.storage.inspections import Inspections
 from millstream.storage.log import Log
@@ -66,7 +66,6 @@ from millstream.storage.timestamps import Timestamps
 from millstream.storage.wal import Wal
 from millstream.storage.wal_files import WalFiles
 from millstream.storage.wal_state import look_at_wal_state, write_wal_state
-from millstream.storage.worker import FULL
 from millstream.storage.write_behind import WRITE_BYTES_MIN
 from millstream.telemetry.log import log as operator_log
 
@@ -172,6 +171,7 @@ class ShardStorage:
         wal.on_full = self._wal_full
         wal.on_landed = self._landed
         wal.on_failure = self.fail
+        wal.on_no_room = self.disk_full
         self._checkpoint_bytes = min(settings.checkpoint_bytes, settings.wal_bytes // 2)
         return wal
 
@@ -451,7 +451,7 @@ class ShardStorage:
                     if not log.behind.under_way:
                         del self._refused[log]  # what was to be written was deleted meanwhile
             self.checkpointer.request()
-            trouble = self._refused or self.checkpointer.refused or self.wal.full
+            trouble = self._refused or self.checkpointer.refused or self.wal.full or self.wal.refused
             if free >= reserve * _STARTS_AGAIN and not trouble:
                 self.accepts_writes = True
                 self._read_only.set(0)

@@ -19,6 +19,7 @@ import mmap
 from typing import Final
 
 from millstream.format.wal import FRAME_HEAD_BYTES, RECORD_BYTES
+from millstream.storage.disk import FULL
 
 SLOT_COUNT: Final = 4
 """One being written, two waiting, one filling."""
@@ -45,6 +46,12 @@ W_SYNC_US: Final = 18
 
 STAGE_WRITE: Final = 1
 STAGE_SYNC: Final = 2
+
+
+def found_no_room(status: int) -> bool:
+    """Whether a slot's frame could not be written because the disk is full: it may be tried again, as it is."""
+    return status >> 16 == STAGE_WRITE and status & 0xFFFF in FULL
+
 
 _WORD_BYTES: Final = 64 * 8
 _TABLE_BYTES: Final = 2 * FRAME_HEAD_BYTES + RECORDS_MAX * RECORD_BYTES

@@ -16,8 +16,10 @@ up to `file_limit` are prepared ahead by the worker. When none is free, filled t
 checkpoint, and appends are refused with `WalFull` once every slot is taken: nothing is lost, producers try again.
 
 A frame that could not be written or synced ends the shard through `on_failure`: after a failed sync nobody knows what
-is on disk. One tick is out at a time and ticks land in order, so "durable" is one number. Shard: the owner of the
-logs, on its reactor.
+is on disk. Only one for which the disk has no room waits (`refused`, `on_no_room`): where a file system copies what it
+overwrites, a full disk has none even for files that are there. Nobody was promised anything of it, nothing of it was
+synced, and `try_again` writes the same bytes to the same place; those that wait for it wait on. One tick is out at a
+time and ticks land in order, so "durable" is one number. Shard: the owner of the logs, on its reactor.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ from millstream.storage.ticks import (
     W_STATUS,
     W_SYNC_US,
     W_WRITE_US,
+    found_no_room,
 )
 
 if TYPE_CHECKING:
@@ -168,6 +171,11 @@ class Wal:
         self.full = False
         """Filled ticks wait for space."""
 
+        self.refused = False
+        """The disk has no room for the tick that is out."""
+
+        self._at_writer = False
+        self.on_no_room: Callable[[int], None] = _nothing_of
         self.on_full: Callable[[], None] = _nothing
         self.on_landed: Callable[[], None] = _nothing
         self.on_failure: Callable[[str], None] = _unset
@@ -315,6 +323,7 @@ class Wal:
         files.position += size
         self._mean_records += (records - self._mean_records) / 4
         self._submitted_us = self._reactor.now_us()
+        self._at_writer = True
         self._submit_slot()
 
     def _next_tick(self) -> Tick:
@@ -333,6 +342,11 @@ class Wal:
             raise AssertionError("a tick landed that was never submitted")
         words = tick.slot.words
         status = words[W_STATUS]
+        self._at_writer = False
+        self.refused = found_no_room(status)
+        if self.refused:
+            self.on_no_room(status & 0xFFFF)
+            return
         if status:
             self.closed = True
             verb = "synced" if status >> 16 == STAGE_SYNC else "written"
@@ -387,6 +401,9 @@ class Wal:
     def try_again(self) -> None:
         """The disk was full, and there may be space now."""
         self.files.try_again()
+        if self.refused and not self._at_writer:
+            self._at_writer = True
+            self._submit_slot()
         self._resume()
 
     def release(self, needed_sequence: int) -> None:
@@ -423,4 +440,8 @@ def _unset(_: object) -> None:
 
 
 def _nothing() -> None:
+    """Nobody is interested."""
+
+
+def _nothing_of(_: int) -> None:
     """Nobody is interested."""

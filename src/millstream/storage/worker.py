@@ -25,7 +25,7 @@ import errno
 import os
 import threading
 import traceback
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption
 from millstream.shard.process import EXIT_SOFTWARE
@@ -53,6 +53,7 @@ from millstream.storage.commands import (
     decode_command,
     encode,
 )
+from millstream.storage.disk import FULL
 from millstream.storage.inspector import Inspector
 from millstream.storage.segment_files import SegmentFiles
 from millstream.storage.segment_reads import Fault, Reader
@@ -62,9 +63,6 @@ if TYPE_CHECKING:
 
     from millstream.storage.channel import WorkerChannel
     from millstream.storage.disk import Disk
-
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What a disk says when it has no room: the only failures of a write that are survived."""
 
 
 class Worker:

@@ -8,7 +8,9 @@ without a copy.
 
 Slots come in turn, one at a time: the next frame is written after the sync of the one before. A failed or impossible
 write, or a failed sync, travels back in the slot's status word, never as silence; the reactor then stops the shard,
-because after a failed sync the kernel may claim that pages are clean which are not on disk. While it is at the disk
+because after a failed sync the kernel may claim that pages are clean which are not on disk. A write that found no room
+(where the file system copies what it overwrites) has promised nobody anything: the same slot has the next turn, too.
+While it is at the disk
 its slab is stamped, so that somebody else can see that the disk does not answer (`app.slow_disk`). The writer decides
 nothing. It ends when the reactor rings it with an empty slot, or with its parent.
 """
@@ -50,6 +52,7 @@ from millstream.storage.ticks import (
     W_STATUS,
     W_SYNC_US,
     W_WRITE_US,
+    found_no_room,
 )
 from millstream.telemetry.metrics import ENTERED_CELL
 
@@ -72,8 +75,8 @@ class TickWriter:
         self._arena = arena
         self._files: dict[int, File] = {}
 
-    def write(self, slot: Slot) -> None:
-        """Make the slot's frame durable, or say in its status word why not."""
+    def write(self, slot: Slot) -> bool:
+        """Make the slot's frame durable, or say in its status word why not; whether it is the next slot's turn."""
         words = slot.words
         begun_ns = _clock_ns()
         stage = STAGE_WRITE
@@ -90,10 +93,11 @@ class TickWriter:
             file.sync()
         except OSError as error:
             words[W_STATUS] = (error.errno or errno.EIO) | stage << 16
-            return
+            return not found_no_room(words[W_STATUS])
         words[W_WRITE_US] = (written_ns - begun_ns) // 1000
         words[W_SYNC_US] = (_clock_ns() - written_ns) // 1000
         words[W_STATUS] = 0
+        return True
 
     def _buffers(self, slot: Slot) -> list[Buffer]:
         """The frame's bytes in order, payload straight from the arena."""
@@ -141,7 +145,8 @@ def run_writer(writer: TickWriter, slots: TickSlots, go_fd: int, done_fd: int, s
         if not slot.words[W_RECORDS]:
             return 0
         cells[ENTERED_CELL] = _clock_ns()
-        writer.write(slot)
+        done = writer.write(slot)
         cells[ENTERED_CELL] = 0
         os.eventfd_write(done_fd, 1)
-        turn = (turn + 1) % SLOT_COUNT
+        if done:
+            turn = (turn + 1) % SLOT_COUNT

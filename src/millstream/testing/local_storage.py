@@ -272,8 +272,8 @@ class LocalHelpers:
         if not slot.words[W_RECORDS]:
             reactor.call_soon(on_ended, "writer", ExitStatus(0))
             return
-        self.tick_writer.write(slot)
-        self._turn = (self._turn + 1) % SLOT_COUNT
+        if self.tick_writer.write(slot):
+            self._turn = (self._turn + 1) % SLOT_COUNT
         reactor.call_soon(on_landed)
 
     def _work(self, lane: int) -> None:

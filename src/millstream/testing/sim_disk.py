@@ -8,7 +8,8 @@ prefix of its changes; without, nothing unsynced is left. `crashed` leaves the d
 what the power failure would have left, so that a history can be judged at every operation without being repeated.
 
 Faults: `crash_at` counts operations and raises `PowerFailure` at the n-th (which may or may not have happened);
-`capacity_bytes` makes a full disk (ENOSPC); `fail` is asked before each operation for an errno to raise. A write that
+`capacity_bytes` makes a full disk (ENOSPC), and with `copies` (copy on write) one that has no room for what is
+overwritten either; `fail` is asked before each operation for an errno to raise. A write that
 fails may have been done in part. A sync that fails leaves of what was unsynced some sectors on the disk and takes the
 rest for clean, as Linux does: it is still read, and no later sync makes it durable. `flip` rots a byte, `damage` a
 sector. `before` is told of every operation before it is done. Everything random comes from the generator given at
@@ -188,8 +189,9 @@ class SimFile:
 
     def _write(self, data: bytes, position: int) -> int:
         content = self._node.content
-        if len(content) < position + len(data):
-            data = self._disk.take_space(data, position + len(data) - len(content))
+        more = len(data) if self._disk.copies else position + len(data) - len(content)
+        if more > 0:
+            data = self._disk.take_space(data, more)
             content.extend(bytes(max(0, position + len(data) - len(content))))
         content[position : position + len(data)] = data
         if data:
@@ -248,6 +250,7 @@ class SimDisk:
         """The operation at which the power fails."""
 
         self.capacity_bytes: int | None = None
+        self.copies = False
         self.fail: Callable[[str, str], int] = _never
         """Asked before each operation (kind, path) for an errno, 0 for none."""
 

@@ -123,11 +123,41 @@ def test_below_the_reserve_producers_are_refused_before_the_disk_is_full() -> No
     assert shard.storage.accepts_writes
 
 
+@pytest.mark.parametrize("then", ["space", "crash"])
+def test_a_disk_without_room_for_what_is_overwritten_makes_appends_wait(then: str, capfd) -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    written = fill(shard, log, 10)
+    acked: list[int] = []
+    log.on_durable = acked.append
+    shard.disk.copies = True
+    shard.disk.capacity_bytes = (1 << 40) - shard.disk.free_bytes("") + 100  # a frame begins, and finds no more
+    written += [append(log, 1, 900) for _ in range(3)]
+    shard.run(lambda: not shard.storage.accepts_writes)
+    shard.run(lambda: False, 5_000_000)
+    assert acked == []
+    assert read_everything(shard, log).startswith(b"".join(written[:10]))
+    shard.disk.capacity_bytes = None
+    if then == "space":
+        shard.run(lambda: shard.storage.accepts_writes, 10_000_000)
+        assert shard.storage.accepts_writes
+        assert acked[-1] == log.next_offset
+        assert capfd.readouterr().err.count("disk full") == 1
+    shard.disk.crash(torn=True)
+    report = recover_locally(shard.disk)
+    assert report.faults == ()
+    shard = LocalShard(shard.disk, shard.rng, clean=report.clean)
+    kept = written if then == "space" else written[:10]
+    assert read_everything(shard, shard.open(1)) == b"".join(kept)
+
+
+@pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_nothing_is_lost_by_a_disk_that_is_full_at_any_moment(seed: int) -> None:
+def test_nothing_is_lost_by_a_disk_that_is_full_at_any_moment(seed: int, copies: bool) -> None:
     """Space comes and goes while segments roll and checkpoints run; then the power fails."""
     rng = random.Random(seed)
     shard = new_shard(seed, settings={"checkpoint_bytes": 50_000})
+    shard.disk.copies = copies
     logs = [shard.open(n, segment_bytes=20_000) for n in (1, 2, 3)]
     written: dict[int, list[bytes]] = {1: [], 2: [], 3: []}
     acked = {1: 0, 2: 0, 3: 0}

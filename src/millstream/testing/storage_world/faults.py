@@ -2,7 +2,8 @@
 
 `FaultHistory` adds to a history: an operation some way ahead that is answered with EIO or ENOSPC, once or several
 times, whichever it is (reads, writes, syncs, renames, creations, deletions); a full disk, and space again; reads by
-consumers. What may follow is narrow:
+consumers. The disks of odd seeds copy what is overwritten: full, they have no room for the write-ahead log either. What
+may follow is narrow:
 
 - the shard stops and says why (`EXIT_STORAGE`), and the next start finds all that was promised;
 - a start that cannot read its disk ends, and the next one finds all that was promised;
@@ -52,6 +53,7 @@ class FaultHistory(History):
     def __init__(self, seed: int, shape: Shape = FAULTY) -> None:
         super().__init__(seed, shape)
         self.disk.fail = self._fail
+        self.disk.copies = bool(seed & 1)
         self._due = -1
         self._kinds: tuple[str, ...] = ()
         self._errno = 0
