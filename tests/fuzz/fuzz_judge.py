@@ -1,9 +1,10 @@
 """Judging one input: a crash, a hang, too much memory, or nothing; and making what was found as small as it goes.
 
 Time is the CPU time of this thread, so that a busy machine condemns nobody, and a verdict is only given when the
-shortest of three runs was too long. Memory is what ``tracemalloc`` saw at its peak; that is slow, so only some inputs
-are traced (``trace``), while a fence around the whole process (``fence``) catches a large claim that was believed in
-any of them. An input that does not come back at all is ended by a timer after ``STUCK_S`` seconds of CPU.
+shortest of three runs was too long. Memory is what ``tracemalloc`` saw at its peak, and, where that would allow for one
+that is too large, the largest piece of it. That is slow, so only some inputs are traced (``trace``), while a fence
+around the whole process (``fence``) catches a large claim that was believed in any of them. An input that does not come
+back at all is ended by a timer after ``STUCK_S`` seconds of CPU.
 """
 
 import contextlib
@@ -11,12 +12,16 @@ import gc
 import hashlib
 import resource
 import signal
+import sys
 import time
 import traceback
-import tracemalloc
 from collections.abc import Generator
+from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "props"))
+
+from allocation import largest_bytes, peak_bytes
 from fuzz_targets import Target
 
 HANG_MS = 50
@@ -69,10 +74,23 @@ def judge(target: Target, data: bytes, trace: bool = False) -> Finding | None:
         took_ms = min(took_ms, *(_once_ms(target, data) for _ in range(2)))
         if took_ms > HANG_MS:
             return Finding(target.name, "hang", "slow", f"{took_ms:.0f} ms for {len(data)} bytes", data)
-    if trace:
-        peak = peak_bytes(target, data)
-        if peak > target.memory_max(len(data)):
-            return Finding(target.name, "memory", "peak", f"{peak} bytes for {len(data)}", data)
+    return _memory(target, data) if trace else None
+
+
+def _memory(target: Target, data: bytes) -> Finding | None:
+    def run() -> object:
+        try:
+            return target.run(data)
+        except target.allowed as error:
+            return error
+
+    peak, single = peak_bytes(run), target.single_max(len(data))
+    if peak > target.memory_max(len(data)):
+        return Finding(target.name, "memory", "peak", f"{peak} bytes for {len(data)}", data)
+    if peak > single:
+        largest = largest_bytes(run, single)
+        if largest > single:
+            return Finding(target.name, "memory", "single", f"{largest} bytes at once for {len(data)}", data)
     return None
 
 
@@ -88,17 +106,6 @@ def _crash(target: Target, data: bytes, error: Exception) -> Finding:
     last = next((f for f in reversed(frames) if "millstream" in f.filename or "/tests/" in f.filename), frames[-1])
     where = f"{type(error).__name__} in {last.name}: {last.line}"
     return Finding(target.name, "crash", where, f"{type(error).__name__}: {error}", data)
-
-
-def peak_bytes(target: Target, data: bytes) -> int:
-    """What the target held at its peak, by ``tracemalloc``."""
-    tracemalloc.start()
-    try:
-        with contextlib.suppress(*target.allowed):
-            target.run(data)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @contextlib.contextmanager

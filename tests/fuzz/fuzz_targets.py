@@ -3,7 +3,7 @@
 A target takes any bytes. It may return, or raise one of the errors that it names; whatever else comes out is a crash.
 What it may hold at its peak is ``4 × the input`` and, on top, what Python's objects cost for a byte that becomes an
 object of its own (``per_byte``, for requests ``objects_max`` at most; ``wire.decoding`` says why four times alone
-cannot be and how it is bounded), and a ``constant``, such as what a decompressor may put out.
+cannot be and how it is bounded), and a ``constant``, such as what a decompressor may put out; at once, without these.
 """
 
 import contextlib
@@ -82,8 +82,11 @@ class Target(NamedTuple):
     objects_max: int = sys.maxsize
 
     def memory_max(self, size: int) -> int:
-        """Bytes that an input of ``size`` bytes may make this reader hold."""
-        return self.constant + 4 * size + min((self.per_byte - 4) * size, self.objects_max)
+        """Bytes that an input of ``size`` bytes may make this reader hold; ``single_max``: ask for at once."""
+        return self.single_max(size) + min((self.per_byte - 4) * size, self.objects_max)
+
+    def single_max(self, size: int) -> int:
+        return self.constant + 4 * size
 
 
 def targets(traffic: dict[tuple[int, int], list[bytes]] | None = None) -> list[Target]:

@@ -1,19 +1,22 @@
 """What decoding a request may take: charged before it is made, and never above the bound that the decoder states."""
 
-import tracemalloc
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+from allocation import largest_bytes, largest_kept_bytes, peak_bytes
 
 from millstream.wire.apis import APIS
 from millstream.wire.codec import decode_request, encode_message, request_decoder
-from millstream.wire.decoding import OBJECT_BYTES_MAX, ROOM_LEFT
+from millstream.wire.decoding import ELEMENT_BYTES_MIN, OBJECT_BYTES_MAX, ROOM_LEFT, TINY_MAX, object_bytes
 from millstream.wire.errors import ProtocolError
-from millstream.wire.schema import Kind, Message, fields_of
+from millstream.wire.records import build_batch, iter_records
+from millstream.wire.schema import Kind, Message, Type, fields_of
 
 ELEMENTS = 1000
 SLACK = 16 << 10
+SINGLE_SLACK = 64 << 10
 PER_BYTE = 48
 LARGE = {Kind.INT8: -100, Kind.INT16: 30000, Kind.UINT16: 30000, Kind.INT32: 1 << 30, Kind.UINT32: 1 << 30}
 SMALL = {Kind.STRING: "", Kind.BYTES: b"", Kind.RECORDS: b"", Kind.BOOL: False, Kind.FLOAT64: 0.5, Kind.UUID: b"i" * 16}
@@ -59,13 +62,7 @@ def crowds(cls: type[Message], version: int) -> Iterator[dict[Path, int]]:
 
 
 def peak_of(key: int, version: int, data: bytes) -> int:
-    tracemalloc.start()
-    try:
-        decoded = decode_request(key, version, data, 0, len(data))
-        assert decoded is not None
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    return peak_bytes(partial(decode_request, key, version, data, 0, len(data)))
 
 
 @pytest.mark.parametrize("key", APIS, ids=lambda key: APIS[key].name)
@@ -96,3 +93,63 @@ def test_no_request_becomes_more_than_four_times_its_bytes_and_what_is_charged_a
             refused += 1
     assert full
     assert refused
+
+
+def element(cls: type[Message], path: Path) -> Type:
+    """The type of an array's elements."""
+    kind = next(field.type for field in fields_of(cls, cls.VERSIONS[1]) if field.name == path[0])
+    kind = kind.element or kind
+    return kind if len(path) == 1 else element(kind.struct, path[1:])  # type: ignore[arg-type]
+
+
+def tiny() -> Iterator[tuple[int, int, int, dict[Path, int]]]:
+    """Of every kind of array whose elements may take one or two bytes each, one: key, version, bytes, path."""
+    seen: set[tuple[object, bool]] = set()
+    for key, api in APIS.items():
+        for version in {api.versions[0], api.versions[1]} if api.name != "Produce" else ():
+            for path in arrays(api.request, version):
+                above = {path[:end]: 1 for end in range(1, len(path))}
+                one, nine = (
+                    len(encode_message(build(api.request, version, {**above, path: count}, texts=False), version))
+                    for count in (1, 9)
+                )
+                kind = ((nine - one) // 8, version >= api.flexible)
+                if kind[0] <= 2 and kind not in seen:
+                    seen.add(kind)
+                    yield key, version, kind[0], {**above, path: 0}
+
+
+@pytest.mark.parametrize(("key", "version", "size", "path"), tiny())
+def test_no_request_asks_for_more_than_four_times_its_bytes_at_once(
+    key: int, version: int, size: int, path: dict[Path, int]
+) -> None:
+    """However many elements of a byte or two there are: their list is the largest piece."""
+    *_, last = path
+    charge = max(ELEMENT_BYTES_MIN, 10 + object_bytes(element(APIS[key].request, last), version))
+    most = (OBJECT_BYTES_MAX - 4096) // charge
+    for count, taken in ((TINY_MAX, True), (TINY_MAX + 9, size > 1), (most, size > 1)):
+        data = bytes(encode_message(build(APIS[key].request, version, {**path, last: count}, texts=False), version))
+        if not taken:
+            with pytest.raises(ProtocolError, match="less than two bytes each"):
+                decode_request(key, version, data, 0, len(data))
+            continue
+        found = largest_kept_bytes(partial(decode_request, key, version, data, 0, len(data)))
+        assert 8 * count <= found <= 4 * len(data) + SINGLE_SLACK
+
+
+@pytest.mark.slow
+def test_very_many_headers_of_a_record_are_no_more_than_four_times_their_bytes_at_once() -> None:
+    """The smallest has two bytes: an empty name and no value."""
+    batch = build_batch([(None, b"", [("", None)] * 70_000, 5)])
+    single = 4 * len(batch) + SINGLE_SLACK
+    assert largest_bytes(lambda: list(iter_records(batch)), single, "_record") <= single
+
+
+def test_a_piece_that_is_too_large_is_seen() -> None:
+    def grows() -> list[int]:
+        found: list[int] = []
+        for _ in range(20_000):
+            found.append(0)  # noqa: PERF401 - as the decoders do
+        return found
+
+    assert 160_000 <= largest_bytes(grows, 100_000) < 190_000

@@ -29,6 +29,13 @@ documentation, and checked. Defaults, bounds and explanations are in the [refere
 """
 LIMITS = """\
 Bounds that Apache Kafka does not have, or has as settings only; they keep one client from taking what all share.
+
+What `make fuzz` and `make test` hold every decoder of requests to, for a request of n bytes: no single allocation of
+more than 4 n + 64 KiB, and all objects together no more than 4 n + 8 MiB and 48 bytes for each byte. All together
+cannot be 4 n: the smallest element of an array has one byte on the wire and is a place of eight bytes in a list and,
+mostly, an object, and an honest Fetch of many partitions becomes eight times its bytes. The same holds for the batch
+decoder's single allocations, where n is the batch *decompressed*: what a compressed one unfolds to is bounded by the
+limit below, not by its length.
 """
 CLIENTS = """\
 Suites written by others, run unmodified by `make conformance` ([how they are judged](conformance.md)).
@@ -114,7 +121,7 @@ def limits_table() -> str:
     from millstream.core.group.regex import LENGTH_MAX
     from millstream.kafka.dispatch import CLIENT_ID_KEPT, LINEAR_BYTES_MAX
     from millstream.wire.compression import GZIP_MEMBERS_MAX
-    from millstream.wire.decoding import ELEMENT_BYTES_MIN, OBJECT_BYTES_MAX
+    from millstream.wire.decoding import ELEMENT_BYTES_MIN, OBJECT_BYTES_MAX, TINY_MAX
     from millstream.wire.encoding import ERROR_TEXT_BYTES
     from millstream.wire.headers import HEADER_TAGS_MAX
     from millstream.wire.inspection import RECORD_COUNT_MAX, RECORDS_MAX
@@ -125,6 +132,8 @@ def limits_table() -> str:
     text += row("A request other than Produce", f"{LINEAR_BYTES_MAX // mib} MiB", refused)
     elements = f"{OBJECT_BYTES_MAX // mib} MiB in memory, {OBJECT_BYTES_MAX // ELEMENT_BYTES_MIN:,} in number"
     text += row("Array elements and tagged fields of one request, in all", elements, refused)
+    tiny = f"{TINY_MAX:,}, more where there are two bytes for each"
+    text += row("Elements of an array that take one byte each", tiny, refused)
     waiting = "as much as the receive share of the memory budget, 30 % of it"
     text += row("Requests that wait for their answers, as decoded, per shard", waiting, "the next waits")
     text += row("Tagged fields of a request header", f"{HEADER_TAGS_MAX:,}", refused)

@@ -27,7 +27,11 @@ a pointer of eight here, and an honest FetchRequest takes eight times its bytes.
 them, are charged for the objects of an array's elements before the first is made: what a struct, a number, a list and
 the head of a text take, by type, and never less than ``ELEMENT_BYTES_MIN``. The bytes of texts are in the four times;
 a text can become four times as long. The charge bounds the work, too: a frame of 16 MiB could hold that many millions
-of empty strings, and would keep a shard, and everyone who waits for it, busy for seconds. How much all requests that
+of empty strings, and would keep a shard, and everyone who waits for it, busy for seconds. No *single* allocation for a
+request is above ``4 n + 64 KiB``: the largest is the list of an array, eight bytes for each element and an eighth more
+to grow into. That is less than four times what an element of three bytes takes on the wire; 65,536 elements of two
+bytes exceed it by 64 KiB; and of those that may have one byte (texts and arrays in flexible versions, booleans, numbers
+of a byte) more than ``TINY_MAX`` are only taken where two bytes are left for each. How much all requests that
 wait for their answers may hold together is the intake's to bound (``net.intake``), for which the decoder of every
 request but Produce leaves in ``ROOM_LEFT`` what was not charged.
 """
@@ -69,6 +73,9 @@ _OBJECT_BYTES = {
 
 _NUMBER_BYTES = 32
 
+TINY_MAX: Final = 8192
+"""Elements of one byte in an array: a list of 72 KiB."""
+
 TEXT_BYTES_MAX: Final = 32767
 """Of a text, as in Kafka: what the int16 of the versions that are not flexible can say."""
 
@@ -107,6 +114,11 @@ def check_count(count: int, least: int, left: int, room: int = 0) -> None:
         raise ProtocolError(f"elements of more than {OBJECT_BYTES_MAX} bytes")
 
 
+def tiny_error(count: int) -> ProtocolError:
+    """The error for very many elements of a single byte."""
+    return ProtocolError(f"{count} elements of less than two bytes each")
+
+
 def text_error(size: int) -> ProtocolError:
     """The error for a text that is longer than any may be."""
     return ProtocolError(f"a text of {size} bytes")
@@ -136,6 +148,7 @@ _HELPERS = {
     "skip_tags": skip_tags,
     "struct_error": struct.error,
     "text_error": text_error,
+    "tiny_error": tiny_error,
     "uvarint_rest": uvarint_rest,
 }
 
@@ -299,6 +312,9 @@ class _Decoder:
         many = " or room < 0" if self.counts else ""
         with self.block(f"if {count} * {least} > end - pos{many}:"):
             self.line(f"check_count({count}, {least}, end - pos{', room' if self.counts else ''})")
+        if self.counts and least == 1:
+            with self.block(f"if {count} > {TINY_MAX} and {count} * 2 > end - pos:"):
+                self.line(f"raise tiny_error({count})")
 
     def nested(self, name: str, cls: type[Message], nullable: bool, null: str = "< 0") -> None:
         """Read a struct that is a field; a nullable one stands behind a byte that says whether it is ``null``."""

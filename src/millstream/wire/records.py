@@ -134,13 +134,13 @@ def _record(data: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
     if count:
         if not 0 < count * 2 <= end - pos:
             raise ProtocolError(f"{count} headers in {end - pos} bytes")
-        pairs: list[tuple[str, bytes | None]] = []
-        for _ in range(count):
+        pairs: list[tuple[str, bytes | None]] = [("", None)] * count  # of two bytes each on the wire, so never grown
+        for place in range(count):
             name, pos = _nullable(data, pos, end)
             if name is None:
                 raise ProtocolError("a header without a name")
             content, pos = _nullable(data, pos, end)
-            pairs.append((name.decode(), content))
+            pairs[place] = (name.decode(), content)
         headers = tuple(pairs)
     if pos != end:
         raise ProtocolError("fields do not fill the record")
