@@ -204,15 +204,30 @@ def _must_be_idle(data: Path) -> None:
 
 
 def _group_names(disk: Disk, data_dir: str) -> Callable[[int], str]:
-    """What the logs of replication groups are called, as far as the controller's log can be read."""
-    from millstream.cluster.state_files import load_state
+    """What the logs of replication groups are called, as far as the controller's log can be read; it is when somebody
+    asks.
+    """
+    names: dict[int, str] = {}
+
+    def name_of(group: int) -> str:
+        if not names:
+            names.update(_read_group_names(disk, data_dir))
+        return names.get(group, f"group {group}")
+
+    return name_of
+
+
+def _read_group_names(disk: Disk, data_dir: str) -> dict[int, str]:
+    from millstream.cluster.state_files import apply_following, load_state
     from millstream.errors import MillstreamError
+    from millstream.storage.verify_wal import wal_batches
 
     names = {0: "controller"}
     try:
         state, _ = load_state(disk, data_dir)
+        apply_following(state, wal_batches(disk, data_dir, 0))
     except (MillstreamError, OSError) as error:
         remark(f"the controller's log cannot be read ({error}); partitions are named by their group")
     else:
         names |= {group: f"{topic.name}/{index}" for group, (topic, index) in state.groups().items()}
-    return lambda group: names.get(group, f"group {group}")
+    return names

@@ -20,7 +20,7 @@ position: a broker must not start with half a cluster.
 
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -67,6 +67,21 @@ def load_state(disk: Disk, data_dir: str) -> tuple[ControllerState, int]:
         state = ControllerState()
     _replay(disk, controller_log_directory(data_dir), state)
     return state, state.revision
+
+
+def apply_following(state: ControllerState, batches: Iterable[bytes]) -> None:
+    """Apply batches of the log that are not in its segments yet, as far as each follows the one before: for tools that
+    look at what a crash left, before recovery has put it in order.
+
+    Raises:
+        Corruption: a record is not what was written.
+    """
+    for data in batches:
+        view = memoryview(data)
+        batch = parse_batch(view, 0, 0, len(view))
+        if batch.base_offset > state.revision:
+            return
+        _replay_batch("the write-ahead log", 0, batch.base_offset, batch.last_offset, view, state)
 
 
 def deleted_topics(disk: Disk, data_dir: str) -> set[bytes]:

@@ -13,14 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.format.names import WAL_DIRECTORY, wal_name
-from millstream.format.wal import WalState
+from millstream.format.wal import Kind, WalState
 from millstream.format.wal_scan import judge
 from millstream.storage.verify import CORRUPT, MENDED, Finding
-from millstream.storage.wal_reading import scan_wal_files, wal_numbers
+from millstream.storage.wal_reading import read_wal_piece, scan_wal_files, wal_numbers
 from millstream.storage.wal_state import look_at_wal_state, nothing_is_known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from millstream.storage.disk import Disk
     from millstream.storage.verify import Progress
@@ -39,6 +39,19 @@ def settled(disk: Disk, data_dir: str) -> bool:
     """Whether the last stop was an orderly one: nothing is in the write-ahead logs that is not in the segments."""
     states = [look_at_wal_state(disk, directory).state for directory in _directories(disk, data_dir).values()]
     return bool(states) and all(state is not None and state.clean for state in states)
+
+
+def wal_batches(disk: Disk, data_dir: str, group: int) -> Iterator[bytes]:
+    """The sound batches of a group that the write-ahead logs still hold, in the order in which they were written."""
+    for shard, directory in _directories(disk, data_dir).items():
+        numbers = wal_numbers(disk, directory)
+        state = look_at_wal_state(disk, directory).state or WalState()
+        scans = scan_wal_files(disk, directory, shard, numbers, state.next_sequence)
+        for file, place in judge(scans, state).order:
+            frame = scans[file].frames[place]
+            for at, (record, position) in enumerate(frame.records()):
+                if (record.group, record.kind) == (group, Kind.BATCH) and at not in frame.bad:
+                    yield read_wal_piece(disk, directory, numbers[file], position, record.size)
 
 
 def verify_wal(disk: Disk, data_dir: str, progress: Progress, name_of: Callable[[int], str]) -> None:

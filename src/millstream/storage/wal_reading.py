@@ -22,18 +22,27 @@ def wal_numbers(disk: Disk, directory: str) -> list[int]:
     return sorted(number for name in disk.list(directory) if (number := parse_wal_name(name)) is not None)
 
 
-def read_wal_file(disk: Disk, directory: str, number: int, limit: int | None = None) -> bytearray:
-    """The content of a file, or its first `limit` bytes."""
+def read_wal_file(disk: Disk, directory: str, number: int) -> bytearray:
+    """The content of a file."""
     file = disk.open(f"{directory}/{wal_name(number)}")
     try:
-        return read_at(file, 0, file.size() if limit is None else min(limit, file.size()))
+        return read_at(file, 0, file.size())
+    finally:
+        file.close()
+
+
+def read_wal_piece(disk: Disk, directory: str, number: int, position: int, size: int) -> bytes:
+    """`size` bytes of a file from `position` on, as far as there are so many."""
+    file = disk.open(f"{directory}/{wal_name(number)}")
+    try:
+        return bytes(read_at(file, position, min(size, file.size() - position)))
     finally:
         file.close()
 
 
 def scan_wal_files(disk: Disk, directory: str, shard: int, numbers: list[int], from_sequence: int) -> list[Scan]:
     """What each of these files holds."""
-    headers = [parse_file_header(read_wal_file(disk, directory, number, FILE_HEADER_BYTES)) for number in numbers]
+    headers = [parse_file_header(read_wal_piece(disk, directory, number, 0, FILE_HEADER_BYTES)) for number in numbers]
     return [
         scan(memoryview(read_wal_file(disk, directory, number)), from_sequence, doubtful=doubtful)
         for number, doubtful in zip(numbers, doubtful_headers(headers, shard), strict=True)

@@ -9,7 +9,7 @@ from millstream.format.index import encode_block, scan_index
 from millstream.format.names import partition_directory
 from millstream.storage.disk import read_file, replace_file
 from millstream.storage.verify import CORRUPT, MENDED, Progress, find_logs, verify_log
-from millstream.storage.verify_wal import verify_wal, wal_bytes
+from millstream.storage.verify_wal import verify_wal, wal_batches, wal_bytes
 
 DATA = "/data"
 SEGMENT = "00000000000000000000"
@@ -185,6 +185,21 @@ def test_a_record_of_the_write_ahead_log_that_was_durable_and_is_damaged_is_name
     flip(shard, path, data.index(payload[:64]) + 5)
     found = [one for one in check(shard).findings if one.severity == CORRUPT]
     assert [(one.log, one.offset) for one in found] == [("log 1", 1)]
+
+
+def test_batches_that_only_the_write_ahead_log_holds_can_be_read_but_for_damaged_ones(shard):
+    log, other = shard.open(1), shard.open(2)
+    written = []
+    for _ in range(4):
+        written.append(append(log, 1, 500))
+        append(other, 1, 500)
+        settle(shard)
+    assert list(wal_batches(shard.disk, DATA, 1)) == written
+    path = f"{DATA}/wal/0/00000000.wal"
+    flip(shard, path, bytes(read_file(shard.disk, path)).index(written[2]) + 100)
+    assert list(wal_batches(shard.disk, DATA, 1)) == written[:2] + written[3:]
+    shard.call(shard.storage.checkpoint)
+    assert list(wal_batches(shard.disk, DATA, 1)) == []
 
 
 def test_a_log_directory_is_named_by_its_topic(shard):
