@@ -181,7 +181,7 @@ def answered(connection):
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["of clients that are gone", "that are waited for"])
-def test_large_requests_that_wait_make_room_for_those_of_others(broker, beside, connections, gone):
+def test_large_requests_that_wait_make_room_for_those_of_others(broker, connections, gone):
     crowd = [connections.enter_context(connect(broker, blocking=True)) for _ in range(60)]
     long_poll, other_request = patient(60_000), patient(0)
     for connection in crowd:
