@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 from millstream.errors import Corruption
 from millstream.spark import read_kernel as k
-from millstream.spark.columns import BatchBuilder, BufferPool, Buffers, RecordBatch
+from millstream.spark.columns import BatchBuilder, BufferPool, RecordBatch
 from millstream.spark.wanted import Wanted
 from millstream.wire.compression import decompress
 from millstream.wire.errors import BatchError
@@ -166,7 +166,8 @@ class Decoder:
     def finish(self) -> Iterator[RecordBatch]:
         """Yield the rows that have not filled a batch."""
         if self._buffers.rows:
-            yield self._take()
+            yield self._builder.build(self._buffers)
+            self._buffers = self._pool.take()
 
     def read_run(self, data: Any, table: Any, where: str) -> Iterator[RecordBatch]:
         """Yield the batches that fill up while the records of ``table`` are read from ``data``; for ``_Run`` only."""
@@ -186,7 +187,9 @@ class Decoder:
                 self._pool.grow(needed)
                 self._buffers = self._pool.take()
             else:
-                yield self._take()
+                yield self._builder.build(self._buffers)
+                # Only now: by asking for more, the reader has let go of the batch before, whose buffers are used next.
+                self._buffers = self._pool.take()
             self._buffers.state[: k.AT_RECORD + 1] = place
 
     def _call(self, data: Any, table: Any) -> int:
@@ -196,12 +199,6 @@ class Decoder:
         status = k.read_records(data, table, len(table), buffers.state, self._parameters, *buffers.arrays)
         self.rows += buffers.rows - before
         return status
-
-    def _take(self) -> RecordBatch:
-        filled: Buffers = self._buffers
-        batch = self._builder.build(filled)
-        self._buffers = self._pool.take()
-        return batch
 
     def corrupt(self, offset: int, what: str, where: str) -> Corruption:
         """The error for something wrong at an offset of this partition."""

@@ -65,7 +65,7 @@ class SegmentFile:
             if scan.needed > len(buffer):
                 buffer = buffer[scan.consumed : scan.consumed + held] + bytes(scan.needed - held)
             elif held:
-                buffer[:held] = buffer[scan.consumed : scan.consumed + held]
+                view[:held] = view[scan.consumed : scan.consumed + held]
         if at + held >= segment.bytes:
             if held and decoder.position < end:
                 raise decoder.corrupt(decoder.position, "the segment ends inside of a batch", segment.path)

@@ -115,14 +115,13 @@ def test_buffers_are_not_used_again_while_somebody_holds_them():
     assert rows_of(kept) == expected(log)
 
 
-def test_buffers_are_used_again_when_nobody_holds_them():
+def test_a_reader_that_holds_one_batch_while_it_asks_for_the_next_needs_two_sets_of_buffers():
     decoder = Decoder(Wanted(EVERYTHING, row_limit=100), "t", 0, 0, 1 << 62)
     log = b"".join(plain(100, start=start) for start in range(0, 3000, 100))
     addresses = set()
     for batch in decoder.decode(decoder.scan(memoryview(log), "test"), "test", ()):
         addresses.add(batch.column("offset").buffers()[1].address)
-        del batch
-    assert len(addresses) <= 3
+    assert len(addresses) == 2
 
 
 def test_the_end_inside_a_batch_is_kept():
