@@ -233,6 +233,7 @@ ALONE: tuple[Scenario, ...] = (
         "Spark scan, local[2]; the peer's with Spark's own Kafka connector",
         (
             Figure("mrows_100", "100 B values, M rows a second", False, 2, 3.6),
+            Figure("mrows_first_100", "100 B values, M rows a second, first run in a new session", False, 2),
             Figure("gb_1000", "1 KB values, GB a second", False, 2, 1.4),
             Figure("spark_cpu_100", "100 B values, Spark's CPU-s a GB", True, 2),
             Figure("spark_cpu_1000", "1 KB values, Spark's CPU-s a GB", True, 2),

@@ -1,11 +1,11 @@
 """How fast Spark reads a topic: rows and bytes a second into a sink that does nothing, beside the budgets.
 
-    python -m bench.spark_scan [--gigabytes N] [--runs N] [--strict]
+    python -m bench.spark_scan [--gigabytes N] [--runs N] [--conf KEY=VALUE] [--strict]
 
 A broker of its own is filled with batches of 128 KiB through its Kafka port (every one synced), with values of 100
 bytes and of 1 KB, in four partitions. A local Spark with two cores then reads every column of every row, several times
 on a warm JVM; the best run counts, and the middle one stands beside it. CPU is that of the JVM and of the Python
-workers. The same is read once more through the broker's Kafka port alone.
+workers. The same is read once more through the broker's Kafka port alone. ``--conf`` tries a setting of Spark.
 
 *Hand-over* is what Spark takes from a Python source that has nothing to do: one ready batch of the same shape, given
 again and again. It is the ceiling for any Python source on this machine at this minute, and shows how busy it is.
@@ -225,9 +225,12 @@ def scan(spark: Any, broker: Broker, load: Load, filled: Filled, runs: int, cons
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--gigabytes", type=float, default=3.0, help="bytes of values in each topic (default 3)")
     parser.add_argument("--runs", type=int, default=6)
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; may repeat"
+    )
     parser.add_argument("--strict", action="store_true", help="fail when a budget is missed")
     arguments = parser.parse_args()
     console = Console()
@@ -247,6 +250,7 @@ def main() -> int:
     with Broker(topics, memory=None, settings={"log.segment.bytes": 128 << 20}) as broker:
         filled = [fill(broker.bootstrap, load, arguments.gigabytes, console) for load in LOADS]
         conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "4g"}
+        conf |= dict(setting.split("=", 1) for setting in arguments.conf)
         spark = ms.session("scan", cores=CORES, conf=conf)
         spark.sparkContext.setLogLevel("OFF")
         spark.dataSource.register(HandOver)
