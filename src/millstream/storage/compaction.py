@@ -260,7 +260,8 @@ class Compaction:
         run = self._answered(reply.id)
         run.log.replacing = False
         if reply.errno and not run.log.closed:
-            self._storage.fail(f"{run.log.name}: a compacted segment could not be synced: {os.strerror(reply.errno)}")
+            assert run.new is not None
+            self._storage.fail(f"{run.log.name}: {run.new.path} could not be synced: {os.strerror(reply.errno)}")
             return
         self._take_over(run)
 
