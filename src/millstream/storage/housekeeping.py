@@ -3,7 +3,8 @@
 Retention looks at every log each `log.retention.check.interval.ms`, in slices of the reactor's background work; the
 decision is `core.retention`, the deed `Log.trim_prefix`, so a crash in between leaves the log before or after it. A
 topic that is only compacted keeps everything here. A segment is sealed `segment.ms` after its first batch, by a timer
-for the segment that is due next.
+for the log that is due next; logs are looked at when their earliest open segment would have been due, so however many
+segments come and go in between, there is one entry a log.
 
 A trim that finds no room in the write-ahead log is left to the next round. How much there is of everything is added up
 for the metrics every few seconds in which something was written or deleted.
@@ -40,7 +41,8 @@ class Housekeeping:
         self._storage = storage
         self._interval_us = interval_ms * 1000
         self._running = False
-        self._due: list[tuple[int, int, int]] = []  # (due in ms, group, base offset of the segment)
+        self._due: list[tuple[int, int]] = []  # (when to look in ms, group)
+        self._looks: dict[int, int] = {}  # the entry of a group that counts
         self._timer: Timer | None = None
         self._timer_due_ms = 0
         stats = storage.stats
@@ -56,7 +58,10 @@ class Housekeeping:
     def segment_began(self, log: Log, segment: Segment) -> None:
         """A segment got its first batch, or its log another `segment.ms`: see to it that it is sealed in time."""
         due_ms = segment.created_ms + log.segment_ms
-        heapq.heappush(self._due, (due_ms, log.group, segment.base_offset))
+        if self._looks.get(log.group, due_ms + 1) <= due_ms:
+            return
+        self._looks[log.group] = due_ms
+        heapq.heappush(self._due, (due_ms, log.group))
         if self._timer is None or due_ms < self._timer_due_ms:
             self._arm()
 
@@ -73,14 +78,20 @@ class Housekeeping:
         self._timer = None
         now_ms = self._storage.now_ms()
         while self._due and self._due[0][0] <= now_ms:
-            _, group, base_offset = heapq.heappop(self._due)
+            due_ms, group = heapq.heappop(self._due)
+            if self._looks.get(group) != due_ms:
+                continue  # an earlier look took its place
+            del self._looks[group]
             log = self._storage.logs.get(group)
             if log is None:
                 continue  # deleted meanwhile
             segment = log.segments_list.active
-            due = segment.created_ms + log.segment_ms <= now_ms and log.next_offset > segment.base_offset
-            if due and segment.base_offset == base_offset:
+            if log.next_offset == segment.base_offset:
+                continue  # its first batch will say so
+            if segment.created_ms + log.segment_ms <= now_ms:
                 log.roll()
+            else:
+                self.segment_began(log, segment)
         self._arm()
 
     # -- retention -----------------------------------------------------------------------------------------------------

@@ -86,6 +86,20 @@ def test_a_segment_is_sealed_when_it_is_old_and_not_before() -> None:
     assert len(log.segments()) == 2  # an empty segment does not grow old
 
 
+def test_however_many_segments_come_and_go_only_the_open_one_is_remembered_and_sealed_in_time() -> None:
+    shard = new_shard()
+    log = shard.open(1, segment_bytes=3000, segment_ms=60_000, retention_bytes=3000)
+    fill(shard, log, 200, 900, timestamp=shard.reactor.wall_ms())
+    look(shard)
+    shard.run(lambda: False, limit_us=40_000_000)
+    fill(shard, log, 4, 900, timestamp=shard.reactor.wall_ms())
+    assert log.start_offset > 150
+    assert len(shard.storage.housekeeping._due) == 1
+    begun, open_base = shard.reactor.wall_ms(), log.segments()[-1].base_offset
+    shard.run(lambda: log.segments()[-1].base_offset > open_base, limit_us=3_600_000_000)
+    assert 55_000 <= shard.reactor.wall_ms() - begun <= 61_000
+
+
 def test_a_shorter_segment_ms_holds_for_the_segment_that_is_open() -> None:
     shard = new_shard()
     log = shard.open(1)
