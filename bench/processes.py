@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -88,27 +88,12 @@ def name_of(pid: int) -> str:
         return "gone"
 
 
-@contextlib.contextmanager
-def frozen(roots: Sequence[int]) -> Generator[None]:
-    """Stops every process of the trees (SIGSTOP) and lets them go on afterwards."""
-    pids = [pid for root in roots for pid in tree(root)]
-    _signal(pids, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        _signal(reversed(pids), signal.SIGCONT)
-
-
-def _signal(pids: Iterable[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
 def kill_tree(root: int) -> list[int]:
     """SIGKILL to every process of the tree, the root first so that nothing is started again; returns the pids."""
     pids = tree(root)
-    _signal(pids, signal.SIGKILL)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     return pids
 
 
