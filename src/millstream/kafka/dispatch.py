@@ -54,8 +54,9 @@ COSTLY_BYTES: Final = 4096
 COSTLY_NS: Final = 500_000
 """So do short ones whose handler took this long of the core the last time: one that lists all that there is."""
 
-READING: Final = frozenset({FETCH, 2, 23})
-"""Fetch, ListOffsets, OffsetForLeaderEpoch: they ask other shards, and hold what they got until all have answered."""
+READING: Final = frozenset({FETCH, 2, 9, 15, 16, 23, 35, 61, 69})
+"""Fetch, ListOffsets, OffsetFetch, OffsetForLeaderEpoch, what lists or describes groups, DescribeLogDirs and
+DescribeProducers: they ask other shards, and hold what they got until all have answered, however short they are."""
 
 OF_GROUPS: Final = frozenset({11, 14})
 """JoinGroup, SyncGroup: they wait for other clients, and hold nothing: their group has taken what it keeps."""
