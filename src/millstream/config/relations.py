@@ -36,6 +36,8 @@ def check_relations(settings: Settings) -> None:
         _ordered(settings, f"group.consumer.{what}.ms", f"group.consumer.max.{what}.ms")
     _ordered(settings, "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms")
     _ordered(settings, "message.max.bytes", "socket.request.max.bytes")
+    # The defaults of every topic: without this no topic's configuration could be made.
+    _ordered(settings, "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
 
 
 def _ordered(settings: Settings, lesser: str, greater: str, factor: int = 1) -> None:

@@ -101,6 +101,10 @@ def test_a_complaint_about_the_file_says_the_line(tmp_path):
             {"message_max_bytes": 4096, "socket_request_max_bytes": 2048},
             ["socket.request.max.bytes", "message.max.bytes"],
         ),
+        (
+            {"log_cleaner_min_compaction_lag_ms": 1000, "log_cleaner_max_compaction_lag_ms": 10},
+            ["log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"],
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(values, words):

@@ -53,6 +53,7 @@ def decide_alter_configs(state: ControllerState, request: AlterConfigs, rules: R
     """Change what can be changed, resource by resource."""
     results: list[Result] = []
     commands: list[AnyCommand] = []
+    node_configs = dict(state.node_configs)
     for resource in request.resources:
         try:
             _check_changes(resource.changes)
@@ -60,7 +61,7 @@ def decide_alter_configs(state: ControllerState, request: AlterConfigs, rules: R
                 case AlterTopic():
                     commands.extend(_altered_topic(state, resource, rules))
                 case AlterNode():
-                    commands.extend(_altered_node(state, resource, rules))
+                    commands.extend(_altered_node(node_configs, resource, rules))
                 case AlterClientMetrics():
                     commands.extend(_altered_client_metrics(state, resource))
                 case AlterGroup():
@@ -114,8 +115,13 @@ def _altered_topic(state: ControllerState, resource: AlterTopic, rules: Rules) -
         yield TopicConfigsChanged(topic.topic_id, changes)
 
 
-def _altered_node(state: ControllerState, resource: AlterNode, rules: Rules) -> Iterator[NodeConfigsChanged]:
-    before = state.node_configs.get(resource.node, {})
+def _altered_node(
+    node_configs: dict[int, dict[str, str]], resource: AlterNode, rules: Rules
+) -> Iterator[NodeConfigsChanged]:
+    """The command, if any; ``node_configs`` is what holds before it, and then after it: what is set for a broker and
+    what is set for all of them in one request must go together.
+    """
+    before = node_configs.get(resource.node, {})
 
     def default(declaration: Property[Any]) -> str | None:
         return declaration.write(rules.start_settings.value(declaration.name))
@@ -125,12 +131,13 @@ def _altered_node(state: ControllerState, resource: AlterNode, rules: Rules) -> 
     fixed = [name for name in after if name in NODE_PROPERTIES and not NODE_PROPERTIES[name].live]
     if fixed:
         raise Rejected(f"Cannot update these configs dynamically: [{', '.join(fixed)}]", ErrorCode.INVALID_REQUEST)
-    below = {} if resource.node == CLUSTER_DEFAULT else state.node_configs.get(CLUSTER_DEFAULT, {})
-    above = state.node_configs.get(rules.node, {}) if resource.node == CLUSTER_DEFAULT else {}
+    below = {} if resource.node == CLUSTER_DEFAULT else node_configs.get(CLUSTER_DEFAULT, {})
+    above = node_configs.get(rules.node, {}) if resource.node == CLUSTER_DEFAULT else {}
     try:
         rules.start_settings.with_dynamic(below | after | above)
     except ConfigError as error:
         raise Rejected(error.message, ErrorCode.INVALID_REQUEST) from None
+    node_configs[resource.node] = after
     changes = _differing(wanted, before)
     if changes:
         yield NodeConfigsChanged(resource.node, changes)

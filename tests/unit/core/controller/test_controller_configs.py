@@ -41,6 +41,15 @@ def test_lists_are_appended_to_and_subtracted_from_starting_with_the_default(ben
     assert bench.state.topics["t"].configs == {"cleanup.policy": "compact"}
 
 
+def test_brokers_and_every_broker_cannot_contradict_each_other_in_one_request_or_in_two(bench):
+    least = ConfigChange("log.cleaner.min.compaction.lag.ms", SET, "1000")
+    most = ConfigChange("log.cleaner.max.compaction.lag.ms", SET, "10")
+    both = AlterConfigs((AlterNode(CLUSTER_DEFAULT, (least,)), AlterNode(1, (most,))))
+    assert [result.error.name for result in bench.do(both)] == ["NONE", "INVALID_REQUEST"]
+    assert bench.do(AlterConfigs((AlterNode(1, (most,)),)))[0].error == ErrorCode.INVALID_REQUEST
+    assert effective_settings(bench.state, bench.rules.start_settings, 1).log_cleaner_min_compaction_lag_ms == 1000
+
+
 @pytest.mark.parametrize(
     ("request_", "code", "words"),
     [
