@@ -6,8 +6,9 @@ durable, the core answers with the commit index; that is the partition's high wa
 
 What it promises: a commit is announced only for what a quorum (today: this replica) has synced, once, in order. With
 ``write_caching`` the announcement does not wait for the sync: what was announced may then be lost in a crash, which
-is what the topic asked for. A crash at any point leaves the log's durable prefix; terms make a rewritten suffix
-tell-able from what was there. Overload shows as ``ArenaFull`` from the log, before anything was proposed.
+is what the topic asked for; it stays visible when the topic asks for something else. A crash at any point leaves the
+log's durable prefix; terms make a rewritten suffix tell-able from what was there. Overload shows as ``ArenaFull`` from
+the log, before anything was proposed.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,19 +27,17 @@ class RaftGroup:
     Shard: created, called and closed on the log's home shard only.
     """
 
-    __slots__ = ("log", "node", "on_commit", "write_caching")
+    __slots__ = ("high_watermark", "log", "node", "on_commit", "write_caching")
 
     def __init__(self, log: "Log", term: int, *, write_caching: bool = False) -> None:
         self.log = log
         self.node = Node(term, log.next_offset)
         self.write_caching = write_caching
+        """May change at any time."""
+        self.high_watermark = self.node.commit_index
+        """End (exclusive) of what was announced, and readers may see."""
         self.on_commit: Callable[[int], None] = _nobody
         log.on_durable = self.on_durable
-
-    @property
-    def high_watermark(self) -> int:
-        """End (exclusive) of what readers may see."""
-        return self.node.next_index if self.write_caching else self.node.commit_index
 
     @property
     def term(self) -> int:
@@ -58,16 +57,18 @@ class RaftGroup:
         proposed = node.propose(count)
         assert proposed == base
         if self.write_caching:
-            self.on_commit(node.next_index)
+            self._announce(node.next_index)
         return base
 
     def on_durable(self, end_offset: int) -> None:
         """The log's sync has reached ``end_offset`` (exclusive)."""
-        node = self.node
-        before = node.commit_index
-        commit = node.persisted(end_offset, node.term)
-        if commit > before and not self.write_caching:
-            self.on_commit(commit)
+        commit = self.node.persisted(end_offset, self.node.term)
+        if commit > self.high_watermark:
+            self._announce(commit)
+
+    def _announce(self, high_watermark: int) -> None:
+        self.high_watermark = high_watermark
+        self.on_commit(high_watermark)
 
     def read(self, offset: int, max_bytes: int, *, minimum_one: bool = True) -> IoBuf | None:
         """Committed batches from the log cache; None when they are not there (``log.read_cold`` then)."""

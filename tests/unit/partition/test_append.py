@@ -99,6 +99,31 @@ def test_write_caching_is_visible_at_once():
     assert partition.high_watermark == 1
 
 
+def test_who_waits_for_a_sync_is_answered_though_write_caching_was_turned_on_meanwhile():
+    partition = make()
+    acks = Acks()
+    _, _, end, _ = put(partition, batch([b"a", b"b"]))
+    partition.acks.append((end, acks, 5))
+    partition.group.write_caching = True
+    partition.log.sync()
+    assert acks.acked_slots == [5]
+    assert partition.high_watermark == partition.group.high_watermark == 2
+
+
+def test_what_was_visible_stays_so_when_write_caching_is_turned_off():
+    partition = make(write_caching="true")
+    put(partition, batch())
+    put(partition, batch())
+    partition.group.write_caching = False
+    partition.log.on_durable(1)
+    assert partition.high_watermark == partition.group.high_watermark == 2
+    partition.log.sync()
+    put(partition, batch())
+    assert partition.high_watermark == 2
+    partition.log.sync()
+    assert partition.high_watermark == partition.group.high_watermark == 3
+
+
 @pytest.mark.parametrize("pieces", [1, 2, 5, 40])
 def test_pieces_do_not_matter(pieces):
     partition = make()
