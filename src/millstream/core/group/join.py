@@ -57,7 +57,7 @@ def join_group(turn: Turn, group: Group, join: Join) -> None:
         group.remove(member_id)
         turn.out.answer(join.token, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
         return
-    protocols = _protocols(request)
+    protocols = named_protocols(request)
     if not group.supports(request.protocol_type, protocols):
         turn.out.answer(join.token, join_error(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     elif not member_id:
@@ -77,7 +77,7 @@ def join_group(turn: Turn, group: Group, join: Join) -> None:
             _rejoin(turn, group, join, group.members[member_id], protocols)
 
 
-def _protocols(request: JoinGroupRequest) -> Protocols:
+def named_protocols(request: JoinGroupRequest) -> Protocols:
     """What the request names; of an assignor that is named twice, the first."""
     named: dict[str, bytes] = {}
     for protocol in request.protocols:

@@ -11,6 +11,7 @@ from millstream.core.group.outputs import (
     DescribeConsumer,
     Expire,
     ExpressionsResolved,
+    Join,
     Persisted,
     Tick,
 )
@@ -24,6 +25,9 @@ from millstream.wire.messages.consumer_group_storage import (
     ConsumerGroupMetadataKey,
     ConsumerGroupRegularExpressionKey,
 )
+from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from millstream.wire.stored import encode_versioned
 
 T = b"t" * 16
 SESSION_MS = 45_000
@@ -93,6 +97,21 @@ class ConsumerDriver(Driver):
     def joins(self, member, **fields):
         given = {"rebalance_timeout_ms": 9_000, "subscribed_topic_names": ["t"], "topic_partitions": [], **fields}
         return self.beat(member, 0, **given)
+
+    def joins_classic(self, member, assignors=("range",)):
+        """A member of the classic protocol."""
+        token = next(self._tokens)
+        metadata = encode_versioned(ConsumerProtocolSubscription(topics=["t"]), 1)
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=9_000,
+            member_id=member,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in assignors],
+        )
+        self.step(Join(token, request, 9, "c", "/h", "made-up"))
+        return token
 
     def told(self, token):
         """(error, epoch, partitions or None)"""
@@ -334,6 +353,19 @@ def test_expressions_are_checked_and_bounded():
     assert not matcher("a(")("a("), "what is none matches nothing"
     assert weight("orders-.*") < 100 < weight("(a?b?){100}")
     assert weight("a(") == 1
+
+
+# The classic protocol
+
+
+def test_a_classic_member_that_names_an_assignor_twice_counts_once():
+    driver = ConsumerDriver()
+    driver.joins("a")
+    driver.joins_classic("b", ["range", "range"])
+    assert driver.error(driver.joins_classic("c", ["range"])) is ErrorCode.NONE
+    driver.beat("a", -1)
+    assert driver.state is GroupState.PREPARING_REBALANCE, "it is a classic group again"
+    assert set(driver.coordinator.groups["g"].members) == {"b", "c"}
 
 
 # What is shown

@@ -243,11 +243,11 @@ def test_an_assignor_named_twice_counts_once():
     d.advance(DELAY_MS)
     member = next(iter(d.group().members.values()))
     assert d.answer(token).error_code == 0
-    from millstream.core.group.join import _protocols
+    from millstream.core.group.join import named_protocols
     from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 
     named = [JoinGroupRequestProtocol(name=n, metadata=m) for n, m in (("a", b"1"), ("b", b"2"), ("a", b"3"))]
-    assert _protocols(JoinGroupRequest(protocols=named)) == (("a", b"1"), ("b", b"2"))
+    assert named_protocols(JoinGroupRequest(protocols=named)) == (("a", b"1"), ("b", b"2"))
     assert member.protocols == (("range", b"r"),)
 
 

@@ -29,7 +29,7 @@ from millstream.core.group.consumer.timers import renew, timers_of
 from millstream.core.group.deadlines import OFF
 from millstream.core.group.group import CONSUMER_PROTOCOL, Group
 from millstream.core.group.heartbeat import heartbeat_error
-from millstream.core.group.join import MEMBER_ID_REQUIRED_FROM
+from millstream.core.group.join import MEMBER_ID_REQUIRED_FROM, named_protocols
 from millstream.core.group.leave import leave_answer, leavers
 from millstream.core.group.outputs import Heartbeat, Join, Leave, Sync
 from millstream.core.group.rebalance import join_error
@@ -153,9 +153,7 @@ def _refused(given: Join) -> Callable[[Turn, ErrorCode], None]:
 def _said(request: JoinGroupRequest) -> ClassicMemberMetadata:
     return ClassicMemberMetadata(
         session_timeout_ms=request.session_timeout_ms,
-        supported_protocols=[
-            ClassicProtocol(name=protocol.name, metadata=protocol.metadata) for protocol in request.protocols
-        ],
+        supported_protocols=[ClassicProtocol(name=name, metadata=data) for name, data in named_protocols(request)],
     )
 
 
