@@ -32,6 +32,8 @@ from millstream.wire.messages.sync_group import SyncGroupResponse
 
 MEMBER_ID_REQUIRED_FROM = 4
 SKIP_ASSIGNMENT_FROM = 9
+MEMBER_ID_NAME_MAX = 1_024
+"""Characters of the client's or the instance's name in a member id, which has to fit where texts have 32,767 bytes."""
 
 
 def check_request(turn: Turn, join: Join) -> ErrorCode:
@@ -104,7 +106,8 @@ def _has_room(turn: Turn, group: Group, member_id: str) -> bool:
 def _join_new(turn: Turn, group: Group, join: Join, protocols: Protocols) -> None:
     request = join.request
     instance_id = request.group_instance_id
-    member_id = f"{join.client_id if instance_id is None else instance_id}-{join.member_suffix}"
+    name = join.client_id if instance_id is None else instance_id
+    member_id = f"{name[:MEMBER_ID_NAME_MAX]}-{join.member_suffix}"
     if instance_id is not None:
         former_id = group.statics.get(instance_id)
         if former_id is None:

@@ -3,7 +3,9 @@
 import pytest
 from group_driver import DELAY_MS, REBALANCE_MS, SESSION_MS, Driver
 
+from millstream.coordinator.records import encode_record
 from millstream.model.error_code import ErrorCode
+from millstream.wire.codec import encode_response
 
 
 def test_a_dynamic_member_is_promised_an_id_and_comes_back_with_it():
@@ -41,6 +43,18 @@ def test_promises_are_bounded():
     d.promised_id()
     d.promised_id()
     assert d.error(d.join()) is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+@pytest.mark.parametrize("version", [5, 9])
+def test_a_member_with_the_longest_instance_id_can_be_told_and_stored(version: int):
+    d = Driver()
+    instance = "i" * 32_767
+    joined = d.join(instance=instance, version=version)
+    d.advance(DELAY_MS)
+    answer = d.answer(joined)
+    assert encode_response(answer, version)
+    assert d.error(d.sync(answer.member_id, 1, instance=instance)) is ErrorCode.NONE
+    assert [encode_record(key, value) for key, value in d.log]
 
 
 @pytest.mark.parametrize(
