@@ -11,13 +11,15 @@ stops this partition with one line that names the offset; its groups are refused
 
 All records of one loop turn leave as one batch at the end of the turn, so they share a place in the group commit;
 what waits for them is answered when the batch is durable. A batch that could not be appended fails exactly the
-requests that wrote it. A crash loses nothing that was answered: the state is a function of the log.
+requests that wrote it, and so does a request with more to write than a batch may hold; either when its turn has come,
+as the core is told of writes in their order. A crash loses nothing that was answered: the state is a function of the
+log.
 """
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from millstream.coordinator.records import decode_record, encode_record
 from millstream.core.group.census import Census
@@ -37,7 +39,7 @@ from millstream.core.group.outputs import (
     Write,
 )
 from millstream.core.group.regex import matcher, weight
-from millstream.errors import Corruption, MillstreamError, Retriable
+from millstream.errors import Corruption, MillstreamError, Rejected, Retriable
 from millstream.model.error_code import ErrorCode
 from millstream.telemetry.log import RateLimit, log
 from millstream.wire.errors import BatchError
@@ -47,12 +49,17 @@ from millstream.wire.schema import Message
 if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor, Timer
 
+_NewRecord: TypeAlias = tuple[bytes, bytes | None, tuple[()], int]
+
 Done = Callable[[Message | ErrorCode], None]
 """Takes the answer of a request, or the code with which it is refused as a whole."""
 
 _READ_BYTES: Final = 256 << 10
 _BATCH_BYTES: Final = 256 << 10
 """Records of one turn are cut into batches of about this size; those of one request stay together."""
+WRITE_BYTES_MAX: Final = 4 << 20
+"""What one request writes at most: it has to fit into the log cache of a shard with the least memory. Kafka's bound is
+``max.message.bytes`` of the topic, 1 MiB."""
 _FLUSH_RECORDS: Final = 1_000
 """Records that are encoded in one callback, or as many as the last write among them has: some ms."""
 _LOAD_SHARE: Final = 0.5
@@ -99,6 +106,16 @@ def _nobody() -> None:
     """Nobody wants to know."""
 
 
+class _Batch:
+    """Writes that left together; ``fate`` is set when it is known."""
+
+    __slots__ = ("fate", "receipts")
+
+    def __init__(self, receipts: list[int], fate: int | MillstreamError | None = None) -> None:
+        self.receipts = receipts
+        self.fate = fate
+
+
 class GroupsPartition:
     """The groups of one partition.
 
@@ -131,7 +148,7 @@ class GroupsPartition:
         self._timer: Timer | None = None
         self._untold: deque[tuple[Token, Message]] = deque()
         self._writes: list[Write] = []
-        self._appends_under_way = 0
+        self._under_way: deque[_Batch] = deque()
         self._deleted_topics: list[str] = []  # deleted while loading
         self._begun_us = reactor.now_us()
         self._records = 0
@@ -343,7 +360,7 @@ class GroupsPartition:
 
     def stop(self) -> None:
         """Take no more requests; answer what is being written, then refuse what still waits."""
-        if self.state is State.ACTIVE and (self._appends_under_way or self._writes):
+        if self.state is State.ACTIVE and (self._under_way or self._writes):
             self.state = State.STOPPING
         elif self.state is not State.STOPPING:
             self.close()
@@ -377,37 +394,66 @@ class GroupsPartition:
         if self._writes:
             self._reactor.call_soon(self._flush)
         timestamp = self._reactor.wall_ms()
-        batch: list[tuple[bytes, bytes | None, tuple[()], int]] = []
+        batch: list[_NewRecord] = []
         receipts: list[int] = []
         size = 0
         for write in writes:
-            for key, value in write.records:
-                encoded_key, encoded_value = encode_record(key, value)
-                batch.append((encoded_key, encoded_value, (), timestamp))
-                size += len(encoded_key) + len(encoded_value or b"")
+            records, more = _encode(write, timestamp)
+            if more > WRITE_BYTES_MAX:
+                if receipts:
+                    self._append(batch, receipts)
+                    batch, receipts, size = [], [], 0
+                group_id = write.records[0][0].group
+                why = f"a request of group {group_id} has more than {WRITE_BYTES_MAX} bytes to write"
+                self._under_way.append(_Batch([write.receipt], Rejected(why, ErrorCode.MESSAGE_TOO_LARGE)))
+                continue
+            batch += records
+            size += more
             receipts.append(write.receipt)
             if size >= _BATCH_BYTES:
                 self._append(batch, receipts)
                 batch, receipts, size = [], [], 0
         if receipts:
             self._append(batch, receipts)
+        self._settle()
 
-    def _append(self, records: list[tuple[bytes, bytes | None, tuple[()], int]], receipts: list[int]) -> None:
+    def _append(self, records: list[_NewRecord], receipts: list[int]) -> None:
+        batch = _Batch(receipts)
+
         def appended(result: int | MillstreamError) -> None:
-            self._appends_under_way -= 1
+            batch.fate = result
+            self._settle()
+
+        self._under_way.append(batch)
+        self.partition.append_internal(build_batch(records), appended)
+
+    def _settle(self) -> None:
+        """Tell the core of the writes whose fate is known, in their order."""
+        while self._under_way and (fate := self._under_way[0].fate) is not None:
+            receipts = self._under_way.popleft().receipts
             if self.state not in (State.ACTIVE, State.STOPPING):
-                return  # those who wait were refused when it closed
-            error = client_code(result) if isinstance(result, MillstreamError) else ErrorCode.NONE
+                continue  # those who wait were refused when it closed
+            error = client_code(fate) if isinstance(fate, MillstreamError) else ErrorCode.NONE
             if error is not ErrorCode.NONE and self._failures.allows():
                 more = self._failures.left_out()
-                self._log.warning("%d writes of groups failed: %s%s", len(receipts), result, more)
+                self._log.warning("%d writes of groups failed: %s%s", len(receipts), fate, more)
             for receipt in receipts:
                 self.step(Persisted(receipt, error))
-            if self.state is State.STOPPING and not self._appends_under_way and not self._writes:
-                self.close()
+        if self.state is State.STOPPING and not self._under_way and not self._writes:
+            self.close()
 
-        self._appends_under_way += 1
-        self.partition.append_internal(build_batch(records), appended)
+
+def _encode(write: Write, timestamp: int) -> tuple[list[_NewRecord], int]:
+    """A write's records as they are stored, and their bytes; no more of them than show that it is too large."""
+    records: list[_NewRecord] = []
+    size = 0
+    for key, value in write.records:
+        encoded_key, encoded_value = encode_record(key, value)
+        records.append((encoded_key, encoded_value, (), timestamp))
+        size += len(encoded_key) + len(encoded_value or b"")
+        if size > WRITE_BYTES_MAX:
+            break
+    return records, size
 
 
 def _tell(token: object, answer: Message | ErrorCode) -> None:

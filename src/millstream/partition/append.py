@@ -194,6 +194,8 @@ def append_trusted(partition: Partition, batch: bytes) -> tuple[int, int] | Mill
         base = partition.group.replicate((memoryview(batch),), len(batch), count, max_timestamp)
     except ArenaFull:
         return Retriable("no memory for the batch now", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except MillstreamError as error:
+        return error
     return base, base + count
 
 

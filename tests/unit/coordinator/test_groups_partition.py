@@ -3,7 +3,7 @@
 import pytest
 from coordinator_fakes import Broker, FakePartition, FakeReactor, batch_of
 
-from millstream.coordinator.asks import HEARTBEAT, OFFSET_COMMIT
+from millstream.coordinator.asks import DELETE_GROUPS, HEARTBEAT, OFFSET_COMMIT
 from millstream.coordinator.groups_partition import GroupsPartition, State, client_code
 from millstream.coordinator.hashing import partition_of
 from millstream.coordinator.records import encode_record
@@ -14,6 +14,7 @@ from millstream.core.group.offsets import CommittedOffset
 from millstream.core.group.outputs import Commit, GroupSettings
 from millstream.errors import Corruption, OutcomeUnknown, Retriable, Unavailable
 from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.delete_groups import DeleteGroupsRequest
 from millstream.wire.messages.heartbeat import HeartbeatRequest
 from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -243,6 +244,39 @@ def test_stopping_answers_what_is_being_written_and_refuses_the_rest():
     partition.persist()
     assert [codes(a) for a in answers[1:]] == [[0], [0]]
     assert router.local.partitions[0].state is State.CLOSED
+
+
+def test_a_commit_with_too_much_to_write_is_refused_in_its_turn_and_the_others_stay():
+    broker = Broker(partitions=1, logs={})
+    router = broker.routers[0]
+    (partition,) = broker.partitions.values()
+    partition.hold = True
+    answers: list = []
+    long = "g" * 32_767
+    for request in (commit_request(long), commit_request(long, partitions=range(200)), commit_request("h")):
+        router.ask(long, OFFSET_COMMIT, 9, "c", "h", request, answers.append)
+    broker.reactor.turn()
+    assert answers == []
+    assert max(map(len, (batch for batch, _, _ in partition.waiting))) < 100_000
+    partition.persist()
+    broker.reactor.turn()
+    assert [set(codes(answer)) for answer in answers] == [{0}, {ErrorCode.UNKNOWN_SERVER_ERROR}, {0}]
+    assert router.local.partitions[0].core.groups[long].offsets.get("t", 0).offset == 5
+
+
+def test_all_offsets_of_a_group_with_a_long_id_go_however_many():
+    broker = Broker(partitions=1, logs={})
+    router = broker.routers[0]
+    answers: list = []
+    long = "g" * 32_767
+    for first in (0, 100, 200):
+        partitions = range(first, first + 100)
+        router.ask(long, OFFSET_COMMIT, 9, "c", "h", commit_request(long, partitions=partitions), answers.append)
+    broker.reactor.turn()
+    router.ask(long, DELETE_GROUPS, 2, "c", "h", DeleteGroupsRequest(groups_names=[long]), answers.append)
+    broker.reactor.turn()
+    assert answers[-1].error_code == 0
+    assert broker.restart().routers[0].local.partitions[0].core.groups == {}
 
 
 def test_a_topic_deleted_while_groups_load_takes_its_offsets_along():

@@ -5,6 +5,7 @@ import pytest
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import topic_config
 from millstream.core.producer_state import ProducerBudget, ProducerState
+from millstream.errors import Rejected
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.partition.append import LOOK, append, start_offset_told
@@ -232,6 +233,18 @@ def test_internal_appends_are_told_after_the_sync():
     assert done == []
     partition.log.sync()
     assert done == [0, 1]
+
+
+def test_an_internal_append_that_the_log_cannot_take_is_told_so():
+    partition = make()
+    done = []
+
+    def refuse(*_):
+        raise Rejected("too large", ErrorCode.MESSAGE_TOO_LARGE)
+
+    partition.log.append = refuse
+    partition.append_internal(batch([b"a"]), done.append)
+    assert [error.code for error in done] == [ErrorCode.MESSAGE_TOO_LARGE]
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ from millstream.core.group.rebalance import (
     session_ended,
     sync_deadline_came,
 )
-from millstream.core.group.retention import PendingRemoval, expire_group
+from millstream.core.group.retention import PendingRemoval, expire_group, removed_at_once
 from millstream.core.group.sync import check_request as check_sync
 from millstream.core.group.sync import sync_error, sync_group
 from millstream.core.group.turn import Forget, Pending, Turn, Waiting
@@ -322,8 +322,11 @@ class GroupCoordinator:
                     doomed.setdefault(pending.group.group_id, set()).update(found)
         for group_id, partitions in doomed.items():
             keys = [(topic, partition) for partition in sorted(partitions)]
-            records = tuple(offset_record(group_id, topic, partition, None) for _, partition in keys)
-            turn.write(records, PendingRemoval(self.groups[group_id], keys, None))
+            at_once = removed_at_once(group_id)
+            for start in range(0, len(keys), at_once):
+                removed = keys[start : start + at_once]
+                records = tuple(offset_record(group_id, topic, partition, None) for _, partition in removed)
+                turn.write(records, PendingRemoval(self.groups[group_id], removed, None))
 
     # Time
 

@@ -13,7 +13,7 @@ from millstream.core.group.group import CONSUMER_PROTOCOL, Group
 from millstream.core.group.image import group_tombstones
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import Delete, DeleteOffsets
-from millstream.core.group.retention import WRITE_RECORDS_MAX, PendingRemoval
+from millstream.core.group.retention import PendingRemoval, removed_at_once
 from millstream.core.group.turn import Turn
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.delete_groups import DeletableGroupResult
@@ -92,10 +92,11 @@ def _remove(
 ) -> None:
     """Write tombstones for these offsets, and for the group if ``forgotten`` is given; then answer."""
     deletion = _Deletion(token, answer)
-    for start in range(0, max(len(places), 1), WRITE_RECORDS_MAX):
-        removed = places[start : start + WRITE_RECORDS_MAX]
+    at_once = removed_at_once(group.group_id)
+    for start in range(0, max(len(places), 1), at_once):
+        removed = places[start : start + at_once]
         records = tuple(offset_record(group.group_id, topic, partition, None) for topic, partition in removed)
-        last = start + WRITE_RECORDS_MAX >= len(places)
+        last = start + at_once >= len(places)
         if last and forgotten is not None:
             records += group_tombstones(group)
         turn.write(records, DeletionPart(deletion, PendingRemoval(group, removed, forgotten if last else None), last))

@@ -22,6 +22,14 @@ from millstream.model.error_code import ErrorCode
 
 WRITE_RECORDS_MAX: Final = 1_000
 """Tombstones in one write, so that no batch gets huge."""
+_WRITE_BYTES_MAX: Final = 1 << 20
+_PLACE_BYTES: Final = 300
+"""Of a tombstone, what names topic and partition and stands around it, at most."""
+
+
+def removed_at_once(group_id: str) -> int:
+    """How many tombstones of a group stand in one write: fewer where the group's id, which each repeats, is long."""
+    return min(_WRITE_BYTES_MAX // (len(group_id.encode()) + _PLACE_BYTES), WRITE_RECORDS_MAX)
 
 
 def expire_group(turn: Turn, group: Group, forgotten: list[Group]) -> None:
@@ -35,8 +43,9 @@ def expire_group(turn: Turn, group: Group, forgotten: list[Group]) -> None:
     ]
     kept = sum(len(partitions) for partitions in group.offsets.topics.values()) - len(expired)
     goes = not kept and group.is_empty and not group.pending_joins
-    for start in range(0, len(expired), WRITE_RECORDS_MAX):
-        removed = expired[start : start + WRITE_RECORDS_MAX]
+    at_once = removed_at_once(group.group_id)
+    for start in range(0, len(expired), at_once):
+        removed = expired[start : start + at_once]
         records = tuple(offset_record(group.group_id, topic, partition, None) for topic, partition in removed)
         turn.write(records, PendingRemoval(group, removed, None))
         turn.census.expired_offsets += len(removed)
