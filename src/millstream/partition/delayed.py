@@ -64,6 +64,11 @@ class DelayedAppends:
         self._waiting.append(_Waiting(partition, views, size, done, self._reactor.now_us() + WAIT_US))
         self._arm()
 
+    @property
+    def own_waits(self) -> bool:
+        """One of the broker's own appends waits; later ones join the queue, as their order is that of the log."""
+        return bool(self._own)
+
     def add_own(self, attempt: Callable[[], bool]) -> None:
         """Call ``attempt`` until it says that it is done; before all producers."""
         self._own.append(attempt)

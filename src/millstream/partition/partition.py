@@ -46,6 +46,11 @@ class AckWaiter(Protocol):
 class OwnAppends(Protocol):
     """Appends of the broker that wait for memory (``partition.delayed``)."""
 
+    @property
+    def own_waits(self) -> bool:
+        """One of them waits; later ones have to wait behind it."""
+        ...
+
     def add_own(self, attempt: Callable[[], bool]) -> None:
         """Call ``attempt`` until it returns True."""
         ...
@@ -210,8 +215,11 @@ class Partition:
             internal.start(outcome)
             return True
 
-        if not attempt() and self.delayed is not None:
-            self.delayed.add_own(attempt)
+        delayed = self.delayed
+        if delayed is None:
+            attempt()
+        elif delayed.own_waits or not attempt():
+            delayed.add_own(attempt)
 
     def read_internal(self, offset: int, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]) -> None:
         """Read whole committed batches from ``offset`` on, at least one if there is any; an empty list at the end."""

@@ -1,4 +1,6 @@
 import struct
+from collections import deque
+from types import SimpleNamespace
 
 import pytest
 
@@ -245,6 +247,22 @@ def test_an_internal_append_that_the_log_cannot_take_is_told_so():
     partition.log.append = refuse
     partition.append_internal(batch([b"a"]), done.append)
     assert [error.code for error in done] == [ErrorCode.MESSAGE_TOO_LARGE]
+
+
+def test_internal_appends_keep_their_order_while_one_waits_for_memory():
+    partition = make()
+    queue = deque()
+    partition.delayed = SimpleNamespace(add_own=queue.append, own_waits=False)
+    done = []
+    partition.log.full = True
+    partition.append_internal(batch([b"a"]), done.append)
+    partition.delayed.own_waits = True
+    partition.log.full = False
+    partition.append_internal(batch([b"b", b"c"]), done.append)
+    while queue:
+        assert queue.popleft()()
+    partition.log.sync()
+    assert done == [0, 1]
 
 
 @pytest.mark.parametrize(
