@@ -30,7 +30,7 @@ from millstream.core.group.commit import (
 from millstream.core.group.consumer import door
 from millstream.core.group.consumer.timers import CONSUMER_KINDS
 from millstream.core.group.consumer.topics import NoTopics, Topics
-from millstream.core.group.deadlines import JOIN, OFF, SYNC, Deadline, Deadlines
+from millstream.core.group.deadlines import CAME, JOIN, OFF, SYNC, Deadline, Deadlines
 from millstream.core.group.delete import DeletionPart, delete_group, delete_offsets
 from millstream.core.group.fetch import fetch_offsets
 from millstream.core.group.group import Group
@@ -158,7 +158,8 @@ class GroupCoordinator:
             case ExpressionsResolved():
                 door.resolved(turn, self.groups.get(given.group_id), given)
             case Due():
-                if given.deadline.at_us == OFF:
+                if given.deadline.at_us == CAME:
+                    given.deadline.at_us = OFF
                     self._due(turn, given.deadline)
             case Expire():
                 self._expire(turn, given.group_ids)
@@ -335,6 +336,7 @@ class GroupCoordinator:
             if self.groups.get(deadline.group.group_id) is not deadline.group:
                 continue
             if deadline.group.group_id in self._busy:
+                deadline.at_us = CAME
                 self._busy[deadline.group.group_id].append(Due(deadline))
             else:
                 self._due(turn, deadline)

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from millstream.core.group.group import Group
 
 OFF = 0
+CAME = -1
 
 
 class Deadline:
-    """A time at which something happens to ``group``; ``at_us`` is ``OFF`` when nothing will.
+    """A time at which something happens to ``group``; ``at_us`` is ``OFF`` when nothing will, and ``CAME`` when it came
+    and still has to happen, unless it is cancelled or moved before.
 
     ``member_id`` is set for the session of a member (or of one that has yet to join).
     """

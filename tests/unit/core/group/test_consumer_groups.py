@@ -355,6 +355,21 @@ def test_expressions_are_checked_and_bounded():
     assert weight("a(") == 1
 
 
+def test_what_is_given_back_in_the_last_moment_counts_though_the_deadline_comes_while_it_is_written():
+    driver = ConsumerDriver()
+    driver.joins("a")
+    driver.joins("b")
+    assert driver.told(driver.beat("a", 2, owned=[0, 1, 2, 3])) == (ErrorCode.NONE, 2, [0, 1])
+    driver.advance(8_999)
+    driver.hold_log = True
+    given_back = driver.beat("a", 2, owned=[0, 1])
+    driver.advance(2)
+    driver.hold_log = False
+    driver.persist()
+    assert driver.told(given_back)[:2] == (ErrorCode.NONE, 3)
+    assert set(driver.group.members) == {"a", "b"}
+
+
 # The classic protocol
 
 
