@@ -21,7 +21,13 @@ from millstream.core.group.consumer.heartbeat import (
 from millstream.core.group.consumer.member import LEAVES_FOR_A_WHILE, ConsumerMember
 from millstream.core.group.consumer.migrate import begin_downgrade, may_downgrade
 from millstream.core.group.consumer.target import after_departure
-from millstream.core.group.consumer.timers import CONSUMER_JOIN, CONSUMER_REBALANCE, CONSUMER_SESSION, forget_timers
+from millstream.core.group.consumer.timers import (
+    CONSUMER_JOIN,
+    CONSUMER_REBALANCE,
+    CONSUMER_SESSION,
+    forget_timers,
+    timers_of,
+)
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import ConsumerHeartbeat
@@ -51,7 +57,13 @@ def leave(turn: Turn, change: Change, beat: ConsumerHeartbeat) -> None:
     if request.member_epoch == LEAVES_FOR_A_WHILE:
         key = ConsumerGroupCurrentMemberAssignmentKey(group.group_id, member.member_id)
         change.put(key, away(member).current_value())
-        change.write(turn, beat.token, done, failed)
+
+        def gone(turn: Turn) -> None:
+            # What it was to give back it has no more; only its session limits how long it may be away.
+            turn.cancel(timers_of(change.group, group, member.member_id).rebalance)
+            done(turn)
+
+        change.write(turn, beat.token, gone, failed)
     else:
         remove_members(turn, change, [member], beat.token, done, failed)
 
