@@ -255,12 +255,12 @@ class GroupCoordinator:
     def _fetch(self, turn: Turn, fetch: FetchOffsets) -> None:
         group = self.groups.get(fetch.group.group_id)
         if not fetch.require_stable or group is None or not group.writes_in_flight:
-            turn.out.answer(fetch.token, fetch_offsets(group, fetch.group))
+            turn.out.answer(fetch.token, fetch_offsets(group, fetch.group, self.topics))
             return
 
         def answer(error: ErrorCode) -> OffsetFetchResponseGroup:
             _ = error  # what was not written is not told, that is all
-            return fetch_offsets(self.groups.get(fetch.group.group_id), fetch.group)
+            return fetch_offsets(self.groups.get(fetch.group.group_id), fetch.group, self.topics)
 
         turn.when_written(group, fetch.token, answer)
 

@@ -2,10 +2,12 @@
 
 Only durable offsets are told. A reader that asks for stable offsets (KIP-447) also waits for the commits that are on
 their way to the log, so that it cannot take over a partition below what its former owner is about to be acknowledged.
-A group that does not exist has no offsets, which is no error.
+A group that does not exist has no offsets, which is no error. Nor is told what was committed to a topic that is gone
+and has a successor of the same name: a crash, or a full disk, may have kept it from being forgotten.
 """
 
 from millstream.core.group.consumer.offsets import check_fetch
+from millstream.core.group.consumer.topics import Topics
 from millstream.core.group.group import Group
 from millstream.core.group.offsets import NO_OFFSET, CommittedOffset
 from millstream.model.error_code import ErrorCode
@@ -20,7 +22,7 @@ from millstream.wire.schema import ZERO_UUID
 _NO_PARTITIONS: dict[int, CommittedOffset] = {}
 
 
-def fetch_offsets(group: Group | None, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def fetch_offsets(group: Group | None, asked: OffsetFetchRequestGroup, existing: Topics) -> OffsetFetchResponseGroup:
     """What ``group`` has committed of what is asked; ``topics`` None asks for everything."""
     topics: list[OffsetFetchResponseTopics] = []
     if group is not None and group.consumer is not None:
@@ -29,8 +31,15 @@ def fetch_offsets(group: Group | None, asked: OffsetFetchRequestGroup) -> Offset
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
     if asked.topics is None:
         for name, partitions in group.offsets.topics.items() if group is not None else ():
-            found = [_found(index, offset) for index, offset in partitions.items()]
-            topics.append(OffsetFetchResponseTopics(name=name, partitions=found))
+            current = existing.by_name(name)
+            topic_id = ZERO_UUID if current is None else current.topic_id
+            found = [
+                _found(index, offset)
+                for index, offset in partitions.items()
+                if _same_topic(offset, topic_id) is not None
+            ]
+            if found:
+                topics.append(OffsetFetchResponseTopics(name=name, partitions=found))
     else:
         for topic in asked.topics:
             partitions = _NO_PARTITIONS if group is None else group.offsets.topics.get(topic.name, _NO_PARTITIONS)

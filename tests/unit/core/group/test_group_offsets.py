@@ -1,9 +1,12 @@
 """Committed offsets: fencing, durability, what is read, what expires."""
 
+from types import SimpleNamespace
+
 import pytest
 from group_driver import DELAY_MS, Driver
 
 from millstream.coordinator.records import encode_record
+from millstream.core.group.consumer.topics import Topic
 from millstream.core.group.describe import describe_group, list_groups
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -151,6 +154,9 @@ def test_an_offset_of_an_earlier_topic_of_that_name_is_none():
         topics = [OffsetFetchRequestTopics(name="t", topic_id=topic_id, partition_indexes=[0])]
         d.step(FetchOffsets(token, OffsetFetchRequestGroup(group_id="g", topics=topics), False))
         assert d.answer(token).topics[0].partitions[0].committed_offset == expected
+    d.commit({("t", 1): 2, ("gone", 0): 3}, topic_id=b"2" * 16)
+    d.coordinator.topics = SimpleNamespace(by_name={"t": Topic("t", b"2" * 16, 2)}.get)
+    assert d.fetch() == {("t", 1): 2, ("gone", 0): 3}, "nor among all offsets"
 
 
 # What expires
