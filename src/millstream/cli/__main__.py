@@ -10,7 +10,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from millstream.cli.failure import CommandFailed, ReaderLeft
+from millstream.cli.failure import CommandFailed, OutputLost, ReaderLeft
+from millstream.cli.output import emit_now
 from millstream.config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,16 +45,21 @@ def _guarded(command: Callable[[], int]) -> int:
     """The command's exit code; whatever it raises becomes one sentence on stderr."""
     try:
         code = command()
-        sys.stdout.flush()
+        emit_now()
         return code
+    except OutputLost as failure:
+        _give_up_output()
+        return _complain(str(failure), failure.exit_code)
     except CommandFailed as failure:
         return _complain(str(failure), failure.exit_code)
     except ConfigError as error:
         return _complain(str(error), EXIT_USAGE)
     except (ReaderLeft, BrokenPipeError):
-        # The reader of our output has seen enough; give the interpreter's last flush somewhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()  # its reader has seen enough
         return EXIT_OK
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        return _complain(f"{where}{(error.strerror or str(error)).lower()}", EXIT_FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", EXIT_INTERRUPTED)
     except SystemExit as ending:
@@ -66,6 +72,11 @@ def _guarded(command: Callable[[], int]) -> int:
             "set MILLSTREAM_TRACEBACK=1 to see where",
             EXIT_FAILED,
         )
+
+
+def _give_up_output() -> None:
+    """Give the interpreter's last flush somewhere to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(sentence: str, exit_code: int) -> int:

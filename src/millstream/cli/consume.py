@@ -83,6 +83,7 @@ class Reading:
         self.what = f"topic '{topic}'"
         self.commits = commits
         self.printed = 0
+        self._last: dict[tuple[str, int], Message] = {}  # the last of each partition that may not be committed yet
         self._at_end: set[tuple[str, int]] = set()
 
     def run(self, count: int | None, *, exit_at_end: bool) -> None:
@@ -94,7 +95,7 @@ class Reading:
                     messages = self.consumer.consume(limit, timeout=_WAIT_S)
                 for message in messages:
                     self._take(message)
-                emit_now()
+                self._hand_over()
                 bar.update(bar.task_ids[0], completed=self.printed)
                 if exit_at_end and self._reached_end():
                     return
@@ -102,9 +103,19 @@ class Reading:
     def close(self) -> None:
         """Leave the group, with what was printed committed."""
         with explained(self.what, self.bootstrap):
-            if self.commits and self.printed:
-                self._commit()
-            self.consumer.close()
+            try:
+                self._hand_over()
+                if self.commits and self.printed:
+                    self._commit()
+            finally:
+                self.consumer.close()
+
+    def _hand_over(self) -> None:
+        """Write out what was printed; then, and not before, the group may commit it."""
+        emit_now()
+        for message in self._last.values():
+            self.consumer.store_offsets(message)
+        self._last.clear()
 
     def _take(self, message: Message) -> None:
         error = message.error()
@@ -113,7 +124,7 @@ class Reading:
             emit(self.render(message))
             self.printed += 1
             if self.commits:
-                self.consumer.store_offsets(message)
+                self._last[_place(message)] = message
         elif error.name() == "_PARTITION_EOF":
             self._at_end.add(_place(message))
         elif not _passes_by_itself(error):

@@ -29,6 +29,10 @@ class WrongUsage(CommandFailed):
     exit_code = 2
 
 
+class OutputLost(CommandFailed):
+    """What the command printed could not be written."""
+
+
 class ReaderLeft(Exception):
     """Whoever reads our output has closed it, which ends the command and is no failure."""
 

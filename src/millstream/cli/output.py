@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from millstream.cli.failure import ReaderLeft
+from millstream.cli.failure import OutputLost, ReaderLeft
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def emit(data: str | bytes) -> None:
-    """Write to stdout; raises ReaderLeft where nobody reads it any more."""
+    """Write to stdout; raises ReaderLeft where nobody reads it any more, OutputLost where it cannot be written."""
     try:
         if isinstance(data, str):
             sys.stdout.write(data)
@@ -27,6 +27,8 @@ def emit(data: str | bytes) -> None:
             sys.stdout.buffer.write(data)
     except BrokenPipeError:
         raise ReaderLeft from None
+    except OSError as error:
+        raise OutputLost(f"the output cannot be written: {(error.strerror or str(error)).lower()}") from None
 
 
 def emit_now() -> None:
@@ -35,6 +37,8 @@ def emit_now() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         raise ReaderLeft from None
+    except OSError as error:
+        raise OutputLost(f"the output cannot be written: {(error.strerror or str(error)).lower()}") from None
 
 
 def print_json(document: Any) -> None:

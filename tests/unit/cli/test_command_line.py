@@ -1,5 +1,7 @@
 """Endings of commands: exit codes, one sentence, no traceback; and what ``start`` hands to the broker."""
 
+import errno
+import os
 import socket
 import subprocess
 import sys
@@ -58,6 +60,7 @@ def test_help_names_every_command(millstream):
         ("topic", "trim", "t"),
         ("topic", "trim", "t", "--before", "yesterday"),
         ("topic", "list", "--bootstrap", "nowhere"),
+        ("topic", "list", "--bootstrap", "broker..example:9092"),
         ("start", "--bogus"),
         ("start", "--set", "num.partition=3"),
         ("start", "--shards", "none"),
@@ -179,6 +182,24 @@ def test_a_reader_that_leaves_is_no_error():
     outcome = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert outcome.stdout.splitlines()[-1] == "0"
     assert outcome.stderr == ""
+
+
+def test_a_full_disk_behind_the_output_is_said_and_is_a_failure():
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "millstream.cli", "config", "show", "wal.bytes"]
+        outcome = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment)
+    assert outcome.stderr == "error: the output cannot be written: no space left on device\n"
+    assert outcome.returncode == 1
+
+
+def test_a_file_that_may_not_be_read_is_named(millstream, monkeypatch):
+    def closed(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", "/data/lock")
+
+    monkeypatch.setattr("millstream.cli.config.property_facts", closed)
+    outcome = millstream("config", "list")
+    assert (outcome.code, outcome.err) == (1, "error: /data/lock: permission denied\n")
 
 
 def test_every_declared_setting_is_listed(millstream):

@@ -45,6 +45,17 @@ def test_keys_headers_and_count(millstream, cluster, stdin):
     assert cluster.topics["t"][0][0].header_list == [("source", b"test"), ("n", b"a=b")]
 
 
+def test_nothing_is_waited_for_behind_the_last_record_that_counts(millstream, cluster, monkeypatch):
+    def lines():
+        yield b"one\n"
+        yield b"two\n"
+        raise AssertionError("whoever types would wait for the command, and it for a third line")
+
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=lines(), isatty=lambda: False))
+    assert millstream("produce", "t", "--count", 2).code == 0
+    assert stored(cluster) == [(None, b"one"), (None, b"two")]
+
+
 def test_one_key_for_all_and_a_partition(millstream, cluster, stdin):
     cluster.topics["t"] = [[], []]
     stdin(b"v\n")
@@ -186,6 +197,19 @@ def test_a_group_remembers_exactly_what_was_printed(millstream, cluster):
     assert millstream("consume", "t", "--group", "g", "--exit-at-end").out == "c\n"
     assert millstream("consume", "t", "--group", "g", "--exit-at-end").out == ""
     assert cluster.groups["g"].committed == {("t", 0): 3}
+
+
+def test_a_group_does_not_commit_what_could_not_be_written_out(millstream, cluster, monkeypatch):
+    cluster.fill("t", b"a", b"b", b"c")
+
+    def full():
+        raise CommandFailed("the output cannot be written")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("millstream.cli.consume.emit_now", full)
+        assert millstream("consume", "t", "--group", "g", "--count", 2).code == 1
+    assert cluster.groups["g"].committed == {}
+    assert millstream("consume", "t", "--group", "g", "--exit-at-end").out == "a\nb\nc\n"
 
 
 def test_consuming_an_unknown_topic_is_an_error(millstream, cluster):
