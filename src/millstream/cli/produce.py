@@ -168,12 +168,12 @@ def _records(
         task = bar.add_task("sending", total=total or None) if bar is not None else None
         done = 0
         for number, line in enumerate(source, start=1):
-            if count is not None and number > count:
-                break
             yield parse(line.rstrip(b"\n").removesuffix(b"\r"), number)
             done += len(line)
             if bar is not None and task is not None and number % _POLL_EVERY == 0:
                 bar.update(task, completed=done)
+            if number == count:
+                break
 
 
 def _parser(format_name: str, key_separator: str, key: str | None) -> Callable[[bytes, int], NewRecord]:
