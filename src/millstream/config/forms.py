@@ -380,6 +380,8 @@ def parse_endpoint(text: str) -> Endpoint:
         host = host[1:-1]
     elif ":" in host or any(character.isspace() for character in host):
         raise ValueError
+    else:
+        host.encode("idna")  # UnicodeError, a ValueError: no resolver takes this name
     return Endpoint(host or "0.0.0.0", int(port))  # noqa: S104 - Kafka's meaning of an empty host
 
 

@@ -126,7 +126,7 @@ def test_listeners_are_read_with_and_without_scheme(text, endpoint):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "host", "host:", "host:x", "host:65536", "::1:9092", "HTTP://h:1", "a b:1", "SSL://h:1"]
+    "text", ["", "host", "host:", "host:x", "host:65536", "::1:9092", "HTTP://h:1", "a b:1", "SSL://h:1", "a..b:1"]
 )
 def test_what_is_not_a_listener_is_refused(text):
     with pytest.raises(ValueError):
