@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import time
 import urllib.request
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -57,10 +58,13 @@ class Exposition:
 
 
 def read_exposition(url: str, timeout: float) -> Exposition:
-    """Fetch and read a page; raises OSError if that is impossible."""
-    with urllib.request.urlopen(url, timeout=timeout) as response:  # noqa: S310  # the user's own URL
-        text = response.read().decode()
-    return Exposition(text, time.monotonic())
+    """Fetch and read a page; raises OSError if that is impossible, also where the answer ends early or is none."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout) as response:  # noqa: S310  # the user's own URL
+            text = response.read().decode()
+        return Exposition(text, time.monotonic())
+    except (HTTPException, ValueError) as error:
+        raise OSError(f"this is no page of metrics: {error}") from error
 
 
 def quantile(before: Histogram, now: Histogram, q: float) -> float | None:

@@ -1,11 +1,13 @@
 """``millstream top``: what two readings of the metrics say about the time in between."""
 
 import math
+import socket
+import threading
 
 import msgspec
 import pytest
 
-from millstream.cli.exposition import Exposition, quantile
+from millstream.cli.exposition import Exposition, quantile, read_exposition
 from millstream.cli.top_view import WIDTH, activity, as_document, as_lines
 
 PAGE = """\
@@ -119,3 +121,27 @@ def test_documents_have_no_infinity():
     found = activity(page(0.0), page(1.0, requests=1))
     assert found is not None
     assert b"Infinity" not in msgspec.json.encode(as_document(found))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nmillstream_up 1\n",
+        b"no HTTP at all\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nhello world\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\xff\n",
+    ],
+)
+def test_an_answer_that_ends_early_or_is_no_page_is_a_broker_that_does_not_answer(answer):
+    def serve():
+        peer, _ = listener.accept()
+        with peer:
+            peer.recv(65536)
+            peer.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(OSError, match="no page of metrics"):
+            read_exposition(f"http://127.0.0.1:{listener.getsockname()[1]}/metrics", 30.0)
+        thread.join()
