@@ -94,6 +94,7 @@ def test_synonyms_and_documentation_are_told_to_who_asks():
         (TOPIC, "", "INVALID_TOPIC_EXCEPTION", "Topic name is invalid: the empty string is not allowed"),
         (BROKER, "2", "INVALID_REQUEST", "Unexpected broker id, expected 1 or empty string, but received 2"),
         (BROKER, "x", "INVALID_REQUEST", "Broker id must be an integer, but it is: x"),
+        (BROKER, "99999999999", "INVALID_REQUEST", "Broker id must be an integer, but it is: 99999999999"),
         (LOGGER, "", "INVALID_REQUEST", "Broker id must not be empty"),
         (LOGGER, "2", "INVALID_REQUEST", "Unexpected broker id, expected 1 but received 2"),
         (LOGGER, "x", "INVALID_REQUEST", "Broker id must be an integer, but it is: x"),
@@ -106,6 +107,11 @@ def test_what_cannot_be_described_says_why(kind, name, code, words):
     (result,) = describe(ControlBench(), (kind, name, None))
     assert (ErrorCode(result.error_code).name, result.error_message) == (code, words)
     assert (result.resource_type, result.resource_name, result.configs) == (kind, name, [])
+
+
+def test_no_broker_id_is_too_long_to_be_refused():
+    (result,) = describe(ControlBench(), (BROKER, "0" * 5000, None))
+    assert result.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_a_good_resource_is_described_beside_a_bad_one_but_not_beside_one_that_cannot_exist():

@@ -5,10 +5,14 @@ subscription to clients' metrics; a consumer group.
 """
 
 from enum import IntEnum
+from typing import Final
 
 from millstream.core.controller.commands import CLUSTER_DEFAULT
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
+
+_DIGITS_MAX: Final = 10
+"""Of an int32."""
 
 
 class ResourceType(IntEnum):
@@ -34,7 +38,7 @@ def broker_named(name: str, node_id: int, not_a_number: str, unexpected: str) ->
     if not name:
         return CLUSTER_DEFAULT
     digits = name.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()):
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX):
         raise Rejected(f"{not_a_number}: {name}", ErrorCode.INVALID_REQUEST)
     if int(name) != node_id:
         raise Rejected(unexpected.format(node_id, name), ErrorCode.INVALID_REQUEST)
