@@ -7,7 +7,7 @@
 
 State changes are INFO, what needs a person is WARN or ERROR; nothing per request is logged above DEBUG, which is off.
 A line is one write(2), so lines of several processes never mix. A full pipe must not stop a shard: stderr is written
-best effort, and a failing write is dropped silently (there is nowhere left to say it).
+best effort, and what there is no room for, or cannot be written, is dropped silently (there is nowhere left to say it).
 
 `log` is the log of this process. `log.who("shard 0")` is called once after the fork. `log.at("orders/3 term 1")`
 gives a log that names the place, too. What a stranger on the network can trigger is limited by `RateLimit`, which
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import enum
 import os
+import select
 import time
 import traceback
 from typing import TYPE_CHECKING
@@ -113,10 +114,20 @@ class Log:
         counter = process.counters.get(level)
         if counter is not None:
             counter.inc()
-        try:
-            os.write(process.fd, line.encode(errors="backslashreplace"))
-        except OSError:
-            return
+        _write_if_room(process.fd, line.encode(errors="backslashreplace"))
+
+
+def _write_if_room(fd: int, data: bytes) -> None:
+    """Write as much as does not wait: a pipe that has any room takes `PIPE_BUF` bytes at once (pipe(7))."""
+    room = select.poll()
+    try:
+        room.register(fd, select.POLLOUT)
+        for begin in range(0, len(data), select.PIPE_BUF):
+            if not room.poll(0):
+                return
+            os.write(fd, data[begin : begin + select.PIPE_BUF])
+    except OSError:
+        return
 
 
 log = Log(_Process())

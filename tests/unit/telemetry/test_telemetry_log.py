@@ -1,4 +1,6 @@
+import os
 import re
+import threading
 
 import pytest
 
@@ -25,6 +27,28 @@ def test_what_clients_choose_cannot_forge_a_line(log, capfd):
     err = capfd.readouterr().err
     assert err.endswith(r"group a\n2026-01-01T00:00:00.000Z ERROR lies\r\x1b[2K\u2028ünï: gone" + "\n")
     assert err.count("\n") == 1
+
+
+def test_a_pipe_that_nobody_reads_stops_nobody(log):
+    reader, writer = os.pipe()
+    log._process.fd = writer
+    lines = 65536 // 50
+
+    def write():
+        for number in range(lines):
+            log.error("line %d of very many, and a traceback %s", number, "x" * (9000 if number % 100 == 0 else 10))
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    thread.join(30)
+    stuck = thread.is_alive()
+    os.set_blocking(reader, False)
+    seen = os.read(reader, 1 << 20)
+    thread.join(30)
+    os.close(reader)
+    os.close(writer)
+    assert not stuck
+    assert b"line 0 of very many" in seen
 
 
 def test_debug_lines_appear_only_when_asked_for(log, capfd):
