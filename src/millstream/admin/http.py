@@ -3,7 +3,7 @@
 It runs on a thread of the supervisor, which holds no data path, so a slow or hostile HTTP client costs the broker
 nothing but that thread's time; answers come from callables that the composition root hands in. Only GET is known.
 Requests are bounded by the standard library's limits on the request line and headers; a client that is silent for ten
-seconds is dropped, and at most ``CONNECTIONS_MAX`` are served at once.
+seconds is dropped, at most ``CONNECTIONS_MAX`` are served at once, and of more than ``OPEN_MAX`` the newest are closed.
 """
 
 import json
@@ -12,6 +12,7 @@ import threading
 import urllib.parse
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any, Final
 
 from millstream.errors import MillstreamError, Rejected
@@ -20,6 +21,8 @@ from millstream.telemetry.table import HTTP_ROUTE
 
 TIMEOUT_S: Final = 10.0
 CONNECTIONS_MAX: Final = 32
+OPEN_MAX: Final = 256
+"""Each has a thread and a descriptor of the process that accepts Kafka's clients, too."""
 
 
 class Routes:
@@ -41,7 +44,10 @@ class Routes:
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
         """Status code, content type and body for a GET of ``path``."""
-        parts = [urllib.parse.unquote(part) for part in urllib.parse.urlsplit(path).path.split("/") if part]
+        try:
+            parts = [urllib.parse.unquote(part) for part in urllib.parse.urlsplit(path).path.split("/") if part]
+        except ValueError:
+            parts = []  # no URL, so none that is known
         try:
             if parts == ["metrics"]:
                 self.count["metrics"].inc()
@@ -70,6 +76,7 @@ class HttpServer:
     def __init__(self, host: str, port: int, routes: Routes) -> None:
         """Bind now, so that the port is known; raises OSError when it is taken."""
         slots = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        room = threading.BoundedSemaphore(OPEN_MAX)
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -93,6 +100,27 @@ class HttpServer:
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
             daemon_threads = True
             request_queue_size = 16
+
+            def server_bind(self) -> None:
+                TCPServer.server_bind(self)
+                # The standard library would ask the resolver for a name here, and wait for it. Nobody reads it.
+                self.server_name, self.server_port = host, self.server_address[1]
+
+            def process_request(self, request: Any, client_address: Any) -> None:
+                if not room.acquire(blocking=False):
+                    self.shutdown_request(request)
+                    return
+                try:
+                    super().process_request(request, client_address)
+                except BaseException:
+                    room.release()
+                    raise
+
+            def process_request_thread(self, request: Any, client_address: Any) -> None:
+                try:
+                    super().process_request_thread(request, client_address)
+                finally:
+                    room.release()
 
             def handle_error(self, request: object, client_address: object) -> None:
                 """A client that went away in the middle is not news either."""
