@@ -55,6 +55,12 @@ def label_topic(disk: Disk, directory: str, topic: str) -> bool:
     return True
 
 
+class SyncFailed(OSError):
+    """A sync of the whole file system failed. It may have been about the bytes of any segment, which count as clean
+    now: no later sync can be trusted with them.
+    """
+
+
 class SegmentFiles:
     """Files of one shard's logs. `arena` is where payload lies; `direct_bytes_min`: see `bulk_writes.BulkWriter`."""
 
@@ -230,7 +236,7 @@ class SegmentFiles:
         with self._lock:
             dirty, self._dirty = self._dirty, set()
         if len(dirty) >= SYNC_ALL_FILES:
-            self.disk.sync_all(self._data_dir)
+            self._sync_all()
             return
         for path in sorted(dirty):
             try:
@@ -241,6 +247,12 @@ class SegmentFiles:
                 file.sync()
             finally:
                 self.files.release(file)
+
+    def _sync_all(self) -> None:
+        try:
+            self.disk.sync_all(self._data_dir)
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror, error.filename) from error
 
     def write_index(self, path: str, summary: SegmentSummary) -> None:
         """Note in a segment's index how far it is durable."""
@@ -279,7 +291,7 @@ class SegmentFiles:
                     file.close()
             aside.append(path)
         if many:
-            self.disk.sync_all(self._data_dir)
+            self._sync_all()
         for path in aside:
             with self._names:
                 if self._is_removed(path):
@@ -289,17 +301,24 @@ class SegmentFiles:
                     self._dirty_directories.add(os.path.dirname(path))
 
     def sync_directories(self) -> None:
-        """Make every name so far durable; a failed sync is final, as in `sync`."""
+        """Make every name so far durable. A full disk may refuse that; names are not forgotten by it, as bytes are, so
+        they are left to the next checkpoint.
+        """
         with self._lock:
             changed, self._dirty_directories = self._dirty_directories, set()
         if len(changed) >= SYNC_ALL_FILES:
-            self.disk.sync_all(self._data_dir)
+            self._sync_all()
             return
-        for directory in sorted(changed):
-            try:
-                self.disk.sync_directory(directory)
-            except FileNotFoundError:
-                continue  # deleted meanwhile
+        try:
+            for directory in sorted(changed):
+                try:
+                    self.disk.sync_directory(directory)
+                except FileNotFoundError:
+                    continue  # deleted meanwhile
+        except OSError:
+            with self._lock:
+                self._dirty_directories |= changed
+            raise
 
     def finish(self, command: Checkpoint) -> None:
         """What comes after `sync`: indexes, small files, names, superfluous files, the state of the write-ahead log."""

@@ -55,7 +55,7 @@ from millstream.storage.commands import (
 )
 from millstream.storage.disk import FULL
 from millstream.storage.inspector import Inspector
-from millstream.storage.segment_files import SegmentFiles
+from millstream.storage.segment_files import SegmentFiles, SyncFailed
 from millstream.storage.segment_reads import Fault, Reader
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Worker:
             for part in parts:
                 self.files.finish(part)
         except OSError as error:
-            full = error.errno in FULL
+            full = error.errno in FULL and not isinstance(error, SyncFailed)
             return Checkpointed(
                 command.id,
                 error.errno or errno.EIO,

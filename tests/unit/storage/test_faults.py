@@ -6,9 +6,12 @@ import random
 import pytest
 from storage_support import append, fill, new_shard, read_everything, settle
 
+from millstream.format.names import segment_name
 from millstream.iobuf import ArenaFull
 from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE, ExitStatus
-from millstream.testing.local_storage import MIB, LocalShard, Stopped, place_of, recover_locally
+from millstream.storage.commands import Checkpoint, Checkpointed, Write
+from millstream.storage.worker import Worker
+from millstream.testing.local_storage import DATA_DIR, MIB, LocalShard, Stopped, place_of, recover_locally
 from millstream.testing.sim_disk import SimDisk
 
 
@@ -226,3 +229,48 @@ def test_producers_are_let_in_again_though_what_could_not_be_written_was_deleted
     shard.disk.fail = lambda kind, path: 0
     shard.run(lambda: shard.storage.accepts_writes, 10_000_000)
     assert shard.storage.accepts_writes
+
+
+def test_names_that_a_full_disk_did_not_sync_are_synced_by_the_next_checkpoint() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    written = fill(shard, log, 5)
+    shard.call(shard.storage.checkpoint)
+    log.roll()
+    written += fill(shard, log, 5)
+    refused: list[str] = []
+
+    def fail(kind: str, path: str) -> int:
+        if kind != "sync_directory" or "topics" not in path or refused:
+            return 0
+        refused.append(path)
+        return errno.ENOSPC
+
+    shard.disk.fail = fail
+    shard.call(shard.storage.checkpoint)
+    assert refused
+    shard.disk.crash(torn=False)
+    report = recover_locally(shard.disk)
+    shard = LocalShard(shard.disk, shard.rng, clean=report.clean)
+    assert read_everything(shard, shard.open(1)) == b"".join(written)
+
+
+def test_a_sync_of_everything_that_finds_a_full_disk_is_final() -> None:
+    """What segments got meanwhile may be gone, and no later sync would say so."""
+    disk = SimDisk(random.Random(1))
+    recover_locally(disk)
+    worker = Worker(disk, DATA_DIR, memoryview(bytes(100)), None)
+    directories = [place_of(group).directory for group in range(1, 21)]
+    for directory in directories:
+        worker.carry_out(Write(1, f"{directory}/{segment_name(0)}", 0, [0, 50], []))
+    syncs: list[str] = []
+
+    def fail(kind: str, path: str) -> int:
+        if kind == "sync_all":
+            syncs.append(path)
+        return errno.ENOSPC if kind == "sync_all" and len(syncs) == 2 else 0
+
+    disk.fail = fail
+    reply = worker.carry_out(Checkpoint(1, [], [(f"{directory}/epochs", b"") for directory in directories], []))
+    assert isinstance(reply, Checkpointed)
+    assert (reply.errno, reply.synced) == (errno.ENOSPC, False)
