@@ -354,7 +354,6 @@ class Wal:
             self.on_failure(f"a write-ahead log frame could not be {verb}: {reason} ({wal_name(words[W_FILE])})")
             return
         self._out = None
-        self.durable_sequence = self._out_sequence
         self.written_bytes += self._out_bytes
         self._observe(tick, words)
         logs, marks, callbacks = tick.logs, tick.marks, tick.callbacks
@@ -364,6 +363,9 @@ class Wal:
             self.arm()  # whatever the callbacks below append goes with it
         for log, mark in zip(logs, marks, strict=True):
             log.became_durable(mark)
+        self.durable_sequence = (
+            self._out_sequence
+        )  # a checkpoint that is asked for before would pass over the last logs
         for callback in callbacks:
             callback()
         self.on_landed()

@@ -1,8 +1,8 @@
 """Group commit: a turn is one frame; appends gather while one is out; pacing under load only; files go round."""
 
-from storage_support import append, fill, new_shard, settle
+from storage_support import append, fill, new_shard, read_everything, settle
 
-from millstream.testing.local_storage import LocalShard
+from millstream.testing.local_storage import LocalShard, recover_locally
 
 
 def ticks(shard: LocalShard) -> int:
@@ -95,3 +95,17 @@ def test_appends_during_the_callbacks_of_a_tick_go_with_the_next() -> None:
     append(log)
     settle(shard)
     assert seen == [2, 3, 4, 5, 6]
+
+
+def test_a_checkpoint_that_is_asked_for_while_a_tick_is_told_does_not_cover_it() -> None:
+    shard = new_shard()
+    one, other = shard.open(1), shard.open(2)
+    done: list[int] = []
+    one.on_durable = lambda end: shard.storage.checkpoint(lambda: done.append(end))
+    append(one)
+    written = append(other)
+    shard.run(lambda: bool(done))
+    shard.disk.crash(torn=False)
+    report = recover_locally(shard.disk)
+    shard = LocalShard(shard.disk, shard.rng, clean=report.clean)
+    assert read_everything(shard, shard.open(2)) == written
