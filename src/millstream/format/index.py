@@ -29,6 +29,8 @@ SEALED: Final = 1
 ENTRY_BYTES: Final = 16
 INDEX_INTERVAL_BYTES: Final = 32 * 1024
 NO_TIMESTAMP: Final = -1
+OFFSETS_PER_SEGMENT: Final = 2**31 - 1
+"""An entry has 32 bits for an offset; Kafka's limit is the same."""
 
 _HEADER: Final = struct.Struct("<IIIIqqqqqqqq")
 """magic, CRC of what follows, entries, flags, then the fields of `SegmentSummary`"""

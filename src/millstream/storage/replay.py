@@ -21,6 +21,7 @@ import msgspec
 
 from millstream.errors import Corruption
 from millstream.format.epochs import LogState, decode_log_state, encode_log_state
+from millstream.format.index import OFFSETS_PER_SEGMENT
 from millstream.format.names import (
     EPOCHS_FILE,
     FAULT_FILE,
@@ -168,7 +169,9 @@ class LogReplay:
             return
         self.uncertain = ""
         if self._growing.size_bytes and (
-            self._growing.size_bytes + record.size > self.place.segment_bytes or record.base in self._bases
+            self._growing.size_bytes + record.size > self.place.segment_bytes
+            or record.last - self._base > OFFSETS_PER_SEGMENT
+            or record.base in self._bases
         ):
             self._next_segment(record.base)
         position = self._growing.size_bytes

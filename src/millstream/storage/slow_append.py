@@ -12,6 +12,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Rejected, Unavailable
+from millstream.format.index import OFFSETS_PER_SEGMENT
 from millstream.format.segment import BATCH_HEADER_BYTES, BATCH_PREFIX
 from millstream.format.wal import RECORD, RECORD_BYTES, Kind
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull
@@ -28,8 +29,6 @@ HEAD: Final = struct.Struct(">I6xq")
 HEAD_AT: Final = 17
 
 _BATCH_KIND: Final = int(Kind.BATCH)
-_OFFSETS_PER_SEGMENT: Final = 2**31 - 1
-"""An index entry has 32 bits for an offset; Kafka's limit is the same."""
 
 
 def append(
@@ -89,7 +88,7 @@ def _place(log: Log, size: int, base_offset: int, last_offset: int) -> list[tupl
     """Room for a batch: (range, start, end) of its pieces. A new segment is begun where one is due."""
     active = log.segments_list.active
     filled = log.next_position - active.stream
-    if filled and (filled + size > log.segment_bytes or last_offset - active.base_offset > _OFFSETS_PER_SEGMENT):
+    if filled and (filled + size > log.segment_bytes or last_offset - active.base_offset > OFFSETS_PER_SEGMENT):
         log.roll()
     one = log.open_range
     room = one.limit - one.used
