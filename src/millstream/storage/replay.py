@@ -26,8 +26,6 @@ from millstream.format.names import (
     EPOCHS_FILE,
     FAULT_FILE,
     PRODUCERS_SUFFIX,
-    RESCUED_SUFFIX,
-    offset_name,
     parse_offset,
     segment_name,
 )
@@ -36,6 +34,7 @@ from millstream.format.wal import Kind
 from millstream.storage.disk import make_directories, read_at, read_file, write_all, write_aside
 from millstream.storage.index import Growing, SegmentIndex, batches_from, index_path
 from millstream.storage.opening import derive_state, fence, live_segments, remove_segment
+from millstream.storage.rescued import Rescued
 from millstream.storage.segment_files import label_topic
 from millstream.wire.records import checksum
 
@@ -59,7 +58,9 @@ class LogPlace(msgspec.Struct, frozen=True):
 
 
 class LogReplay:
-    """The replay of one group: `apply` each record in order, `flush` before their buffers go, `finish` once."""
+    """The replay of one group: `apply` each record in order, `flush` before their buffers go, `finish` once. No
+    file is open in between: there may be more groups than a process may have descriptors.
+    """
 
     def __init__(
         self,
@@ -82,8 +83,7 @@ class LogReplay:
         self._pending: list[Buffer] = []
         self._pending_at = 0
         self._pending_bytes = 0
-        self._rescued: File | None = None
-        self._rescued_bytes = 0
+        self._rescued = Rescued(disk, place.directory)
         # Suffixes were cut off: the segments may show it already, so records that a later cut makes void are not
         # written again, and what stands behind the end is no copy of anything.
         self._void_from = [min(truncations[place:]) for place in range(len(truncations))]
@@ -149,6 +149,7 @@ class LogReplay:
             self._fail(str(error))
             if payload is not None:
                 self._rescue(record, payload)
+        self._close()
 
     def _batch(self, record: Record, payload: memoryview | None) -> None:
         if self._void_from and record.base >= self._void_from[0]:
@@ -247,9 +248,8 @@ class LogReplay:
 
     def _unlink(self, base: int) -> None:
         self._bases.remove(base)
-        if self._file is not None and self._base == base:
-            self._file.close()
-            self._file = None
+        if self._base == base:
+            self._close()
         remove_segment(self._disk, self._path(base))
         self._files.pop(base, None)
 
@@ -343,8 +343,7 @@ class LogReplay:
             make_directories(self._disk, self.place.directory)
         if topic := self.place.name.rpartition("/")[0]:
             label_topic(self._disk, os.path.dirname(self.place.directory), topic)
-        if self._file is not None:
-            self._file.close()
+        self._close()
         self._file = self._disk.open(self._path(base), create=create)
         if base not in self._bases:
             self._bases = sorted([*self._bases, base])
@@ -362,8 +361,14 @@ class LogReplay:
         self._open(base, SegmentIndex(base), create=True)
 
     def _current(self) -> tuple[File, Growing]:
-        assert self._file is not None
+        if self._file is None:
+            self._file = self._disk.open(self._path(self._base))
         return self._file, self._growing
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def _path(self, base: int) -> str:
         return f"{self.place.directory}/{self._files.get(base) or segment_name(base)}"
@@ -375,6 +380,7 @@ class LogReplay:
             write_all(file, self._pending, self._pending_at)
             self._pending = []
             self._pending_bytes = 0
+        self._close()
 
     # -- damage --------------------------------------------------------------------------------------------------------
 
@@ -422,14 +428,8 @@ class LogReplay:
 
     def _rescue(self, record: Record, payload: memoryview) -> None:
         """Put aside what can no longer be put in its place."""
-        if self._fenced or record.kind != Kind.BATCH:
-            return
-        if self._rescued is None:
-            make_directories(self._disk, self.place.directory)
-            path = f"{self.place.directory}/{offset_name(record.base, RESCUED_SUFFIX)}"
-            self._rescued = self._disk.open(path, create=True)
-            self._rescued.truncate(0)
-        self._rescued_bytes += write_all(self._rescued, [payload], self._rescued_bytes)
+        if not self._fenced and record.kind == Kind.BATCH:
+            self._rescued.put(record.base, payload)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -439,16 +439,13 @@ class LogReplay:
             if self._begun:
                 self._take_from_segment(None)
             self._fail(self.uncertain)
-        if self._rescued is not None:
-            self._rescued.close()
         if self._cut_at is not None:
             self._forget_producers(self._cut_at)
         if not self.fault and self._begun:
             self._cut()
         elif not self.fault and self._trimmed:
             self._remove_trimmed()
-        if self._file is not None:
-            self._file.close()
+        self._close()
         if self.fault and not self._fenced:
             fence(self._disk, self.place.directory, self.fault)
 
