@@ -93,7 +93,7 @@ class WriteBehind:
                 continue
             if segment is None:
                 segment = one.segment
-            elif one.segment is not segment:
+            elif one.segment is not segment and not (segment.dead and one.segment.dead):
                 break
             start = position - one.stream
             end = min(one.used, limit - one.stream)
@@ -101,7 +101,7 @@ class WriteBehind:
                 break
             spans += (one.offset + start, one.offset + end)
             position += end - start
-            if position - begin >= WRITE_BYTES_MAX:
+            if position - begin >= WRITE_BYTES_MAX and not segment.dead:
                 break
         if segment is None or position == begin:
             raise AssertionError(f"{log.name}: bytes {begin} to {limit} of the log are in no range")

@@ -4,11 +4,12 @@ import random
 from typing import Any
 
 import pytest
-from storage_support import append, new_shard, read_everything, settle
+from storage_support import append, fill, new_shard, read_everything, settle
 
 from millstream.errors import Rejected
 from millstream.iobuf import ArenaFull
-from millstream.testing.local_storage import LocalShard, plain_batch, recover_locally
+from millstream.storage.commands import SEGMENTS_LANE
+from millstream.testing.local_storage import MIB, LocalShard, plain_batch, recover_locally
 from millstream.testing.sim_disk import SimDisk
 
 
@@ -237,3 +238,17 @@ def test_a_start_is_seen_when_it_is_durable_and_not_before() -> None:
     assert log.start_offset == 0
     settle(shard)
     assert (told, log.start_offset) == ([5], 5)
+
+
+def test_many_segments_that_are_deleted_before_they_were_written_are_passed_over_at_once() -> None:
+    settings = {"wal_bytes": 4 * MIB, "wal_file_bytes": MIB, "checkpoint_bytes": 1 << 40}
+    shard = new_shard(settings=settings, memory_bytes=32 * MIB)
+    log = shard.open(1, segment_bytes=200)
+    shard.helpers.hang(SEGMENTS_LANE, 60_000_000)
+    fill(shard, log, 700, 100)
+    log.trim_prefix(log.next_offset)
+    settle(shard)
+    shard.run(lambda: log.written_position == log.durable_position, 120_000_000)
+    written = append(log)
+    settle(shard)
+    assert read_everything(shard, log) == written
