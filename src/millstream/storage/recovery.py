@@ -235,8 +235,16 @@ class _Recovery:
     def look_ahead(self, directory: _Directory) -> None:
         """Learn where logs are cut in the end: the segments may show it already, whatever records come first."""
         for file, place in directory.verdict.order:
-            for kind, _, _, group, _, base, _, _, _ in RECORD.iter_unpack(directory.scans[file].frames[place].table):
+            frame = directory.scans[file].frames[place]
+            durable = frame.sequence <= directory.verdict.durable_sequence
+            torn: set[int] = set()
+            for number, entry in enumerate(RECORD.iter_unpack(frame.table)):
+                kind, _, _, group, _, base, _, _, _ = entry
                 self.groups.add(group)
+                if number in frame.bad and not durable:
+                    torn.add(group)  # as in the replay
+                if group in torn:
+                    continue
                 if kind == Kind.TRIM:
                     self._trims[group] = max(base, self._trims.get(group, 0))
                 elif kind == Kind.TRUNCATE:

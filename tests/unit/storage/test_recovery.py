@@ -431,3 +431,20 @@ def test_a_log_trimmed_to_its_end_goes_on_where_it_was() -> None:
     append(log)
     settle(shard)
     assert log.durable_offset == 11
+
+
+def test_a_start_that_was_torn_with_what_it_stands_behind_is_void() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    written = fill(shard, log, 5)
+    shard.call(shard.storage.checkpoint)
+    written += fill(shard, log, 1)
+    append(log, 1, 3000)
+    log.trim_prefix(log.next_offset)  # as write.caching allows
+    settle(shard)
+    shard.disk.damage(WAL, shard.storage.wal.files.position - 2048, bytes(512))
+    report = recover_locally(crash(shard))
+    assert report.faults == ()
+    shard, log = reopened(shard.disk, report)
+    assert (log.start_offset, log.next_offset) == (0, 6)
+    assert read_everything(shard, log) == b"".join(written)
