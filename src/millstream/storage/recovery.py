@@ -351,7 +351,11 @@ class _Recovery:
             return
         for topic in topics:
             directory = f"{root}/{topic}"
-            for name in self._disk.list(directory):
+            try:
+                names = self._disk.list(directory)
+            except NotADirectoryError:
+                continue  # what a person put there a person removes
+            for name in names:
                 if name.endswith(DELETED_SUFFIX):
                     remove_deleted(self._disk, f"{directory}/{name}")
             if self._disk.list(directory) == [TOPIC_FILE]:

@@ -9,7 +9,7 @@ from storage_support import append, fill, new_shard, read_everything, settle
 
 from millstream.errors import Corruption
 from millstream.format.names import wal_name
-from millstream.storage.disk import read_file
+from millstream.storage.disk import exists, read_file
 from millstream.testing.local_storage import DATA_DIR, LocalShard, Stopped, place_of, recover_locally
 from millstream.testing.sim_disk import PowerFailure, SimDisk
 
@@ -447,4 +447,16 @@ def test_a_start_that_was_torn_with_what_it_stands_behind_is_void() -> None:
     assert report.faults == ()
     shard, log = reopened(shard.disk, report)
     assert (log.start_offset, log.next_offset) == (0, 6)
+    assert read_everything(shard, log) == b"".join(written)
+
+
+def test_a_file_beside_the_topics_is_left_alone() -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    written = fill(shard, log, 5)
+    shard.call(shard.storage.checkpoint)
+    shard.disk.open(f"{DATA_DIR}/topics/notes", create=True)
+    report = recover_locally(kill(shard))
+    assert exists(shard.disk, f"{DATA_DIR}/topics/notes")
+    shard, log = reopened(shard.disk, report)
     assert read_everything(shard, log) == b"".join(written)
