@@ -61,7 +61,7 @@ from millstream.storage.log import Log
 from millstream.storage.log_cache import CacheMemory
 from millstream.storage.opening import load_log
 from millstream.storage.read_faults import ReadFaults
-from millstream.storage.summary import LogSummary, encode_summaries, open_summarized, read_opened, summarize
+from millstream.storage.summary import encode_summaries, open_summarized, read_opened, summarize
 from millstream.storage.timestamps import Timestamps
 from millstream.storage.wal import Wal
 from millstream.storage.wal_files import WalFiles
@@ -314,12 +314,13 @@ class ShardStorage:
                 self._stop_done()
 
     def _leave_summary(self) -> None:
-        """Everything is durable in the segments: say so, and what there is."""
-        summaries: list[LogSummary] = [summarize(log) for log in self.logs.values()]
-        state = WalState(
-            self.wal.next_sequence, self.wal.files.next_generation, clean=True, logs=encode_summaries(summaries)
-        )
-        write_wal_state(self.disk, self.wal_directory, state)
+        """Everything is durable in the segments: say so, and what there is. It saves the next start time, no more."""
+        logs = encode_summaries([summarize(log) for log in self.logs.values()])
+        state = WalState(self.wal.next_sequence, self.wal.files.next_generation, clean=True, logs=logs)
+        try:
+            write_wal_state(self.disk, self.wal_directory, state)
+        except OSError as error:
+            operator_log.warning("what is in the logs could not be noted, the next start looks at each: %s", error)
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------
 

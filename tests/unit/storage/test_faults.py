@@ -274,3 +274,20 @@ def test_a_sync_of_everything_that_finds_a_full_disk_is_final() -> None:
     reply = worker.carry_out(Checkpoint(1, [], [(f"{directory}/epochs", b"") for directory in directories], []))
     assert isinstance(reply, Checkpointed)
     assert (reply.errno, reply.synced) == (errno.ENOSPC, False)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_an_orderly_stop_ends_though_what_there_is_cannot_be_noted(
+    code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shard = new_shard()
+    log = shard.open(1)
+    written = fill(shard, log, 5)
+    shard.disk.fail = lambda kind, path: code if kind == "write" and shard.storage.wal.closed else 0
+    shard.stop()
+    assert "what is in the logs could not be noted" in capfd.readouterr().err
+    shard.disk.fail = lambda kind, path: 0
+    report = recover_locally(shard.disk)
+    assert not report.clean
+    shard = LocalShard(shard.disk, shard.rng, clean=report.clean)
+    assert read_everything(shard, shard.open(1)) == b"".join(written)
