@@ -198,8 +198,13 @@ class Compaction:
         for count in group_segments(facts[: len(segments)], run.log.segment_bytes):
             run.groups.append(segments[place : place + count])
             place += count
+
+        def durable() -> None:
+            if self._run is run:  # else it was given up
+                self._next_group(run)
+
         # A producer's trace may go where a later batch of his follows, and that one has to survive a crash.
-        self._storage.wal.when_durable(lambda: self._next_group(run))
+        self._storage.wal.when_durable(durable)
 
     def _next_group(self, run: _Run) -> None:
         log = run.log

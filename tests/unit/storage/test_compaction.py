@@ -283,6 +283,31 @@ def test_a_log_is_deleted_though_compaction_waits_for_a_checkpoint_that_does_not
     assert not shard.storage.compaction.is_busy
 
 
+@pytest.mark.parametrize("end", ["deleted", "stopped"])
+def test_a_log_is_deleted_and_a_shard_stops_though_compaction_waits_for_a_sync(end: str) -> None:
+    shard = compacted_shard()
+    log, other = shard.open(1, **COMPACTED), shard.open(2)
+    overwrite(shard, log, 6)
+    log.roll()
+    settle(shard)
+    asked: list[int] = []
+
+    def active() -> dict[int, int]:
+        asked.append(put(shard, other, (b"key", b"value"), durable=False))
+        shard.helpers.hang(WRITER_LANE, 2_000_000)
+        return {}
+
+    log.active_producers = active
+    shard.run(lambda: bool(asked))
+    assert shard.storage.compaction.is_busy
+    if end == "stopped":
+        shard.stop()
+        return
+    shard.call(shard.storage.delete_log, log)
+    shard.run(lambda: False, limit_us=3_000_000)
+    assert not shard.storage.compaction.is_busy
+
+
 @pytest.mark.parametrize("delay_ms", [0, 10**9])
 def test_reads_that_were_asked_before_a_file_was_replaced_are_answered(delay_ms: int) -> None:
     """From the old file while it is there, from the new one when it is not: nobody is told that offsets are gone."""
