@@ -209,8 +209,12 @@ class Cleaner:
             expected = 0
             wanted = _CHUNK_BYTES
             while position < source.size_bytes:
-                chunk = memoryview(read_at(file, position, min(wanted, source.size_bytes - position)))
+                size = min(wanted, source.size_bytes - position)
+                chunk = memoryview(read_at(file, position, size))
                 self._pace.spent(len(chunk))
+                if len(chunk) < size:
+                    what = f"the file ends at byte {position + len(chunk)}, {source.size_bytes} were written"
+                    raise DamagedSegment(f"{source.path}: {what}")
                 at = 0
                 while len(chunk) - at >= BATCH_HEADER_BYTES:
                     header = _header(source, chunk, at, position + at, expected)

@@ -178,6 +178,20 @@ def test_a_damaged_batch_makes_the_partition_uncleanable_and_loses_nothing(caplo
     assert log.clean_offset == 0
 
 
+def test_a_segment_that_lost_its_end_does_not_hold_up_the_cleaner(capfd: pytest.CaptureFixture[str]) -> None:
+    shard = compacted_shard()
+    log, other = shard.open(1, **COMPACTED), shard.open(2, **COMPACTED)
+    for one in (log, other):
+        overwrite(shard, one, 6)
+        one.roll()
+    shard.call(shard.storage.checkpoint)
+    victim = log.segments()[1]
+    shard.disk.open(victim.path).truncate(victim.bytes - 100)
+    shard.run(lambda: other.clean_offset > 0 and shard.storage.compaction._uncleanable == {1}, 60_000_000)
+    assert f"{victim.path}: the file ends at byte {victim.bytes - 100}" in capfd.readouterr().err
+    assert not log.clean_offset
+
+
 def test_what_is_compacted_survives_stops_and_crashes() -> None:
     shard = compacted_shard()
     log = shard.open(1, **COMPACTED)
