@@ -58,8 +58,13 @@ class Reader:
             position = self._position(file, command)
             ends = iter(command.spans)
             views = [self._arena[start:end] for start, end in zip(ends, ends, strict=True)]
-            got = _fill(file, views, position, command.limit - position)
-            return self._whole(command, Pieces(views), position, got)
+            wanted = min(sum(map(len, views)), command.limit - position)
+            got = _fill(file, views, position, wanted)
+            taken, need = self._whole(command, Pieces(views), position, got)
+            if got < wanted and not taken and (need or got < BATCH_HEADER_BYTES):
+                what = f"the file ends at byte {position + got}, {command.limit} were written"
+                raise Fault(f"{command.path}: offset {command.offset}: {what}")
+            return taken, need
         finally:
             self._files.files.release(file)
 

@@ -102,6 +102,30 @@ def test_a_rotten_header_is_found_as_well(shard) -> None:
     assert isinstance(cold(shard, log, 4), Corruption)
 
 
+@pytest.mark.parametrize("before", [False, True], ids=["", "by a reader that was there before"])
+@pytest.mark.parametrize("lost", [1, 300, 550, 561, 571])
+def test_a_segment_that_lost_its_end_is_a_fault_and_neither_an_empty_answer_nor_asked_for_again_and_again(
+    shard, lost: int, before: bool
+) -> None:
+    log = shard.open(1)
+    written = fill(shard, log, 20, 500)
+    shard.call(shard.storage.checkpoint)
+    if before:
+        assert cold(shard, log, 17, 1) == written[17]
+        assert cold(shard, log, 18, 1) == written[18]
+    path, size = log.segments()[0].path, log.size_bytes - lost
+    shard.disk.open(path).truncate(size)
+    whole = size // len(written[0])
+    assert cold(shard, log, 0) == b"".join(written[:whole])
+    failures: list[object] = []
+    log.read_cold(whole, log.next_offset, 1 << 20, True, failures.append)
+    for _ in range(100):
+        shard.step()
+    assert len(failures) == 1
+    assert isinstance(failures[0], Corruption)
+    assert path in failures[0].message
+
+
 @pytest.mark.parametrize("byte", [3, 7])
 def test_a_batch_that_claims_another_offset_is_a_fault_and_not_an_endless_wait(shard, byte: int) -> None:
     log = shard.open(1)
