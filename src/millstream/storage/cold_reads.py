@@ -113,8 +113,11 @@ class ColdReads:
     def _start(self, call: _Call) -> bool:
         """Send the read to the worker; False when there is no memory for it."""
         log = call.log
+        if log.closed:
+            self._reactor.call_soon(call.done, _closed(log))
+            return True
         segment = log.segments_list.find(call.offset)
-        if segment is None or call.offset < log.start_offset or log.closed:
+        if segment is None or call.offset < log.start_offset:
             self._reactor.call_soon(
                 call.done, Rejected(f"{log.name}: offset {call.offset} is not there", ErrorCode.OFFSET_OUT_OF_RANGE)
             )
@@ -207,17 +210,26 @@ class ColdReads:
     def _failure(self, call: _Call, reply: ReadDone) -> MillstreamError | None:
         name = call.log.name
         path = call.segment.path if call.segment is not None else call.log.directory
-        if reply.fault and call.generation != call.log.generation:
-            return Retriable(f"{name}: its end was cut while it was read", ErrorCode.KAFKA_STORAGE_ERROR)
-        if reply.fault:
-            self._faults.corrupt(name, path, call.offset, reply.fault)
-            return Corruption(f"{name}: {reply.fault}")
+        fault = reply.fault
         if reply.errno == errno.ENOENT:
-            return Rejected(f"{name}: offset {call.offset} was deleted", ErrorCode.OFFSET_OUT_OF_RANGE)
+            if call.log.closed:
+                return _closed(call.log)
+            if call.offset < call.log.start_offset:
+                return Rejected(f"{name}: offset {call.offset} was deleted", ErrorCode.OFFSET_OUT_OF_RANGE)
+            fault = f"{path} is missing"
+        if fault and call.generation != call.log.generation:
+            return Retriable(f"{name}: its end was cut while it was read", ErrorCode.KAFKA_STORAGE_ERROR)
+        if fault:
+            self._faults.corrupt(name, path, call.offset, fault)
+            return Corruption(f"{name}: {fault}")
         if reply.errno:
             self._faults.failed(name, path, reply.errno)
             return Unavailable(f"{name}: {os.strerror(reply.errno)}")
         return None
+
+
+def _closed(log: Log) -> MillstreamError:
+    return Unavailable(f"{log.name}: the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _release(fragments: list[Fragment]) -> None:

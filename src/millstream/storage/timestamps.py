@@ -14,6 +14,7 @@ import os
 from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption, MillstreamError, Unavailable
+from millstream.model.error_code import ErrorCode
 from millstream.storage.commands import Find
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Timestamps:
     def __init__(self, send: Callable[[Command], None], faults: ReadFaults) -> None:
         self._send = send
         self._faults = faults
-        self._calls: dict[int, tuple[str, str, Done]] = {}  # name of the log, path of the segment, who waits
+        self._calls: dict[int, tuple[Log, Segment, Done]] = {}
         self._next_id = 1
 
     def find(self, log: Log, timestamp: int, end_offset: int, done: Done) -> None:
@@ -65,6 +66,9 @@ class Timestamps:
         self, log: Log, after: Segment | None, timestamp: int, end_offset: int, done: Done, *, largest: bool
     ) -> None:
         """Ask the worker about the next segment that may hold it."""
+        if log.closed:
+            done(_closed(log))
+            return
         log.refresh()
         for segment in log.segments_list.all():
             if after is not None and segment.end_offset <= after.end_offset:
@@ -93,6 +97,8 @@ class Timestamps:
         asked = list(segments)
 
         def following(answer: Answer) -> None:
+            if log.closed:
+                answer = _closed(log)
             if isinstance(answer, MillstreamError):
                 done(answer)
                 return
@@ -111,23 +117,28 @@ class Timestamps:
         self, log: Log, segment: Segment, timestamp: int, end_offset: int, answered: Done, *, largest: bool
     ) -> None:
         limit = min(log.written_position - segment.stream, segment.size_bytes)
-        if limit <= 0 or log.closed:
+        if limit <= 0:
             answered(None)
             return
         number = self._next_id
         self._next_id += 1
-        self._calls[number] = (log.name, segment.path, answered)
+        self._calls[number] = (log, segment, answered)
         start = max(log.start_offset, segment.base_offset)
         self._send(Find(number, segment.path, segment.base_offset, limit, timestamp, start, end_offset, largest))
 
     def finished(self, reply: Found) -> None:
         """The worker's answer."""
-        name, path, answered = self._calls.pop(reply.id)
-        if reply.fault:
-            self._faults.corrupt(name, path, -1, reply.fault)
-            answered(Corruption(f"{name}: {reply.fault}"))
-        elif reply.errno == errno.ENOENT:
-            answered(None)  # the segment was deleted meanwhile
+        log, segment, answered = self._calls.pop(reply.id)
+        name, path = log.name, segment.path
+        fault = reply.fault
+        if reply.errno == errno.ENOENT:
+            if segment.dead or log.closed:
+                answered(None)  # the segment was deleted meanwhile
+                return
+            fault = f"{path} is missing"
+        if fault:
+            self._faults.corrupt(name, path, -1, fault)
+            answered(Corruption(f"{name}: {fault}"))
         elif reply.errno:
             self._faults.failed(name, path, reply.errno)
             answered(Unavailable(f"{name}: {path} could not be read: {os.strerror(reply.errno)}"))
@@ -135,3 +146,12 @@ class Timestamps:
             answered(None)
         else:
             answered((reply.offset, reply.timestamp, reply.leader_epoch))
+
+
+def _closed(log: Log) -> MillstreamError:
+    return Unavailable(f"{log.name}: the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _latest(segment: Segment) -> tuple[int, int]:
+    """No record of it is later, or as late and in front of this."""
+    return segment.max_timestamp, -segment.base_offset

@@ -5,6 +5,7 @@ from storage_support import append, fill, new_shard, settle
 
 from millstream.errors import Corruption, Rejected, Retriable
 from millstream.iobuf import MemoryClass
+from millstream.model.error_code import ErrorCode
 from millstream.testing.local_storage import MIB, place_of
 
 BIG = {"wal_bytes": 8 * MIB, "wal_file_bytes": MIB}
@@ -124,6 +125,34 @@ def test_a_segment_that_lost_its_end_is_a_fault_and_neither_an_empty_answer_nor_
     assert len(failures) == 1
     assert isinstance(failures[0], Corruption)
     assert path in failures[0].message
+
+
+def test_a_segment_that_is_missing_is_a_fault_and_not_taken_for_deleted(shard) -> None:
+    log = shard.open(1, segment_bytes=2000)
+    written = fill(shard, log, 9)
+    shard.call(shard.storage.checkpoint)
+    path = log.segments()[0].path
+    shard.disk.unlink(path)
+    shard.helpers.file_worker.files.files.close()
+    for failure in (cold(shard, log, 0), shard.call(log.offset_for_timestamp, 500, 9)):
+        assert isinstance(failure, Corruption)
+        assert f"{path} is missing" in failure.message
+    assert cold(shard, log, 3) == b"".join(written[3:6])
+
+
+def test_who_looks_for_something_in_a_log_that_is_deleted_is_told_so(shard) -> None:
+    log = shard.open(1, segment_bytes=600)
+    fill(shard, log, 400, 500)
+    shard.call(shard.storage.checkpoint)
+    append(log, 1, 10)
+    settle(shard)
+    answers: list[object] = []
+    log.offset_for_timestamp(500, log.next_offset, answers.append)
+    log.max_timestamp(log.next_offset, answers.append)
+    shard.storage.delete_log(log, lambda: None)
+    log.read_cold(5, log.next_offset, 1000, True, answers.append)
+    shard.run(lambda: len(answers) == 3)
+    assert [getattr(one, "code", one) for one in answers] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
 
 
 @pytest.mark.parametrize("byte", [3, 7])
