@@ -140,6 +140,7 @@ class Reader:
             place = max(place, index.place_before_time(command.timestamp))
         file = self._files.files.acquire(command.path)
         best: Batch | None = None
+        first: tuple[int, int, int] | None = None
         try:
             for batch in _in_order(file, index, place, command.limit):
                 if batch.base_offset >= command.end_offset:
@@ -147,13 +148,17 @@ class Reader:
                 if batch.last_offset < command.offset:
                     continue
                 if command.largest:
-                    if batch.records and (best is None or batch.max_timestamp > best.max_timestamp):
+                    if batch.base_offset < command.offset:  # its header speaks of records before, too
+                        first = _find_record(file, batch, command, None)
+                    elif batch.records and (best is None or batch.max_timestamp > best.max_timestamp):
                         best = batch
                 elif batch.max_timestamp >= command.timestamp:
                     found = _find_record(file, batch, command, command.timestamp)
                     if found is not None:
                         return found
-            return None if best is None else _find_record(file, best, command, best.max_timestamp)
+            if best is None or (first is not None and first[1] >= best.max_timestamp):
+                return first
+            return _find_record(file, best, command, best.max_timestamp) or first
         finally:
             self._files.files.release(file)
 
@@ -203,22 +208,24 @@ def _misplaced(path: str, batch: Batch, expected: int) -> Fault:
     return Fault(f"{path}: byte {batch.position}: offset {batch.base_offset} where {expected} should come")
 
 
-def _find_record(file: File, batch: Batch, command: Find, timestamp: int) -> tuple[int, int, int] | None:
+def _find_record(file: File, batch: Batch, command: Find, timestamp: int | None) -> tuple[int, int, int] | None:
+    """The first record of a batch that is late enough; with None the first of those with the largest timestamp."""
     data = memoryview(read_at(file, batch.position, batch.size))
     if checksum([data], BATCH_CRC_START) != batch.crc:
         raise Fault(f"{command.path}: the batch at byte {batch.position} does not match its checksum")
+    latest: tuple[int, int, int] | None = None
     try:
         for record in iter_records(data):
-            if record.timestamp >= timestamp and command.offset <= record.offset:
-                return (
-                    (record.offset, record.timestamp, batch.leader_epoch)
-                    if record.offset < command.end_offset
-                    else None
-                )
+            if not command.offset <= record.offset < command.end_offset:
+                continue
+            if timestamp is None and (latest is None or record.timestamp > latest[1]):
+                latest = (record.offset, record.timestamp, batch.leader_epoch)
+            elif timestamp is not None and record.timestamp >= timestamp:
+                return record.offset, record.timestamp, batch.leader_epoch
     except BatchError:
         # The producer's bytes, as the checksum says: no broker can look into them, the batch as a whole has to do.
-        return batch.base_offset, batch.max_timestamp, batch.leader_epoch
-    return None
+        return max(batch.base_offset, command.offset), batch.max_timestamp, batch.leader_epoch
+    return latest
 
 
 def _fill(file: File, views: list[memoryview], position: int, limit: int) -> int:

@@ -272,6 +272,25 @@ def test_timestamps_find_the_first_record_late_enough() -> None:
     assert shard.call(log.max_timestamp, 60) == (next(o for o, s in below if s == largest), largest, 0)
 
 
+@pytest.mark.parametrize(("start", "found"), [(0, (0, 9000)), (1, (4, 300)), (2, (4, 300))])
+def test_the_largest_timestamp_is_found_though_the_log_starts_behind_a_larger_one(
+    start: int, found: tuple[int, int]
+) -> None:
+    from millstream.wire.records import build_batch
+
+    shard = new_shard()
+    log = shard.open(1)
+    for stamps in ([9000, 100, 200], [200, 300]):
+        data = build_batch([(None, b"v", (), stamp) for stamp in stamps])
+        base = log.next_offset
+        log.append((memoryview(data),), len(data), base, base + len(stamps) - 1, 0, max(stamps))
+    settle(shard)
+    shard.call(log.trim_prefix, start)
+    assert shard.call(log.max_timestamp, 5) == (*found, 0)
+    if start:
+        assert shard.call(log.max_timestamp, 3) == (2, 200, 0)
+
+
 def test_the_largest_of_records_without_timestamps_is_that_of_the_first() -> None:
     shard = new_shard()
     log = shard.open(1)
