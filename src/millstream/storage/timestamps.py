@@ -91,10 +91,11 @@ class Timestamps:
         done(None)
 
     def _largest_of_all(self, log: Log, end_offset: int, done: Done) -> None:
-        """The largest of every segment in turn."""
+        """The largest of all segments; those that can hold no larger one than was found are not read."""
         best: list[tuple[int, int, int]] = []
         segments = [one for one in log.segments_list.all() if one.base_offset < end_offset and one.size_bytes]
-        asked = list(segments)
+        segments.sort(key=_latest, reverse=True)
+        asked: list[Segment] = []
 
         def following(answer: Answer) -> None:
             if log.closed:
@@ -102,11 +103,12 @@ class Timestamps:
             if isinstance(answer, MillstreamError):
                 done(answer)
                 return
-            if answer is not None and (not best or answer[1] > best[0][1]):
+            if answer is not None and (not best or (answer[1], -answer[0]) > (best[0][1], -best[0][0])):
                 best[:] = [answer]
-            if segments:
-                self._ask(log, segments.pop(0), -1, end_offset, following, largest=True)
-            elif any(one.dead for one in asked) and not log.closed:
+            if segments and (not best or _latest(segments[0]) > (best[0][1], -best[0][0])):
+                asked.append(segments.pop(0))
+                self._ask(log, asked[-1], -1, end_offset, following, largest=True)
+            elif any(one.dead for one in asked):
                 self._largest_of_all(log, end_offset, done)  # compaction took the place of what was asked
             else:
                 done(best[0] if best else None)

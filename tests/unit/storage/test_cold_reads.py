@@ -291,6 +291,23 @@ def test_the_largest_timestamp_is_found_though_the_log_starts_behind_a_larger_on
         assert shard.call(log.max_timestamp, 3) == (2, 200, 0)
 
 
+@pytest.mark.parametrize("stamps", [[5, 9, 9, 7, 3], [9, 1, 1, 1, 9], [1, 2, 3, 4, 5]])
+def test_the_largest_timestamp_of_a_log_that_grows_is_found_without_reading_all_of_it(stamps: list[int]) -> None:
+    from millstream.wire.records import build_batch
+
+    shard = new_shard(settings=BIG)
+    log = shard.open(1, segment_bytes=1000)
+    for stamp in [1] * 20 + stamps + [99]:  # the last one is not committed yet
+        data = build_batch([(None, bytes(700), (), stamp)])
+        log.append((memoryview(data),), len(data), log.next_offset, log.next_offset, 0, stamp)
+    settle(shard)
+    asked: list[str] = []
+    find = shard.helpers.file_worker.reader.find
+    shard.helpers.file_worker.reader.find = lambda command: asked.append(command.path) or find(command)
+    assert shard.call(log.max_timestamp, 25) == (20 + stamps.index(max(stamps)), max(stamps), 0)
+    assert len(asked) <= 4
+
+
 def test_the_largest_of_records_without_timestamps_is_that_of_the_first() -> None:
     shard = new_shard()
     log = shard.open(1)
