@@ -40,9 +40,9 @@ class Timestamps:
 
     def find(self, log: Log, timestamp: int, end_offset: int, done: Done) -> None:
         """See `Log.offset_for_timestamp`."""
-        log.behind.when_written(
-            log.durable_position, lambda: self._search(log, None, timestamp, end_offset, done, largest=False)
-        )
+        # With `write.caching` readers see more than what is durable.
+        position = log.durable_position if end_offset <= log.durable_offset else log.next_position
+        log.behind.when_written(position, lambda: self._search(log, None, timestamp, end_offset, done, largest=False))
 
     def find_largest(self, log: Log, end_offset: int, done: Done) -> None:
         """See `Log.max_timestamp`."""

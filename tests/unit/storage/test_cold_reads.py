@@ -308,6 +308,18 @@ def test_the_largest_timestamp_of_a_log_that_grows_is_found_without_reading_all_
     assert len(asked) <= 4
 
 
+def test_what_is_visible_before_it_is_durable_is_found_by_its_timestamp() -> None:
+    from millstream.wire.records import build_batch
+
+    shard = new_shard()
+    log = shard.open(1)
+    for stamp in (1000, 2000):
+        data = build_batch([(None, b"v", (), stamp)])
+        log.append((memoryview(data),), len(data), log.next_offset, log.next_offset, 0, stamp)
+    assert log.durable_offset == 0
+    assert shard.call(log.offset_for_timestamp, 1500, 2) == (1, 2000, 0)
+
+
 def test_the_largest_of_records_without_timestamps_is_that_of_the_first() -> None:
     shard = new_shard()
     log = shard.open(1)
