@@ -270,7 +270,7 @@ class _LogCheck:
                 what = f"{size} bytes, {durable} were durable"
                 self._found(CORRUPT, path, size, summary.end_offset if summary else -1, what)
             # Without an index, all of a segment that has a successor was durable.
-            limit = durable if self._running else size
+            limit = min(durable, size) if self._running else size
             whole = durable if last or summary is not None else size
             self._progress.tally.segments += 1
             walk = _Walk(file, limit, base, gaps=(parse_segment(name) or (0, 0))[1] > 0)

@@ -93,6 +93,15 @@ def test_a_segment_that_lost_its_end_is_corrupt(shard):
     assert kinds == {CORRUPT}
 
 
+@pytest.mark.parametrize("lost", [30, 100, 561, 600])
+def test_a_segment_that_lost_its_end_is_corrupt_while_a_broker_runs(shard, lost):
+    log = written(shard)
+    file = shard.disk.open(f"{log.directory}/{SEGMENT}.log")
+    file.truncate(file.size() - lost)
+    kinds = {severity for severity, _, _ in damage(check(shard, running=True))}
+    assert kinds == {CORRUPT}
+
+
 def test_bytes_that_no_checkpoint_covers_are_mended_by_the_next_start(shard):
     log = written(shard)
     path = f"{log.directory}/{log.segments()[-1].base_offset:020}.log"
