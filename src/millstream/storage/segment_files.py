@@ -144,14 +144,16 @@ class SegmentFiles:
     def remove(self, path: str) -> None:
         """Delete a segment and its index; neither needs to exist."""
         with self._names:
+            self._unlink(path)
+            self._unlink(index_path(path))
+            # Not before: whoever read it up to the last moment would leave it open for ever, and a checkpoint that took
+            # the directory off in between would have synced nothing.
+            self.files.forget(path)
             with self._lock:
                 self._note_removed(path)
                 self._dirty.discard(path)
                 self._indexes.pop(path, None)
                 self._dirty_directories.add(os.path.dirname(path))
-            self.files.forget(path)
-            self._unlink(path)
-            self._unlink(index_path(path))
 
     def _note_removed(self, path: str) -> None:
         self._removed[path] = None
@@ -175,9 +177,9 @@ class SegmentFiles:
                 names = self.disk.list(directory)
             except FileNotFoundError:
                 return
+            self.disk.rename(directory, gone)
             for name in names:
                 self.files.forget(f"{directory}/{name}")
-            self.disk.rename(directory, gone)
         parent = os.path.dirname(directory)
         self.disk.sync_directory(parent)
         remove_deleted(self.disk, gone)

@@ -15,11 +15,12 @@ ARENA = memoryview(bytes(range(256)))
 
 
 class HookedDisk(SystemDisk):
-    """Calls a hook before it opens a file or lists a directory."""
+    """Calls a hook before it opens a file, lists a directory, or takes a name away."""
 
     def __init__(self) -> None:
         self.before_open = lambda path: None
         self.before_list = lambda path: None
+        self.before_going = lambda path: None
 
     def open(self, path, *, create=False):
         self.before_open(path)
@@ -28,6 +29,14 @@ class HookedDisk(SystemDisk):
     def list(self, path):
         self.before_list(path)
         return super().list(path)
+
+    def unlink(self, path):
+        self.before_going(path)
+        super().unlink(path)
+
+    def rename(self, source, target):
+        self.before_going(source)
+        super().rename(source, target)
 
 
 @pytest.fixture
@@ -99,3 +108,33 @@ def test_two_shards_may_delete_their_partitions_of_a_topic_at_the_same_time(tmp_
     mine.sync()
     mine.finish(checkpoint(ours))
     assert os.listdir(f"{tmp_path}/topics") == []
+
+
+@pytest.mark.parametrize("what", ["segment", "partition"])
+def test_a_segment_that_is_read_until_it_goes_is_not_left_open(tmp_path, disk, what):
+    directory = partition(tmp_path, 0)
+    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None), directory)
+
+    def read_now(path: str) -> None:
+        if os.path.exists(segment(directory)):
+            files.files.release(files.files.acquire(segment(directory)))
+
+    disk.before_going = read_now
+    if what == "segment":
+        files.remove(segment(directory))
+    else:
+        files.remove_directory(directory)
+    assert len(files.files) == 0
+
+
+def test_a_segment_that_goes_while_a_checkpoint_ends_is_gone_durably_with_the_next(tmp_path, disk):
+    directory = partition(tmp_path, 0)
+    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None), directory)
+    disk.before_going = lambda path: files.sync_directories()
+    files.remove(segment(directory))
+    synced: list[str] = []
+    disk.sync_directory = synced.append
+    files.sync_directories()
+    assert synced == [directory]
+
+
