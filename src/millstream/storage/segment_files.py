@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.format.names import DELETED_SUFFIX, TEMPORARY_SUFFIX, TOPIC_FILE
 from millstream.storage.bulk_writes import BulkWriter
-from millstream.storage.disk import FileCache, exists, make_directories, write_all
+from millstream.storage.disk import FileCache, make_directories, write_all
 from millstream.storage.index import SegmentIndex, index_path
 from millstream.storage.wal_state import write_wal_state
 
@@ -45,8 +45,11 @@ _ZEROS: Final = bytes(256 * 1024)
 def label_topic(disk: Disk, directory: str, topic: str) -> bool:
     """See that the directory of a topic says its name; whether a file was written for that, which is to be synced."""
     label = f"{directory}/{TOPIC_FILE}"
-    if exists(disk, label) and disk.size(label):
-        return False
+    try:
+        if disk.size(label):
+            return False
+    except FileNotFoundError:
+        pass
     file = disk.open(label, create=True)
     try:
         write_all(file, [topic.encode() + b"\n"], 0)

@@ -138,3 +138,18 @@ def test_a_segment_that_goes_while_a_checkpoint_ends_is_gone_durably_with_the_ne
     assert synced == [directory]
 
 
+def test_a_partition_may_be_made_while_another_shard_deletes_its_topic(tmp_path, disk):
+    ours, theirs = partition(tmp_path, 0), partition(tmp_path, 1)
+    written(SegmentFiles(SystemDisk(), str(tmp_path), ARENA, None), theirs)
+    label = f"{os.path.dirname(ours)}/topic"
+    size, asked = disk.size, []
+
+    def and_gone(path: str) -> int:
+        found = size(path)
+        asked.append(path)
+        if path == label and asked.count(label) == 1:
+            os.unlink(label)
+        return found
+
+    disk.size = and_gone
+    written(SegmentFiles(disk, str(tmp_path), ARENA, None), ours)
