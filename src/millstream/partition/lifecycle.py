@@ -182,7 +182,7 @@ def replay_producers(log: Log, producers: ProducerState, now_ms: int) -> None:
     def each(header: tuple[int, ...]) -> None:
         base_offset, last_delta, max_timestamp = header[0], header[6], header[8]
         producer_id, epoch, sequence = header[9], header[10], header[11]
-        if producer_id >= 0 and sequence >= 0 and base_offset >= start:
+        if producer_id >= 0 and sequence >= 0:
             producers.record(producer_id, epoch, sequence, last_delta + 1, base_offset, max_timestamp, now_ms)
 
     log.replay_headers(start, each)

@@ -3,7 +3,9 @@
 import random
 from typing import Any
 
-from millstream.core.producer_state import Append
+import pytest
+
+from millstream.core.producer_state import Append, Duplicate
 from millstream.partition.append import append
 from millstream.partition.delete_records import delete_records
 from millstream.raft.group import RaftGroup
@@ -49,6 +51,20 @@ def test_a_producer_goes_on_though_all_behind_the_snapshot_was_deleted() -> None
     partition = start(disk).partition(TOPIC)
     assert partition.log.start_offset == partition.log.next_offset == 6
     assert partition.producers.check(1, 0, 6, 1) is Append
+
+
+def test_a_batch_is_known_again_though_the_log_starts_inside_of_it() -> None:
+    disk = SimDisk(random.Random(1))
+    life = start(disk)
+    data = build_batch([(None, b"v", (), 1000)] * 10, producer_id=1, producer_epoch=0, base_sequence=0)
+    append(life.partition(TOPIC), [memoryview(data)], len(data), 1000, accepts_writes=True)
+    settle(life)
+    partition = life.partition(TOPIC)
+    life.shard(1).call(lambda done: delete_records(partition, 5, done))
+    before = partition.producers.check(1, 0, 0, 10)
+    assert before == Duplicate(0, 10, 1000)
+    disk.crash(torn=False)
+    assert start(disk).partition(TOPIC).producers.check(1, 0, 0, 10) == before
 
 
 def test_a_snapshot_of_what_was_cut_off_does_not_come_back() -> None:
