@@ -8,7 +8,7 @@ The term of a partition is the last one found in its log, and one more after a c
 not synced (``write.caching``) and is gone must not be mistaken for what takes its place (KIP-101).
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Final
 
 from millstream.config.settings import Settings
@@ -93,7 +93,7 @@ class Lifecycle:
                 self._storage.give_up_log(log)
             self._table.add(name, topic_id, Faulty(name, index, raft_group, error.message))
             return
-        log.producer_snapshot = _snapshot_of(producers)
+        log.producer_snapshot = producers.snapshot
         log.active_producers = producers.last_offsets
         term = last_term(log, clean=self._clean or fresh)
         group = RaftGroup(log, term, write_caching=may_cache(name, config))
@@ -186,10 +186,6 @@ def replay_producers(log: Log, producers: ProducerState, now_ms: int) -> None:
             producers.record(producer_id, epoch, sequence, last_delta + 1, base_offset, max_timestamp, now_ms)
 
     log.replay_headers(start, each)
-
-
-def _snapshot_of(producers: ProducerState) -> Callable[[], bytes | None]:
-    return lambda: producers.snapshot() if len(producers) else None
 
 
 def _nothing() -> None:

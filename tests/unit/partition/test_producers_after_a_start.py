@@ -9,6 +9,7 @@ from millstream.core.producer_state import Append, Duplicate
 from millstream.partition.append import append
 from millstream.partition.delete_records import delete_records
 from millstream.raft.group import RaftGroup
+from millstream.storage import header_replay
 from millstream.testing.sim_disk import SimDisk
 from millstream.testing.storage_world.life import Life
 from millstream.testing.storage_world.models import TopicModel
@@ -65,6 +66,27 @@ def test_a_batch_is_known_again_though_the_log_starts_inside_of_it() -> None:
     assert before == Duplicate(0, 10, 1000)
     disk.crash(torn=False)
     assert start(disk).partition(TOPIC).producers.check(1, 0, 0, 10) == before
+
+
+@pytest.mark.parametrize("end", ["stop", "crash"])
+def test_a_start_does_not_read_a_log_that_has_no_producers(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimDisk(random.Random(1))
+    life = start(disk)
+    data = build_batch([(None, bytes(500), (), 1000)])
+    for _ in range(20):
+        append(life.partition(TOPIC), [memoryview(data)], len(data), 1000, accepts_writes=True)
+    settle(life)
+    if end == "stop":
+        life.stop()
+    else:
+        life.shard(1).call(life.shard(1).storage.checkpoint)
+        disk.crash(torn=False)
+    monkeypatch.setattr(header_replay, "_segment", _no_reading)
+    assert start(disk).partition(TOPIC).log.next_offset == 20
+
+
+def _no_reading(*_: object) -> None:
+    raise AssertionError("the log is read")
 
 
 def test_a_snapshot_of_what_was_cut_off_does_not_come_back() -> None:
