@@ -85,15 +85,17 @@ class DelayedAppends:
         while own and own[0]():
             own.popleft()
         waiting = self._waiting
-        while waiting and not own:
+        while waiting:
             first = waiting[0]
-            outcome = append(
-                first.partition,
-                first.views,
-                first.size,
-                self._reactor.wall_ms(),
-                accepts_writes=self._storage.accepts_writes,
-            )
+            outcome = BUSY
+            if not own:
+                outcome = append(
+                    first.partition,
+                    first.views,
+                    first.size,
+                    self._reactor.wall_ms(),
+                    accepts_writes=self._storage.accepts_writes,
+                )
             looked_at = outcome is LOOK and self.inspected.add(first.partition, first.views, first.size, first.done)
             if outcome is LOOK and not looked_at:
                 outcome = BUSY

@@ -1,0 +1,29 @@
+"""Appends that wait for memory: who waits how long."""
+
+from types import SimpleNamespace
+
+from test_append import batch, make
+
+from millstream.partition.append import BUSY
+from millstream.partition.delayed import RETRY_US, WAIT_US, DelayedAppends
+from millstream.testing.local_storage import LocalReactor
+
+
+def test_a_producer_is_refused_in_time_though_the_brokers_own_appends_find_no_memory():
+    reactor = LocalReactor(1_700_000_000_000)
+    delayed = DelayedAppends(reactor, SimpleNamespace(accepts_writes=True))
+    partition, data, outcomes, own = make(), batch(), [], []
+
+    def attempt():
+        own.append(reactor.now_us())
+        return len(own) > 2 * WAIT_US // RETRY_US
+
+    delayed.add_own(attempt)
+    delayed.add(partition, (memoryview(data),), len(data), lambda outcome, refusal: outcomes.append(outcome))
+    begun = reactor.now_us()
+    while not outcomes and reactor.sleep(begun + 2 * WAIT_US):
+        while reactor.turn():
+            pass
+    assert outcomes == [BUSY]
+    assert reactor.now_us() - begun <= WAIT_US + 2 * RETRY_US
+    assert not partition.log.batches
