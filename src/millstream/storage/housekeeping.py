@@ -65,6 +65,13 @@ class Housekeeping:
         if self._timer is None or due_ms < self._timer_due_ms:
             self._arm()
 
+    def forget(self, log: Log) -> None:
+        """A log is closed: nobody has to look at it, which may have been due in weeks."""
+        self._looks.pop(log.group, None)
+        if len(self._due) > 2 * len(self._looks) + 64:
+            self._due = [(due_ms, group) for due_ms, group in self._due if self._looks.get(group) == due_ms]
+            heapq.heapify(self._due)
+
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

@@ -267,6 +267,7 @@ class ShardStorage:
         self._refused.pop(log, None)
         self._partitions.add(-1)
         self.compaction.forget(log)
+        self.housekeeping.forget(log)
         log.behind.abandon()
         ranges = log.cache.clear()
 

@@ -100,6 +100,22 @@ def test_however_many_segments_come_and_go_only_the_open_one_is_remembered_and_s
     assert 55_000 <= shard.reactor.wall_ms() - begun <= 61_000
 
 
+def test_of_logs_that_are_deleted_nothing_is_remembered() -> None:
+    shard = new_shard()
+    stays = shard.open(1)
+    append(stays)
+    for group in range(2, 150):
+        log = shard.open(group)
+        append(log)
+        settle(shard)
+        shard.call(shard.storage.delete_log, log)
+    housekeeping = shard.storage.housekeeping
+    assert list(housekeeping._looks) == [1]
+    assert len(housekeeping._due) < 70
+    shard.run(lambda: stays.segments_list.active.base_offset == 1, (stays.segment_ms + 1000) * 1000)
+    assert stays.segments_list.active.base_offset == 1
+
+
 def test_a_shorter_segment_ms_holds_for_the_segment_that_is_open() -> None:
     shard = new_shard()
     log = shard.open(1)
