@@ -3,8 +3,8 @@ earlier than others a log begins a new one.
 
 Kafka's rules (``retention.ms``, ``retention.bytes``): whole segments, oldest first, none that reaches beyond the high
 watermark. By age, a segment goes when its largest timestamp is older than allowed; one without timestamps is as old
-as its file. By size, the oldest goes while what would be left is still at least as large as allowed, so a log never
-shrinks below its limit.
+as its last batch. By size, the oldest goes while what would be left is still at least as large as allowed, so a log
+never shrinks below its limit.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,8 @@ class SegmentFacts(NamedTuple):
     max_timestamp: int
     """-1 if no batch of it has one."""
 
-    created_ms: int
+    changed_ms: int
+    """When the last batch was appended to it, at the latest."""
 
 
 def roll_jitter_ms(group: int, segment_ms: int, jitter_ms: int) -> int:
@@ -53,7 +54,7 @@ def start_after_retention(
     for one in segments:
         if one.end_offset > end_limit or one.end_offset == one.base_offset:
             break
-        newest_ms = one.max_timestamp if one.max_timestamp >= 0 else one.created_ms
+        newest_ms = one.max_timestamp if one.max_timestamp >= 0 else one.changed_ms
         too_old = retention_ms != UNLIMITED and newest_ms < now_ms - retention_ms
         too_large = retention_bytes != UNLIMITED and excess >= one.size_bytes
         if not too_old and not too_large:

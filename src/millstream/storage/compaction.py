@@ -137,7 +137,7 @@ class Compaction:
         """What of a log could be compacted now."""
         config = log.config
         return stretch_of(
-            _facts(log),
+            _facts(log, self._storage.now_ms()),
             clean_offset=log.clean_offset,
             start_offset=log.durable_start,
             stable_offset=log.durable_offset,
@@ -192,7 +192,7 @@ class Compaction:
         run.end_offset = reply.end_offset
         if run.log.active_producers is not None:
             run.producers = run.log.active_producers()
-        facts = _facts(run.log)
+        facts = _facts(run.log, self._storage.now_ms())
         segments = run.log.segments_list.all()[: segments_to_rewrite(facts, reply.end_offset)]
         place = 0
         for count in group_segments(facts[: len(segments)], run.log.segment_bytes):
@@ -405,7 +405,7 @@ class Compaction:
         self.when_idle(None, idle)
 
 
-def _facts(log: Log) -> list[SegmentFacts]:
+def _facts(log: Log, now_ms: int) -> list[SegmentFacts]:
     log.refresh()
     return [
         SegmentFacts(
@@ -413,9 +413,9 @@ def _facts(log: Log) -> list[SegmentFacts]:
             one.end_offset,
             one.size_bytes,
             one.summary().min_timestamp,
-            one.max_timestamp if one.max_timestamp >= 0 else one.created_ms,
+            one.max_timestamp if one.max_timestamp >= 0 else changed_ms,
         )
-        for one in log.segments_list.all()
+        for one, changed_ms in zip(log.segments_list, log.segments_list.changed_ms(now_ms), strict=True)
     ]
 
 

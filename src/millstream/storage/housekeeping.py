@@ -125,13 +125,12 @@ class Housekeeping:
         if log.group == 0 or "delete" not in config.cleanup_policy:
             return
         log.refresh()
+        now_ms = self._storage.now_ms()
         facts = [
-            SegmentFacts(one.base_offset, one.end_offset, one.size_bytes, one.max_timestamp, one.created_ms)
-            for one in log.segments_list.all()
+            SegmentFacts(one.base_offset, one.end_offset, one.size_bytes, one.max_timestamp, changed_ms)
+            for one, changed_ms in zip(log.segments_list, log.segments_list.changed_ms(now_ms), strict=True)
         ]
-        start = start_after_retention(
-            facts, self._storage.now_ms(), config.retention_ms, config.retention_bytes, log.durable_offset
-        )
+        start = start_after_retention(facts, now_ms, config.retention_ms, config.retention_bytes, log.durable_offset)
         if start is None or start <= log.start_offset:
             return
         gone = sum(one.size_bytes for one in facts if one.end_offset <= start)

@@ -165,6 +165,10 @@ class SegmentList:
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
 
+    def changed_ms(self, now_ms: int) -> list[int]:
+        """When the last batch was appended to each segment, at the latest: before the next one was begun, or now."""
+        return [*(one.created_ms for one in self._segments[1:]), now_ms]
+
     def find(self, offset: int) -> Segment | None:
         """The segment that holds `offset`, or would; None if that is before the first."""
         place = bisect_right(self._bases, offset) - 1

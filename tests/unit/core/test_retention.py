@@ -6,7 +6,7 @@ from millstream.core.retention import UNLIMITED, SegmentFacts, roll_jitter_ms, s
 
 
 def facts(*sizes_and_times: tuple[int, int]) -> list[SegmentFacts]:
-    """Segments of ten offsets each: (size, largest timestamp); made at time 500."""
+    """Segments of ten offsets each: (size, largest timestamp); appended to until time 500."""
     return [SegmentFacts(10 * n, 10 * n + 10, size, stamp, 500) for n, (size, stamp) in enumerate(sizes_and_times)]
 
 
@@ -48,7 +48,7 @@ def test_nothing_at_or_above_the_high_watermark_goes() -> None:
     assert start_after_retention(LOG, 10**9, 1, 0, 30) == 30
 
 
-def test_a_segment_without_timestamps_is_as_old_as_its_file() -> None:
+def test_a_segment_without_timestamps_is_as_old_as_its_last_batch() -> None:
     assert start_after_retention(facts((1, -1)), 1500, 1000, UNLIMITED, 10) is None
     assert start_after_retention(facts((1, -1)), 1501, 1000, UNLIMITED, 10) == 10
 

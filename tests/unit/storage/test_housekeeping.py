@@ -41,6 +41,24 @@ def test_retention_by_age_follows_the_largest_timestamp_and_takes_the_active_seg
     assert log.start_offset == 10
 
 
+def test_records_without_timestamps_are_as_young_as_their_segments_last_batch() -> None:
+    shard = new_shard()
+    log = shard.open(1, retention_ms=60_000, segment_ms=100_000)
+    append(log, 1, 10, timestamp=-1)
+    settle(shard)
+    shard.run(lambda: False, limit_us=80_000_000)
+    append(log, 1, 10, timestamp=-1)
+    settle(shard)
+    look(shard)
+    assert log.start_offset == 0
+    shard.run(lambda: False, limit_us=70_000_000)  # sealed by age
+    look(shard)
+    assert log.start_offset == 0
+    shard.run(lambda: False, limit_us=20_000_000)
+    look(shard)
+    assert log.start_offset == log.next_offset == 2
+
+
 def test_whoever_reads_is_told_of_a_new_start_once_and_not_of_rounds_that_remove_nothing() -> None:
     shard = new_shard()
     log = shard.open(1, segment_bytes=3000, retention_bytes=7000)
