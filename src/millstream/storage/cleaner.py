@@ -240,13 +240,15 @@ class Cleaner:
 
     def _put(self, command: PutRewritten) -> RewrittenPut:
         path = command.path
+        named = False
         try:
             self._disk.rename(index_path(path) + CLEANED_SUFFIX, index_path(path))
             self._disk.rename(path + CLEANED_SUFFIX, path)
+            named = True
             self._disk.sync_directory(os.path.dirname(path))
         except OSError as error:
-            return RewrittenPut(command.id, error.errno or errno.EIO)
-        return RewrittenPut(command.id, 0)
+            return RewrittenPut(command.id, error.errno or errno.EIO, named)
+        return RewrittenPut(command.id, 0, named)
 
     def _remove(self, path: str) -> None:
         """Remove what was not put in place; what cannot be removed now is by the next opening."""

@@ -297,10 +297,11 @@ class Rewritten(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class RewrittenPut(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """The file has its name, durably."""
+    """The file has its name, durably, or why not; `named`: it has it and nobody knows whether durably."""
 
     id: int
     errno: int
+    named: bool
 
 
 class Inspected(msgspec.Struct, frozen=True, array_like=True, tag=11):

@@ -264,6 +264,11 @@ class Compaction:
         """The file has its name."""
         run = self._answered(reply.id)
         run.log.replacing = False
+        if reply.errno in _SPACE and not reply.named:
+            drop_segments(run.log)  # a trim may have waited for this
+            self._storage.send(EndPass(_target(run.group)[0]))
+            self._failed(run, reply.errno, "")
+            return
         if reply.errno and not run.log.closed:
             assert run.new is not None
             self._storage.fail(f"{run.log.name}: {run.new.path} could not be synced: {os.strerror(reply.errno)}")

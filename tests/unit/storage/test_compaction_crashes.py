@@ -1,6 +1,7 @@
 """A power failure at every single file operation of a compaction: what is found afterwards is the log before it or
 after it, or a part of it after it, and never without a key's last value."""
 
+import errno
 import random
 from typing import Any
 
@@ -76,6 +77,26 @@ def test_a_full_disk_ends_the_pass_and_the_next_one_succeeds() -> None:
     assert log.clean_offset < log.segments()[-1].base_offset
     shard.disk.capacity_bytes = None
     shard.run(lambda: shard.storage.accepts_writes)
+    until_clean_and_tidy(shard, log)
+    assert last_values(records_of(shard, log)) == wanted
+
+
+def test_a_disk_without_room_for_a_name_ends_the_pass_and_not_the_shard() -> None:
+    shard, log, wanted = a_log_with_something_to_do(6)
+    refused: list[str] = []
+
+    def fail(kind: str, path: str) -> int:
+        if kind == "rename" and path.endswith(".log"):
+            refused.append(path)
+            return errno.ENOSPC
+        return 0
+
+    shard.disk.fail = fail
+    shard.run(lambda: bool(refused) and not shard.storage.compaction.is_busy)
+    assert not log.replacing
+    shard.run(lambda: not any(name.endswith(".cleaned") for name in shard.disk.list(log.directory)), 1_000_000)
+    assert not any(name.endswith(".cleaned") for name in shard.disk.list(log.directory))
+    shard.disk.fail = lambda kind, path: 0
     until_clean_and_tidy(shard, log)
     assert last_values(records_of(shard, log)) == wanted
 
