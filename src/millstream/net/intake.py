@@ -351,7 +351,7 @@ class Intake:
 
     def wait_to_send(self, connection: Connection) -> None:
         """Flush the connection behind those that have much to send already."""
-        if not connection.sends:
+        if not connection.sends and not connection.closed:
             connection.sends = True
             connection.account()
             self._to_send.append(connection)

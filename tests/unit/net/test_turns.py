@@ -152,3 +152,16 @@ def test_what_many_answers_share_is_owed_once(server):
     for left in (1 << 20, 1 << 20, 0):
         shared.release()
         assert server.intake.owed == left
+
+
+def test_who_is_closed_before_its_turn_to_send_is_owed_nothing(server, monkeypatch):
+    monkeypatch.setattr(server.intake, "has_time", lambda: False)  # the turn has no time left for large answers
+    sock = server.connect()
+
+    def client():
+        sock.sendall(frame(b"large and then garbage") + b"\xff\xff\xff\xff")
+        assert sock.recv(1) == b""
+
+    server.run(client)
+    assert server.handled
+    assert server.intake.owed == 0
