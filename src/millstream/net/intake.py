@@ -4,10 +4,10 @@ What it promises:
 
 - A frame that does not arrive whole gets fragments for its full length from the *receive* share of the arena before
   its body is read. Without room the connection waits its turn, unread. Whoever waits presses on those that stall: a
-  half-received frame that made no progress for a second is then dropped with its connection, else after
-  ``socket.frame.timeout.ms``. Frames that would fit into the scratch buffer go before those that wait for more. Frames
-  other than Produce have half of the share together, or one of them more: however many have to wait, there is room for
-  records.
+  half-received frame that made no progress for a second is then dropped with its connection, and any that takes longer
+  than ``socket.frame.timeout.ms`` from its first byte to its last. Frames that would fit into the scratch buffer go
+  before those that wait for more. Frames other than Produce have half of the share together, or one of them more:
+  however many have to wait, there is room for records.
 - A peer that does not take its answers for ``SHORT_STALL_MS`` while answers hold half of what they may is closed; its
   fragments come back.
 - Answers outside the arena have a bound over all connections too. Beyond it a connection with anything left to send is
@@ -444,12 +444,15 @@ class Intake:
             missing, head = connection.frame_missing, connection.outbox.head
             before = self._seen.get(connection)
             if before is None or before[:2] != (missing, head):
-                seen[connection] = (missing, head, now_us)
-                continue
+                before = (missing, head, now_us)
             seen[connection] = before
             idle_ms = (now_us - before[2]) // 1000
-            if missing:
-                limit = PRESSED_STALL_MS if pressed else self.stall_ms
+            if missing and now_us - connection.received_us >= self.stall_ms * 1000:
+                limit = 0  # its frame began so long ago, however little is sent again and again
+            elif missing:
+                limit = PRESSED_STALL_MS
+                if not pressed:
+                    continue
             elif connection.owed and self.owed > self.owed_max:
                 limit = PRESSED_STALL_MS
             else:
@@ -458,7 +461,7 @@ class Intake:
                 self._stalled.inc(1)
                 del seen[connection]
                 if self._quiet.allows():
-                    what = "stopped in the middle of a request" if missing else "takes no answers"
+                    what = "did not send a request to its end" if missing else "takes no answers"
                     who, more = f"{connection.host}:{connection.port}", self._quiet.left_out()
                     log.warning("closed the connection of %s: it %s%s", who, what, more)
                 connection.close()

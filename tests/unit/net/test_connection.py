@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from millstream.iobuf import Arena, IoBuf
+from millstream.iobuf import Arena, IoBuf, MemoryClass
 from millstream.net import intake as intake_module
 from millstream.net.connection import MAX_IN_FLIGHT
 from millstream.net.intake import Intake
@@ -282,3 +282,22 @@ def test_a_client_that_vanishes_leaves_nothing_behind():
     server.close()
     late()
     assert server.arena.live_fragments == 0, server.arena.leaks()
+
+
+def test_who_sends_a_request_byte_by_byte_holds_its_memory_for_so_long_and_no_longer():
+    server = Server()
+    sock = server.connect()
+    (connection,) = server.intake.connections
+    now_us = server.reactor.now_us()
+    server.reactor.now_us = lambda: now_us
+    sock.sendall(struct.pack(">i", 4 << 20) + b"begun")
+    connection.on_readable()
+    for _ in range(server.intake.stall_ms // 1000):
+        assert not connection.closed
+        sock.sendall(b"x")
+        connection.on_readable()
+        now_us += 1_000_000
+        server.intake._sweep_stalls()
+    assert connection.closed
+    assert server.arena.live_fragments == server.arena.reserved_bytes(MemoryClass.RECEIVE) == 0
+    server.close()
