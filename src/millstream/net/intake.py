@@ -273,6 +273,11 @@ class Intake:
         if size > self._room(waiting):
             return False
         waiting.popleft()
+        self._is_waiting.discard(connection)
+        if not connection.has_caught_up():
+            self._waiting_gauge.set(len(self._is_waiting))
+            return True  # it waits for its own answers now, and lines up anew when they were taken
+        self._is_waiting.add(connection)
         connection.resume()
         self._is_waiting.discard(connection)
         self._waiting_gauge.set(len(self._is_waiting))

@@ -301,3 +301,42 @@ def test_who_sends_a_request_byte_by_byte_holds_its_memory_for_so_long_and_no_lo
     assert connection.closed
     assert server.arena.live_fragments == server.arena.reserved_bytes(MemoryClass.RECEIVE) == 0
     server.close()
+
+
+def test_who_does_not_take_its_answers_leaves_the_line_for_room(monkeypatch):
+    monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 100)
+    monkeypatch.setattr(intake_module, "SWEEP_MS", 20)
+    later = []
+
+    def respond(connection, body):
+        if body == b"answer me later":
+            later.append(connection.exchange())
+            return
+        if body == b"answer it now":
+            later.pop().complete((frame(bytes(700_000)),), 700_004)
+        server.echo(connection, body)
+
+    server = Server(arena_bytes=16 << 20, respond=respond)  # room for four frames of a MiB
+    stalled = [server.connect() for _ in range(4)]
+    first, second = server.connect(), server.connect()
+    body = b"\0\0" + random.Random(1).randbytes((1 << 20) - 2)  # records, as far as the intake looks
+
+    def client():
+        for sock in stalled:
+            sock.sendall(struct.pack(">i", 1 << 20) + b"\0\0" + b"x" * 10_000)
+        while server.arena.reserved_bytes(MemoryClass.RECEIVE) < 4 << 20:
+            pass
+        first.sendall(frame(b"answer me later") + frame(body)[:10_000])
+        while not server.intake._is_waiting:
+            pass
+        second.sendall(frame(b"answer it now") + frame(body))
+        assert receive_frame(second) == b"answer it now"
+        assert receive_frame(second) == body
+        assert receive_frame(first) == bytes(700_000)
+        first.sendall(frame(body)[10_000:])
+        assert receive_frame(first) == body
+
+    server.run(client)
+    server.close()
+    assert server.arena.live_fragments == 0, server.arena.leaks()
+    assert server.intake.stash_bytes == 0
