@@ -155,6 +155,7 @@ class Intake:
         self._seen.pop(connection, None)
         self._idle_seen.pop(connection, None)
         self._is_waiting.discard(connection)
+        self._waiting_gauge.set(len(self._is_waiting))
         self._for_answers.pop(connection, None)
         self.parking.closed(connection)
         self._gauge.set(len(self.connections))

@@ -340,3 +340,22 @@ def test_who_does_not_take_its_answers_leaves_the_line_for_room(monkeypatch):
     server.close()
     assert server.arena.live_fragments == 0, server.arena.leaks()
     assert server.intake.stash_bytes == 0
+
+
+def test_who_goes_away_is_no_longer_counted_among_those_that_wait_for_room():
+    server = Server(arena_bytes=8 << 20)  # room for two frames of a MiB
+    crowd = [server.connect() for _ in range(4)]
+    gauge = server.stats.gauge("net_waiting_frames")
+
+    def client():
+        for sock in crowd:
+            sock.sendall(struct.pack(">i", 1 << 20) + b"x" * 10_000)
+        while len(server.intake._is_waiting) < 2:
+            pass
+        for sock in crowd:
+            sock.close()
+
+    server.run(client)
+    server.intake.close_all()
+    assert not server.intake.connections
+    assert gauge.cells[gauge.index] == 0
