@@ -310,7 +310,7 @@ class Connection:
 
     def account(self) -> None:
         """Tell the intake what this connection has to send from outside the arena."""
-        owed = self.unsent - self.outbox.lent
+        owed = self.unsent - self.outbox.lent_unsent
         self.intake.owe(owed - self.owed)
         self.owed = owed
 

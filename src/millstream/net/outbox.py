@@ -46,6 +46,14 @@ class Outbox:
     def queued_bytes(self) -> int:
         return self.tail - self.head
 
+    @property
+    def lent_unsent(self) -> int:
+        """Of ``lent``, what the kernel has not taken: of the first answer with a holder a part may be gone."""
+        if not self.holders:
+            return self.lent
+        end, _, size = self.holders[0]
+        return self.lent - max(0, self.head - (end - size))
+
     def push(self, buffers: Sequence[Buffer], size: int, holder: Holder | None) -> None:
         """Queue one answer of ``size`` bytes; ``holder`` is released when all of it was sent."""
         self.buffers.extend(buffers)

@@ -82,3 +82,16 @@ def test_small_answers_leave_as_one_buffer_and_a_partial_send_goes_on_within_it(
     outbox.sent(7)
     assert released == [b"one", b"two", b"three"]
     assert outbox.queued_bytes == 0
+
+
+def test_of_what_is_lent_the_part_that_was_not_sent_is_told():
+    outbox = Outbox()
+    outbox.push([b"ours"], 4, None)
+    outbox.push([b"lent"], 4, Held([], "first"))
+    outbox.push([b"lent again"], 10, Held([], "second"))
+    outbox.lent = 14
+    told = [outbox.lent_unsent]
+    for count in (4, 3, 1, 10):
+        outbox.sent(count)
+        told.append(outbox.lent_unsent)
+    assert told == [14, 14, 11, 10, 0]

@@ -108,3 +108,29 @@ def watch(server):
         server.reactor.stop()
     else:
         server.reactor.call_at(server.reactor.now_us() + 10_000, partial(watch, server))
+
+
+class Lent:
+    def __init__(self):
+        self.released = False
+
+    def release(self):
+        self.released = True
+
+
+def test_what_is_lent_to_one_answer_makes_no_room_for_others(server):
+    lent = Lent()
+
+    def respond(connection, body):
+        connection.exchange().complete((bytes(1 << 20),), 1 << 20, lent)
+
+    server.respond = respond
+    sock = server.connect()
+
+    def client():
+        sock.sendall(frame(b"in the arena"))
+        sock.recv(1000)
+
+    server.run(client)
+    assert not lent.released
+    assert server.intake.owed == 0
