@@ -31,7 +31,7 @@ from socket import socket as TcpSocket  # noqa: N812
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.iobuf import IoBuf
-from millstream.net.outbox import MAX_BYTES, Buffer, Holder, Outbox
+from millstream.net.outbox import MAX_BYTES, MAX_VIEWS, Buffer, Holder, Outbox
 
 if TYPE_CHECKING:
     from millstream.net.intake import Intake
@@ -255,6 +255,7 @@ class Connection:
             have -= len(views.pop(0))
         if have:
             views[0] = views[0][have:]
+        del views[MAX_VIEWS:]
         try:
             count = self.socket.recv_into(views[0]) if len(views) == 1 else self.socket.recvmsg_into(views)[0]
         except OSError as error:

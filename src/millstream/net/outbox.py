@@ -12,7 +12,7 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 MAX_VIEWS = 256
-"""Views handed to one ``sendmsg``; the kernel's limit is 1024, and gathering more costs more than a second call."""
+"""Views handed to one ``sendmsg`` or ``recvmsg``; the kernel takes 1024, and more cost more than a second call."""
 
 MAX_BYTES = 1 << 20
 """Bytes handed to one ``sendmsg``: a MiB keeps the call under the 500 µs that a callback may take."""

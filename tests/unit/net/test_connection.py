@@ -359,3 +359,19 @@ def test_who_goes_away_is_no_longer_counted_among_those_that_wait_for_room():
     server.intake.close_all()
     assert not server.intake.connections
     assert gauge.cells[gauge.index] == 0
+
+
+def test_a_frame_of_more_fragments_than_the_kernel_takes_at_once_arrives(monkeypatch):
+    monkeypatch.setattr(intake_module, "MAX_FRAGMENT_BYTES", 512)
+    server = Server()
+    sock = server.connect()
+    body = random.Random(1).randbytes(1 << 20)
+
+    def client():
+        sender = threading.Thread(target=sock.sendall, args=(frame(body),))
+        sender.start()
+        assert receive_frame(sock) == body
+        sender.join()
+
+    server.run(client)
+    server.close()
