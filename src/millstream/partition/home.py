@@ -307,7 +307,8 @@ class Home:
             if partition is None:
                 batch.put(slot, refused(_GONE))
                 continue
-            watch = self._armed.get((sender, number)) or _RemoteWatch(self, sender, number)
+            self._disarm((sender, number))  # from an earlier read; if this one finds something its shard forgets it
+            watch = _RemoteWatch(self, sender, number)
 
             def done(result: ReadResult, slot: int = slot) -> None:
                 batch.put(slot, result)
@@ -356,9 +357,12 @@ class Home:
     def _serve_unwatch(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
         _ = reply
         for number in _decode_numbers(payload):
-            watch = self._armed.pop((sender, number), None)
-            if watch is not None and watch.partition is not None:
-                watch.partition.data_waiters.discard(watch)
+            self._disarm((sender, number))
+
+    def _disarm(self, key: tuple[int, int]) -> None:
+        watch = self._armed.pop(key, None)
+        if watch is not None and watch.partition is not None:
+            watch.partition.data_waiters.discard(watch)
 
 
 class _RemoteAppends:
