@@ -14,7 +14,14 @@ import struct
 from typing import Protocol
 
 from millstream.errors import Rejected
-from millstream.wire.decoding import ELEMENT_BYTES_MIN, OBJECT_BYTES_MAX, check_count, null_error
+from millstream.wire.decoding import (
+    ELEMENT_BYTES_MIN,
+    OBJECT_BYTES_MAX,
+    TEXT_BYTES_MAX,
+    check_count,
+    null_error,
+    text_error,
+)
 from millstream.wire.errors import ProtocolError, UnsupportedVersion
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millstream.wire.schema import ZERO_UUID
@@ -154,6 +161,8 @@ class _Walk:
             self.at += 2
         if size < 0:
             return None
+        if size > TEXT_BYTES_MAX:
+            raise text_error(size)
         self.room(size + _ROOM_BYTES)
         stop = self.at + size
         text = self.window[self.at : stop].decode()

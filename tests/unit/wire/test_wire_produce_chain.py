@@ -9,6 +9,7 @@ import pytest
 
 from millstream.iobuf import Arena, IoBuf
 from millstream.wire.codec import decode_message, encode_request
+from millstream.wire.decoding import TEXT_BYTES_MAX
 from millstream.wire.errors import ProtocolError, UnsupportedVersion
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millstream.wire.produce_chain import decode_produce_at, decode_produce_chain
@@ -162,3 +163,18 @@ def test_undeclared_versions_are_refused(arena: Arena) -> None:
     for version in (2, 14):
         with pytest.raises(UnsupportedVersion):
             decode_produce_chain(IoBuf().reader(), version)
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+@pytest.mark.parametrize("what", ["transactional id", "topic"])
+def test_a_text_that_is_longer_than_any_may_be_is_refused(arena: Arena, what: str, longer: int) -> None:
+    text = "x" * (TEXT_BYTES_MAX + longer)
+    topic = TopicProduceData(text if what == "topic" else "t", partition_data=[PartitionProduceData(0, b"records")])
+    message = ProduceRequest(text if what == "transactional id" else None, topic_data=[topic])
+    chain = chain_of(arena, bytes(encode_request(message, 9)), Random(5))
+    if longer:
+        with pytest.raises(ProtocolError, match="a text of 32768 bytes"):
+            decode_produce_at(chain, 0, 9)
+    else:
+        assert plain(decode_produce_at(chain, 0, 9)) == message
+    chain.release()
