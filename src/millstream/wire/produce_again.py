@@ -19,6 +19,9 @@ LEARN_EVERY: Final = 16
 _SIZES: Final = (127, 16_382)
 """Batches whose length takes two bytes; with larger ones decoding costs little beside their own."""
 
+_FRONT_MAX: Final = 1024
+"""Bytes in front of a batch that are kept: thousands of connections may each name 64 KiB."""
+
 _NO_TAGS: Final = 3
 """One byte each for the tags of the partition, the topic and the request."""
 
@@ -95,7 +98,7 @@ class ProduceAgain:
         if not _SIZES[0] <= size <= _SIZES[1]:
             return
         front = end - position - _NO_TAGS - size - 2
-        if front <= 0 or bytes(encode_message(request, version)) != bytes(frame[position:end]):
+        if not 0 < front <= _FRONT_MAX or bytes(encode_message(request, version)) != bytes(frame[position:end]):
             return  # a length that is spelled longer than it must be, or bytes behind: not what is repeated
         self._shape = memoryview(bytes(frame[position : position + front]))
         self._size = front

@@ -129,3 +129,10 @@ def test_nothing_is_learnt_from_a_request_that_is_not_written_as_clients_write_i
     for body in bodies:
         stream.check(body)
     assert stream.again.version == -1
+
+
+def test_long_names_are_not_kept_with_the_connection():
+    stream = Stream(9)
+    for _ in range(LEARN_EVERY + 2):
+        stream.check(encode_request(request(1000, topic="t" * 30_000, txn="x" * 30_000), 9))
+    assert stream.looks == LEARN_EVERY + 2

@@ -21,6 +21,8 @@ from millstream.wire.messages.api_versions import (
 
 FEATURES: Final = {"group.version": (0, 1)}
 """Name → lowest and highest level that is supported; the highest is in force."""
+SOFTWARE_KEPT: Final = 1024
+"""Characters of a client library's name and version that are kept with its connection, as of a client id."""
 _LOWEST_LEVEL_0_FROM: Final = 4
 _TELEMETRY: Final = (71, 72)
 """Clients are told of these where somebody wants what they push (``kafka.telemetry``)."""
@@ -35,7 +37,8 @@ def handle(
     ):
         respond(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
-    ctx.connection.software = (request.client_software_name, request.client_software_version)
+    name, version = request.client_software_name, request.client_software_version
+    ctx.connection.software = (name[:SOFTWARE_KEPT], version[:SOFTWARE_KEPT])
     respond(_table(node, ctx.api_version))
 
 
