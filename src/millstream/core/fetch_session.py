@@ -31,9 +31,9 @@ Which session gives way to a new one is Kafka's rule too: one that was unused fo
 those that are older than two minutes and smaller than the new one, sessions of followers only for followers. If none
 does, the client goes on without a session. The number of partitions in all sessions is bounded as well: past that
 bound full fetches get no session, and an incremental fetch that adds partitions loses its session
-(FETCH_SESSION_ID_NOT_FOUND; the client starts over). Session ids carry the shard: shard ``i`` of ``n`` gives out ids
-in the i-th of n equal parts of 1 … 2^31-1, so a client that reconnects to another shard is told that its session is
-unknown, never given another client's.
+(FETCH_SESSION_ID_NOT_FOUND; the client starts over). The same goes for names that are too long for a topic. Session
+ids carry the shard: shard ``i`` of ``n`` gives out ids in the i-th of n equal parts of 1 … 2^31-1, so a client that
+reconnects to another shard is told that its session is unknown, never given another client's.
 
 A crash loses all sessions, which clients handle by starting over. Pure: clock and randomness are handed in.
 """
@@ -43,6 +43,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from millstream.core.controller.topic_names import NAME_LENGTH_MAX
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest
 from millstream.wire.schema import ZERO_UUID
@@ -349,13 +350,12 @@ class FetchSessions:
     def begin(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext | ErrorCode:
         """Start a request; an ``ErrorCode`` is the whole answer (with session id 0)."""
         epoch = request.session_epoch
+        odd = any(len(topic.topic) > NAME_LENGTH_MAX for topic in request.topics)  # such names are not kept
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             named = self._sessions.get(request.session_id)
             if named is not None:
                 self._remove(named)
-            wants = None
-            if epoch == INITIAL_EPOCH:
-                wants = (is_follower(request, version), version >= _TOPIC_IDS_FROM)
+            wants = None if odd or epoch == FINAL_EPOCH else (is_follower(request, version), version >= _TOPIC_IDS_FROM)
             return FetchContext(self, None, _named_partitions(request), wants)
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -371,7 +371,7 @@ class FetchSessions:
         if not session.partitions:
             self._remove(session)
             return FetchContext(self, None, _named_partitions(request), None)
-        if self.partition_count + len(session.partitions) - session.cached_size > self._partitions_max:
+        if odd or self.partition_count + len(session.partitions) - session.cached_size > self._partitions_max:
             self._remove(session)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         self._touch(session, now_ms)

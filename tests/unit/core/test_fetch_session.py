@@ -371,3 +371,18 @@ def test_answers_what_a_session_that_walks_everything_answers(steps):
             got = {p.index: state(p.index) for p in context.take() if context.include(p, *state(p.index))}
             context.finish(0)
             assert got == slow.answer(state)
+
+
+def named(session: int, epoch: int, *names: str) -> FetchRequest:
+    topics = [FetchTopic(topic=name, partitions=asked(0)) for name in names]
+    return FetchRequest(session_id=session, session_epoch=epoch, topics=topics)
+
+
+def test_names_that_no_topic_can_have_are_not_kept_in_a_session():
+    s = sessions()
+    long = "n" * 32_767
+    assert answer_all(begin(s, named(0, FULL, "topic", long), version=12)) == (0, [0, 0])
+    sid = answer_all(begin(s, named(0, FULL, "topic"), version=12))[0]
+    assert sid
+    assert s.begin(named(sid, 1, long), 12, 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(s) == s.partition_count == 0
