@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from millstream.core.fetch_session import FetchSessions, SessionPartition
+from millstream.iobuf import Arena, IoBuf
 from millstream.kafka.handlers.fetch import FetchCall
 from millstream.model.error_code import ErrorCode
 from millstream.partition.meters import Meters
@@ -66,3 +67,16 @@ def test_clients_that_do_not_know_a_storage_error_are_told_to_look_for_the_leade
     call.results[asked] = (int(ErrorCode.KAFKA_STORAGE_ERROR), -1, -1, -1, None, None)
     call.answer()
     assert [part.error_code for part in answers[0].responses[0].partitions] == [told]
+
+
+def test_what_is_read_again_counts_once() -> None:
+    call, _, _ = parked(closed=False)
+    (asked,) = call.results
+    arena = Arena.create(0, 1 << 20)
+    for size in (300, 310):
+        data = IoBuf()
+        data.append(arena.allocate(size), 0, size)
+        call._put(asked, (0, 9, 9, 0, data, None))
+        assert call.size == size
+    call._release()
+    assert arena.live_fragments == 0

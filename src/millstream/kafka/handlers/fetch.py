@@ -222,6 +222,7 @@ class FetchCall:
             self.granted = True
         before = self.results.get(asked)
         if before is not None and before[4] is not None:
+            self.size -= len(before[4])
             before[4].release()
         self.results[asked] = result
 
