@@ -102,6 +102,12 @@ class Disk(Protocol):
         """Make the names in this directory durable."""
         ...
 
+    def watch(self, path: str) -> None:
+        """Have `sync_all` of `path` tell this process of everything that could not be written from now on. Else what
+        another process was told of, one that synced the same file system, counts as told.
+        """
+        ...
+
     def sync_all(self, path: str) -> None:
         """Make everything on the file system of `path` durable: cheaper than many single syncs."""
         ...
@@ -173,7 +179,12 @@ class SystemFile:
 
 
 class SystemDisk:
-    """The operating system's files. Safe to share between threads and across a fork: it holds nothing."""
+    """The operating system's files. Safe to share between threads, and across a fork until it is told to `watch`:
+    the kernel notes with each open descriptor which errors were told, and forks have the same one.
+    """
+
+    def __init__(self) -> None:
+        self._watched: dict[str, int] = {}
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -208,14 +219,20 @@ class SystemDisk:
         finally:
             os.close(fd)
 
+    def watch(self, path: str) -> None:
+        if path not in self._watched:
+            self._watched[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
     def sync_all(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        watched = self._watched.get(path)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if watched is None else watched
         try:
             if _libc().syncfs(fd) != 0:
                 code = ctypes.get_errno()
                 raise OSError(code, os.strerror(code), path)
         finally:
-            os.close(fd)
+            if watched is None:
+                os.close(fd)
 
     def free_bytes(self, path: str) -> int:
         state = os.statvfs(path)

@@ -118,6 +118,7 @@ def recover(
     root = f"{data_dir}/{WAL_DIRECTORY}"
     for changed in make_directories(disk, root):
         disk.sync_directory(changed)
+    disk.watch(data_dir)
     repairs: list[Repair] = []
     numbers = sorted(int(name) for name in disk.list(root) if name.isdigit())
     states = {number: _read_state(disk, f"{root}/{number}", repairs) for number in numbers}

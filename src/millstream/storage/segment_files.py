@@ -68,6 +68,7 @@ class SegmentFiles:
     """Files of one shard's logs. `arena` is where payload lies; `direct_bytes_min`: see `bulk_writes.BulkWriter`."""
 
     def __init__(self, disk: Disk, data_dir: str, arena: memoryview, direct_bytes_min: int | None) -> None:
+        disk.watch(data_dir)
         self.disk = disk
         self.files = FileCache(disk)
         self._data_dir = data_dir

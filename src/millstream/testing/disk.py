@@ -246,6 +246,7 @@ class FaultDisk(SystemDisk):
     """See the module. One per process; children that were forked share the counting."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._faults = Faults(os.environ[FAULT_DIR_VARIABLE])
 
     def open(self, path: str, *, create: bool = False) -> File:

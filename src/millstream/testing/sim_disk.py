@@ -418,6 +418,9 @@ class SimDisk:
         self._directory(path).sync()
         self.happened("sync_directory", path)
 
+    def watch(self, path: str) -> None:
+        """Nobody else syncs this disk."""
+
     def sync_all(self, path: str) -> None:
         try:
             self.happens("sync_all", path)

@@ -166,6 +166,9 @@ class MemoryDisk:
                     else:
                         self.durable_names.pop(name, None)
 
+    def watch(self, path: str) -> None:
+        """Nobody else syncs this disk."""
+
     def sync_all(self, path: str) -> None:
         raise AssertionError("nothing here syncs everything")
 

@@ -79,6 +79,16 @@ def test_sync_all_reports_no_error_on_a_real_directory(tmp_path: Path) -> None:
     assert SystemDisk().free_bytes(str(tmp_path)) > 0
 
 
+def test_a_watched_file_system_is_synced_through_the_descriptor_from_then(tmp_path: Path, monkeypatch) -> None:
+    """Linux tells an error of writing back once to those that open a descriptor later, and to each that was open."""
+    disk = SystemDisk()
+    disk.watch(str(tmp_path))
+    opened: list[str] = []
+    monkeypatch.setattr(os, "open", lambda path, *_: opened.append(path))
+    disk.sync_all(str(tmp_path))
+    assert opened == []
+
+
 def test_load_disk_finds_a_factory_by_name() -> None:
     assert isinstance(load_disk(""), SystemDisk)
     assert isinstance(load_disk("millstream.storage.disk:SystemDisk"), SystemDisk)

@@ -18,6 +18,7 @@ class HookedDisk(SystemDisk):
     """Calls a hook before it opens a file, lists a directory, or takes a name away."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.before_open = lambda path: None
         self.before_list = lambda path: None
         self.before_going = lambda path: None
