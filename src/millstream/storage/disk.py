@@ -109,7 +109,9 @@ class Disk(Protocol):
         ...
 
     def sync_all(self, path: str) -> None:
-        """Make everything on the file system of `path` durable: cheaper than many single syncs."""
+        """Make everything in `path` durable: cheaper than many single syncs. A directory directly in it may be a link
+        to another file system, or be mounted there; deeper ones may not.
+        """
         ...
 
     def free_bytes(self, path: str) -> int:
@@ -184,7 +186,7 @@ class SystemDisk:
     """
 
     def __init__(self) -> None:
-        self._watched: dict[str, int] = {}
+        self._watched: dict[str, list[int]] = {}
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -221,17 +223,18 @@ class SystemDisk:
 
     def watch(self, path: str) -> None:
         if path not in self._watched:
-            self._watched[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._watched[path] = _open_systems(path)
 
     def sync_all(self, path: str) -> None:
         watched = self._watched.get(path)
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if watched is None else watched
+        opened = _open_systems(path) if watched is None else []
         try:
-            if _libc().syncfs(fd) != 0:
-                code = ctypes.get_errno()
-                raise OSError(code, os.strerror(code), path)
+            for fd in watched or opened:
+                if _libc().syncfs(fd) != 0:
+                    code = ctypes.get_errno()
+                    raise OSError(code, os.strerror(code), path)
         finally:
-            if watched is None:
+            for fd in opened:
                 os.close(fd)
 
     def free_bytes(self, path: str) -> int:
@@ -241,6 +244,14 @@ class SystemDisk:
     def total_bytes(self, path: str) -> int:
         state = os.statvfs(path)
         return state.f_blocks * state.f_frsize
+
+
+def _open_systems(path: str) -> list[int]:
+    """A descriptor on each file system that a directory, or one directly in it, is on."""
+    with os.scandir(path) as entries:
+        below = [entry.path for entry in entries if entry.is_dir() and os.access(entry.path, os.R_OK)]
+    systems = {os.stat(one).st_dev: one for one in (*below, path)}
+    return [os.open(one, os.O_RDONLY | os.O_CLOEXEC) for one in systems.values()]
 
 
 _libc_handle: list[ctypes.CDLL] = []

@@ -2,7 +2,9 @@
 
 import errno
 import os
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -87,6 +89,25 @@ def test_a_watched_file_system_is_synced_through_the_descriptor_from_then(tmp_pa
     monkeypatch.setattr(os, "open", lambda path, *_: opened.append(path))
     disk.sync_all(str(tmp_path))
     assert opened == []
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_sync_all_reaches_a_directory_that_is_on_another_file_system(tmp_path: Path, monkeypatch, watched) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        os.symlink(other, tmp_path / "topics")
+        (tmp_path / "wal").mkdir()
+        disk = SystemDisk()
+        if watched:
+            disk.watch(str(tmp_path))
+        synced: list[int] = []
+
+        def syncfs(fd: int) -> int:
+            synced.append(os.fstat(fd).st_dev)
+            return 0
+
+        monkeypatch.setattr("millstream.storage.disk._libc", lambda: SimpleNamespace(syncfs=syncfs))
+        disk.sync_all(str(tmp_path))
+        assert sorted(synced) == sorted({os.stat(tmp_path).st_dev, os.stat(other).st_dev})
 
 
 def test_load_disk_finds_a_factory_by_name() -> None:
