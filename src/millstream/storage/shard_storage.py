@@ -133,7 +133,7 @@ class ShardStorage:
         self.inspections = Inspections(reactor, shard.arena, stats, self.send, self.expect)
         self.housekeeping = Housekeeping(self, settings.log_retention_check_interval_ms)
         self.compaction = Compaction(self, settings.shards)
-        helpers.attach(reactor, self.wal.landed, self._received, self._helper_ended)
+        helpers.attach(reactor, self.wal.landed, lambda told: self.replied(decode_reply(told)), self._helper_ended)
         self.wal.files.prepare_ahead()
 
     def _open_wal(self) -> Wal:
@@ -370,9 +370,6 @@ class ShardStorage:
     def send(self, command: Command) -> None:
         """Send a command to the worker; it leaves at the end of the turn."""
         self._helpers.send(command)
-
-    def _received(self, message: bytes) -> None:
-        self.replied(decode_reply(message))
 
     def replied(self, reply: Reply) -> None:
         """Hand a reply of the worker to whoever waits for it."""
