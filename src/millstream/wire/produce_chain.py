@@ -48,6 +48,7 @@ class Chain(Protocol):
     def views(self) -> list[memoryview]: ...
     def copy(self, position: int, size: int, /) -> bytes: ...
     def share(self, position: int, size: int, /) -> "Chain": ...
+    def trim_front(self, size: int, /) -> None: ...
     def release(self) -> None: ...
 
 
@@ -79,38 +80,49 @@ def decode_produce_at(chain: Chain, pos: int, version: int) -> ProduceRequest:
     if not low <= version <= high:
         raise UnsupportedVersion(f"ProduceRequest v{version} is not declared, {low} to {high} are")
     taken: list[Chain] = []
+    rest: Chain | None = None
     try:
-        return _Walk(chain, pos, version, taken).request()
+        rest = chain.share(pos, len(chain) - pos)
+        return _Walk(rest, version, taken).request()
     except (Rejected, IndexError, struct.error, UnicodeDecodeError) as error:
         for records in taken:
             records.release()
         reason = error.message if isinstance(error, Rejected) else "ends early, or text is not UTF-8"
         raise ProtocolError(f"ProduceRequest v{version}: {reason}") from error
+    finally:
+        if rest is not None:
+            rest.release()
 
 
 class _Walk:
-    """A position in the chain, and the window of bytes around it."""
+    """A position in the chain, and the window of bytes around it.
 
-    __slots__ = ("at", "base", "by_id", "chain", "charge_left", "end", "flexible", "taken", "window")
+    What was read is trimmed off the chain: what comes next is always in its first fragments, and found at once.
+    """
 
-    def __init__(self, chain: Chain, pos: int, version: int, taken: list[Chain]) -> None:
-        self.chain = chain
-        self.end = len(chain)
+    __slots__ = ("at", "by_id", "chain", "charge_left", "flexible", "taken", "window")
+
+    def __init__(self, chain: Chain, version: int, taken: list[Chain]) -> None:
+        self.chain = chain  # begins with the window
         self.charge_left = OBJECT_BYTES_MAX
         self.flexible = version >= ProduceRequest.FLEXIBLE
         self.by_id = version >= _TOPIC_ID_FROM
         self.taken = taken
         self.window = b""
-        self.base = pos  # of the window, in the chain
         self.at = 0  # in the window
         self.room(_ROOM_BYTES)
 
     def room(self, size: int) -> None:
         """Have the next ``size`` bytes in the window, or as many as are left."""
-        if self.at + size > len(self.window) and self.base + len(self.window) < self.end:
-            self.base += self.at
-            self.at = 0
-            self.window = self.chain.copy(self.base, min(max(size, _WINDOW_BYTES), self.end - self.base))
+        if self.at + size > len(self.window) and len(self.window) < len(self.chain):
+            self.skip(0)
+            self.window = self.chain.copy(0, min(max(size, _WINDOW_BYTES), len(self.chain)))
+
+    def skip(self, size: int) -> None:
+        """Go on behind the next ``size`` bytes, with nothing in the window."""
+        self.chain.trim_front(self.at + size)
+        self.at = 0
+        self.window = b""
 
     def request(self) -> ProduceRequest:
         transactional_id = self.text()
@@ -142,13 +154,12 @@ class _Walk:
         size = self.length()
         records: Chain | None = None
         if size >= 0:
-            start = self.base + self.at
-            records = self.chain.share(start, size)
+            records = self.chain.share(self.at, size)
             self.taken.append(records)
             if self.at + size <= len(self.window):
                 self.at += size
             else:
-                self.base, self.at, self.window = start + size, 0, b""
+                self.skip(size)
         self.tags()
         return PartitionProduceData(index, records)
 
@@ -179,7 +190,7 @@ class _Walk:
     def charge(self, count: int, least: int) -> None:
         """Refuse a count that the rest of the chain cannot hold, or that is too much work."""
         self.charge_left -= _ELEMENT_BYTES * count
-        check_count(count, least, self.end - self.base - self.at, self.charge_left)
+        check_count(count, least, len(self.chain) - self.at, self.charge_left)
 
     def length(self) -> int:
         """A length; negative for null."""
@@ -203,5 +214,5 @@ class _Walk:
             self.room(_ROOM_BYTES)
             _, self.at = read_uvarint(self.window, self.at)
             size, self.at = read_uvarint(self.window, self.at)
-            check_count(size, 1, self.end - self.base - self.at)
-            self.base, self.at, self.window = self.base + self.at + size, 0, b""
+            check_count(size, 1, len(self.chain) - self.at)
+            self.skip(size)

@@ -1,5 +1,6 @@
 """Produce requests that lie in several fragments."""
 
+import sys
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -178,3 +179,36 @@ def test_a_text_that_is_longer_than_any_may_be_is_refused(arena: Arena, what: st
     else:
         assert plain(decode_produce_at(chain, 0, 9)) == message
     chain.release()
+
+
+def steps_for(arena: Arena, partitions: int) -> int:
+    """Lines of Python that it takes to decode a request for so many partitions, each in a fragment of its own."""
+    data = [PartitionProduceData(index, bytes(500)) for index in range(partitions)]
+    whole = bytes(encode_request(ProduceRequest(topic_data=[TopicProduceData("t", partition_data=data)]), 9))
+    chain = IoBuf()
+    for at in range(0, len(whole), 512):
+        part = whole[at : at + 512]
+        fragment = arena.allocate(512)
+        fragment.view[: len(part)] = part
+        chain.append(fragment, 0, len(part))
+    steps = 0
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal steps
+        _ = frame, arg
+        steps += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        decoded = decode_produce_at(chain, 0, 9)
+    finally:
+        sys.settrace(before)
+    assert plain(decoded).topic_data[0].partition_data == data
+    chain.release()
+    return steps
+
+
+def test_the_work_grows_with_the_partitions_and_not_with_their_square(arena: Arena) -> None:
+    assert steps_for(arena, 800) < 5 * steps_for(arena, 200)
