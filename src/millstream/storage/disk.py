@@ -126,12 +126,11 @@ class Disk(Protocol):
 class SystemFile:
     """A descriptor. Closed once, by its owner. Its errors name the file, which the system's own do not."""
 
-    __slots__ = ("_direct_fd", "_fd", "path")
+    __slots__ = ("_fd", "path")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self._fd = fd
-        self._direct_fd = -1
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         try:
@@ -141,14 +140,16 @@ class SystemFile:
             raise
 
     def write_direct(self, buffers: Sequence[memoryview], position: int) -> int:
-        if self._direct_fd < 0:
-            # The flag belongs to an open file and not to a call, and readers of the other descriptor want their cache.
-            self._direct_fd = os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+        # The flag belongs to an open file and not to a call, and readers of the other descriptor want their cache. It
+        # is not kept: two descriptors of each file in a cache are more than many a process may have.
+        fd = os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
         try:
-            return os.pwritev(self._direct_fd, buffers, position)
+            return os.pwritev(fd, buffers, position)
         except OSError as error:
             error.filename = self.path
             raise
+        finally:
+            os.close(fd)
 
     def preadv(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
         try:
@@ -175,8 +176,6 @@ class SystemFile:
             raise
 
     def close(self) -> None:
-        if self._direct_fd >= 0:
-            os.close(self._direct_fd)
         os.close(self._fd)
 
 

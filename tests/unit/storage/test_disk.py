@@ -1,6 +1,7 @@
 """The production disk, its small verbs, and the cache of descriptors."""
 
 import errno
+import mmap
 import os
 import tempfile
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from millstream.storage.disk import (
+    DIRECT_BLOCK_BYTES,
     FileCache,
     SystemDisk,
     load_disk,
@@ -108,6 +110,17 @@ def test_sync_all_reaches_a_directory_that_is_on_another_file_system(tmp_path: P
         monkeypatch.setattr("millstream.storage.disk._libc", lambda: SimpleNamespace(syncfs=syncfs))
         disk.sync_all(str(tmp_path))
         assert sorted(synced) == sorted({os.stat(tmp_path).st_dev, os.stat(other).st_dev})
+
+
+def test_files_written_past_the_page_cache_hold_one_descriptor_each(tmp_path: Path) -> None:
+    block = memoryview(mmap.mmap(-1, DIRECT_BLOCK_BYTES))
+    before = len(os.listdir("/proc/self/fd"))
+    files = [SystemDisk().open(f"{tmp_path}/{n}", create=True) for n in range(4)]
+    for file in files:
+        assert file.write_direct([block], 0) == DIRECT_BLOCK_BYTES
+    assert len(os.listdir("/proc/self/fd")) - before == len(files)
+    for file in files:
+        file.close()
 
 
 def test_load_disk_finds_a_factory_by_name() -> None:
