@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES: Final = 1024 * 1024
 _SALT_BYTES: Final = 32
+_LASTING: Final = frozenset({errno.EIO, errno.ENOENT, errno.EBADMSG, errno.EUCLEAN})
+"""What a disk says of a file that it will not read the next time either."""
 
 
 class DamagedSegment(Exception):
@@ -139,7 +141,8 @@ class Cleaner:
                     break
                 self._end_offset = source.end_offset
         except OSError as error:
-            return KeysGathered(command.id, error.errno or errno.EIO, 0, 0, size, "")
+            number, fault = _told(error)
+            return KeysGathered(command.id, number, 0, 0, size, fault)
         except DamagedSegment as damage:
             return KeysGathered(command.id, 0, 0, 0, size, str(damage))
         return KeysGathered(command.id, 0, self._end_offset, self._keys.count, size, "")
@@ -173,8 +176,8 @@ class Cleaner:
                 output.close()
         except (OSError, DamagedSegment) as error:
             self._remove(command.path)
-            number = (error.errno or errno.EIO) if isinstance(error, OSError) else 0
-            return Rewritten(command.id, number, None, 0, 0, 0, "" if number else str(error))
+            number, fault = _told(error) if isinstance(error, OSError) else (0, str(error))
+            return Rewritten(command.id, number, None, 0, 0, 0, fault)
         size = sum(source.size_bytes for source in command.sources)
         return Rewritten(command.id, 0, summary, size, output.records, output.gone, "")
 
@@ -348,6 +351,12 @@ def _header(source: Source, chunk: memoryview, at: int, position: int, expected:
     if header.base_offset < expected or header.last_offset_delta < 0 or position + header.size > source.size_bytes:
         raise DamagedSegment(f"{source.path}: byte {position}: no batch with an offset from {expected} on")
     return header
+
+
+def _told(error: OSError) -> tuple[int, str]:
+    """The errno of a reply, and what there is to say of the file if there is no use in trying again."""
+    number = error.errno or errno.EIO
+    return number, f"{error.filename}: {os.strerror(number)}" if number in _LASTING else ""
 
 
 def _damaged(source: Source, header: BatchHeader, what: str) -> DamagedSegment:

@@ -277,7 +277,7 @@ class KeysGathered(msgspec.Struct, frozen=True, array_like=True, tag=8):
     keys: int
     bytes: int
     fault: str
-    """Not empty: a batch that had to be read is damaged."""
+    """Not empty: a batch that had to be read is damaged, or cannot be read."""
 
 
 class Rewritten(msgspec.Struct, frozen=True, array_like=True, tag=9):

@@ -13,9 +13,10 @@ it was made of are still the log's; from the moment when the file is to get its 
 has, no segment is dropped (`Log.replacing`). Taking over is one step on the reactor: the new segment is in the list,
 the old ones' ranges are out of the cache. Old files go ``file.delete.delay.ms`` later, when nobody reads them any more.
 
-What can go wrong: a damaged batch makes the partition *uncleanable* until the broker starts again, with one line in
-the log; it is served as ever and nothing of it is changed. A full disk ends the pass, the next round tries again. A
-sync that failed stops the shard. Records are never lost to a crash: see `storage.cleaner`.
+What can go wrong: a damaged batch, or a file that cannot be read, makes the partition *uncleanable* until the broker
+starts again, with one line in the log; it is served as ever and nothing of it is changed. A full disk ends the pass,
+the next round tries again. A sync that failed stops the shard. Records are never lost to a crash: see
+`storage.cleaner`.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class _Run:
         self.stretch = stretch
         self.begun_us = begun_us
         self.generation = log.generation
+        self.start_offset = log.durable_start
         self.end_offset = 0
         self.groups: list[list[Segment]] = []
         self.group: list[Segment] = []
@@ -334,11 +336,14 @@ class Compaction:
 
     def _failed(self, run: _Run, number: int, fault: str) -> bool:
         """Whether the cleaner could not do it; the pass is over then."""
+        log = run.log
+        if number == errno.ENOENT and (log.closed or log.durable_start > run.start_offset):
+            fault = ""  # its files were deleted meanwhile
         if fault:
             self._give_up(run, fault)
         elif number:
             if number not in _PASSING:
-                where = operator_log.at(run.log.name)
+                where = operator_log.at(log.name)
                 tail = "tried again later" if number in _SPACE else "the partition is left as it is for now"
                 where.warning("not compacted: %s; %s", os.strerror(number), tail)
             self._end(run, again=False)

@@ -1,5 +1,6 @@
 """Compaction of a log, with the production code stepped by hand: what survives, what readers see, what goes wrong."""
 
+import errno
 from typing import Any
 
 import pytest
@@ -295,6 +296,33 @@ def test_a_log_is_deleted_though_compaction_waits_for_a_checkpoint_that_does_not
     syncs.extend(held)
     shard.run(lambda: False, limit_us=1_000_000)
     assert not shard.storage.compaction.is_busy
+
+
+@pytest.mark.parametrize("what", ["unreadable", "missing"])
+def test_a_log_of_which_a_file_cannot_be_read_does_not_keep_others_from_being_compacted(
+    what: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shard = compacted_shard()
+    log, other = shard.open(1, **COMPACTED), shard.open(2, **COMPACTED)
+    overwrite(shard, other, 6)
+    other.roll()
+    compact(shard, other)
+    overwrite(shard, log, 12)
+    overwrite(shard, other, 1)
+    for one in (log, other):
+        one.roll()
+    shard.call(shard.storage.checkpoint)
+    victim = log.segments()[1].path
+    if what == "missing":
+        shard.disk.unlink(victim)
+    else:
+        shard.disk.fail = lambda kind, path: errno.EIO if (kind, path) == ("read", victim) else 0
+    shard.run(lambda: not shard.storage.compaction.stretch(other).dirty_bytes, 10_000_000)
+    assert not shard.storage.compaction.stretch(other).dirty_bytes
+    shard.run(lambda: False, 10_000_000)
+    said = [line for line in capfd.readouterr().err.splitlines() if "not compacted" in line]
+    assert len(said) == 1
+    assert "topic1/0] not compacted until the next start: " in said[0]
 
 
 @pytest.mark.parametrize("end", ["deleted", "stopped"])
