@@ -49,10 +49,12 @@ def parked(*, closed: bool) -> tuple[FetchCall, Any, list[Any]]:
     return call, partition, answers
 
 
+@pytest.mark.parametrize("incremental", [False, True])
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_fetch_that_ends_watches_nothing_any_more(closed: bool) -> None:
-    """Also one whose client went away: a quiet partition would keep it for ever."""
+def test_a_fetch_that_ends_watches_nothing_any_more(closed: bool, incremental: bool) -> None:
+    """Also one whose client went away, or its session: a quiet partition would keep it for ever."""
     call, partition, answers = parked(closed=closed)
+    cast(Any, call.context).incremental = incremental
     assert partition.data_waiters
     call.answer()
     assert len(answers) == 1

@@ -386,8 +386,7 @@ class FetchCall:
                     records=b"" if data is None else data,
                 )
             )
-        if not context.incremental:
-            self._stop_watching()
+        self._stop_watching()
         if self.reserved > self.size:
             node.shard.arena.unreserve(MemoryClass.FETCH, self.reserved - self.size)
             self.reserved = self.size
@@ -405,10 +404,9 @@ class FetchCall:
         ctx.respond_vectored(message, sent)
 
     def _stop_watching(self) -> None:
-        if self.context.incremental:
-            return
+        """Watch no more, but for a session; one that is gone meanwhile wants nothing either."""
         for asked in self.results:
-            if isinstance(asked.watch, Watch):
+            if asked.session is None and isinstance(asked.watch, Watch):
                 asked.watch.disarm(self.node.home)
 
     def _release(self) -> None:
