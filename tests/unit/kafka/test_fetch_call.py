@@ -39,7 +39,7 @@ def parked(*, closed: bool) -> tuple[FetchCall, Any, list[Any]]:
         settings=SimpleNamespace(fetch_max_bytes=1 << 20),
         meters=Meters(StatsSlab()),
         fetch_sessions=FetchSessions(0, 1, 10, lambda n: 0),
-        shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)),
+        shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 1_800_000_000_000, now_us=lambda: 7_000_000)),
     )
     call = FetchCall(cast(Any, node), cast(Any, ctx), FetchRequest(max_wait_ms=100), cast(Any, context))
     call.results[asked] = (0, 0, 0, 0, None, None)
@@ -82,3 +82,12 @@ def test_what_is_read_again_counts_once() -> None:
         assert call.size == size
     call._release()
     assert arena.live_fragments == 0
+
+
+def test_sessions_age_by_a_clock_that_nobody_sets() -> None:
+    """The wall clock may go back for hours, and no session would give way to a new one that long."""
+    call, _, _ = parked(closed=False)
+    told: list[int] = []
+    cast(Any, call.context).finish = lambda now_ms: told.append(now_ms) or 0
+    call.answer()
+    assert told == [7_000]

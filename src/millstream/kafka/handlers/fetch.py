@@ -397,7 +397,7 @@ class FetchCall:
             sent = Lent(node.shard.arena, data, self.reserved)
             self.reserved = 0
         self.results = {}
-        session_id = context.finish(node.shard.reactor.wall_ms())
+        session_id = context.finish(node.shard.reactor.now_us() // 1000)
         if not context.incremental:
             node.meters.count_sessions(len(node.fetch_sessions), node.fetch_sessions.evictions)
         message = FetchResponse(session_id=session_id, responses=responses, node_endpoints=endpoints)
@@ -430,7 +430,7 @@ def handle(node: Node, ctx: RequestContext, request: FetchRequest, respond: Call
         return
     if answer_at_once(node, ctx, request):
         return
-    context = node.fetch_sessions.begin(request, ctx.api_version, node.shard.reactor.wall_ms())
+    context = node.fetch_sessions.begin(request, ctx.api_version, node.shard.reactor.now_us() // 1000)
     if isinstance(context, ErrorCode):
         respond(FetchResponse(error_code=int(context), session_id=0))
         return
