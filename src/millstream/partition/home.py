@@ -271,7 +271,7 @@ class Home:
         def answered(answer: bytes | memoryview | MillstreamError) -> None:
             results: list[tuple[SessionPartition, ReadResult]] = []
             if isinstance(answer, MillstreamError):
-                failure = refused(int(answer.code))
+                failure = refused(_GONE)  # no consumer knows that a read timed out, and Java's ends with it
                 results.extend((asked, failure) for asked, _ in items)
             else:
                 for (asked, _), (error, high_watermark, stable, start, loans, diverging) in zip(

@@ -4,10 +4,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
+import pytest
 
+from millstream.core.fetch_session import SessionPartition
+from millstream.errors import MillstreamError, OutcomeUnknown, Retriable
 from millstream.iobuf import IoBuf
+from millstream.model.error_code import ErrorCode
 from millstream.partition.home import READ, Home
-from millstream.partition.table import PartitionTable
+from millstream.partition.read import refused
+from millstream.partition.table import PartitionTable, Remote
+from millstream.partition.watch import Watch
+from millstream.wire.messages.fetch import FetchPartition
 
 OTHER = 1
 GROUP = 7
@@ -36,3 +43,15 @@ def test_a_reader_that_goes_back_from_the_end_leaves_no_watch_behind() -> None:
         serve(OTHER, msgspec.msgpack.encode((1000, True, False, [read])), reply)
         assert len(partition.data_waiters) == len(home._armed) == waiting
     assert len(answers) == 4
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown("no answer"), Retriable("too many calls")])
+def test_a_read_that_is_not_answered_is_to_be_tried_again(error: MillstreamError) -> None:
+    """Consumers know few errors of a fetch, and a time that ran out is none of them."""
+    home, _ = home_with(None)
+    cast(Any, home)._mailbox.call = lambda to, method, payload, on_reply, timeout_us: on_reply(error)
+    asked = SessionPartition("t", bytes(16), FetchPartition(0))
+    told: list[Any] = []
+    call = cast(Any, SimpleNamespace(take_many=told.extend, watch=Watch))
+    home.read(OTHER, [(asked, Remote("t", 0, GROUP, OTHER))], 1000, call, minimum_one=True, gather=False)
+    assert told == [(asked, refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))]
