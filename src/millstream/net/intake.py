@@ -131,7 +131,7 @@ class Intake:
         self._sweep: Timer | None = None
         self._idle_sweep: Timer | None = None
         self._seen: dict[Connection, tuple[int, int, int]] = {}  # progress marks and since when (µs)
-        self._idle_seen: dict[Connection, int] = {}
+        self._idle_seen: dict[Connection, tuple[int, int]] = {}  # requests, and since when (µs) no more
 
     # Connections
 
@@ -480,15 +480,18 @@ class Intake:
     def _watch_idle(self) -> None:
         """Close connections without a request for ``idle_ms``; looked at four times in that span."""
         now_us = self.reactor.now_us()
-        fresh: dict[Connection, int] = {}
+        fresh: dict[Connection, tuple[int, int]] = {}
         for connection in list(self.connections):
-            if self._idle_seen.get(connection) == connection.frames and not connection.exchanges:
+            frames, since_us = self._idle_seen.get(connection, (-1, 0))
+            if frames != connection.frames or connection.exchanges:
+                fresh[connection] = (connection.frames, now_us)
+            elif now_us - since_us < self.idle_ms * 1000:
+                fresh[connection] = (frames, since_us)
+            else:
                 self._idle_closed.inc()
                 connection.close()
-            else:
-                fresh[connection] = connection.frames
         self._idle_seen = fresh
         if self.connections:
-            self._idle_sweep = self.reactor.call_at(now_us + self.idle_ms * 1000, self._watch_idle)
+            self._idle_sweep = self.reactor.call_at(now_us + self.idle_ms * 250, self._watch_idle)
         else:
             self._idle_sweep = None

@@ -375,3 +375,21 @@ def test_a_frame_of_more_fragments_than_the_kernel_takes_at_once_arrives(monkeyp
 
     server.run(client)
     server.close()
+
+
+def test_a_connection_without_requests_is_closed_when_its_time_is_over_and_not_twice_as_late():
+    server = Server()
+    sock = server.connect()
+    (connection,) = server.intake.connections
+    begun_us = now_us = server.reactor.now_us()
+    server.reactor.now_us = lambda: now_us
+    sock.sendall(frame(b"a request"))
+    connection.on_readable()
+    connection.flush()
+    while not connection.closed:
+        sweep = server.intake._idle_sweep
+        now_us = sweep.deadline_us
+        sweep.callback()
+    idle_us = server.intake.idle_ms * 1000
+    assert idle_us <= now_us - begun_us <= 1.5 * idle_us
+    server.close()
