@@ -27,7 +27,7 @@ from millstream.partition.append import BUSY, LOOK, Outcome, append, start_offse
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.lookups import TIMEOUT_US, Lookups
 from millstream.partition.partition import Partition
-from millstream.partition.read import Divergence, ReadResult, read_here, refused
+from millstream.partition.read import Divergence, ReadResult, read_here, read_older, refused
 from millstream.partition.table import PartitionTable, Remote
 from millstream.partition.watch import Watch
 from millstream.shard.context import Shard
@@ -310,20 +310,26 @@ class Home:
             self._disarm((sender, number))  # from an earlier read; if this one finds something its shard forgets it
             watch = _RemoteWatch(self, sender, number)
 
-            def done(result: ReadResult, slot: int = slot) -> None:
-                batch.put(slot, result)
-
-            taken = read_here(
+            limit = min(max_bytes, room)
+            result = read_here(
                 partition,
                 offset,
-                min(max_bytes, room),
+                limit,
                 leader_epoch,
                 watch,
-                done,
                 minimum_one=not granted,
                 gather=gather,
                 last_fetched_epoch=last_epoch,
             )
+            if result is None:
+
+                def done(result: ReadResult, slot: int = slot) -> None:
+                    batch.put(slot, result)
+
+                taken = read_older(partition, offset, limit, done, minimum_one=not granted)
+            else:
+                taken = 0 if result[4] is None else len(result[4])
+                batch.put(slot, result)
             granted = granted or taken > 0
             room -= taken
 

@@ -2,7 +2,7 @@
 
 The tail is in the log cache and is answered at once, as shared views, without touching a file. What is older goes to
 the shard's helper process, which reads the segment into fragments of this shard's arena and checks every batch; the
-answer comes through the callback in a later turn. Either way the reader gets whole batches, the first of which holds
+answer comes through a callback in a later turn. Either way the reader gets whole batches, the first of which holds
 the offset it asked for (and may begin before it), and owns the ``IoBuf`` it gets: it must release it once the bytes
 are sent.
 
@@ -50,52 +50,55 @@ def read_here(
     max_bytes: int,
     leader_epoch: int,
     watch: Armed,
-    done: Callable[[ReadResult], None],
     *,
     minimum_one: bool,
     gather: bool = False,
     last_fetched_epoch: int = -1,
-) -> int:
-    """Fetch 5/8. Read for one fetch from a partition of this shard; returns how much of its room that takes, in bytes.
+) -> ReadResult | None:
+    """Fetch 5/8. Read for one fetch from a partition of this shard; None: ``read_older`` has to, from the files.
 
-    ``done`` is called once, now or when the helper process has read. A read that finds nothing arms ``watch``;
-    with ``gather`` one that finds something does too, as its reader may want more.
+    A read that finds nothing arms ``watch``; with ``gather`` one that finds something does too, as its reader may want
+    more.
     """
-    error = epoch_error(partition, leader_epoch) if leader_epoch >= 0 else ErrorCode.NONE
     start = partition.log.start_offset
     high_watermark = partition.high_watermark
-    if error is ErrorCode.NONE:
-        if last_fetched_epoch >= 0:
-            error, diverging = _divergence(partition, offset, last_fetched_epoch)
-            if diverging is not None:
-                done((_NONE, high_watermark, high_watermark, start, None, diverging))
-                return 0
-        if error is ErrorCode.NONE:
-            error = offset_error(partition, offset)
-    if error is not ErrorCode.NONE:
-        done(refused(int(error)))
-        return 0
+    if leader_epoch >= 0:
+        error = epoch_error(partition, leader_epoch)
+        if error is not ErrorCode.NONE:
+            return refused(int(error))
+    if last_fetched_epoch >= 0:
+        error, diverging = _divergence(partition, offset, last_fetched_epoch)
+        if diverging is not None:
+            return (_NONE, high_watermark, high_watermark, start, None, diverging)
+        if error is not ErrorCode.NONE:
+            return refused(int(error))
+    if partition.closed or not start <= offset <= high_watermark:
+        return refused(int(offset_error(partition, offset)))
     if offset == high_watermark:
         watch.arm(partition)
-        done((_NONE, high_watermark, high_watermark, start, None, None))
-        return 0
+        return (_NONE, high_watermark, high_watermark, start, None, None)
     if max_bytes <= 0 and not minimum_one:
         # There is something, but this answer has no room for it; the next fetch of the session looks again.
-        done((_NONE, high_watermark, high_watermark, start, None, None))
-        return 0
+        return (_NONE, high_watermark, high_watermark, start, None, None)
     if gather:
         watch.arm(partition)
     found = read_cached(partition, offset, max_bytes, minimum_one=minimum_one)
     if found is not None:
-        size = len(found)
-        done((_NONE, high_watermark, high_watermark, start, found, None))
-        return size
-
+        return (_NONE, high_watermark, high_watermark, start, found, None)
     arena = partition.log.storage.arena
     if arena.in_use_bytes + max_bytes > _COLD_SHARE * arena.capacity_bytes:
         # Old data can wait; the memory that is left is for what is being written.
-        done((_NONE, high_watermark, high_watermark, start, None, None))
-        return 0
+        return (_NONE, high_watermark, high_watermark, start, None, None)
+    return None
+
+
+def read_older(
+    partition: Partition, offset: int, max_bytes: int, done: Callable[[ReadResult], None], *, minimum_one: bool
+) -> int:
+    """What ``read_here`` left: ``done`` is called when the helper process has read. Returns how much of the request's
+    room that may take, in bytes.
+    """
+    high_watermark = partition.high_watermark
 
     def read(result: IoBuf | MillstreamError) -> None:
         if isinstance(result, MillstreamError):

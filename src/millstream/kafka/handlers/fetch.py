@@ -43,7 +43,7 @@ from millstream.kafka.handlers.fetch_refusals import (
 from millstream.model.error_code import ErrorCode
 from millstream.partition.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 from millstream.partition.partition import Partition
-from millstream.partition.read import ReadResult, read_here, refused
+from millstream.partition.read import ReadResult, read_here, read_older, refused
 from millstream.partition.table import Remote
 from millstream.partition.watch import Watch
 from millstream.wire.messages.fetch import (
@@ -153,11 +153,25 @@ class FetchCall:
             self.behind = [asked for asked, _ in here]
             self.behind += [asked for items in remote.values() for asked, _ in items]
             here, remote = [], ahead
+        gather = self.gathers
         for asked, entry in here:
-            self.reading += 1
-            taken = self._read_here(entry, asked, min(asked.max_bytes, room), first=not self.granted)
-            self.granted = self.granted or taken > 0
-            room -= taken
+            limit = min(asked.max_bytes, room)
+            result = read_here(
+                entry,
+                asked.fetch_offset,
+                limit,
+                asked.current_leader_epoch,
+                self.watch(asked),
+                minimum_one=not self.granted,
+                gather=gather,
+                last_fetched_epoch=asked.last_fetched_epoch,
+            )
+            if result is None:
+                room -= self._read_older(entry, asked, limit)
+            else:
+                data = result[4]
+                room -= 0 if data is None else len(data)
+                self._put(asked, result)
         for shard, items in remote.items():
             self.reading += 1
             share = max(room, 0) // len(remote)
@@ -183,27 +197,19 @@ class FetchCall:
         """A first batch may be too little to answer with: what has data is watched for more."""
         return self.min_bytes > 1
 
-    def _read_here(self, partition: Partition, asked: SessionPartition, limit: int, *, first: bool) -> int:
-        """Read one partition of this shard; returns the bytes that it takes of the request's room."""
-        watch = self.watch(asked)
+    def _read_older(self, partition: Partition, asked: SessionPartition, limit: int) -> int:
+        """Have a partition of this shard read from its files; returns the bytes that it takes of the request's room."""
+        self.reading += 1
 
         def done(result: ReadResult) -> None:
             self.take(asked, result)
 
-        return read_here(
-            partition,
-            asked.fetch_offset,
-            limit,
-            asked.current_leader_epoch,
-            watch,
-            done,
-            minimum_one=first,
-            gather=self.gathers,
-            last_fetched_epoch=asked.last_fetched_epoch,
-        )
+        taken = read_older(partition, asked.fetch_offset, limit, done, minimum_one=not self.granted)
+        self.granted = True
+        return taken
 
     def take(self, asked: SessionPartition, result: ReadResult) -> None:
-        """Fetch 7/8. One partition was read."""
+        """Fetch 7/8. One partition was read from its files."""
         self._put(asked, result)
         self._read_done()
 
