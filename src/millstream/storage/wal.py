@@ -363,9 +363,8 @@ class Wal:
             self.arm()  # whatever the callbacks below append goes with it
         for log, mark in zip(logs, marks, strict=True):
             log.became_durable(mark)
-        self.durable_sequence = (
-            self._out_sequence
-        )  # a checkpoint that is asked for before would pass over the last logs
+        # Not before: a checkpoint that is asked for meanwhile would pass over the last logs and void their frame.
+        self.durable_sequence = self._out_sequence
         for callback in callbacks:
             callback()
         self.on_landed()
