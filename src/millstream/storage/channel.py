@@ -50,8 +50,9 @@ class ReactorChannel:
         self._received = bytearray()
         self._scratch = memoryview(bytearray(_RECEIVE_BYTES))  # a fresh object of this size is mapped and unmapped
         self._queue: list[bytes] = []
-        self._rest = b""
+        self._rest = memoryview(b"")
         self._armed = False
+        self._writing = False
         reactor.add_reader(end.fileno(), self._readable)
 
     def send(self, message: bytes) -> None:
@@ -64,25 +65,27 @@ class ReactorChannel:
 
     def _flush(self) -> None:
         self._armed = False
-        if self._rest:
+        if self._writing:
             return  # the writer callback goes on with it
         self._push()
 
     def _push(self) -> None:
-        data = self._rest + b"".join(self._queue)
-        self._queue.clear()
+        if not self._rest:
+            self._rest = memoryview(b"".join(self._queue))
+            self._queue.clear()
         try:
-            sent = self._socket.send(data)
+            sent = self._socket.send(self._rest)
         except BlockingIOError:
             sent = 0
         except (BrokenPipeError, ConnectionResetError):
             return  # the process descriptor tells what happened
-        waiting = bool(self._rest)
-        self._rest = data[sent:]
-        if self._rest and not waiting:
+        self._rest = self._rest[sent:]
+        more = bool(self._rest or self._queue)
+        if more and not self._writing:
             self._reactor.add_writer(self._socket.fileno(), self._push)
-        elif waiting and not self._rest:
+        elif self._writing and not more:
             self._reactor.remove_writer(self._socket.fileno())
+        self._writing = more
 
     def _readable(self) -> None:
         try:
@@ -99,7 +102,7 @@ class ReactorChannel:
     def close(self) -> None:
         """Send nothing more and listen to nothing more."""
         self._reactor.remove_reader(self._socket.fileno())
-        if self._rest:
+        if self._writing:
             self._reactor.remove_writer(self._socket.fileno())
         self._socket.close()
 

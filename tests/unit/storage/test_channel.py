@@ -87,3 +87,38 @@ def test_a_worker_that_is_gone_is_listened_to_no_more() -> None:
     next(iter(reactor.readers.values()))()
     assert not reactor.readers
     ours.close()
+
+
+class Slow:
+    """A socket that takes little at once."""
+
+    def __init__(self, end) -> None:
+        self.fileno = end.fileno
+        self.close = end.close
+        self.taken = b""
+        self.buffers: list[object] = []
+
+    def send(self, data) -> int:
+        view = memoryview(data)
+        if view.obj not in self.buffers:
+            self.buffers.append(view.obj)
+        self.taken += view[:1000]
+        return min(1000, len(view))
+
+
+def test_a_long_message_is_not_copied_for_each_piece_that_the_socket_takes() -> None:
+    reactor = ByHand()
+    ours, theirs = channel_pair()
+    channel = ReactorChannel(reactor, ours, lambda _: None)
+    channel._socket = slow = Slow(ours)
+    sent = [bytes(50_000), bytes([1]) * 700]
+    channel.send(sent[0])
+    reactor.turn()
+    channel.send(sent[1])
+    reactor.turn()
+    while reactor.writers:
+        next(iter(reactor.writers.values()))()
+    assert list(cut_messages(bytearray(slow.taken))) == sent
+    assert len(slow.buffers) == len(sent)
+    channel.close()
+    theirs.close()
