@@ -88,13 +88,10 @@ class DelayedAppends:
         while waiting:
             first = waiting[0]
             outcome = BUSY
-            if not own:
+            accepts = self._storage.accepts_writes
+            if not own or not accepts:  # a full disk refuses at once
                 outcome = append(
-                    first.partition,
-                    first.views,
-                    first.size,
-                    self._reactor.wall_ms(),
-                    accepts_writes=self._storage.accepts_writes,
+                    first.partition, first.views, first.size, self._reactor.wall_ms(), accepts_writes=accepts
                 )
             looked_at = outcome is LOOK and self.inspected.add(first.partition, first.views, first.size, first.done)
             if outcome is LOOK and not looked_at:

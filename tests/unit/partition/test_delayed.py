@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 from test_append import batch, make
 
+from millstream.model.error_code import ErrorCode
 from millstream.partition.append import BUSY
 from millstream.partition.delayed import RETRY_US, WAIT_US, DelayedAppends
 from millstream.testing.local_storage import LocalReactor
@@ -27,3 +28,13 @@ def test_a_producer_is_refused_in_time_though_the_brokers_own_appends_find_no_me
     assert outcomes == [BUSY]
     assert reactor.now_us() - begun <= WAIT_US + 2 * RETRY_US
     assert not partition.log.batches
+
+
+def test_a_full_disk_refuses_at_once_though_the_brokers_own_appends_wait():
+    reactor = LocalReactor(1_700_000_000_000)
+    delayed = DelayedAppends(reactor, SimpleNamespace(accepts_writes=False))
+    partition, data, outcomes = make(), batch(), []
+    delayed.add_own(lambda: False)
+    delayed.add(partition, (memoryview(data),), len(data), lambda outcome, refusal: outcomes.append(outcome[0]))
+    reactor.sleep(reactor.now_us() + RETRY_US)
+    assert outcomes == [ErrorCode.KAFKA_STORAGE_ERROR]
