@@ -47,8 +47,6 @@ _SLICE_LOGS: Final = 64
 """Logs that are passed over in one slice; one that is looked at is a slice by itself."""
 
 _SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_PASSING: Final = frozenset({errno.ECANCELED, errno.ENOENT})
-"""The work was given up, or the log's files are gone: nothing to speak of."""
 
 
 class _Run:
@@ -337,12 +335,11 @@ class Compaction:
     def _failed(self, run: _Run, number: int, fault: str) -> bool:
         """Whether the cleaner could not do it; the pass is over then."""
         log = run.log
-        if number == errno.ENOENT and (log.closed or log.durable_start > run.start_offset):
-            fault = ""  # its files were deleted meanwhile
-        if fault:
+        gone = log.closed or (number == errno.ENOENT and log.durable_start > run.start_offset)
+        if fault and not gone:
             self._give_up(run, fault)
-        elif number:
-            if number not in _PASSING:
+        elif fault or number:
+            if number != errno.ECANCELED and not gone:
                 where = operator_log.at(log.name)
                 tail = "tried again later" if number in _SPACE else "the partition is left as it is for now"
                 where.warning("not compacted: %s; %s", os.strerror(number), tail)

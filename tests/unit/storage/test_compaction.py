@@ -20,7 +20,7 @@ from storage_support import new_shard, settle
 
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.partition.lifecycle import replay_producers
-from millstream.storage.commands import READS_LANE, SEGMENTS_LANE, SYNCS_LANE
+from millstream.storage.commands import CLEANER_LANE, READS_LANE, SEGMENTS_LANE, SYNCS_LANE
 from millstream.testing.local_storage import WRITER_LANE, LocalShard, recover_locally
 from millstream.wire.records import parse_header
 
@@ -323,6 +323,19 @@ def test_a_log_of_which_a_file_cannot_be_read_does_not_keep_others_from_being_co
     said = [line for line in capfd.readouterr().err.splitlines() if "not compacted" in line]
     assert len(said) == 1
     assert "topic1/0] not compacted until the next start: " in said[0]
+
+
+def test_a_damaged_log_that_is_deleted_while_it_is_compacted_is_not_counted() -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    overwrite(shard, log, 6)
+    log.roll()
+    shard.call(shard.storage.checkpoint)
+    shard.disk.flip(log.segments()[1].path, 100)
+    while not shard.helpers._lanes[CLEANER_LANE]:
+        shard.step() or shard.reactor.sleep(shard.reactor.now_us() + 10**9)
+    shard.call(shard.storage.delete_log, log)
+    assert shard.storage.stats.gauge("log_cleaner_uncleanable_partitions").value == 0
 
 
 @pytest.mark.parametrize("end", ["deleted", "stopped"])
