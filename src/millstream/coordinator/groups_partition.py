@@ -149,7 +149,7 @@ class GroupsPartition:
         self._untold: deque[tuple[Token, Message]] = deque()
         self._writes: list[Write] = []
         self._under_way: deque[_Batch] = deque()
-        self._deleted_topics: list[str] = []  # deleted while loading
+        self._deleted_topics: list[tuple[str, bytes]] = []  # deleted while loading
         self._begun_us = reactor.now_us()
         self._records = 0
         self._latest: dict[bytes, Record] = {}
@@ -255,8 +255,8 @@ class GroupsPartition:
             self._log.info("%d groups loaded from %d records in %d ms", len(self.core.groups), self._records, took_ms)
         self._carry_out(self.core.loaded(self._reactor.now_us(), self._reactor.wall_ms()))
         deleted, self._deleted_topics = self._deleted_topics, []
-        for topic in deleted:
-            self.step(TopicDeleted(topic))
+        for topic, topic_id in deleted:
+            self.step(TopicDeleted(topic, topic_id))
         self._on_loaded()
 
     def _fail(self, offset: int, error: MillstreamError) -> None:
@@ -342,12 +342,12 @@ class GroupsPartition:
         if self.state is State.ACTIVE:
             self.step(Tick())
 
-    def topic_deleted(self, topic: str) -> None:
+    def topic_deleted(self, topic: str, topic_id: bytes) -> None:
         """Forget the offsets of a topic that was deleted."""
         if self.state is State.ACTIVE:
-            self.step(TopicDeleted(topic))
+            self.step(TopicDeleted(topic, topic_id))
         elif self.state is State.LOADING:
-            self._deleted_topics.append(topic)
+            self._deleted_topics.append((topic, topic_id))
 
     def expire(self) -> Generator[None, None, None]:
         """Look for what has expired, in slices."""

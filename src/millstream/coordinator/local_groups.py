@@ -159,10 +159,10 @@ class LocalGroups:
 
     # Housekeeping
 
-    def topic_deleted(self, topic: str) -> None:
+    def topic_deleted(self, topic: str, topic_id: bytes) -> None:
         """Forget the offsets that groups of this shard committed for a topic that is gone."""
         for groups in list(self.partitions.values()):
-            groups.topic_deleted(topic)
+            groups.topic_deleted(topic, topic_id)
 
     def _expire(self) -> None:
         def walk() -> Generator[None, None, None]:

@@ -80,7 +80,7 @@ class _Deletions(MetadataListener):
 
     def topic_deleted(self, topic: TopicMeta) -> None:
         if topic.name != OFFSETS_TOPIC:
-            self._local.topic_deleted(topic.name)
+            self._local.topic_deleted(topic.name, topic.topic_id)
 
 
 class GroupRouter:

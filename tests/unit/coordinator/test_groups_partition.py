@@ -282,7 +282,7 @@ def test_all_offsets_of_a_group_with_a_long_id_go_however_many():
 def test_a_topic_deleted_while_groups_load_takes_its_offsets_along():
     partition = FakePartition(0, [batch_of(stored("g", 1, "gone"), stored("g", 2, "kept"))])
     groups, reactor = opened(partition)
-    groups.topic_deleted("gone")
+    groups.topic_deleted("gone", bytes(16))
     reactor.turn()
     assert set(groups.core.groups["g"].offsets.topics) == {"kept"}
     assert partition.records()[-1].value is None

@@ -85,6 +85,7 @@ from millstream.wire.messages.group_storage import (
 from millstream.wire.messages.leave_group import LeaveGroupResponse
 from millstream.wire.messages.offset_delete import OffsetDeleteResponse
 from millstream.wire.messages.offset_fetch import OffsetFetchResponseGroup
+from millstream.wire.schema import ZERO_UUID
 
 
 class GroupCoordinator:
@@ -152,7 +153,7 @@ class GroupCoordinator:
             case DeleteOffsets():
                 self._delete_offsets(turn, given)
             case TopicDeleted():
-                self._topic_deleted(turn, given.topic)
+                self._topic_deleted(turn, given.topic, given.topic_id)
             case DescribeConsumer():
                 door.describe(turn, self.groups.get(given.group_id), given)
             case ExpressionsResolved():
@@ -310,17 +311,23 @@ class GroupCoordinator:
                 self._busy[group_id].extend(waiting)
                 return
 
-    def _topic_deleted(self, turn: Turn, topic: str) -> None:
-        """Forget the offsets of a topic, those still on their way to the log included."""
+    def _topic_deleted(self, turn: Turn, topic: str, topic_id: bytes) -> None:
+        """Forget the offsets of a topic, those still on their way to the log included.
+
+        Those of its successor stay: a shard that has heard of that already may have sent some.
+        """
+        gone = (topic_id, ZERO_UUID)
         doomed: dict[str, set[int]] = {}
         for group in self.groups.values():
-            if topic in group.offsets.topics:
-                doomed[group.group_id] = set(group.offsets.topics[topic])
+            partitions = group.offsets.topics.get(topic)
+            if partitions is not None:
+                doomed[group.group_id] = {index for index, offset in partitions.items() if offset.topic_id in gone}
         for pending in self._writes.values():
             if isinstance(pending, PendingCommit):
-                found = {partition for name, partition, _ in pending.offsets if name == topic}
-                if found:
-                    doomed.setdefault(pending.group.group_id, set()).update(found)
+                for name, partition, offset in pending.offsets:
+                    if name == topic:
+                        places = doomed.setdefault(pending.group.group_id, set())
+                        (places.add if offset.topic_id in gone else places.discard)(partition)
         for group_id, partitions in doomed.items():
             keys = [(topic, partition) for partition in sorted(partitions)]
             at_once = removed_at_once(group_id)

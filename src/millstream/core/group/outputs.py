@@ -184,9 +184,10 @@ class Persisted(msgspec.Struct, frozen=True):
 
 
 class TopicDeleted(msgspec.Struct, frozen=True):
-    """A topic is gone; so are the offsets committed for it."""
+    """A topic is gone; so are the offsets committed for it. There may be another one of that name already."""
 
     topic: str
+    topic_id: bytes
 
 
 class Expire(msgspec.Struct, frozen=True):

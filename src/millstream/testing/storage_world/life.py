@@ -141,7 +141,7 @@ class Life:
         """The topic is gone, as the controller says."""
         self.cell(topic.group).lifecycle.delete(topic.name, topic.topic_id)
         for cell in self.cells:
-            cell.groups.topic_deleted(topic.name)
+            cell.groups.topic_deleted(topic.name, topic.topic_id)
 
     def partition(self, topic: TopicModel) -> Partition:
         """The open partition of a topic."""

@@ -271,8 +271,8 @@ class Driver:
     def expire(self, *groups: str) -> None:
         self.step(Expire(groups or tuple(self.coordinator.groups)))
 
-    def delete_topic(self, topic: str) -> None:
-        self.step(TopicDeleted(topic))
+    def delete_topic(self, topic: str, topic_id: bytes = bytes(16)) -> None:
+        self.step(TopicDeleted(topic, topic_id))
 
     # What tests look at
 

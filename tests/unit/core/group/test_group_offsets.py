@@ -310,6 +310,19 @@ def test_a_deleted_topic_takes_its_offsets_along_even_those_under_way():
         assert s.fetch("h") == {}
 
 
+def test_a_deleted_topic_takes_no_offsets_of_its_successor_along():
+    d = Driver()
+    old, new = b"1" * 16, b"2" * 16
+    d.commit({("t", 0): 1, ("t", 1): 1, ("t", 2): 1}, topic_id=old)
+    d.commit({("t", 0): 2}, topic_id=new)
+    d.hold_log = True
+    d.commit_async({("t", 1): 3}, topic_id=new)
+    d.delete_topic("t", old)
+    d.persist()
+    for s in (d, d.restart()):
+        assert s.fetch() == {("t", 0): 2, ("t", 1): 3}
+
+
 # How groups are shown
 
 
