@@ -223,11 +223,11 @@ def sync_deadline_came(turn: Turn, group: Group) -> None:
     """Members that were told the generation did not ask for their assignment in time: go on without them."""
     if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_syncs:
         return
-    for member in [member for member in group.members.values() if member.member_id in group.pending_syncs]:
+    silent = [member for member in group.members.values() if member.member_id in group.pending_syncs]
+    for member in silent:
         drop(turn, group, member)
-    silent = len(group.pending_syncs)
     group.pending_syncs.clear()
-    prepare(turn, group, f"{silent} members did not ask for their assignment in time")
+    prepare(turn, group, f"{len(silent)} members did not ask for their assignment in time")
 
 
 # Leaving, willingly or not

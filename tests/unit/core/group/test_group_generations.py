@@ -143,6 +143,7 @@ def test_members_that_never_sync_are_dropped_after_the_rebalance_timeout():
         assert d.heartbeat(a, generation) is ErrorCode.NONE
         assert d.heartbeat(b, generation) is ErrorCode.NONE
     d.advance(REBALANCE_MS // 8)
+    assert d.lines[-1] == "group g: rebalances because 1 members did not ask for their assignment in time"
     assert set(d.group().members) == {a}
     assert d.heartbeat(b, generation) is ErrorCode.UNKNOWN_MEMBER_ID
     assert d.heartbeat(a, generation) is ErrorCode.REBALANCE_IN_PROGRESS
