@@ -37,6 +37,11 @@ HEADER_BYTES: Final = _HEADER.size
 pack = _HEADER.pack
 unpack = _HEADER.unpack_from
 
+ANSWER_BACKLOG_BYTES: Final = 32 << 20
+"""An answer without loans is not sent where this much would wait for the other shard to read it: half of what stops a
+shard (``post``)."""
+_LARGE_BYTES: Final = 16 << 10
+
 CALL, TELL, ANSWER, FAILURE, CANCEL, RETURNS = range(6)
 """Kinds of message. RETURNS: the payload is tokens that come home."""
 
@@ -133,11 +138,20 @@ class Reply:
         return self._wanted
 
     def send(self, payload: bytes, loans: Sequence[int] = ()) -> None:
-        """Answer; `loans` are the tokens of what the payload describes."""
+        """Answer; `loans` are the tokens of what the payload describes.
+
+        An answer for which there is no room ends the call with OutcomeUnknown.
+        """
         peer = self._peer
+        size = len(payload)
         if not self._wanted:
             for token in loans:
                 peer.take_back(token)
+            return
+        if size > _LARGE_BYTES:
+            size += sum(map(len, peer.out))
+        if size + peer.backlog_bytes > ANSWER_BACKLOG_BYTES and not loans:
+            self.fail(_NO_ROOM)
             return
         self._wanted = False
         del peer.open[self._call_id]
@@ -168,3 +182,4 @@ class Reply:
 
 
 _CANCELLED: Final = Retriable("cancelled")
+_NO_ROOM: Final = OutcomeUnknown("there is no room for the answer")

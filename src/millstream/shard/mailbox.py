@@ -18,7 +18,8 @@ side is told to drop it. A call that comes up there only after its deadline is n
 not, so what a shard may ever owe in answers is bounded by what it was asked. Above that, and while more than
 `CALL_BACKLOG_BYTES` wait for room in the ring, a call ends at once with `Retriable`. What a full ring does not take
 waits on the sender's side; receiving never depends on sending, so two shards with full rings both go on reading and
-no cycle can block. A sibling that lets `BACKLOG_BYTES_MAX` pile up is stuck for good: the shard stops, and with it
+no cycle can block. Where more than `ANSWER_BACKLOG_BYTES` would wait, a call ends with `OutcomeUnknown` in the place of
+its answer. A sibling that lets `BACKLOG_BYTES_MAX` pile up all the same is stuck for good: the shard stops, and with it
 the broker.
 
 **Loans.** `lend` keeps one reference of a fragment under a token; the borrower makes a `ForeignFragment` of (lender,
