@@ -119,6 +119,7 @@ def configurations_table() -> str:
 
 def limits_table() -> str:
     from millstream.coordinator.groups_partition import WRITE_BYTES_MAX
+    from millstream.core.group.fetch import METADATA_TOLD_MAX
     from millstream.core.group.regex import LENGTH_MAX
     from millstream.kafka.dispatch import CLIENT_ID_KEPT, LINEAR_BYTES_MAX
     from millstream.wire.compression import GZIP_MEMBERS_MAX
@@ -141,6 +142,8 @@ def limits_table() -> str:
     text += row("A client id, as far as it is kept and shown", f"{CLIENT_ID_KEPT:,} characters", "it is cut")
     text += row("A regular expression of a subscription", f"{LENGTH_MAX:,} characters", "INVALID_REGULAR_EXPRESSION")
     text += row("What one request writes about a group", f"{WRITE_BYTES_MAX // mib} MiB", "UNKNOWN_SERVER_ERROR")
+    told = f"{METADATA_TOLD_MAX:,} characters"
+    text += row("Metadata of committed offsets in one answer", told, "UNKNOWN_SERVER_ERROR")
     text += row("An error message", f"{ERROR_TEXT_BYTES:,} bytes", "it is cut")
     text += row("Members of a gzip stream in a batch", GZIP_MEMBERS_MAX, "the batch is refused where it is opened")
     opened = "MESSAGE_TOO_LARGE or INVALID_RECORD where a topic wants batches opened"

@@ -396,6 +396,31 @@ def test_several_groups_are_fetched_at_once_wherever_they_live(broker: Broker, v
     assert empty.groups == []
 
 
+def test_an_answer_tells_no_more_metadata_than_it_may(broker: Broker):
+    groups = [group_on(broker, 1), group_on(broker, 0) + "-2"]
+    longest = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="m" * 4096)
+    for group in groups:
+        topics = [OffsetCommitRequestTopic(name="u", partitions=[longest])]
+        call(broker, offset_commit, OffsetCommitRequest(group_id=group, topics=topics), 8)
+
+    def codes(*asked: tuple[str, int]) -> list[tuple[int, int]]:
+        request = OffsetFetchRequest(
+            groups=[
+                OffsetFetchRequestGroup(
+                    group_id=group, topics=[OffsetFetchRequestTopics(name="u", partition_indexes=[0] * times)]
+                )
+                for group, times in asked
+            ]
+        )
+        (answer,) = call(broker, offset_fetch, request, 8)
+        return [(group.error_code, sum(len(t.partitions) for t in group.topics)) for group in answer.groups]
+
+    one, other = groups
+    assert codes((one, 2_100)) == [(0, 2_100)]
+    assert codes((one, 4_097)) == [(ErrorCode.UNKNOWN_SERVER_ERROR, 0)]
+    assert codes((one, 2_100), (other, 2_100)) == [(0, 2_100), (ErrorCode.UNKNOWN_SERVER_ERROR, 0)]
+
+
 def test_errors_of_the_first_version_stand_at_partitions():
     broker = Broker()
     request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])

@@ -6,6 +6,8 @@ A group that does not exist has no offsets, which is no error. Nor is told what 
 and has a successor of the same name: a crash, or a full disk, may have kept it from being forgotten.
 """
 
+from typing import Final
+
 from millstream.core.group.consumer.offsets import check_fetch
 from millstream.core.group.consumer.topics import Topics
 from millstream.core.group.group import Group
@@ -18,6 +20,9 @@ from millstream.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from millstream.wire.schema import ZERO_UUID
+
+METADATA_TOLD_MAX: Final = 16 << 20
+"""Characters of metadata in one answer. A request of some kilobytes may name one partition thousands of times."""
 
 _NO_PARTITIONS: dict[int, CommittedOffset] = {}
 
@@ -47,7 +52,18 @@ def fetch_offsets(group: Group | None, asked: OffsetFetchRequestGroup, existing:
                 _found(index, _same_topic(partitions.get(index), topic.topic_id)) for index in topic.partition_indexes
             ]
             topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=found))
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+    answer = OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+    return answer if metadata_told(answer) <= METADATA_TOLD_MAX else told_too_much(asked.group_id)
+
+
+def metadata_told(answer: OffsetFetchResponseGroup) -> int:
+    """Characters of metadata in an answer."""
+    return sum(len(found.metadata or "") for topic in answer.topics for found in topic.partitions)
+
+
+def told_too_much(group_id: str) -> OffsetFetchResponseGroup:
+    """The answer in the place of one that is too large."""
+    return OffsetFetchResponseGroup(group_id=group_id, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def _same_topic(offset: CommittedOffset | None, topic_id: bytes) -> CommittedOffset | None:

@@ -8,6 +8,7 @@ the name now, so that offsets of an earlier topic of that name are never taken f
 from collections.abc import Callable
 
 from millstream.coordinator.asks import OFFSET_FETCH
+from millstream.core.group.fetch import METADATA_TOLD_MAX, metadata_told, told_too_much
 from millstream.core.group.offsets import NO_OFFSET
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
@@ -190,8 +191,15 @@ class _Fetch:
 
     def _settled(self) -> None:
         self._missing -= 1
-        if not self._missing:
-            self._done(self._results)
+        if self._missing:
+            return
+        results = self._results
+        told = 0
+        for slot, result in enumerate(results) if len(results) > 1 else ():
+            told += metadata_told(result)
+            if told > METADATA_TOLD_MAX:
+                results[slot] = told_too_much(result.group_id)
+        self._done(results)
 
 
 def _no_offsets(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
