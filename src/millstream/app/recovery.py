@@ -21,7 +21,7 @@ from millstream.config.settings import Settings
 from millstream.core.controller.state import TopicState
 from millstream.errors import MillstreamError, Unavailable
 from millstream.format.names import partition_directory
-from millstream.shard.process import EXIT_OK, spawn
+from millstream.shard.process import EXIT_OK, EXIT_STORAGE, spawn
 from millstream.storage.disk import Disk
 from millstream.storage.recovery import RecoveryReport, Repair, recover
 from millstream.storage.replay import LogPlace
@@ -57,7 +57,14 @@ def recover_in_child(settings: Settings, disk: Disk) -> Recovered:
     def main() -> int:
         os.close(read_end)
         log.who("recovery")
-        report = _recover(settings, disk)
+        try:
+            report = _recover(settings, disk)
+        except MillstreamError as error:
+            log.error("recovery failed: %s", error.message)
+            return EXIT_STORAGE
+        except OSError as error:
+            log.error("recovery failed: %s", error)
+            return EXIT_STORAGE
         with open(write_end, "wb") as pipe:
             pipe.write(msgspec.msgpack.encode(report))
         return EXIT_OK
@@ -98,16 +105,9 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
         directory = partition_directory(settings.data_dir, topic.topic_id, index)
         return LogPlace(directory, f"{topic.name}/{index}", config.segment_bytes)
 
-    try:
-        report = recover(disk, settings.data_dir, locate, shards=settings.shards)
-        if not report.clean:
-            remove_leftovers(disk, settings.data_dir)
-    except MillstreamError as error:
-        log.error("recovery failed: %s", error.message)
-        raise
-    except OSError as error:
-        log.error("recovery failed: %s", error)
-        raise
+    report = recover(disk, settings.data_dir, locate, shards=settings.shards)
+    if not report.clean:
+        remove_leftovers(disk, settings.data_dir)
     tell_repairs(report.repairs)
     for fault in report.faults:
         log.error("not served: %s", fault)
