@@ -327,9 +327,12 @@ class LogReplay:
                     reason = "a batch does not match its checksum"
                     break
                 end = batch.position + batch.size
-            if not end and len(data) == size - position:
-                reason = reason or "the last batch is not whole"
-            wanted = _READ_BYTES if end else 2 * wanted
+            wanted = _READ_BYTES
+            if not end and not reason:
+                try:
+                    wanted = parse_batch(data, 0, position, size).size
+                except WalkEnd:
+                    reason = "the last batch is not whole"
             position += end
         if reason:
             self._note(
@@ -420,11 +423,7 @@ class LogReplay:
 
     def _fail(self, reason: str) -> None:
         self.fault = f"{self.place.name}: {reason}"
-        try:
-            self.flush()
-        except OSError:
-            self._pending = []
-            raise
+        self.flush()
 
     def _rescue(self, record: Record, payload: memoryview) -> None:
         """Put aside what can no longer be put in its place."""

@@ -1,10 +1,11 @@
 """A start after a crash of a broker with many logs, or with offsets that are far apart."""
 
 import random
+from collections.abc import Sequence
 
-from storage_support import append, new_shard, read_everything, settle
+from storage_support import append, fill, new_shard, read_everything, settle
 
-from millstream.testing.local_storage import LocalShard, plain_batch, recover_locally
+from millstream.testing.local_storage import MIB, LocalShard, plain_batch, recover_locally
 from millstream.testing.sim_disk import SimDisk, SimFile
 
 
@@ -27,11 +28,11 @@ def test_segments_roll_for_their_offsets_in_a_replay_as_they_did() -> None:
 
 
 class CountingDisk(SimDisk):
-    """Counts the files that are open, and how many that were at once."""
+    """Counts the files that are open, how many that were at once, and how much was read of a segment at once."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
-        self.held = self.most = 0
+        self.held = self.most = self.longest = 0
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         file = super().open(path, create=create)
@@ -41,7 +42,14 @@ class CountingDisk(SimDisk):
         def close() -> None:
             self.held -= 1
 
-        file.close = close
+        read = file.preadv
+
+        def preadv(buffers: Sequence[bytearray | memoryview], at: int) -> int:
+            if path.endswith(".log"):
+                self.longest = max(self.longest, sum(map(len, buffers)))
+            return read(buffers, at)
+
+        file.close, file.preadv = close, preadv
         return file
 
 
@@ -57,3 +65,25 @@ def test_a_recovery_holds_few_files_open_however_many_logs_there_are() -> None:
     assert report.logs == 100
     assert disk.held == 0
     assert disk.most < 5
+
+
+def test_a_long_tail_that_is_torn_where_it_begins_is_not_read_into_memory() -> None:
+    disk = CountingDisk(random.Random(1))
+    settings = {"wal_bytes": 32 * MIB, "wal_file_bytes": 4 * MIB, "checkpoint_bytes": 1 << 40}
+    shard = new_shard(disk=disk, settings=settings, memory_bytes=64 * MIB)
+    log = shard.open(1)
+    append(log)
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    begin = log.next_position
+    written = read_everything(shard, log) + b"".join(fill(shard, log, 90, 100_000))
+    log.behind.write(log.durable_position)
+    shard.run(lambda: log.written_position == log.durable_position)
+    disk.sync_all("")
+    disk.damage(log.segments_list.active.path, begin, bytes(512))
+    disk.longest = 0
+    report = recover_locally(disk)
+    assert [repair.kind for repair in report.repairs] == ["torn_segment", "wal_replayed"]
+    assert disk.longest <= 4 * MIB
+    shard = LocalShard(disk, shard.rng, clean=report.clean, memory_bytes=64 * MIB)
+    assert read_everything(shard, shard.open(1)) == written
