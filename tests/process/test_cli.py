@@ -73,6 +73,11 @@ def test_a_topic_is_listed_altered_and_deleted(millstream, topic):
     assert f"there is no topic '{topic}'" in millstream("consume", topic, code=1).stderr
 
 
+def test_a_topic_without_a_name_is_refused_in_words(millstream):
+    for words in (("topic", "describe", ""), ("consume", ""), ("topic", "trim", "", "--before", "end")):
+        assert "fault in millstream" not in millstream(*words, code=2).stderr
+
+
 def test_consume_begins_at_offsets_and_times(millstream, topic):
     millstream("topic", "create", topic, "--config", "retention.ms=-1")  # the records are years old
     stamped = [

@@ -59,13 +59,15 @@ def answer(future: Future[Any], what: str, bootstrap: str, timeout_s: float) -> 
 
 @contextmanager
 def explained(what: str, bootstrap: str) -> Generator[None]:
-    """Turn Kafka's exceptions in the block into sentences about ``what``."""
+    """Turn Kafka's exceptions in the block into sentences about ``what``, and those of arguments that it refuses."""
     from millstream.cli.confluent import KafkaException
 
     try:
         yield
     except KafkaException as failure:
         raise explain(failure.args[0], what, bootstrap) from None
+    except ValueError as refusal:
+        raise WrongUsage(f"{what}: {refusal}") from None
 
 
 def done(future: Future[Any], what: str, tolerated: str, bootstrap: str, timeout_s: float) -> bool:

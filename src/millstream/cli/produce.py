@@ -59,7 +59,7 @@ def produce(
     as_json: AsJson = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long one record may take.")
+        float, typer.Option("--timeout", min=0.1, max=2e6, metavar="SECONDS", help="How long one record may take.")
     ] = 30.0,
 ) -> None:
     """Send records read from stdin or a file, one a line."""

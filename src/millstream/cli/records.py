@@ -68,9 +68,9 @@ def record_from_json(line: bytes, number: int) -> NewRecord:
             value=_take(fields, "value"),
             key=_take(fields, "key"),
             headers=[(str(header["name"]), _take(header, "value")) for header in fields.get("headers") or ()],
-            timestamp_ms=int(fields.get("timestamp") or 0),
+            timestamp_ms=_timestamp(fields),
         )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise CommandFailed(
             f'line {number} is not a record ({error}), expected JSON such as {{"key": "k", "value": "v"}}; nothing '
             "from it on was sent"
@@ -112,6 +112,13 @@ def _field(message: Message, name: str) -> bytes:
 def _timestamp_ms(message: Message) -> int | None:
     kind, timestamp = message.timestamp()
     return int(timestamp) if kind else None
+
+
+def _timestamp(fields: dict[str, Any]) -> int:
+    timestamp = int(fields.get("timestamp") or 0)
+    if timestamp.bit_length() > 63:
+        raise ValueError(f"{timestamp} is no timestamp in ms")
+    return timestamp
 
 
 def _data(data: str | bytes | None) -> bytes | None:

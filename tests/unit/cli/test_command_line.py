@@ -57,6 +57,8 @@ def test_help_names_every_command(millstream):
         ("config", "set", "log.retention.ms=soon"),
         ("config", "set", "log.retention=1"),
         ("config", "set", "log.retention.ms"),
+        ("topic", "list", "--timeout", "inf"),
+        ("produce", "t", "--timeout", "1e9"),
         ("topic", "trim", "t"),
         ("topic", "trim", "t", "--before", "yesterday"),
         ("topic", "list", "--bootstrap", "nowhere"),

@@ -112,7 +112,21 @@ def test_json_lines_carry_keys_headers_tombstones_and_objects(millstream, cluste
     assert (last.header_list, last.timestamp_ms) == ([("h", b"x")], 5)
 
 
-@pytest.mark.parametrize("line", [b"", b"{", b"[1]", b'{"headers": [1]}', b'{"headers": [{}]}', b'{"key_base64": "?"}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b'{"headers": [1]}',
+        b'{"headers": [{}]}',
+        b'{"key_base64": "?"}',
+        b'{"timestamp": 1e400}',
+        b'{"timestamp": 9223372036854775808}',
+        b"[" * 100_000,
+    ],
+    ids=lambda line: line[:24].decode(),
+)
 def test_bad_json_names_the_line(line):
     with pytest.raises(CommandFailed, match="line 3 is not a record"):
         record_from_json(line, 3)
