@@ -40,12 +40,14 @@ TYPES: Final = {"classic": "CLASSIC", "consumer": "CONSUMER"}
 
 
 class PartitionLag(NamedTuple):
-    """Where a group stands in one partition; ``committed`` is None where it has no offset."""
+    """Where a group stands in one partition; ``committed`` is None where it has no offset, ``end_offset`` where the
+    partition is not served.
+    """
 
     topic: str
     partition: int
     committed: int | None
-    end_offset: int
+    end_offset: int | None
     member: str | None
     client: str | None
     host: str | None
@@ -53,7 +55,9 @@ class PartitionLag(NamedTuple):
     @property
     def lag(self) -> int | None:
         """Records between the committed offset and the end."""
-        return None if self.committed is None else max(self.end_offset - self.committed, 0)
+        if self.committed is None or self.end_offset is None:
+            return None
+        return max(self.end_offset - self.committed, 0)
 
 
 @group_application.command("list")
@@ -268,12 +272,12 @@ def _lags(
     }
     places = sorted(committed.keys() | owners.keys())
     specs = {TopicPartition(*place): OffsetSpec.latest() for place in places}
-    ends = offsets_at(client, specs, f"group '{group.group_id}'", bootstrap, timeout)
+    ends = offsets_at(client, specs, f"group '{group.group_id}'", bootstrap, timeout, served_only=True)
     lags: list[PartitionLag] = []
     for place in places:
         owner = owners.get(place)
         who = (None, None, None) if owner is None else (owner.member_id, owner.client_id, owner.host)
-        lags.append(PartitionLag(*place, committed.get(place), ends[place], *who))
+        lags.append(PartitionLag(*place, committed.get(place), ends.get(place), *who))
     return lags
 
 

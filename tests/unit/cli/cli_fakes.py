@@ -63,6 +63,7 @@ class FakeCluster:
         self.config: dict[str, dict[str, str]] = {}
         self.groups: dict[str, FakeGroup] = {}
         self.refuse_value: bytes | None = None
+        self.damaged: set[str] = set()
         self.configurations: list[dict] = []
 
     def fill(self, topic, *values):
@@ -157,7 +158,12 @@ class FakeAdmin:
         return {topic.topic: done(None)}
 
     def list_offsets(self, specs, **_):
-        return {key: done(SimpleNamespace(offset=self._offset(key, spec))) for key, spec in specs.items()}
+        return {
+            key: failed(KafkaError.KAFKA_STORAGE_ERROR)
+            if key.topic in self.cluster.damaged
+            else done(SimpleNamespace(offset=self._offset(key, spec)))
+            for key, spec in specs.items()
+        }
 
     def _offset(self, key, spec):
         messages = self.cluster.topics[key.topic][key.partition]

@@ -38,6 +38,20 @@ def test_describe_shows_lag_and_owners(millstream, group):
     assert "lag          2\n" in millstream("group", "describe", "g").out
 
 
+def test_a_damaged_partition_does_not_hide_the_others_of_its_group(millstream, cluster, group):
+    group.committed["u", 0] = 1
+    cluster.damaged.add("u")
+    outcome = millstream("group", "describe", "g", "--json")
+    assert outcome.code == 0, outcome.err
+    document = json.loads(outcome.out)
+    assert [(each["topic"], each["end_offset"], each["lag"]) for each in document["partitions"]] == [
+        ("t", 3, 2),
+        ("u", None, None),
+    ]
+    assert document["lag"] == 2
+    assert millstream("group", "describe", "g").code == 0
+
+
 def test_an_unknown_group_is_an_error(millstream, group):
     outcome = millstream("group", "describe", "nope")
     assert outcome.code == 1
