@@ -116,6 +116,7 @@ class Intake:
         self.under_way = 0  # costly requests that wait for other shards
         self._long: dict[Exchange, Generator[None, None, None]] = {}  # answers made in the background, oldest first
         self._turns_planned = False
+        self._rest: Timer | None = None  # until the planned turns, if not the next one
         self._first = False  # the connection whose turn it is has asked for nothing yet
         self._no_room = False  # what was asked for last has to wait for room, again or for the first time
         self._again = False
@@ -376,15 +377,17 @@ class Intake:
             self.parking.line_up(connection, again=self._again)
 
     def _plan_turns(self, in_us: int) -> None:
-        if self._turns_planned:
+        if self._turns_planned and (in_us or self._rest is None):
             return
         self._turns_planned = True
-        if in_us:
-            self.reactor.call_later(in_us, self._in_next_turn)
-        else:
+        if self._rest is not None:
+            self._rest.cancel()
+        self._rest = self.reactor.call_later(in_us, self._in_next_turn) if in_us else None
+        if not in_us:
             self._in_next_turn()
 
     def _in_next_turn(self) -> None:
+        self._rest = None
         self.reactor.call_soon(self._take_turns)
 
     def _take_turns(self) -> None:

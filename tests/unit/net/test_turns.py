@@ -165,3 +165,21 @@ def test_who_is_closed_before_its_turn_to_send_is_owed_nothing(server, monkeypat
     server.run(client)
     assert server.handled
     assert server.intake.owed == 0
+
+
+def test_who_has_much_to_send_does_not_wait_while_costly_requests_rest(server, monkeypatch):
+    intake = server.intake
+    monkeypatch.setattr(intake, "flush_in_turn", intake.wait_to_send)  # this turn's time was over
+    intake.under_way = intake_module.UNDER_WAY_MAX
+    intake._rest_until_us = server.reactor.now_us() + 60_000_000
+    costly, large = server.connect(), server.connect()
+
+    def client():
+        costly.sendall(frame(b"costly one"))
+        while not intake._to_do:
+            pass
+        large.sendall(frame(b"large answer"))
+        assert len(receive_frame(large)) == 1 << 18
+
+    server.run(client)
+    assert intake._to_do
