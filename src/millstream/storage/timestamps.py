@@ -2,9 +2,9 @@
 into one batch.
 
 Segments and batches are chosen by their largest timestamps, which producers may send in any order; the answer is the
-*first* record in offset order that is late enough, as Kafka's ListOffsets wants it. What is still only in the log
-cache is written to its segment first (it is durable), so that there is one way to look: the worker's, which may block
-and decompress.
+*first* record in offset order that is late enough, as Kafka's ListOffsets wants it. There is one way to look: the
+worker's, which may block and decompress. What is still only in the log cache is written to its segment for that, but
+only when nothing before it is late enough: on a full disk that has to wait.
 """
 
 from __future__ import annotations
@@ -42,7 +42,19 @@ class Timestamps:
         """See `Log.offset_for_timestamp`."""
         # With `write.caching` readers see more than what is durable.
         position = log.durable_position if end_offset <= log.durable_offset else log.next_position
-        log.behind.when_written(position, lambda: self._search(log, None, timestamp, end_offset, done, largest=False))
+        if log.written_position >= position:
+            self._search(log, None, timestamp, end_offset, done, largest=False)
+            return
+
+        def first_try(answer: Answer) -> None:
+            if answer is not None:
+                done(answer)
+            else:
+                log.behind.when_written(
+                    position, lambda: self._search(log, None, timestamp, end_offset, done, largest=False)
+                )
+
+        self._search(log, None, timestamp, end_offset, first_try, largest=False)
 
     def find_largest(self, log: Log, end_offset: int, done: Done) -> None:
         """See `Log.max_timestamp`."""
@@ -73,7 +85,7 @@ class Timestamps:
         for segment in log.segments_list.all():
             if after is not None and segment.end_offset <= after.end_offset:
                 continue
-            if segment.base_offset >= end_offset:
+            if segment.base_offset >= end_offset or segment.stream >= log.written_position:
                 break
             if segment.max_timestamp < timestamp or not segment.size_bytes or segment.end_offset <= log.start_offset:
                 continue

@@ -6,6 +6,7 @@ from storage_support import append, fill, new_shard, settle
 from millstream.errors import Corruption, Rejected, Retriable
 from millstream.iobuf import MemoryClass
 from millstream.model.error_code import ErrorCode
+from millstream.storage.commands import SEGMENTS_LANE
 from millstream.testing.local_storage import MIB, place_of
 
 BIG = {"wal_bytes": 8 * MIB, "wal_file_bytes": MIB}
@@ -306,6 +307,37 @@ def test_the_largest_timestamp_of_a_log_that_grows_is_found_without_reading_all_
     shard.helpers.file_worker.reader.find = lambda command: asked.append(command.path) or find(command)
     assert shard.call(log.max_timestamp, 25) == (20 + stamps.index(max(stamps)), max(stamps), 0)
     assert len(asked) <= 4
+
+
+def test_what_is_in_a_segment_is_found_by_its_timestamp_though_the_disk_takes_no_more() -> None:
+    from millstream.wire.records import build_batch
+
+    shard = new_shard()
+    log = shard.open(1)
+
+    def write(stamp: int) -> None:
+        data = build_batch([(None, b"v", (), stamp)])
+        log.append((memoryview(data),), len(data), log.next_offset, log.next_offset, 0, stamp)
+        settle(shard)
+
+    write(1000)
+    write(2000)
+    shard.call(shard.storage.checkpoint)
+    shard.helpers.hang(SEGMENTS_LANE, 60_000_000)
+    write(3000)
+    begun = shard.reactor.now_us()
+    assert shard.call(log.offset_for_timestamp, 1500, 3) == (1, 2000, 0)
+    assert shard.reactor.now_us() - begun < 60_000_000
+    assert shard.call(log.offset_for_timestamp, 2500, 3) == (2, 3000, 0)
+
+
+def test_what_is_in_many_segments_that_are_not_written_yet_is_found_by_its_timestamp() -> None:
+    shard = new_shard(settings=BIG)
+    log = shard.open(1, segment_bytes=600)
+    shard.helpers.hang(SEGMENTS_LANE, 60_000_000)
+    fill(shard, log, 400, 500, timestamp=1000)
+    assert log.written_position == 0
+    assert shard.call(log.offset_for_timestamp, 500, 400)[:2] == (0, 1000)
 
 
 def test_what_is_visible_before_it_is_durable_is_found_by_its_timestamp() -> None:
