@@ -4,10 +4,12 @@ files are still there.
 Run by recovery after a crash, before anything is served. A directory of a topic that the controller does not know is
 removed if the controller's log says that the topic was deleted; the name goes first, durably, so that a crash in the
 middle leaves nothing that looks like a topic. A directory that nobody knows anything of (the controller's files came
-from a backup, say) is a line in the log and stays: what a person put there a person removes.
+from a backup, say, or the log is damaged where a snapshot has its state) is a line in the log and stays: what a person
+put there a person removes.
 """
 
 from millstream.cluster.state_files import deleted_topics, load_state
+from millstream.errors import Corruption
 from millstream.format.names import DELETED_SUFFIX, TOPICS_DIRECTORY
 from millstream.storage.disk import Disk
 from millstream.storage.segment_files import remove_deleted
@@ -19,7 +21,7 @@ def remove_leftovers(disk: Disk, data_dir: str) -> None:
 
     Raises:
         OSError: the disk failed.
-        Corruption: the controller's log is damaged.
+        Corruption: the controller's state cannot be read.
     """
     root = f"{data_dir}/{TOPICS_DIRECTORY}"
     try:
@@ -28,7 +30,12 @@ def remove_leftovers(disk: Disk, data_dir: str) -> None:
         return
     state, _ = load_state(disk, data_dir)
     strays = [name for name in names if _id_of(name) not in state.topics_by_id and not name.endswith(DELETED_SUFFIX)]
-    deleted = deleted_topics(disk, data_dir) if strays else set[bytes]()
+    deleted: set[bytes] = set()
+    try:
+        if strays:
+            deleted = deleted_topics(disk, data_dir)
+    except Corruption as error:
+        log.error("which topics were deleted is not known any more: %s", error.message)
     gone = [name for name in names if name.endswith(DELETED_SUFFIX)]
     for name in strays:
         if _id_of(name) in deleted:

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from millstream.app.leftovers import remove_leftovers
+from millstream.cluster.state_files import load_state, pack_snapshot
 from millstream.core.controller.commands import (
     ClusterCreated,
     PartitionState,
@@ -71,6 +72,18 @@ def test_a_crash_at_any_point_of_it_leaves_nothing_that_looks_like_the_topic_in_
         break
     assert step > 1
     assert topics(disk) == [KEPT.hex(), STRANGE.hex()]
+
+
+def test_damage_that_a_snapshot_covers_does_not_end_the_start(disk, capfd):
+    state, end = load_state(disk, "/data")
+    put(disk, "/data/controller/snapshot.a", pack_snapshot(state))
+    put(disk, f"/data/controller/log/{end:020d}.log", b"")
+    disk.flip(f"/data/controller/log/{0:020d}.log", 70)
+    remove_leftovers(disk, "/data")
+    assert topics(disk) == [KEPT.hex(), DELETED.hex(), STRANGE.hex()]
+    said = capfd.readouterr().err
+    assert "which topics were deleted is not known any more: /data/controller/log/" in said
+    assert f"/data/topics/{DELETED.hex()} belongs to no topic of this cluster; it is left as it is" in said
 
 
 def test_nothing_happens_without_topics():
