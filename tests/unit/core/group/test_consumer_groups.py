@@ -381,6 +381,15 @@ def test_a_static_member_that_is_away_has_its_session_timeout_to_come_back():
     assert driver.told(driver.joins("a again", instance_id="i"))[0] is ErrorCode.NONE
 
 
+def test_a_member_that_joins_again_under_another_instance_id_leaves_the_first_one_free():
+    driver = ConsumerDriver()
+    driver.joins("a", instance_id="i")
+    driver.joins("a", instance_id="k")
+    assert driver.group.statics == {"k": "a"}
+    driver.beat("a", -1, instance_id="k")
+    assert driver.told(driver.joins("b", instance_id="i"))[0] is ErrorCode.NONE
+
+
 # The classic protocol
 
 

@@ -240,15 +240,20 @@ class ConsumerGroup:
                 self._own(before, NOTHING_OWNED, NOTHING_OWNED)
                 self.behind -= not before.is_reconciled_to(self.assignment_epoch)
                 del self.members[member_id]
-                if before.instance_id is not None and self.statics.get(before.instance_id) == member_id:
-                    del self.statics[before.instance_id]
+                self._free_instance(before)
             return
         if before is None:
             before = self._fresh(member_id)
         member = self.members[member_id] = before.with_metadata(value)
         self._count(member, 1)
+        if member.instance_id != before.instance_id:
+            self._free_instance(before)
         if member.instance_id is not None:
             self.statics[member.instance_id] = member_id
+
+    def _free_instance(self, member: ConsumerMember) -> None:
+        if member.instance_id is not None and self.statics.get(member.instance_id) == member.member_id:
+            del self.statics[member.instance_id]
 
     def _apply_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         before = self.members.get(member_id)
