@@ -28,6 +28,8 @@ from millstream.wire.messages.join_group import JoinGroupResponse, JoinGroupResp
 from millstream.wire.messages.sync_group import SyncGroupResponse
 
 REASON_MAX: Final = 255
+WAIT_AGAIN_MS: Final = 100
+"""Static members that none of them rejoined are waited for at least so long, even if they ask for no time at all."""
 _NO_ASSIGNMENTS: Mapping[str, bytes] = {}
 
 
@@ -180,7 +182,7 @@ def complete_join(turn: Turn, group: Group) -> None:
             group.remove(member.member_id)
     if group.members and not _elect_joined_leader(group):
         # Only static members are left and none of them rejoined: wait until one does, or their sessions end.
-        turn.after(group.join_deadline, group.rebalance_timeout_ms)
+        turn.after(group.join_deadline, max(group.rebalance_timeout_ms, WAIT_AGAIN_MS))
         return
     group.generation += 1
     group.pending_syncs.clear()

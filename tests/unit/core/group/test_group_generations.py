@@ -149,6 +149,20 @@ def test_members_that_never_sync_are_dropped_after_the_rebalance_timeout():
     assert d.heartbeat(a, generation) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
+def test_a_static_member_that_gives_itself_no_time_to_rebalance_is_waited_for_all_the_same():
+    d = Driver()
+    dynamic = d.promised_id()
+    first, second = d.join(dynamic), d.join(instance="i", rebalance_ms=0)
+    d.advance(2 * DELAY_MS)
+    static = d.answer(second).member_id
+    d.sync_all([dynamic, static], d.answer(first).generation_id)
+    d.leave(dynamic)
+    d.advance(SESSION_MS // 2)
+    assert (d.state(), set(d.group().members)) == ("PreparingRebalance", {static})
+    d.advance(SESSION_MS)
+    assert d.state() == "Empty"
+
+
 def test_a_silent_member_is_dropped_and_the_others_rebalance():
     d = Driver()
     (a, b), generation = d.stable(2)
