@@ -390,6 +390,21 @@ def test_a_member_that_joins_again_under_another_instance_id_leaves_the_first_on
     assert driver.told(driver.joins("b", instance_id="i"))[0] is ErrorCode.NONE
 
 
+def test_a_group_that_somebody_joins_while_it_is_deleted_assigns_after_a_restart():
+    driver = ConsumerDriver()
+    driver.joins("a")
+    driver.beat("a", -1)
+    driver.joins("a")
+    driver.beat("a", -1)
+    driver.hold_log = True
+    driver.delete_async()
+    driver.joins("b", subscribed_topic_names=[])
+    driver.hold_log = False
+    driver.persist()
+    again = driver.again()
+    assert again.told(again.joins("c"))[2] == [0, 1, 2, 3]
+
+
 # The classic protocol
 
 

@@ -194,6 +194,8 @@ def replay(holder: Group, key: ConsumerGroupKey, value: ConsumerGroupValue | Non
 def loaded(turn: Turn, holder: Group) -> None:
     """The log is read: from now on members have their session timeout to show up."""
     group = _group(holder)
+    # Of a group that was being deleted when its next member joined, the epoch is gone, and what followed is there.
+    group.epoch = max(group.epoch, group.assignment_epoch)
     holder.begin_consumer(group)
     holder.follow_consumer()
     start_timers(turn, holder, group)
