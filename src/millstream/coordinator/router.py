@@ -46,7 +46,7 @@ from millstream.coordinator.topics_view import MetadataTopics
 from millstream.core.group.outputs import ConsumerSettings, GroupSettings
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
-from millstream.telemetry.log import log
+from millstream.telemetry.log import RateLimit, log
 from millstream.wire.messages.describe_groups import DescribedGroup
 from millstream.wire.messages.list_groups import ListedGroup
 from millstream.wire.schema import Message
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from millstream.shard.context import Shard
     from millstream.shard.mailbox import Reply
 
+_FAILURES_A_MINUTE: Final = 6
 _TIMEOUT_US: Final = 30_000_000
 _PARKED_TIMEOUT_US: Final = 24 * 3600 * 1_000_000
 """Joins and syncs are bounded by the group's own deadlines; this only bounds what a defect could cost."""
@@ -100,6 +101,7 @@ class GroupRouter:
         self._shard = shard
         self._metadata = metadata
         self._controller = controller
+        self._failures = RateLimit(_FAILURES_A_MINUTE)
         topics = MetadataTopics(metadata)
         metadata.subscribe(topics)
         interval_ms = settings.offsets_retention_check_interval_ms
@@ -135,7 +137,9 @@ class GroupRouter:
 
         def ensured(topic: TopicMeta | MillstreamError) -> None:
             if isinstance(topic, MillstreamError):
-                log.warning("%s could not be created: %s", OFFSETS_TOPIC, topic.message)
+                if self._failures.allows():
+                    more = self._failures.left_out()
+                    log.warning("%s could not be created: %s%s", OFFSETS_TOPIC, topic.message, more)
                 done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             else:
                 done(ErrorCode.NONE)

@@ -279,6 +279,14 @@ def test_all_offsets_of_a_group_with_a_long_id_go_however_many():
     assert broker.restart().routers[0].local.partitions[0].core.groups == {}
 
 
+def test_who_looks_for_a_coordinator_that_cannot_be_made_leaves_a_few_lines_a_minute(capfd):
+    broker = Broker()
+    broker.fail_creation = True
+    for _ in range(100):
+        broker.routers[0].ensure(lambda error: None)
+    assert capfd.readouterr().err.count("could not be created") < 10
+
+
 def test_a_topic_deleted_while_groups_load_takes_its_offsets_along():
     partition = FakePartition(0, [batch_of(stored("g", 1, "gone"), stored("g", 2, "kept"))])
     groups, reactor = opened(partition)
