@@ -236,7 +236,7 @@ def test_bombs_in_topics_that_are_written_anew_end_at_their_limit(broker, beside
 def test_subscriptions_that_claim_much_or_are_many_cost_nobody_else_anything(broker, beside):
     claims = [
         b"\0\1" + struct.pack(">i", 0x7FFFFFFF),
-        b"\0\1" + struct.pack(">i", 1 << 20) + b"\0\0" * (1 << 20),
+        b"\0\1" + struct.pack(">i", 1 << 19) + b"\0\0" * (1 << 19),
         b"\0\3" + struct.pack(">i", 1) + b"\x7f\xff" + b"t" * 40_000,
         b"",
         b"\0",

@@ -143,7 +143,7 @@ class ShardProcess:
         node.home = Home(shard, self.table, self.storage, self.delayed)
         node.admin_home = AdminHome(shard, self.table)
         node.loggers = Loggers(shard)
-        node.ack_timeouts = AckTimeouts(shard.reactor, self.table)
+        node.ack_timeouts = AckTimeouts(shard.reactor, self.table, node.home)
         node.telemetry = Telemetry(node)
         node.producer_ids = ProducerIds(self.client)
         node.coordinator = GroupRouter(shard, settings, self.metadata, self.client, self.table)

@@ -121,6 +121,9 @@ class _RemoteAppend:
     def explain(self, slot: int, refusal: "Refusal") -> None:
         """Why it failed is nothing that the client could mend."""
 
+    def expire(self, now_us: int) -> None:
+        """A push says nothing of how long it may take."""
+
 
 def _outcome(stored: bool) -> ErrorCode:
     return ErrorCode.NONE if stored else ErrorCode.THROTTLING_QUOTA_EXCEEDED

@@ -14,7 +14,7 @@ done. A shard that does not answer in time leaves the outcome unknown, which is 
 dies takes the broker down.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 import msgspec
@@ -68,6 +68,7 @@ class ProduceSlots(Protocol):
     def settle(self, slot: int, result: tuple[int, int, int, int]) -> None: ...
     def failed(self, slot: int, error: ErrorCode) -> None: ...
     def explain(self, slot: int, refusal: Refusal) -> None: ...
+    def expire(self, now_us: int) -> None: ...
 
 
 class FetchReads(Protocol):
@@ -91,6 +92,8 @@ class Home:
         self._storage = storage
         self._delayed = delayed
         self._outgoing: dict[int, tuple[list[_Append], list[tuple[ProduceSlots, int]]]] = {}
+        self._unanswered: dict[int, list[tuple[ProduceSlots, int]]] = {}  # what was sent, by message
+        self._next_message = 0
         self._under_way = 0  # bytes of batches that other shards were given and did not settle
         self._watches: dict[int, Watch] = {}  # armed on other shards, by number
         self._next_watch = 1
@@ -156,12 +159,14 @@ class Home:
         """Send what this turn gathered, one message per shard."""
         outgoing, self._outgoing = self._outgoing, {}
         for to, (appends, slots) in outgoing.items():
+            self._next_message += 1
 
             def answered(
                 answer: bytes | memoryview | MillstreamError,
-                slots: Sequence[tuple[ProduceSlots, int]] = slots,
+                message: int = self._next_message,
                 size: int = sum(loan[1] for _, lent in appends for loan in lent),
             ) -> None:
+                slots = self._unanswered.pop(message)
                 self._under_way -= size
                 if isinstance(answer, MillstreamError):
                     for call, slot in slots:
@@ -174,8 +179,13 @@ class Home:
                 for (call, slot), result in zip(slots, results, strict=True):
                     call.settle(slot, result)
 
+            self._unanswered[self._next_message] = slots
             loans = [token for _, lent in appends for _, _, token in lent]
             self._mailbox.call(to, APPEND, _encode(appends), answered, TIMEOUT_US, loans)
+
+    def unanswered(self) -> list[ProduceSlots]:
+        """Who waits for other shards to append; their time may be over before that."""
+        return [call for slots in self._unanswered.values() for call, _ in slots]
 
     def _serve_append(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
         appends = _decode_appends(payload)

@@ -1,28 +1,49 @@
 """Produce calls that wait too long for their commit.
 
 A commit takes a disk sync, well under a millisecond to a few; a call that waits for seconds means a stuck disk. So
-nothing is kept per call: once a second, and only while calls are under way, the partitions of the shard are looked at
-for acks that are overdue. Acks stand in the order of their requests, so the look ends at the first that is young.
+nothing is kept per call: once a second, and only while calls are under way, what waits is looked at for calls that are
+overdue: the acks of each partition of the shard, and what other shards were given and have not answered. Of many that
+wait in one place some are looked at each time, in turn, so that a stuck disk does not cost the reactor its time too;
+none is passed over for ever, those behind many that were answered already are seen a second or more later.
 """
 
-from typing import Final
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final, Protocol, TypeVar
 
 from millstream.partition.table import PartitionTable
 from millstream.shard.reactor import Reactor
 
+_T = TypeVar("_T")
+
 PERIOD_US: Final = 1_000_000
-ACKS_LOOKED_AT: Final = 1024
-"""Per partition and look; a slice of what waits, so that a stuck disk does not cost the reactor its time too."""
+LOOKED_AT: Final = 1024
+"""Calls in one place and look."""
+
+
+class Waiting(Protocol):
+    """A call that may be overdue."""
+
+    def expire(self, now_us: int) -> None: ...
+
+
+class Away(Protocol):
+    """Calls that other shards have to answer (``partition.home.Home``)."""
+
+    def unanswered(self) -> Sequence[Waiting]: ...
 
 
 class AckTimeouts:
     """The look. ``armed`` is false when nothing waits, and the next waiting call must ``arm`` it."""
 
-    __slots__ = ("_reactor", "_table", "armed")
+    __slots__ = ("_away", "_reactor", "_reached", "_table", "armed")
 
-    def __init__(self, reactor: Reactor, table: PartitionTable) -> None:
+    def __init__(self, reactor: Reactor, table: PartitionTable, away: Away) -> None:
         self._reactor = reactor
         self._table = table
+        self._away = away
+        self._reached: dict[int, int] = {}
+        """Raft group, or -1 for those away, of which not all were looked at → how many were."""
         self.armed = False
 
     def arm(self) -> None:
@@ -31,14 +52,23 @@ class AckTimeouts:
 
     def _look(self) -> None:
         self.armed = False
-        now_us = self._reactor.now_us()
-        waiting = False
-        for partition in self._table.by_group.values():
+        reached, self._reached = self._reached, {}
+        due: list[Waiting] = []
+        for group, partition in self._table.by_group.items():
             if partition.acks:
-                waiting = True
-                for position, (_, call, _) in enumerate(partition.acks):
-                    if position == ACKS_LOOKED_AT:
-                        break
-                    call.expire(now_us)
-        if waiting:
+                due.extend(call for _, call, _ in self._next(group, partition.acks, reached))
+        due.extend(self._next(-1, self._away.unanswered(), reached))
+        now_us = self._reactor.now_us()
+        for call in due:
+            call.expire(now_us)
+        if due:
             self.arm()
+
+    def _next(self, place: int, waiting: Sequence[_T], reached: dict[int, int]) -> Iterator[_T]:
+        start = reached.get(place, 0)
+        if start >= len(waiting):
+            start = 0
+        end = start + LOOKED_AT
+        if end < len(waiting):
+            self._reached[place] = end
+        return islice(waiting, start, end)

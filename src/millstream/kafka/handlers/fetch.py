@@ -209,7 +209,7 @@ class FetchCall:
         return taken
 
     def take(self, asked: SessionPartition, result: ReadResult) -> None:
-        """Fetch 7/8. One partition was read from its files."""
+        """One partition was read from its files."""
         self._put(asked, result)
         self._read_done()
 
@@ -254,7 +254,7 @@ class FetchCall:
     # Waiting
 
     def settle(self) -> None:
-        """Everything was read: answer, or wait for more."""
+        """Fetch 7/8. Everything was read: answer, or wait for more."""
         now_us = self.node.shard.reactor.now_us()
         enough = self.size >= self.min_bytes or self.error or self.context.superseded
         if not self.results and not self.context.incremental:
