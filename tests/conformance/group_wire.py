@@ -5,7 +5,7 @@ is somebody in a group: it remembers its member id and generation from the answe
 for, right or wrong.
 """
 
-import select
+import selectors
 import socket
 import struct
 
@@ -90,8 +90,9 @@ class Line:
 
     def waits(self, seconds=0.3):
         """No answer comes for that long."""
-        readable, _, _ = select.select([self.socket], [], [], seconds)
-        return not readable
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.socket, selectors.EVENT_READ)
+            return not selector.select(seconds)
 
     def _take(self, size):
         data = bytearray()

@@ -19,8 +19,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import importlib
+import itertools
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -186,6 +188,7 @@ class SystemDisk:
 
     def __init__(self) -> None:
         self._watched: dict[str, list[int]] = {}
+        weakref.finalize(self, _close_systems, self._watched)
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -251,6 +254,11 @@ def _open_systems(path: str) -> list[int]:
         below = [entry.path for entry in entries if entry.is_dir() and os.access(entry.path, os.R_OK)]
     systems = {os.stat(one).st_dev: one for one in (*below, path)}
     return [os.open(one, os.O_RDONLY | os.O_CLOEXEC) for one in systems.values()]
+
+
+def _close_systems(watched: dict[str, list[int]]) -> None:
+    for fd in itertools.chain.from_iterable(watched.values()):
+        os.close(fd)
 
 
 _libc_handle: list[ctypes.CDLL] = []
