@@ -28,7 +28,7 @@ def emit(data: str | bytes) -> None:
     except BrokenPipeError:
         raise ReaderLeft from None
     except OSError as error:
-        raise OutputLost(f"the output cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise _lost(error) from None
 
 
 def emit_now() -> None:
@@ -38,7 +38,11 @@ def emit_now() -> None:
     except BrokenPipeError:
         raise ReaderLeft from None
     except OSError as error:
-        raise OutputLost(f"the output cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise _lost(error) from None
+
+
+def _lost(error: OSError) -> OutputLost:
+    return OutputLost(f"the output cannot be written: {(error.strerror or str(error)).lower()}")
 
 
 def print_json(document: Any) -> None:

@@ -72,8 +72,9 @@ def read_here(
             return (_NONE, high_watermark, high_watermark, start, None, diverging)
         if error is not ErrorCode.NONE:
             return refused(int(error))
-    if partition.closed or not start <= offset <= high_watermark:
-        return refused(int(offset_error(partition, offset)))
+    error = offset_error(partition, offset)
+    if error is not ErrorCode.NONE:
+        return refused(int(error))
     if offset == high_watermark:
         watch.arm(partition)
         return (_NONE, high_watermark, high_watermark, start, None, None)

@@ -21,6 +21,7 @@ from millstream.format.epochs import epochs_between
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.storage.commands import Read
+from millstream.storage.read_faults import closed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +115,7 @@ class ColdReads:
         """Send the read to the worker; False when there is no memory for it."""
         log = call.log
         if log.closed:
-            self._reactor.call_soon(call.done, _closed(log))
+            self._reactor.call_soon(call.done, closed(log))
             return True
         segment = log.segments_list.find(call.offset)
         if segment is None or call.offset < log.start_offset:
@@ -213,7 +214,7 @@ class ColdReads:
         fault = reply.fault
         if reply.errno == errno.ENOENT:
             if call.log.closed:
-                return _closed(call.log)
+                return closed(call.log)
             if call.offset < call.log.start_offset:
                 return Rejected(f"{name}: offset {call.offset} was deleted", ErrorCode.OFFSET_OUT_OF_RANGE)
             fault = f"{path} is missing"
@@ -226,10 +227,6 @@ class ColdReads:
             self._faults.failed(name, path, reply.errno)
             return Unavailable(f"{name}: {os.strerror(reply.errno)}")
         return None
-
-
-def _closed(log: Log) -> MillstreamError:
-    return Unavailable(f"{log.name}: the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _release(fragments: list[Fragment]) -> None:

@@ -11,10 +11,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from millstream.errors import MillstreamError, Unavailable
+from millstream.model.error_code import ErrorCode
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
+    from millstream.storage.log import Log
     from millstream.telemetry.metrics import StatsSlab
 
 AGAIN_S: Final = 600.0
@@ -22,6 +25,11 @@ _LINES_A_MINUTE: Final = 10
 _REMEMBERED_MAX: Final = 1024
 
 Clock = Callable[[], float]
+
+
+def closed(log: Log) -> MillstreamError:
+    """What who reads a log is told when its topic was deleted meanwhile."""
+    return Unavailable(f"{log.name}: the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class ReadFaults:

@@ -14,8 +14,8 @@ import os
 from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption, MillstreamError, Unavailable
-from millstream.model.error_code import ErrorCode
 from millstream.storage.commands import Find
+from millstream.storage.read_faults import closed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ class Timestamps:
     ) -> None:
         """Ask the worker about the next segment that may hold it."""
         if log.closed:
-            done(_closed(log))
+            done(closed(log))
             return
         log.refresh()
         for segment in log.segments_list.all():
@@ -111,7 +111,7 @@ class Timestamps:
 
         def following(answer: Answer) -> None:
             if log.closed:
-                answer = _closed(log)
+                answer = closed(log)
             if isinstance(answer, MillstreamError):
                 done(answer)
                 return
@@ -160,10 +160,6 @@ class Timestamps:
             answered(None)
         else:
             answered((reply.offset, reply.timestamp, reply.leader_epoch))
-
-
-def _closed(log: Log) -> MillstreamError:
-    return Unavailable(f"{log.name}: the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _latest(segment: Segment) -> tuple[int, int]:

@@ -24,7 +24,6 @@ from millstream.core.group.commit import (
     check_unknown_group,
     commit_error,
     commit_offsets,
-    offset_record,
     stored_offset,
 )
 from millstream.core.group.consumer import door
@@ -71,7 +70,7 @@ from millstream.core.group.rebalance import (
     session_ended,
     sync_deadline_came,
 )
-from millstream.core.group.retention import PendingRemoval, expire_group, removed_at_once
+from millstream.core.group.retention import PendingRemoval, expire_group, tombstones
 from millstream.core.group.sync import check_request as check_sync
 from millstream.core.group.sync import sync_error, sync_group
 from millstream.core.group.turn import Forget, Pending, Turn, Waiting
@@ -330,10 +329,7 @@ class GroupCoordinator:
                         (places.add if offset.topic_id in gone else places.discard)(partition)
         for group_id, partitions in doomed.items():
             keys = [(topic, partition) for partition in sorted(partitions)]
-            at_once = removed_at_once(group_id)
-            for start in range(0, len(keys), at_once):
-                removed = keys[start : start + at_once]
-                records = tuple(offset_record(group_id, topic, partition, None) for _, partition in removed)
+            for removed, records in tombstones(group_id, keys):
                 turn.write(records, PendingRemoval(self.groups[group_id], removed, None))
 
     # Time

@@ -8,12 +8,12 @@ back. A deletion that could not be written is told so, and may have happened in 
 
 from collections.abc import Callable
 
-from millstream.core.group.commit import offset_record, offsets_under_way
+from millstream.core.group.commit import offsets_under_way
 from millstream.core.group.group import CONSUMER_PROTOCOL, Group
 from millstream.core.group.image import group_tombstones
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import Delete, DeleteOffsets
-from millstream.core.group.retention import PendingRemoval, removed_at_once
+from millstream.core.group.retention import PendingRemoval, tombstones
 from millstream.core.group.turn import Turn
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.delete_groups import DeletableGroupResult
@@ -92,11 +92,9 @@ def _remove(
 ) -> None:
     """Write tombstones for these offsets, and for the group if ``forgotten`` is given; then answer."""
     deletion = _Deletion(token, answer)
-    at_once = removed_at_once(group.group_id)
-    for start in range(0, max(len(places), 1), at_once):
-        removed = places[start : start + at_once]
-        records = tuple(offset_record(group.group_id, topic, partition, None) for topic, partition in removed)
-        last = start + at_once >= len(places)
+    parts = list(tombstones(group.group_id, places)) or [([], ())]
+    for number, (removed, records) in enumerate(parts, start=1):
+        last = number == len(parts)
         if last and forgotten is not None:
             records += group_tombstones(group)
         turn.write(records, DeletionPart(deletion, PendingRemoval(group, removed, forgotten if last else None), last))

@@ -10,12 +10,14 @@ An empty group without offsets goes too. Groups with a write under way are left 
 overtake a commit.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from millstream.core.group.commit import offset_record
 from millstream.core.group.group import CONSUMER_PROTOCOL, Group
 from millstream.core.group.image import group_tombstones
 from millstream.core.group.offsets import CommittedOffset
+from millstream.core.group.outputs import Key, Value
 from millstream.core.group.state import GroupState
 from millstream.core.group.turn import Turn
 from millstream.model.error_code import ErrorCode
@@ -26,10 +28,18 @@ _WRITE_BYTES_MAX: Final = 1 << 20
 _PLACE_BYTES: Final = 300
 """Of a tombstone, what names topic and partition and stands around it, at most."""
 
+_Removal = tuple[list[tuple[str, int]], tuple[tuple[Key, Value | None], ...]]
+"""Places, and their records."""
 
-def removed_at_once(group_id: str) -> int:
-    """How many tombstones of a group stand in one write: fewer where the group's id, which each repeats, is long."""
-    return min(_WRITE_BYTES_MAX // (len(group_id.encode()) + _PLACE_BYTES), WRITE_RECORDS_MAX)
+
+def tombstones(group_id: str, places: list[tuple[str, int]]) -> Iterator[_Removal]:
+    """What removes the offsets of these places, write by write: fewer in one where the group's id, which each repeats,
+    is long.
+    """
+    at_once = min(_WRITE_BYTES_MAX // (len(group_id.encode()) + _PLACE_BYTES), WRITE_RECORDS_MAX)
+    for start in range(0, len(places), at_once):
+        removed = places[start : start + at_once]
+        yield removed, tuple(offset_record(group_id, topic, partition, None) for topic, partition in removed)
 
 
 def expire_group(turn: Turn, group: Group, forgotten: list[Group]) -> None:
@@ -43,10 +53,7 @@ def expire_group(turn: Turn, group: Group, forgotten: list[Group]) -> None:
     ]
     kept = sum(len(partitions) for partitions in group.offsets.topics.values()) - len(expired)
     goes = not kept and group.is_empty and not group.pending_joins
-    at_once = removed_at_once(group.group_id)
-    for start in range(0, len(expired), at_once):
-        removed = expired[start : start + at_once]
-        records = tuple(offset_record(group.group_id, topic, partition, None) for topic, partition in removed)
+    for removed, records in tombstones(group.group_id, expired):
         turn.write(records, PendingRemoval(group, removed, None))
         turn.census.expired_offsets += len(removed)
     if goes:
