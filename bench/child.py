@@ -85,7 +85,9 @@ class Child:
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         wait_s = 0.0 if deadline is None else max(0.0, deadline - time.monotonic())
-        if not select.select([descriptor], [], [], wait_s)[0]:
+        ready = select.poll()  # unlike select it takes descriptors beyond 1023, which a load of many connections has
+        ready.register(descriptor, select.POLLIN)
+        if not ready.poll(1000 * wait_s):
             if deadline is not None:
                 raise UnexpectedAnswer(f"{self._module} said nothing in time: {self._said()}")
             return
