@@ -88,8 +88,8 @@ class DelayedAppends:
         while waiting:
             first = waiting[0]
             outcome = BUSY
-            accepts = self._storage.accepts_writes
-            if not own or not accepts:  # a full disk refuses at once
+            accepts = self._storage.accepts_writes and not self._storage.stopping
+            if not own or not accepts:  # a full disk refuses at once, and so does a shard that stops
                 outcome = append(
                     first.partition, first.views, first.size, self._reactor.wall_ms(), accepts_writes=accepts
                 )

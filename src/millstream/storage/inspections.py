@@ -4,7 +4,8 @@ A batch is copied into fragments of the arena, the worker looks at it (``wire.in
 store in the same place; when that one is larger, more fragments are taken and it is collected. Nothing waits here:
 without memory, or with ``BYTES_MAX`` under way, ``start`` says no before anything was done, and the caller tries again.
 Verdicts come in the order of the batches, but for those that have to be collected: who needs an order keeps it himself.
-Callbacks never come before ``start`` returned. A shard that stops forgets what is under way: nothing of it was stored.
+Callbacks never come before ``start`` returned. After ``stop`` nothing is begun, and a batch that grew is refused: the
+worker, which does what it was sent before it ends, may not be there to hand it over.
 """
 
 from __future__ import annotations
@@ -70,12 +71,13 @@ class Inspections:
         self._calls: dict[int, _Call] = {}
         self._next_id = 1
         self._bytes = 0
+        self._stopped = False
         self._inspected = stats.counter("kafka_produce_inspected_batches")
         self._latency = stats.histogram("kafka_produce_inspection_latency")
 
     def start(self, views: Sequence[memoryview], size: int, rules: Rules, done: Callable[[Verdict], None]) -> bool:
         """Have a batch looked at; ``views`` are copied before this returns. False: no room now, nothing was done."""
-        if self._bytes and self._bytes + size > BYTES_MAX:
+        if self._stopped or (self._bytes and self._bytes + size > BYTES_MAX):
             return False
         fragments = self._allocate(size)
         if fragments is None:
@@ -87,6 +89,10 @@ class Inspections:
         self._bytes += size
         self._send(Inspect(number, spans, rules))
         return True
+
+    def stop(self) -> None:
+        """The shard stops: what is stored from now on would come too late."""
+        self._stopped = True
 
     def _allocate(self, size: int) -> list[Fragment] | None:
         fragments: list[Fragment] = []
@@ -113,7 +119,10 @@ class Inspections:
             self._settle(reply.id, Verdict(0, None, _chain(call.fragments, reply.bytes)))
 
     def _collect(self, number: int, size: int) -> None:
-        """Take memory for a batch that grew; without any for long, it is refused retriably."""
+        """Take memory for a batch that grew; without any for long, it is refused retriably, as when the shard stops."""
+        if self._stopped:
+            self._settle(number, Verdict(int(ErrorCode.KAFKA_STORAGE_ERROR), None, None))
+            return
         call = self._calls[number]
         fragments = self._allocate(size)
         if fragments is not None:

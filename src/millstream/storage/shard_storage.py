@@ -291,6 +291,7 @@ class ShardStorage:
         crash, and the next start replays the write-ahead log.
         """
         self.stopping = True
+        self.inspections.stop()
         finish = partial(self.checkpointer.request, lambda: self._stopped(done))
         self.compaction.stop(lambda: self.wal.when_durable(finish))
 

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pytest
 from test_append import batch, make
 
 from millstream.model.error_code import ErrorCode
@@ -12,7 +13,7 @@ from millstream.testing.local_storage import LocalReactor
 
 def test_a_producer_is_refused_in_time_though_the_brokers_own_appends_find_no_memory():
     reactor = LocalReactor(1_700_000_000_000)
-    delayed = DelayedAppends(reactor, SimpleNamespace(accepts_writes=True))
+    delayed = DelayedAppends(reactor, SimpleNamespace(accepts_writes=True, stopping=False))
     partition, data, outcomes, own = make(), batch(), [], []
 
     def attempt():
@@ -30,9 +31,12 @@ def test_a_producer_is_refused_in_time_though_the_brokers_own_appends_find_no_me
     assert not partition.log.batches
 
 
-def test_a_full_disk_refuses_at_once_though_the_brokers_own_appends_wait():
+@pytest.mark.parametrize(
+    "storage", [{"accepts_writes": False, "stopping": False}, {"accepts_writes": True, "stopping": True}]
+)
+def test_a_full_disk_and_a_shard_that_stops_refuse_at_once_though_the_brokers_own_appends_wait(storage):
     reactor = LocalReactor(1_700_000_000_000)
-    delayed = DelayedAppends(reactor, SimpleNamespace(accepts_writes=False))
+    delayed = DelayedAppends(reactor, SimpleNamespace(**storage))
     partition, data, outcomes = make(), batch(), []
     delayed.add_own(lambda: False)
     delayed.add(partition, (memoryview(data),), len(data), lambda outcome, refusal: outcomes.append(outcome[0]))

@@ -145,3 +145,17 @@ def test_a_batch_that_grew_waits_for_memory_and_not_for_ever(monkeypatch, for_go
     else:
         assert [r.value for r in iter_records(bytes_of(verdicts[0]))] == [bytes(300_000)]
     assert len(refusals) >= 5 and arena.in_use_bytes == held
+
+
+def test_after_a_stop_nothing_is_begun_and_what_grew_is_refused():
+    """The worker may have ended by the time its verdict is read: nothing would hand the batch over."""
+    shard = new_shard()
+    held = shard.storage.arena.in_use_bytes
+    grew = start(shard, build_batch([(b"k", bytes(300_000), [], 1000)], compression=1), rules(0))
+    fits = start(shard, batch(), rules())
+    shard.storage.inspections.stop()
+    assert start(shard, batch(), rules()) is None
+    shard.run(lambda: bool(grew and fits))
+    assert grew == [(ErrorCode.KAFKA_STORAGE_ERROR, None, None)]
+    assert bytes_of(fits[0]) == batch()
+    assert shard.storage.arena.in_use_bytes == held
