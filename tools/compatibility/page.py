@@ -122,6 +122,7 @@ def limits_table() -> str:
     from millstream.core.group.fetch import METADATA_TOLD_MAX
     from millstream.core.group.regex import LENGTH_MAX
     from millstream.kafka.dispatch import CLIENT_ID_KEPT, LINEAR_BYTES_MAX
+    from millstream.kafka.handlers.repeats import REPEATED_BYTES_MAX
     from millstream.wire.compression import GZIP_MEMBERS_MAX
     from millstream.wire.decoding import ELEMENT_BYTES_MIN, OBJECT_BYTES_MAX, TINY_MAX
     from millstream.wire.encoding import ERROR_TEXT_BYTES
@@ -144,6 +145,8 @@ def limits_table() -> str:
     text += row("What one request writes about a group", f"{WRITE_BYTES_MAX // mib} MiB", "UNKNOWN_SERVER_ERROR")
     told = f"{METADATA_TOLD_MAX:,} characters"
     text += row("Metadata of committed offsets in one answer", told, "UNKNOWN_SERVER_ERROR")
+    again = f"{REPEATED_BYTES_MAX // mib} MiB, about"
+    text += row("Descriptions of groups that one request names again", again, "UNKNOWN_SERVER_ERROR for those beyond")
     text += row("An error message", f"{ERROR_TEXT_BYTES:,} bytes", "it is cut")
     text += row("Members of a gzip stream in a batch", GZIP_MEMBERS_MAX, "the batch is refused where it is opened")
     opened = "MESSAGE_TOO_LARGE or INVALID_RECORD where a topic wants batches opened"

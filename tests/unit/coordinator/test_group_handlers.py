@@ -10,6 +10,8 @@ from millstream.coordinator.records import encode_record
 from millstream.core.group.commit import offset_record
 from millstream.core.group.offsets import CommittedOffset
 from millstream.kafka.handlers import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
     describe_groups,
     find_coordinator,
     heartbeat,
@@ -18,9 +20,12 @@ from millstream.kafka.handlers import (
     list_groups,
     offset_commit,
     offset_fetch,
+    repeats,
     sync_group,
 )
 from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.describe_groups import DescribeGroupsRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.heartbeat import HeartbeatRequest
@@ -60,23 +65,25 @@ def group_on(broker: Broker, shard: int) -> str:
     )
 
 
-def join(broker: Broker, group: str, member_id: str = "", version: int = 9, **options):
+def join(
+    broker: Broker, group: str, member_id: str = "", version: int = 9, *, metadata: bytes = b"m", **options: object
+):
     request = JoinGroupRequest(
         group_id=group,
         session_timeout_ms=10_000,
         rebalance_timeout_ms=20_000,
         member_id=member_id,
         protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"m")],
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
         **options,
     )
     return call(broker, join_group, request, version)
 
 
-def stable(broker: Broker, group: str) -> str:
+def stable(broker: Broker, group: str, metadata: bytes = b"m") -> str:
     """The only member of a stable group of generation 1."""
-    member_id = join(broker, group)[0].member_id
-    (joined,) = join(broker, group, member_id)
+    member_id = join(broker, group, metadata=metadata)[0].member_id
+    (joined,) = join(broker, group, member_id, metadata=metadata)
     assert (joined.error_code, joined.generation_id) == (0, 1)
     assignments = [SyncGroupRequestAssignment(member_id=member_id, assignment=b"mine")]
     request = SyncGroupRequest(
@@ -490,3 +497,45 @@ def test_groups_are_described_in_the_order_asked(broker: Broker, version: int):
         assert answer.groups[0].authorized_operations == 0b1101_0100_1000
     (plain,) = call(broker, describe_groups, DescribeGroupsRequest(groups=groups), version)
     assert plain.groups[0].authorized_operations == -(1 << 31)
+
+
+def test_a_group_that_a_request_names_again_is_told_again_within_bounds(broker: Broker):
+    """A request of some kilobytes could have a large group told thousands of times."""
+    large, small = group_on(broker, 1), group_on(broker, 0) + "-2"
+    stable(broker, large, b"m" * (repeats.REPEATED_BYTES_MAX * 2 // 5))
+    stable(broker, small)
+
+    def codes(*names: str) -> list[tuple[int, int]]:
+        (answer,) = call(broker, describe_groups, DescribeGroupsRequest(groups=list(names)), 6)
+        assert [group.group_id for group in answer.groups] == list(names)
+        return [(group.error_code, len(group.members)) for group in answer.groups]
+
+    told, refused = (0, 1), (ErrorCode.UNKNOWN_SERVER_ERROR, 0)
+    assert codes(*[large] * 3) == [told] * 3
+    assert codes(*[large] * 6, small) == [told] * 3 + [refused] * 3 + [told]
+    assert codes(large, small, *[small] * 1000, large) == [told] * 1003
+
+
+def test_a_consumer_group_that_a_request_names_again_is_told_again_within_bounds(broker: Broker):
+    large, small = group_on(broker, 1), group_on(broker, 0) + "-2"
+    topics = [f"{i:04}" + "t" * 240 for i in range(repeats.REPEATED_BYTES_MAX * 2 // 5 // 247)]
+    for group, subscribed in ((large, topics), (small, ["t"])):
+        joined = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id="a",
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=subscribed,
+            topic_partitions=[],
+        )
+        (answer,) = call(broker, consumer_group_heartbeat, joined, 1)
+        assert answer.error_code == 0
+
+    def codes(*names: str) -> list[tuple[int, int]]:
+        request = ConsumerGroupDescribeRequest(group_ids=list(names))
+        (answer,) = call(broker, consumer_group_describe, request, 1)
+        assert [group.group_id for group in answer.groups] == list(names)
+        return [(group.error_code, len(group.members)) for group in answer.groups]
+
+    told, refused = (0, 1), (ErrorCode.UNKNOWN_SERVER_ERROR, 0)
+    assert codes(*[large] * 5, small, small) == [told] * 3 + [refused] * 2 + [told, refused]
+    assert codes() == []

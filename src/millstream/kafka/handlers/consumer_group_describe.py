@@ -6,7 +6,9 @@ import msgspec
 
 from millstream.coordinator.asks import CONSUMER_GROUP_DESCRIBE
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers import repeats
 from millstream.kafka.handlers.describe_groups import ALL_GROUP_OPERATIONS
+from millstream.kafka.handlers.gathering import gather
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -25,29 +27,28 @@ def handle(
     respond: Callable[[ConsumerGroupDescribeResponse], None],
 ) -> None:
     """Answer when every group's coordinator has."""
-    names = request.group_ids
-    groups = [DescribedConsumerGroup(group_id=name) for name in names]
-    missing = len(names) + 1
+    names = list(dict.fromkeys(request.group_ids))
 
-    def settled() -> None:
-        nonlocal missing
-        missing -= 1
-        if not missing:
-            respond(ConsumerGroupDescribeResponse(groups=groups))
-
-    def ask(slot: int, name: str) -> None:
+    def ask(name: str, answered: Callable[[DescribedConsumerGroup], None]) -> None:
         def done(answer: Message | ErrorCode) -> None:
             if isinstance(answer, ErrorCode):
                 answer = DescribedConsumerGroup(group_id=name, error_code=answer)
             assert isinstance(answer, DescribedConsumerGroup)
             if request.include_authorized_operations and not answer.error_code:
                 answer = msgspec.structs.replace(answer, authorized_operations=ALL_GROUP_OPERATIONS)
-            groups[slot] = answer
-            settled()
+            answered(answer)
 
         one = ConsumerGroupDescribeRequest(group_ids=[name])
         node.coordinator.ask(name, API_KEY, ctx.api_version, ctx.client_id, ctx.host, one, done)
 
-    for slot, name in enumerate(names):
-        ask(slot, name)
-    settled()
+    def all_told(groups: list[DescribedConsumerGroup]) -> None:
+        told = dict(zip(names, groups, strict=True))
+        respond(ConsumerGroupDescribeResponse(groups=repeats.tell(request.group_ids, told, _refused)))
+
+    gather(names, ask, all_told)
+
+
+def _refused(name: str) -> DescribedConsumerGroup:
+    return DescribedConsumerGroup(
+        group_id=name, error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message=repeats.REFUSAL
+    )

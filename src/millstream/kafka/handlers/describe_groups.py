@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers import repeats
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
@@ -22,6 +23,7 @@ def handle(
     node: Node, ctx: RequestContext, request: DescribeGroupsRequest, respond: Callable[[DescribeGroupsResponse], None]
 ) -> None:
     """Answer when every group's coordinator has."""
+    names = list(dict.fromkeys(request.groups))
 
     def done(groups: list[DescribedGroup]) -> None:
         if request.include_authorized_operations:
@@ -31,6 +33,11 @@ def handle(
                 else group
                 for group in groups
             ]
-        respond(DescribeGroupsResponse(groups=groups))
+        told = dict(zip(names, groups, strict=True))
+        respond(DescribeGroupsResponse(groups=repeats.tell(request.groups, told, _refused)))
 
-    node.coordinator.describe_groups(request.groups, ctx.api_version, done)
+    node.coordinator.describe_groups(names, ctx.api_version, done)
+
+
+def _refused(name: str) -> DescribedGroup:
+    return DescribedGroup(group_id=name, error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message=repeats.REFUSAL)
