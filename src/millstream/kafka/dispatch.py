@@ -54,13 +54,6 @@ COSTLY_BYTES: Final = 4096
 COSTLY_NS: Final = 500_000
 """So do short ones whose handler took this long of the core the last time: one that lists all that there is."""
 
-READING: Final = frozenset({FETCH, 2, 9, 15, 16, 23, 35, 61, 69})
-"""Fetch, ListOffsets, OffsetFetch, OffsetForLeaderEpoch, what lists or describes groups, DescribeLogDirs and
-DescribeProducers: they ask other shards, and hold what they got until all have answered, however short they are."""
-
-OF_GROUPS: Final = frozenset({11, 14})
-"""JoinGroup, SyncGroup: they wait for other clients, and hold nothing: their group has taken what it keeps."""
-
 LINEAR_BYTES_MAX: Final = 16 << 20
 """Requests other than Produce are decoded from one piece of memory; none of them is larger than this."""
 
@@ -112,6 +105,27 @@ SERVED: Final[dict[int, str]] = {
     75: "describe_topic_partitions",
 }
 """API key → handler file."""
+
+_KEYS: Final = {file: key for key, file in SERVED.items()}
+
+READING: Final = frozenset(
+    _KEYS[file]
+    for file in (
+        "fetch",
+        "list_offsets",
+        "offset_fetch",
+        "offset_for_leader_epoch",
+        "list_groups",
+        "describe_groups",
+        "consumer_group_describe",
+        "describe_log_dirs",
+        "describe_producers",
+    )
+)
+"""These ask other shards, and hold what they got until all have answered, however short they are."""
+
+OF_GROUPS: Final = frozenset({_KEYS["join_group"], _KEYS["sync_group"]})
+"""They wait for other clients, and hold nothing: their group has taken what it keeps."""
 
 
 def advertised_versions() -> dict[int, tuple[int, int]]:
