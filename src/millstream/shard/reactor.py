@@ -148,6 +148,7 @@ class Reactor:
         self.stats.started()
         collector.tune()
         collector.measure(self.stats)
+        collector.collect_when_quiet(self)
         try:
             if not self.stopping:
                 self._loop.run_forever()
