@@ -370,12 +370,15 @@ def test_what_is_given_back_in_the_last_moment_counts_though_the_deadline_comes_
     assert set(driver.group.members) == {"a", "b"}
 
 
-def test_a_static_member_that_is_away_has_its_session_timeout_to_come_back():
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_static_member_that_is_away_has_its_session_timeout_to_come_back(restart):
     driver = ConsumerDriver()
     driver.joins("a", instance_id="i")
     driver.joins("b")
     assert driver.told(driver.beat("a", 2, owned=[0, 1, 2, 3], instance_id="i")) == (ErrorCode.NONE, 2, [0, 1])
     driver.beat("a", -2, instance_id="i")
+    if restart:
+        driver = driver.again()
     driver.advance(9_001)
     assert set(driver.group.members) == {"a", "b"}
     assert driver.told(driver.joins("a again", instance_id="i"))[0] is ErrorCode.NONE

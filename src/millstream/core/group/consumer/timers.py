@@ -9,7 +9,7 @@
 from typing import Final
 
 from millstream.core.group.consumer.group import ConsumerGroup, MemberTimers
-from millstream.core.group.consumer.member import ConsumerMember, MemberState
+from millstream.core.group.consumer.member import LEAVES_FOR_A_WHILE, ConsumerMember, MemberState
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.group import Group
 from millstream.core.group.turn import Turn
@@ -64,5 +64,6 @@ def start_timers(turn: Turn, holder: Group, group: ConsumerGroup) -> None:
     """The group was just loaded, or taken over: everybody has one timeout to show up."""
     for member in group.members.values():
         renew(turn, holder, group, member)
-        if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+        away = member.epoch == LEAVES_FOR_A_WHILE  # it has its session timeout to come back
+        if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None and not away:
             turn.after(timers_of(holder, group, member.member_id).rebalance, member.rebalance_timeout_ms)
