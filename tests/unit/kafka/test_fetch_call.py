@@ -80,6 +80,9 @@ def test_what_is_read_again_counts_once() -> None:
         data.append(arena.allocate(size), 0, size)
         call._put(asked, (0, 9, 9, 0, data, None))
         assert call.size == size
+    call._put(asked, (0, 10, 10, 0, None, None))  # no room to read it once more: what is there stays
+    assert call.size == size
+    assert call.results[asked][4] is not None
     call._release()
     assert arena.live_fragments == 0
 

@@ -220,9 +220,11 @@ class FetchCall:
         self._read_done()
 
     def _put(self, asked: SessionPartition, result: ReadResult) -> None:
+        data = result[4]
         if result[0] or result[5] is not None:
             self.error = True
-        data = result[4]
+        elif data is None and self._holds(asked):
+            return  # there was no room to read it again
         if data is not None:
             self.size += len(data)
             self.granted = True
@@ -231,6 +233,11 @@ class FetchCall:
             self.size -= len(before[4])
             before[4].release()
         self.results[asked] = result
+
+    def _holds(self, asked: SessionPartition) -> bool:
+        """Records of the partition were read before."""
+        before = self.results.get(asked)
+        return before is not None and before[4] is not None
 
     def _read_done(self) -> None:
         self.reading -= 1
