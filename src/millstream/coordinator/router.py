@@ -61,6 +61,10 @@ if TYPE_CHECKING:
 
 _FAILURES_A_MINUTE: Final = 6
 _TIMEOUT_US: Final = 30_000_000
+
+DESCRIBED_AT_ONCE: Final = 64
+"""Groups in one answer between shards, which has to fit what may wait there; one group has some megabytes at most."""
+
 _PARKED_TIMEOUT_US: Final = 24 * 3600 * 1_000_000
 """Joins and syncs are bounded by the group's own deadlines; this only bounds what a defect could cost."""
 
@@ -213,7 +217,7 @@ class GroupRouter:
         reply.send(encode(Listed(int(error), groups)))
 
     def describe_groups(self, group_ids: list[str], version: int, done: Callable[[list[DescribedGroup]], None]) -> None:
-        """Each group as its coordinator sees it, in the order asked."""
+        """Each group as its coordinator sees it, in the order asked. Another shard is asked for a few at a time."""
         results: list[DescribedGroup] = [DescribedGroup(group_id=group_id) for group_id in group_ids]
         elsewhere: dict[int, list[tuple[int, int, str]]] = {}
         for slot, group_id in enumerate(group_ids):
@@ -224,11 +228,44 @@ class GroupRouter:
                 results[slot] = self.local.describe(partition, group_id, version)
             else:
                 elsewhere.setdefault(home, []).append((slot, partition, group_id))
-        describing = _Describing(results, len(elsewhere), done)
+        missing = len(elsewhere) + 1
+
+        def settled() -> None:
+            nonlocal missing
+            missing -= 1
+            if not missing:
+                done(results)
+
         for shard, wanted in elsewhere.items():
-            ask = DescribeAsk(version, [(partition, group_id) for _, partition, group_id in wanted])
-            slots = [slot for slot, _, _ in wanted]
-            self._shard.mailbox.call(shard, DESCRIBE, encode(ask), describing.of(slots), _TIMEOUT_US)
+            self._describe_elsewhere(shard, wanted, version, results, settled)
+        settled()
+
+    def _describe_elsewhere(
+        self,
+        shard: int,
+        wanted: list[tuple[int, int, str]],
+        version: int,
+        results: list[DescribedGroup],
+        done: Callable[[], None],
+    ) -> None:
+        """Fill the slots of ``wanted`` (slot, partition, group id), ``DESCRIBED_AT_ONCE`` after the other."""
+        part, rest = wanted[:DESCRIBED_AT_ONCE], wanted[DESCRIBED_AT_ONCE:]
+
+        def told(answer: bytes | MillstreamError) -> None:
+            if isinstance(answer, MillstreamError):
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                groups = [DescribedGroup(group_id=group_id, error_code=code) for _, _, group_id in part]
+            else:
+                groups = decode_described(answer).groups
+            for (slot, _, _), group in zip(part, groups, strict=True):
+                results[slot] = group
+            if rest:
+                self._describe_elsewhere(shard, rest, version, results, done)
+            else:
+                done()
+
+        ask = DescribeAsk(version, [(partition, group_id) for _, partition, group_id in part])
+        self._shard.mailbox.call(shard, DESCRIBE, encode(ask), told, _TIMEOUT_US)
 
     def _serve_describe(self, sender: int, payload: bytes, reply: "Reply") -> None:
         _ = sender
@@ -262,40 +299,6 @@ class _Gather:
         self._missing -= 1
         if not self._missing:
             self._done(self._error, [] if self._error is not ErrorCode.NONE else self._groups)
-
-
-class _Describing:
-    """Collects descriptions that come from other shards."""
-
-    __slots__ = ("_done", "_missing", "_results")
-
-    def __init__(
-        self, results: list[DescribedGroup], missing: int, done: Callable[[list[DescribedGroup]], None]
-    ) -> None:
-        self._results = results
-        self._missing = missing
-        self._done = done
-        if not missing:
-            done(results)
-
-    def of(self, slots: list[int]) -> Callable[[bytes | MillstreamError], None]:
-        """Takes the answer of the shard that was asked for ``slots``."""
-
-        def take(answer: bytes | MillstreamError) -> None:
-            results = self._results
-            if isinstance(answer, MillstreamError):
-                for slot in slots:
-                    results[slot] = DescribedGroup(
-                        group_id=results[slot].group_id, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE
-                    )
-            else:
-                for slot, group in zip(slots, decode_described(answer).groups, strict=True):
-                    results[slot] = group
-            self._missing -= 1
-            if not self._missing:
-                self._done(results)
-
-        return take
 
 
 def group_settings(settings: "Settings", of_groups: Mapping[str, Mapping[str, int]]) -> GroupSettings:

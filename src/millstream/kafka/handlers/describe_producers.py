@@ -2,14 +2,16 @@
 
 A producer is listed from its first batch until it expires (``producer.id.expiration.ms``) or makes room for others.
 Without transactions none of them has one open, and no coordinator ever wrote a marker. Partitions of other shards are
-asked through ``partition.lookups``; the answer goes out when all have answered.
+asked through ``partition.lookups``; the answer goes out when all have answered. A partition that is named again is
+told again within bounds (``repeats``).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from millstream.core.controller.topic_names import illegal_topic_name
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers import repeats
 from millstream.kafka.handlers.gathering import gather
 from millstream.model.error_code import ErrorCode
 from millstream.partition.lookups import Producers
@@ -40,6 +42,7 @@ def handle(
     """Ask every partition where it lives; answer when the last one has."""
     _ = ctx
     wanted = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    distinct = list(dict.fromkeys(wanted))
 
     def ask(question: tuple[str, int], done: Callable[[Producers], None]) -> None:
         name, index = question
@@ -54,21 +57,25 @@ def handle(
         else:
             done((int(ErrorCode.KAFKA_STORAGE_ERROR), []))
 
-    gather(wanted, ask, lambda found: respond(_answer(request, found)))
+    def all_told(found: list[Producers]) -> None:
+        told = {(name, index): _partition(index, *one) for (name, index), one in zip(distinct, found, strict=True)}
+        partitions = iter(repeats.tell(wanted, told, _refused))
+        topics = [
+            DescribeProducersTopicResponse(topic.name, [next(partitions) for _ in topic.partition_indexes])
+            for topic in request.topics
+        ]
+        respond(DescribeProducersResponse(topics=topics))
+
+    gather(distinct, ask, all_told)
 
 
-def _answer(request: DescribeProducersRequest, found: list[Producers]) -> DescribeProducersResponse:
-    """What was found, in the shape of the request."""
-    results = iter(found)
-    topics: list[DescribeProducersTopicResponse] = []
-    for topic in request.topics:
-        partitions: list[DescribeProducersPartition] = []
-        for index in topic.partition_indexes:
-            error, producers = next(results)
-            listed = [
-                ActiveProducer(producer_id, epoch, sequence, timestamp, _NO_COORDINATOR)
-                for producer_id, epoch, sequence, timestamp in producers
-            ]
-            partitions.append(DescribeProducersPartition(index, error, _WORDS.get(error), listed))
-        topics.append(DescribeProducersTopicResponse(topic.name, partitions))
-    return DescribeProducersResponse(topics=topics)
+def _partition(index: int, error: int, producers: Sequence[tuple[int, int, int, int]]) -> DescribeProducersPartition:
+    listed = [
+        ActiveProducer(producer_id, epoch, sequence, timestamp, _NO_COORDINATOR)
+        for producer_id, epoch, sequence, timestamp in producers
+    ]
+    return DescribeProducersPartition(index, error, _WORDS.get(error), listed)
+
+
+def _refused(question: tuple[str, int]) -> DescribeProducersPartition:
+    return DescribeProducersPartition(question[1], int(ErrorCode.UNKNOWN_SERVER_ERROR), repeats.REFUSAL)

@@ -8,9 +8,10 @@ the name now, so that offsets of an earlier topic of that name are never taken f
 from collections.abc import Callable
 
 from millstream.coordinator.asks import OFFSET_FETCH
-from millstream.core.group.fetch import METADATA_TOLD_MAX, metadata_told, told_too_much
+from millstream.core.group.fetch import METADATA_TOLD_MAX, metadata_told
 from millstream.core.group.offsets import NO_OFFSET
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers import repeats
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -83,10 +84,13 @@ def _respond_single(
     return done
 
 
+_Name = tuple[str, str | None, int, int]
+
+
 class _Fetch:
     """One request: its groups' answers as they come in."""
 
-    __slots__ = ("_by_id", "_ctx", "_done", "_groups", "_missing", "_node", "_results", "_stable")
+    __slots__ = ("_by_id", "_ctx", "_done", "_groups", "_missing", "_names", "_node", "_results", "_stable", "_told")
 
     def __init__(
         self,
@@ -98,22 +102,24 @@ class _Fetch:
     ) -> None:
         self._node = node
         self._ctx = ctx
-        self._groups = groups
+        self._names = [_name(slot, group) for slot, group in enumerate(groups)]
+        self._groups = dict(zip(self._names, groups, strict=True))
         self._stable = require_stable
         self._done = done
         self._by_id = ctx.api_version >= _TOPIC_IDS_FROM
-        self._results = [OffsetFetchResponseGroup(group_id=group.group_id) for group in groups]
-        self._missing = len(groups) + 1
+        self._results: dict[_Name, OffsetFetchResponseGroup] = {}
+        self._missing = len(self._groups) + 1
+        self._told = 0  # characters of metadata
 
     def start(self) -> None:
-        for slot, group in enumerate(self._groups):
-            self._ask(slot, group)
+        for name, group in self._groups.items():
+            self._ask(name, group)
         self._settled()
 
-    def _ask(self, slot: int, group: OffsetFetchRequestGroup) -> None:
+    def _ask(self, name: _Name, group: OffsetFetchRequestGroup) -> None:
         known, unknown = self._resolve(group)
         if known is not None and not known and unknown:
-            self._put(slot, OffsetFetchResponseGroup(group_id=group.group_id, topics=unknown))
+            self._put(name, OffsetFetchResponseGroup(group_id=group.group_id, topics=unknown))
             return
         resolved = OffsetFetchRequestGroup(
             group_id=group.group_id, member_id=group.member_id, member_epoch=group.member_epoch, topics=known
@@ -121,15 +127,18 @@ class _Fetch:
 
         def done(answer: Message | ErrorCode) -> None:
             if isinstance(answer, ErrorCode):
-                self._put(slot, self._refused(resolved, answer))
+                self._put(name, self._refused(resolved, answer))
                 return
             assert isinstance(answer, OffsetFetchResponseGroup)
+            if answer.error_code:
+                self._put(name, self._refused(resolved, ErrorCode(answer.error_code)))
+                return
             topics = answer.topics
             if known is None and self._by_id:
                 topics = self._with_ids(topics)
             if unknown or topics is not answer.topics:
                 answer = OffsetFetchResponseGroup(group_id=answer.group_id, topics=[*topics, *unknown])
-            self._put(slot, answer)
+            self._put(name, answer)
 
         ctx = self._ctx
         self._node.coordinator.ask(
@@ -185,21 +194,25 @@ class _Fetch:
             topics = [_no_offsets(topic, error) for topic in group.topics or []]
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
 
-    def _put(self, slot: int, result: OffsetFetchResponseGroup) -> None:
-        self._results[slot] = result
+    def _put(self, name: _Name, result: OffsetFetchResponseGroup) -> None:
+        self._told += metadata_told(result)
+        if self._told > METADATA_TOLD_MAX:
+            result = self._too_much(name)
+        self._results[name] = result
         self._settled()
+
+    def _too_much(self, name: _Name) -> OffsetFetchResponseGroup:
+        return self._refused(self._groups[name], ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _settled(self) -> None:
         self._missing -= 1
-        if self._missing:
-            return
-        results = self._results
-        told = 0
-        for slot, result in enumerate(results) if len(results) > 1 else ():
-            told += metadata_told(result)
-            if told > METADATA_TOLD_MAX:
-                results[slot] = told_too_much(result.group_id)
-        self._done(results)
+        if not self._missing:
+            self._done(repeats.tell(self._names, self._results, self._too_much))
+
+
+def _name(slot: int, group: OffsetFetchRequestGroup) -> _Name:
+    """What is the same for groups of one request whose answer is the same: all offsets are told of each."""
+    return (group.group_id, group.member_id, group.member_epoch, -1 if group.topics is None else slot)
 
 
 def _no_offsets(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:

@@ -1,31 +1,32 @@
-"""Answers about groups, for requests that may name one of them many times.
+"""Answers about groups and partitions, for requests that may name one of them many times.
 
-A group is described once however often it is named, and told as often, as Apache Kafka does. A request of some
-kilobytes could have a large group told thousands of times; so what is told again is bounded by ``REPEATED_BYTES_MAX``
-in one answer, and repeats beyond it are refused with UNKNOWN_SERVER_ERROR. Groups named once are always told.
+Each is asked about once however often it is named, and told as often, as Apache Kafka does. A request of some kilobytes
+could have a large group told thousands of times; so what is told again is bounded by ``REPEATED_BYTES_MAX`` in one
+answer, and repeats beyond it are refused with UNKNOWN_SERVER_ERROR. What is named once is always told.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
 
 from millstream.wire.schema import Message
 
+Name = TypeVar("Name", bound=Hashable)
 Answer = TypeVar("Answer", bound=Message)
 
 REPEATED_BYTES_MAX: Final = 1 << 20
-REFUSAL: Final = "The request names the group so often that the answer would be too large."
+REFUSAL: Final = "The request names it so often that the answer would be too large."
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def tell(names: Sequence[str], told: Mapping[str, Answer], refused: Callable[[str], Answer]) -> list[Answer]:
+def tell(names: Sequence[Name], told: Mapping[Name, Answer], refused: Callable[[Name], Answer]) -> list[Answer]:
     """The answer of each name in `told`, in the order of `names`; `refused(name)` in the place of repeats too many."""
     if len(told) == len(names):
         return [told[name] for name in names]
     answers: list[Answer] = []
-    sizes: dict[str, int] = {}
+    sizes: dict[Name, int] = {}
     left = REPEATED_BYTES_MAX
     for name in names:
         answer = told[name]
