@@ -4,16 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 from coordinator_fakes import Answers, Broker, Context, batch_of, call
+from group_calls import ID_NONE, ID_T, ID_U, broker_of, group_on, join, stable
 
-from millstream.coordinator.asks import DESCRIBE, decode_describe_ask
-from millstream.coordinator.hashing import partition_of
 from millstream.coordinator.records import encode_record
-from millstream.coordinator.router import DESCRIBED_AT_ONCE
 from millstream.core.group.commit import offset_record
 from millstream.core.group.offsets import CommittedOffset
 from millstream.kafka.handlers import (
-    consumer_group_describe,
-    consumer_group_heartbeat,
     describe_groups,
     find_coordinator,
     heartbeat,
@@ -22,16 +18,13 @@ from millstream.kafka.handlers import (
     list_groups,
     offset_commit,
     offset_fetch,
-    repeats,
     sync_group,
 )
 from millstream.model.error_code import ErrorCode
-from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.describe_groups import DescribeGroupsRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.heartbeat import HeartbeatRequest
-from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from millstream.wire.messages.join_group import JoinGroupRequest
 from millstream.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from millstream.wire.messages.list_groups import ListGroupsRequest
 from millstream.wire.messages.offset_commit import (
@@ -45,71 +38,12 @@ from millstream.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-
-ID_T, ID_U, ID_NONE = b"t" * 16, b"u" * 16, b"?" * 16
+from millstream.wire.messages.sync_group import SyncGroupRequest
 
 
 @pytest.fixture(params=[1, 2], ids=["one shard", "two shards"])
 def broker(request) -> Broker:
-    """Requests come in on shard 0; with two shards half of the groups live on the other."""
-    made = Broker(request.param, logs={})
-    made.metadata.add("t", ID_T, [0, 0])
-    made.metadata.add("u", ID_U, [0])
-    return made
-
-
-def group_on(broker: Broker, shard: int) -> str:
-    """A group that lives on ``shard`` (the last one, if there are fewer)."""
-    shard = min(shard, len(broker.routers) - 1)
-    return next(
-        f"group-{i}" for i in range(100) if partition_of(f"group-{i}", broker.count) % len(broker.routers) == shard
-    )
-
-
-def join(
-    broker: Broker, group: str, member_id: str = "", version: int = 9, *, metadata: bytes = b"m", **options: object
-):
-    request = JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=20_000,
-        member_id=member_id,
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
-        **options,
-    )
-    return call(broker, join_group, request, version)
-
-
-def stable(broker: Broker, group: str, metadata: bytes = b"m") -> str:
-    """The only member of a stable group of generation 1."""
-    member_id = join(broker, group, metadata=metadata)[0].member_id
-    (joined,) = join(broker, group, member_id, metadata=metadata)
-    assert (joined.error_code, joined.generation_id) == (0, 1)
-    assignments = [SyncGroupRequestAssignment(member_id=member_id, assignment=b"mine")]
-    request = SyncGroupRequest(
-        group_id=group,
-        generation_id=1,
-        member_id=member_id,
-        protocol_type="consumer",
-        protocol_name="range",
-        assignments=assignments,
-    )
-    (synced,) = call(broker, sync_group, request, 5)
-    assert (synced.error_code, synced.assignment) == (0, b"mine")
-    return member_id
-
-
-def joining(group: str, topics: list[str]) -> ConsumerGroupHeartbeatRequest:
-    """Member ``a`` joins a consumer group."""
-    return ConsumerGroupHeartbeatRequest(
-        group_id=group,
-        member_id="a",
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=topics,
-        topic_partitions=[],
-    )
+    return broker_of(request.param)
 
 
 def commit_request(group: str, topics: dict, version: int, member_id: str = "", generation: int = -1):
@@ -416,31 +350,6 @@ def test_several_groups_are_fetched_at_once_wherever_they_live(broker: Broker, v
     assert empty.groups == []
 
 
-def test_an_answer_tells_no_more_metadata_than_it_may(broker: Broker):
-    groups = [group_on(broker, 1), group_on(broker, 0) + "-2"]
-    longest = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="m" * 4096)
-    for group in groups:
-        topics = [OffsetCommitRequestTopic(name="u", partitions=[longest])]
-        call(broker, offset_commit, OffsetCommitRequest(group_id=group, topics=topics), 8)
-
-    def codes(*asked: tuple[str, int]) -> list[tuple[int, int]]:
-        request = OffsetFetchRequest(
-            groups=[
-                OffsetFetchRequestGroup(
-                    group_id=group, topics=[OffsetFetchRequestTopics(name="u", partition_indexes=[0] * times)]
-                )
-                for group, times in asked
-            ]
-        )
-        (answer,) = call(broker, offset_fetch, request, 8)
-        return [(group.error_code, sum(len(t.partitions) for t in group.topics)) for group in answer.groups]
-
-    one, other = groups
-    assert codes((one, 2_100)) == [(0, 2_100)]
-    assert codes((one, 4_097)) == [(ErrorCode.UNKNOWN_SERVER_ERROR, 0)]
-    assert codes((one, 2_100), (other, 2_100)) == [(0, 2_100), (ErrorCode.UNKNOWN_SERVER_ERROR, 0)]
-
-
 def test_errors_of_the_first_version_stand_at_partitions():
     broker = Broker()
     request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
@@ -510,119 +419,3 @@ def test_groups_are_described_in_the_order_asked(broker: Broker, version: int):
         assert answer.groups[0].authorized_operations == 0b1101_0100_1000
     (plain,) = call(broker, describe_groups, DescribeGroupsRequest(groups=groups), version)
     assert plain.groups[0].authorized_operations == -(1 << 31)
-
-
-def test_a_group_that_a_request_names_again_is_told_again_within_bounds(broker: Broker):
-    """A request of some kilobytes could have a large group told thousands of times."""
-    large, small = group_on(broker, 1), group_on(broker, 0) + "-2"
-    stable(broker, large, b"m" * (repeats.REPEATED_BYTES_MAX * 2 // 5))
-    stable(broker, small)
-
-    def codes(*names: str) -> list[tuple[int, int]]:
-        (answer,) = call(broker, describe_groups, DescribeGroupsRequest(groups=list(names)), 6)
-        assert [group.group_id for group in answer.groups] == list(names)
-        return [(group.error_code, len(group.members)) for group in answer.groups]
-
-    told, refused = (0, 1), (ErrorCode.UNKNOWN_SERVER_ERROR, 0)
-    assert codes(*[large] * 3) == [told] * 3
-    assert codes(*[large] * 6, small) == [told] * 3 + [refused] * 3 + [told]
-    assert codes(large, small, *[small] * 1000, large) == [told] * 1003
-
-
-def test_a_consumer_group_that_a_request_names_again_is_told_again_within_bounds(broker: Broker):
-    large, small = group_on(broker, 1), group_on(broker, 0) + "-2"
-    topics = [f"{i:04}" + "t" * 240 for i in range(repeats.REPEATED_BYTES_MAX * 2 // 5 // 247)]
-    for group, subscribed in ((large, topics), (small, ["t"])):
-        (answer,) = call(broker, consumer_group_heartbeat, joining(group, subscribed), 1)
-        assert answer.error_code == 0
-
-    def codes(*names: str) -> list[tuple[int, int]]:
-        request = ConsumerGroupDescribeRequest(group_ids=list(names))
-        (answer,) = call(broker, consumer_group_describe, request, 1)
-        assert [group.group_id for group in answer.groups] == list(names)
-        return [(group.error_code, len(group.members)) for group in answer.groups]
-
-    told, refused = (0, 1), (ErrorCode.UNKNOWN_SERVER_ERROR, 0)
-    assert codes(*[large] * 5, small, small) == [told] * 3 + [refused] * 2 + [told, refused]
-    assert codes() == []
-
-
-def test_groups_of_another_shard_are_described_a_few_at_a_time():
-    """All of a large broker's in one answer would be more than may wait between two shards."""
-    broker = Broker(2, logs={})
-    names = [f"group-{i}" for i in range(3 * DESCRIBED_AT_ONCE)]
-    stable(broker, names[-1])
-    calls = []
-    serve = broker.mailboxes[1].handlers[DESCRIBE]
-
-    def counted(sender, payload, reply):
-        calls.append(len(decode_describe_ask(payload).groups))
-        serve(sender, payload, reply)
-
-    broker.mailboxes[1].handlers[DESCRIBE] = counted
-    (answer,) = call(broker, describe_groups, DescribeGroupsRequest(groups=names), 6)
-    assert [group.group_id for group in answer.groups] == names
-    assert answer.groups[-1].group_state == "Stable"
-    assert len(calls) > 1 and max(calls) == DESCRIBED_AT_ONCE
-
-
-def test_all_offsets_of_a_group_that_a_request_names_again_are_told_again_within_bounds(broker: Broker):
-    """A kilobyte could name a group with thousands of offsets hundreds of times."""
-    large, small = group_on(broker, 1), group_on(broker, 0) + "-2"
-    broker.metadata.add("wide", b"w" * 16, [0] * (repeats.REPEATED_BYTES_MAX * 2 // 5 // 4096))
-    wide = len(broker.metadata.topic("wide").partitions)
-    for group, count in ((large, wide), (small, 1)):
-        offsets = [
-            OffsetCommitRequestPartition(partition_index=i, committed_offset=1, committed_metadata="m" * 4096)
-            for i in range(count)
-        ]
-        topics = [OffsetCommitRequestTopic(name="wide", partitions=offsets)]
-        call(broker, offset_commit, OffsetCommitRequest(group_id=group, topics=topics), 8)
-
-    def told(version: int, *names: str) -> list[tuple[int, int]]:
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in names])
-        calls = sum(mailbox.calls for mailbox in broker.mailboxes)
-        (answer,) = call(broker, offset_fetch, request, version)
-        assert sum(mailbox.calls for mailbox in broker.mailboxes) - calls <= len(set(names))
-        assert [group.group_id for group in answer.groups] == list(names)
-        return [(group.error_code, sum(len(t.partitions) for t in group.topics)) for group in answer.groups]
-
-    refused = (ErrorCode.UNKNOWN_SERVER_ERROR, 0)
-    for version in (8, 10):
-        assert told(version, *[large] * 4) == [(0, wide)] * 3 + [refused]
-        assert told(version, large, *[small] * 100, large) == [(0, wide), *[(0, 1)] * 100, (0, wide)]
-
-
-@pytest.mark.parametrize("version", [8, 9, 10])
-@pytest.mark.parametrize("everything", [False, True])
-def test_an_error_of_a_group_is_told_in_every_version(broker: Broker, version: int, everything: bool):
-    """Beside a topic id that nobody knows, too."""
-    group = group_on(broker, 1)
-    (joined,) = call(broker, consumer_group_heartbeat, joining(group, ["t"]), 1)
-    topics = [
-        OffsetFetchRequestTopics(name="t", topic_id=ID_T, partition_indexes=[0]),
-        OffsetFetchRequestTopics(name="no", topic_id=ID_NONE, partition_indexes=[0]),
-    ]
-    request = OffsetFetchRequest(
-        groups=[
-            OffsetFetchRequestGroup(
-                group_id=group,
-                member_id="a",
-                member_epoch=joined.member_epoch + 1,
-                topics=None if everything else topics,
-            )
-        ]
-    )
-    (answer,) = call(broker, offset_fetch, request, version)
-    assert [(told.error_code, told.topics) for told in answer.groups] == [(ErrorCode.STALE_MEMBER_EPOCH, [])]
-
-
-def test_offsets_that_are_too_much_to_tell_are_no_empty_answer_in_the_first_versions(broker: Broker, monkeypatch):
-    monkeypatch.setattr("millstream.core.group.fetch.METADATA_TOLD_MAX", 10)
-    group = group_on(broker, 1)
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="m" * 11)
-    topics = [OffsetCommitRequestTopic(name="u", partitions=[partition])]
-    call(broker, offset_commit, OffsetCommitRequest(group_id=group, topics=topics), 8)
-    request = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(name="u", partition_indexes=[0])])
-    (answer,) = call(broker, offset_fetch, request, 1)
-    assert [p.error_code for t in answer.topics for p in t.partitions] == [ErrorCode.UNKNOWN_SERVER_ERROR]
