@@ -52,12 +52,15 @@ class Batch(NamedTuple):
 
 
 class WalkEnd(Exception):
-    """The bytes at `position` are not the next batch."""
+    """The bytes at `position` are not the next batch. `beyond`: they may be the beginning of one that passes the
+    limit.
+    """
 
-    def __init__(self, position: int, reason: str) -> None:
+    def __init__(self, position: int, reason: str, *, beyond: bool = False) -> None:
         super().__init__(reason)
         self.position = position
         self.reason = reason
+        self.beyond = beyond
 
 
 def parse_batch(view: memoryview | bytes | bytearray, at: int, position: int, limit: int) -> Batch:
@@ -67,7 +70,7 @@ def parse_batch(view: memoryview | bytes | bytearray, at: int, position: int, li
         WalkEnd: no header fits, or it is none, or the batch would pass `limit`.
     """
     if position + BATCH_HEADER_BYTES > limit:
-        raise WalkEnd(position, "too few bytes for a batch header")
+        raise WalkEnd(position, "too few bytes for a batch header", beyond=True)
     base, length, epoch, magic, crc, attributes, delta, first_timestamp, max_timestamp, count = BATCH_HEAD.unpack_from(
         view, at
     )
@@ -75,7 +78,7 @@ def parse_batch(view: memoryview | bytes | bytearray, at: int, position: int, li
         raise WalkEnd(position, "no batch header")
     size = length + BATCH_LENGTH_OVERHEAD
     if position + size > limit:
-        raise WalkEnd(position, "the batch is longer than the file")
+        raise WalkEnd(position, "the batch is longer than the file", beyond=True)
     if attributes & DELETE_HORIZON:
         first_timestamp = max_timestamp
     return Batch(position, size, base, base + delta, epoch, crc, first_timestamp, max_timestamp, count)

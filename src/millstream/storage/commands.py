@@ -82,6 +82,9 @@ class Find(msgspec.Struct, frozen=True, array_like=True, tag=4):
     largest: bool = False
     """Instead: the first record with the largest timestamp of all batches in that stretch."""
 
+    partial: bool = False
+    """The limit may lie within a batch that is being written: what is before that batch is looked at."""
+
 
 class Cut(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """Cut a segment file to `size_bytes` and forget its index. → `Done`."""

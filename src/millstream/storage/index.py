@@ -245,7 +245,8 @@ def batches_from(file: File, position: int, limit: int) -> Iterator[Batch]:
             chunk = read_at(file, position, min(_CHUNK_BYTES, limit - position))
             chunk_at, at = position, 0
             if len(chunk) < BATCH_HEADER_BYTES:
-                raise WalkEnd(position, "too few bytes for a batch header")
+                beyond = position + BATCH_HEADER_BYTES > limit
+                raise WalkEnd(position, "too few bytes for a batch header", beyond=beyond)
         batch = parse_batch(chunk, at, position, limit)
         yield batch
         position += batch.size

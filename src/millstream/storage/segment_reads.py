@@ -142,7 +142,7 @@ class Reader:
         best: Batch | None = None
         first: tuple[int, int, int] | None = None
         try:
-            for batch in _in_order(file, index, place, command.limit):
+            for batch in _in_order(file, index, place, command.limit, partial=command.partial):
                 if batch.base_offset >= command.end_offset:
                     break
                 if batch.last_offset < command.offset:
@@ -163,8 +163,11 @@ class Reader:
             self._files.files.release(file)
 
 
-def _in_order(file: File, index: SegmentIndex, place: tuple[int, int], limit: int) -> Iterator[Batch]:
-    """The batches from a place (offset, position) of the index on, by their headers.
+def _in_order(
+    file: File, index: SegmentIndex, place: tuple[int, int], limit: int, *, partial: bool = False
+) -> Iterator[Batch]:
+    """The batches from a place (offset, position) of the index on, by their headers; with `partial` up to the one that
+    passes the limit.
 
     Raises:
         Fault: what stands there is no batch, or not the next one.
@@ -177,7 +180,8 @@ def _in_order(file: File, index: SegmentIndex, place: tuple[int, int], limit: in
             yield batch
             expected = batch.last_offset + 1
     except WalkEnd as end:
-        raise Fault(f"{file.path}: byte {end.position}: {end.reason}") from end
+        if not (partial and end.beyond):
+            raise Fault(f"{file.path}: byte {end.position}: {end.reason}") from end
 
 
 def _may_follow(index: SegmentIndex, batch: Batch, expected: int, taken: int) -> bool:

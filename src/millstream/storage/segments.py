@@ -39,7 +39,7 @@ class SegmentInfo(msgspec.Struct, frozen=True):
     """No batch will be added."""
 
     flushed_bytes: int
-    """What a reader of the file finds whole; equal to `bytes` once a sealed segment is written completely."""
+    """What is in the file by now, the last batch of it maybe in part; equal to `bytes` once all of it is."""
 
 
 class Segment:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from millstream.errors import Corruption, MillstreamError, Unavailable
+from millstream.errors import Corruption, MillstreamError, Retriable, Unavailable
+from millstream.model.error_code import ErrorCode
 from millstream.storage.commands import Find
 from millstream.storage.read_faults import closed
 
@@ -29,21 +30,37 @@ if TYPE_CHECKING:
     Done = Callable[[Answer], None]
 
 
+class _Reach(NamedTuple):
+    """How far a search looks, whatever is written while it lasts: what comes later in the log is no answer as long as
+    something before it was not looked at.
+    """
+
+    position: int
+    """In the log's stream."""
+
+    partial: bool
+    """It may lie within a batch."""
+
+    generation: int
+    """Of the log: after a cut of its end, the position says nothing."""
+
+
 class Timestamps:
     """Lookups of one shard's logs."""
 
     def __init__(self, send: Callable[[Command], None], faults: ReadFaults) -> None:
         self._send = send
         self._faults = faults
-        self._calls: dict[int, tuple[Log, Segment, Done]] = {}
+        self._calls: dict[int, tuple[Log, Segment, _Reach, Done]] = {}
         self._next_id = 1
 
     def find(self, log: Log, timestamp: int, end_offset: int, done: Done) -> None:
         """See `Log.offset_for_timestamp`."""
-        # With `write.caching` readers see more than what is durable.
-        position = log.durable_position if end_offset <= log.durable_offset else log.next_position
-        if log.written_position >= position:
-            self._search(log, None, timestamp, end_offset, done, largest=False)
+        self._find(log, _all_below(log, end_offset), timestamp, end_offset, done)
+
+    def _find(self, log: Log, reach: _Reach, timestamp: int, end_offset: int, done: Done) -> None:
+        if log.written_position >= reach.position:
+            self._search(log, None, reach, timestamp, end_offset, done)
             return
 
         def first_try(answer: Answer) -> None:
@@ -51,10 +68,11 @@ class Timestamps:
                 done(answer)
             else:
                 log.behind.when_written(
-                    position, lambda: self._search(log, None, timestamp, end_offset, done, largest=False)
+                    reach.position, lambda: self._search(log, None, reach, timestamp, end_offset, done)
                 )
 
-        self._search(log, None, timestamp, end_offset, first_try, largest=False)
+        written = _Reach(log.written_position, partial=True, generation=log.generation)
+        self._search(log, None, written, timestamp, end_offset, first_try)
 
     def find_largest(self, log: Log, end_offset: int, done: Done) -> None:
         """See `Log.max_timestamp`."""
@@ -63,6 +81,7 @@ class Timestamps:
             # Records without timestamps, if there are any: the first of them, as in Kafka.
             self.find(log, largest, end_offset, done)
             return
+        reach = _all_below(log, end_offset)
 
         def first_try(answer: Answer) -> None:
             # The batch that made it the largest may be out of bounds, above the end or below the start: then look at
@@ -70,12 +89,12 @@ class Timestamps:
             if answer is not None:
                 done(answer)
             else:
-                self._largest_of_all(log, end_offset, done)
+                self._largest_of_all(log, reach, end_offset, done)
 
-        self.find(log, largest, end_offset, first_try)
+        self._find(log, reach, largest, end_offset, first_try)
 
     def _search(
-        self, log: Log, after: Segment | None, timestamp: int, end_offset: int, done: Done, *, largest: bool
+        self, log: Log, after: Segment | None, reach: _Reach, timestamp: int, end_offset: int, done: Done
     ) -> None:
         """Ask the worker about the next segment that may hold it."""
         if log.closed:
@@ -85,7 +104,7 @@ class Timestamps:
         for segment in log.segments_list.all():
             if after is not None and segment.end_offset <= after.end_offset:
                 continue
-            if segment.base_offset >= end_offset or segment.stream >= log.written_position:
+            if segment.base_offset >= end_offset or segment.stream >= reach.position:
                 break
             if segment.max_timestamp < timestamp or not segment.size_bytes or segment.end_offset <= log.start_offset:
                 continue
@@ -94,15 +113,15 @@ class Timestamps:
                 if answer is None:
                     # One that compaction took the place of, maybe of its file too, is looked for once more.
                     last = after if segment.dead else segment
-                    self._search(log, last, timestamp, end_offset, done, largest=largest)
+                    self._search(log, last, reach, timestamp, end_offset, done)
                 else:
                     done(answer)
 
-            self._ask(log, segment, timestamp, end_offset, answered, largest=largest)
+            self._ask(log, segment, reach, timestamp, end_offset, answered, largest=False)
             return
         done(None)
 
-    def _largest_of_all(self, log: Log, end_offset: int, done: Done) -> None:
+    def _largest_of_all(self, log: Log, reach: _Reach, end_offset: int, done: Done) -> None:
         """The largest of all segments; those that can hold no larger one than was found are not read."""
         best: list[tuple[int, int, int]] = []
         segments = [one for one in log.segments_list.all() if one.base_offset < end_offset and one.size_bytes]
@@ -119,30 +138,45 @@ class Timestamps:
                 best[:] = [answer]
             if segments and (not best or _latest(segments[0]) > (best[0][1], -best[0][0])):
                 asked.append(segments.pop(0))
-                self._ask(log, asked[-1], -1, end_offset, following, largest=True)
+                self._ask(log, asked[-1], reach, -1, end_offset, following, largest=True)
             elif any(one.dead for one in asked):
-                self._largest_of_all(log, end_offset, done)  # compaction took the place of what was asked
+                # Compaction took the place of what was asked.
+                self._largest_of_all(log, reach, end_offset, done)
             else:
                 done(best[0] if best else None)
 
         following(None)
 
     def _ask(
-        self, log: Log, segment: Segment, timestamp: int, end_offset: int, answered: Done, *, largest: bool
+        self,
+        log: Log,
+        segment: Segment,
+        reach: _Reach,
+        timestamp: int,
+        end_offset: int,
+        answered: Done,
+        *,
+        largest: bool,
     ) -> None:
-        limit = min(log.written_position - segment.stream, segment.size_bytes)
+        if reach.generation != log.generation:
+            answered(_cut(log))
+            return
+        limit = min(reach.position - segment.stream, segment.size_bytes)
         if limit <= 0:
             answered(None)
             return
+        partial = reach.partial and limit < segment.size_bytes
         number = self._next_id
         self._next_id += 1
-        self._calls[number] = (log, segment, answered)
+        self._calls[number] = (log, segment, reach, answered)
         start = max(log.start_offset, segment.base_offset)
-        self._send(Find(number, segment.path, segment.base_offset, limit, timestamp, start, end_offset, largest))
+        self._send(
+            Find(number, segment.path, segment.base_offset, limit, timestamp, start, end_offset, largest, partial)
+        )
 
     def finished(self, reply: Found) -> None:
         """The worker's answer."""
-        log, segment, answered = self._calls.pop(reply.id)
+        log, segment, reach, answered = self._calls.pop(reply.id)
         name, path = log.name, segment.path
         fault = reply.fault
         if reply.errno == errno.ENOENT:
@@ -150,7 +184,9 @@ class Timestamps:
                 answered(None)  # the segment was deleted meanwhile
                 return
             fault = f"{path} is missing"
-        if fault:
+        if fault and reach.generation != log.generation:
+            answered(_cut(log))
+        elif fault:
             self._faults.corrupt(name, path, -1, fault)
             answered(Corruption(f"{name}: {fault}"))
         elif reply.errno:
@@ -160,6 +196,17 @@ class Timestamps:
             answered(None)
         else:
             answered((reply.offset, reply.timestamp, reply.leader_epoch))
+
+
+def _all_below(log: Log, end_offset: int) -> _Reach:
+    """Up to a batch's end behind all records below `end_offset`."""
+    # With `write.caching` readers see more than what is durable.
+    position = log.durable_position if end_offset <= log.durable_offset else log.next_position
+    return _Reach(position, partial=False, generation=log.generation)
+
+
+def _cut(log: Log) -> Retriable:
+    return Retriable(f"{log.name}: its end was cut while it was searched", ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def _latest(segment: Segment) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from storage_support import append, fill, new_shard, settle
 from millstream.errors import Corruption, Rejected, Retriable
 from millstream.iobuf import MemoryClass
 from millstream.model.error_code import ErrorCode
-from millstream.storage.commands import SEGMENTS_LANE
+from millstream.storage.commands import READS_LANE, SEGMENTS_LANE
 from millstream.testing.local_storage import MIB, place_of
 
 BIG = {"wal_bytes": 8 * MIB, "wal_file_bytes": MIB}
@@ -361,3 +361,35 @@ def test_the_largest_of_records_without_timestamps_is_that_of_the_first() -> Non
     offset, timestamp, _ = shard.call(log.max_timestamp, 1)
     assert (offset, timestamp) == (0, -1)
     assert shard.call(log.offset_for_timestamp, 5, 1) is None
+
+
+def test_a_batch_that_is_written_in_part_is_no_damage_to_who_looks_for_a_time(
+    shard, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = shard.open(1)
+    for n in range(3):
+        append(log, 1, 10_000, timestamp=1000 + n)
+        settle(shard)
+    shard.run(lambda: not log.behind.under_way)
+    assert 20_122 < log.written_position < log.durable_position
+    assert shard.call(log.offset_for_timestamp, 1001, 3) == (1, 1001, 0)
+    assert log.written_position < log.durable_position
+    assert shard.call(log.offset_for_timestamp, 1002, 3) == (2, 1002, 0)
+    assert shard.call(log.max_timestamp, 3) == (2, 1002, 0)
+    assert shard.stats.counter("storage_faults", kind="corruption").value == 0
+    assert "corrupt" not in capfd.readouterr().err
+
+
+def test_a_later_segment_that_is_written_meanwhile_is_not_searched_before_the_rest_of_an_earlier_one(shard) -> None:
+    log = shard.open(1, segment_bytes=1000)
+    append(log, 1, 300, timestamp=1000)
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    shard.helpers.hang(SEGMENTS_LANE, 1_000_000)
+    append(log, 1, 300, timestamp=3000)
+    append(log, 1, 900, timestamp=4000)
+    settle(shard)
+    assert log.written_position < log.durable_position
+    assert len(log.segments_list) == 2
+    shard.helpers.hang(READS_LANE, 2_000_000)
+    assert shard.call(log.offset_for_timestamp, 2500, 3) == (1, 3000, 0)
