@@ -149,6 +149,7 @@ def _cut_memory(log: Log, position: int) -> None:
         log.storage.wal.when_durable(partial(memory.give_back, one))
     if newest is not None and newest.end > position:
         newest.used = newest.limit = position - newest.stream
+        newest.tail_end = 0
         while newest.positions and newest.positions[-1] >= newest.used:
             newest.positions.pop()
             newest.marks.pop()

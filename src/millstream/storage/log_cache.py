@@ -11,11 +11,12 @@ but for small ones, which start anew. A log's ranges grow with its traffic (`LAD
 few KiB each, a busy one is sent in 128 KiB pieces. Cold reads have memory of their own, so reading history evicts
 nothing here.
 
-A range may go when everything in it is durable and in the segment. `take` evicts the oldest such ranges of the whole
-shard; ranges behind the newest `_UNWRITTEN_PART` of the budget are reported through `on_unwritten`, so that quiet logs
-do not fill the cache with bytes that nobody writes. When nothing can go, `ArenaFull`: the
-append is refused before anything happened. A range that is being sent stays readable: sends hold references of their
-own. Shard: the owner's reactor only.
+A range may go when everything in it is durable and in the segment, to the end of the batch that goes on in the next
+range: what is not found here is read from the segment, in whole batches. `take` evicts the oldest such ranges of the
+whole shard; ranges behind the newest `_UNWRITTEN_PART` of the budget are reported through `on_unwritten`, so that quiet
+logs do not fill the cache with bytes that nobody writes. When nothing can go, `ArenaFull`: the append is refused before
+anything happened. A range that is being sent stays readable: sends hold references of their own. Shard: the owner's
+reactor only.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class Range:
         "segment",
         "segment_position",
         "stream",
+        "tail_end",
         "used",
         "view",
     )
@@ -103,6 +105,8 @@ class Range:
         self.marks = array("q")  # base offsets of batches that start here …
         self.positions = array("l")  # … and where
         self.next_mark = 0
+        self.tail_end = 0
+        """Stream position behind the batch that goes on in the next range, if one does."""
 
     @property
     def end(self) -> int:
@@ -339,7 +343,7 @@ class CacheMemory:
             if one.fragment is None:
                 continue
             log = one.log
-            if one.end > log.written_position or not log.release_oldest(one):
+            if max(one.end, one.tail_end) > log.written_position or not log.release_oldest(one):
                 self.on_unwritten(log)
                 order.append(one)
                 continue

@@ -100,8 +100,12 @@ def _place(log: Log, size: int, base_offset: int, last_offset: int) -> list[tupl
     ranges = _new_ranges(log, level, size - split, first_base, last_offset + 1, split)
     pieces = [(one, one.used, one.used + split)] if split else []
     rest = size - split
+    if split:
+        one.tail_end = ranges[0].stream + rest
     for fresh in ranges:
         taken = min(rest, fresh.limit)
+        if taken < rest:
+            fresh.tail_end = fresh.stream + rest
         pieces.append((fresh, 0, taken))
         rest -= taken
         log.cache.add(fresh)

@@ -393,3 +393,22 @@ def test_a_later_segment_that_is_written_meanwhile_is_not_searched_before_the_re
     assert len(log.segments_list) == 2
     shard.helpers.hang(READS_LANE, 2_000_000)
     assert shard.call(log.offset_for_timestamp, 2500, 3) == (1, 3000, 0)
+
+
+def test_the_head_of_a_batch_stays_in_the_cache_until_the_batch_is_written_whole(shard) -> None:
+    log = shard.open(1)
+    written: list[bytes] = []
+    for _ in range(3):
+        written.append(append(log, 1, 10_000))
+        settle(shard)
+    shard.run(lambda: not log.behind.under_way)
+    assert 20_122 < log.written_position < log.durable_position
+    shard.arena.on_pressure(1 << 20)
+    found = log.read(2, 3, 1 << 20, True)
+    assert found is not None
+    assert bytes(found) == written[2]
+    found.release()
+    shard.run(lambda: log.written_position == log.durable_position)
+    shard.arena.on_pressure(1 << 20)
+    assert log.read(2, 3, 1 << 20, True) is None
+    assert cold(shard, log, 2) == written[2]
