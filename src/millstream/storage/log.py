@@ -44,7 +44,6 @@ _BATCH_KIND: Final = int(Kind.BATCH)
 _set_prefix = BATCH_PREFIX.pack_into
 _pack_record = RECORD.pack_into
 
-
 _read_head = HEAD.unpack_from
 
 
@@ -202,6 +201,7 @@ class Log:
         tick = wal.tick
         if (
             end > one.limit
+            or last_offset > one.offset_max
             or leader_epoch != self.epoch
             or len(views) != 1
             or tick.records >= wal.records_max

@@ -26,6 +26,7 @@ from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from millstream.format.index import OFFSETS_PER_SEGMENT
 from millstream.format.segment import BATCH_SPAN
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf, MemoryClass
 from millstream.storage.disk import DIRECT_BLOCK_BYTES
@@ -72,6 +73,7 @@ class Range:
         "marks",
         "next_mark",
         "offset",
+        "offset_max",
         "positions",
         "segment",
         "segment_position",
@@ -98,6 +100,9 @@ class Range:
         self.view = fragment.view[skew:]
         self.offset = fragment.offset + skew
         self.base_offset = base_offset
+        self.offset_max = segment.base_offset + OFFSETS_PER_SEGMENT
+        """The last offset that may be in its segment."""
+
         self.stream = stream
         self.segment_position = segment_position
         self.limit = limit

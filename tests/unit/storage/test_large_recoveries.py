@@ -87,3 +87,24 @@ def test_a_long_tail_that_is_torn_where_it_begins_is_not_read_into_memory() -> N
     assert disk.longest <= 4 * MIB
     shard = LocalShard(disk, shard.rng, clean=report.clean, memory_bytes=64 * MIB)
     assert read_everything(shard, shard.open(1)) == written
+
+
+def test_segments_roll_for_their_offsets_though_small_batches_follow_each_other() -> None:
+    shard = new_shard(memory_bytes=64 * MIB)
+    log = shard.open(1, index_interval_bytes=32 * 1024)
+    while log.range_level < 3:
+        fill(shard, log, 10)
+    count = 2**31 - 1
+    data = plain_batch(0, count, bytes(40))
+    for n in range(400):
+        log.append([memoryview(data)], len(data), log.next_offset, log.next_offset + count - 1, 0, 1000)
+        if n % 20 == 19:
+            settle(shard)
+    shard.call(shard.storage.checkpoint)
+    written = read_everything(shard, log)
+    assert all(one.end_offset - one.base_offset <= 2**31 - 1 for one in log.segments())
+    shard.disk.crash(torn=False)
+    report = recover_locally(shard.disk)
+    assert report.faults == ()
+    shard = LocalShard(shard.disk, shard.rng, clean=report.clean, memory_bytes=64 * MIB)
+    assert read_everything(shard, shard.open(1)) == written
