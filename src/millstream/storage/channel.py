@@ -53,10 +53,13 @@ class ReactorChannel:
         self._rest = memoryview(b"")
         self._armed = False
         self._writing = False
+        self._closed = False
         reactor.add_reader(end.fileno(), self._readable)
 
     def send(self, message: bytes) -> None:
-        """Queue a message; it leaves at the end of the turn."""
+        """Queue a message; it leaves at the end of the turn, or never once the channel is closed."""
+        if self._closed:
+            return
         self._queue.append(len(message).to_bytes(_LENGTH_BYTES, "little"))
         self._queue.append(message)
         if not self._armed:
@@ -65,8 +68,8 @@ class ReactorChannel:
 
     def _flush(self) -> None:
         self._armed = False
-        if self._writing:
-            return  # the writer callback goes on with it
+        if self._writing or self._closed:
+            return  # the writer callback goes on with it, or nobody listens
         self._push()
 
     def _push(self) -> None:
@@ -101,6 +104,7 @@ class ReactorChannel:
 
     def close(self) -> None:
         """Send nothing more and listen to nothing more."""
+        self._closed = True
         self._reactor.remove_reader(self._socket.fileno())
         if self._writing:
             self._reactor.remove_writer(self._socket.fileno())

@@ -6,7 +6,8 @@ fragments, the read waits (`_RETRY_US`) for others to release theirs, up to `_PA
 wait, it fails retriably.
 
 A damaged batch fails the read that meets it, with `Corruption` that names file, byte and offset, and one line in the
-log; the rest of the log goes on being served. Callbacks never come before `read` returned.
+log; the rest of the log goes on being served. Callbacks never come before `read` returned. After `stop` nothing is
+sent: the worker answers what it was sent, everything else is refused retriably.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from millstream.format.epochs import epochs_between
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.storage.commands import Read
-from millstream.storage.read_faults import closed
+from millstream.storage.read_faults import closed, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +96,7 @@ class ColdReads:
         self._next_id = 1
         self._waiting: deque[_Call] = deque()
         self._retrying = False
+        self._stopped = False
         self._faults = faults
         self._reads = stats.counter("cold_reads")
         self._latency = stats.histogram("cold_read_latency")
@@ -111,11 +113,20 @@ class ColdReads:
         else:
             self._wait(call)
 
+    def stop(self) -> None:
+        """The worker is told to end: what it would be asked from now on, it may not be there to answer."""
+        self._stopped = True
+        while self._waiting:
+            self._start(self._waiting.popleft())
+
     def _start(self, call: _Call) -> bool:
         """Send the read to the worker; False when there is no memory for it."""
         log = call.log
         if log.closed:
             self._reactor.call_soon(call.done, closed(log))
+            return True
+        if self._stopped:
+            self._reactor.call_soon(call.done, stopping(log))
             return True
         segment = log.segments_list.find(call.offset)
         if segment is None or call.offset < log.start_offset:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from millstream.errors import MillstreamError, Unavailable
+from millstream.errors import MillstreamError, Retriable, Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
@@ -30,6 +30,11 @@ Clock = Callable[[], float]
 def closed(log: Log) -> MillstreamError:
     """What who reads a log is told when its topic was deleted meanwhile."""
     return Unavailable(f"{log.name}: the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def stopping(log: Log) -> MillstreamError:
+    """What who reads a log is told when its shard stops."""
+    return Retriable(f"{log.name}: its shard stops", ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 class ReadFaults:

@@ -61,7 +61,7 @@ from millstream.storage.log import Log
 from millstream.storage.log_cache import CacheMemory
 from millstream.storage.opening import load_log
 from millstream.storage.read_faults import ReadFaults
-from millstream.storage.summary import encode_summaries, open_summarized, read_opened, summarize
+from millstream.storage.summary import leave_summaries, open_summarized, read_opened
 from millstream.storage.timestamps import Timestamps
 from millstream.storage.wal import Wal
 from millstream.storage.wal_files import WalFiles
@@ -302,6 +302,8 @@ class ShardStorage:
             return
         self._stop_done = done
         self.wal.close()
+        self.cold_reads.stop()
+        self.timestamps.stop()
         self._helpers.stop_worker()
 
     def _helper_ended(self, name: str, status: ExitStatus | None) -> None:
@@ -311,18 +313,9 @@ class ShardStorage:
         self._ended += 1
         if self._ended == self._helpers.count:
             self._helpers.detach()
-            self._leave_summary()
+            leave_summaries(self.disk, self.wal_directory, self.wal, self.logs.values())
             if self._stop_done is not None:
                 self._stop_done()
-
-    def _leave_summary(self) -> None:
-        """Everything is durable in the segments: say so, and what there is. It saves the next start time, no more."""
-        logs = encode_summaries([summarize(log) for log in self.logs.values()])
-        state = WalState(self.wal.next_sequence, self.wal.files.next_generation, clean=True, logs=logs)
-        try:
-            write_wal_state(self.disk, self.wal_directory, state)
-        except OSError as error:
-            operator_log.warning("what is in the logs could not be noted, the next start looks at each: %s", error)
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------
 
@@ -340,7 +333,7 @@ class ShardStorage:
 
     def _checkpoint_due(self) -> None:
         self._checkpoint_timer = False
-        if self.dirty_logs:
+        if self.dirty_logs and not self.wal.closed:
             self.checkpointer.request()
 
     def _wal_full(self) -> None:
@@ -434,6 +427,8 @@ class ShardStorage:
 
     def _check_space(self) -> None:
         self._checking_space = False
+        if self.wal.closed:
+            return
         try:
             free = self.disk.free_bytes(self.data_dir)
         except OSError as error:

@@ -17,12 +17,18 @@ from millstream.format.epochs import LogState
 from millstream.format.index import SegmentSummary
 from millstream.format.names import OPENED_FILE, WAL_DIRECTORY, segment_name
 from millstream.format.sealed import seal, unseal
+from millstream.format.wal import WalState
 from millstream.storage.disk import read_file, replace_file
 from millstream.storage.opening import LoadedLog
+from millstream.storage.wal_state import write_wal_state
+from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from millstream.storage.disk import Disk
     from millstream.storage.log import Log
+    from millstream.storage.wal import Wal
 
 _MAGIC = b"MSOP"
 _VERSION = 1
@@ -64,6 +70,18 @@ def summarize(log: Log) -> LogSummary:
         producers = None if data is None else (log.next_offset, data)
     segments = tuple(one.summary() for one in log.segments_list.all() if one.size_bytes)
     return LogSummary(log.group, log.durable_state(), segments, producers, tuple(log.snapshots.files))
+
+
+def leave_summaries(disk: Disk, directory: str, wal: Wal, logs: Iterable[Log]) -> None:
+    """Say in the ``state`` files of a write-ahead log that everything is durable in the segments, and what there is. A
+    disk that refuses it costs the next start time, no more.
+    """
+    summaries = encode_summaries([summarize(log) for log in logs])
+    state = WalState(wal.next_sequence, wal.files.next_generation, clean=True, logs=summaries)
+    try:
+        write_wal_state(disk, directory, state)
+    except OSError as error:
+        operator_log.warning("what is in the logs could not be noted, the next start looks at each: %s", error)
 
 
 def write_opened(disk: Disk, data_dir: str, summaries: list[LogSummary]) -> None:

@@ -4,7 +4,8 @@ into one batch.
 Segments and batches are chosen by their largest timestamps, which producers may send in any order; the answer is the
 *first* record in offset order that is late enough, as Kafka's ListOffsets wants it. There is one way to look: the
 worker's, which may block and decompress. What is still only in the log cache is written to its segment for that, but
-only when nothing before it is late enough: on a full disk that has to wait.
+only when nothing before it is late enough: on a full disk that has to wait. After `stop` the worker is asked nothing
+more: a search that would is refused retriably.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millstream.errors import Corruption, MillstreamError, Retriable, Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.storage.commands import Find
-from millstream.storage.read_faults import closed
+from millstream.storage.read_faults import closed, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +54,11 @@ class Timestamps:
         self._faults = faults
         self._calls: dict[int, tuple[Log, Segment, _Reach, Done]] = {}
         self._next_id = 1
+        self._stopped = False
+
+    def stop(self) -> None:
+        """The worker is told to end: what it would be asked from now on, it may not be there to answer."""
+        self._stopped = True
 
     def find(self, log: Log, timestamp: int, end_offset: int, done: Done) -> None:
         """See `Log.offset_for_timestamp`."""
@@ -158,6 +164,9 @@ class Timestamps:
         *,
         largest: bool,
     ) -> None:
+        if self._stopped:
+            answered(stopping(log))
+            return
         if reach.generation != log.generation:
             answered(_cut(log))
             return

@@ -122,3 +122,16 @@ def test_a_long_message_is_not_copied_for_each_piece_that_the_socket_takes() -> 
     assert len(slow.buffers) == len(sent)
     channel.close()
     theirs.close()
+
+
+def test_a_channel_that_is_closed_sends_nothing_more() -> None:
+    reactor = ByHand()
+    ours, theirs = channel_pair()
+    channel = ReactorChannel(reactor, ours, lambda _: None)
+    channel.send(b"not sent before the turn ends")
+    channel.close()
+    channel.send(b"too late")
+    reactor.turn()
+    assert theirs.recv(100) == b""
+    assert not reactor.writers
+    theirs.close()

@@ -1,10 +1,12 @@
 """Reads from segment files: checked, bounded, whole batches; damage is told and does not spread."""
 
+from types import SimpleNamespace
+
 import pytest
 from storage_support import append, fill, new_shard, settle
 
 from millstream.errors import Corruption, Rejected, Retriable
-from millstream.iobuf import MemoryClass
+from millstream.iobuf import ArenaFull, MemoryClass
 from millstream.model.error_code import ErrorCode
 from millstream.storage.commands import READS_LANE, SEGMENTS_LANE
 from millstream.testing.local_storage import MIB, place_of
@@ -412,3 +414,47 @@ def test_the_head_of_a_batch_stays_in_the_cache_until_the_batch_is_written_whole
     shard.arena.on_pressure(1 << 20)
     assert log.read(2, 3, 1 << 20, True) is None
     assert cold(shard, log, 2) == written[2]
+
+
+def test_after_a_stop_a_read_that_needs_more_memory_waits_for_some_or_comes_later_is_refused(shard) -> None:
+    """The worker may have ended by then: it would neither read anything nor give the memory back."""
+    log = shard.open(1)
+    written = [append(log, 1, 5000) for _ in range(2)]
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    reads = shard.storage.cold_reads
+    held = shard.arena.in_use_bytes
+    answers: dict[str, list] = {"fits": [], "grows": [], "waits": [], "late": []}
+    reads.read(log, 0, 2, 1 << 20, answers["fits"].append, minimum_one=True)
+    reads.read(log, 1, 2, 1, answers["grows"].append, minimum_one=True)
+    reads._arena = SimpleNamespace(allocate=no_memory)
+    reads.read(log, 1, 2, 1 << 20, answers["waits"].append, minimum_one=True)
+    reads._arena = shard.arena
+    reads.stop()
+    reads.read(log, 0, 2, 1 << 20, answers["late"].append, minimum_one=True)
+    assert not any(answers.values())
+    shard.run(lambda: all(answers.values()), 1_000_000)
+    assert bytes(answers["fits"][0]) == b"".join(written)
+    answers["fits"][0].release()
+    for refused in ("grows", "waits", "late"):
+        assert [one.code for one in answers[refused]] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert shard.arena.in_use_bytes == held
+
+
+def no_memory(size: int) -> None:
+    raise ArenaFull(f"no {size} bytes")
+
+
+def test_after_a_stop_a_search_by_time_asks_about_no_further_segment(shard) -> None:
+    log = shard.open(1, segment_bytes=600)
+    for timestamp in (1000, 2000):
+        append(log, 1, 500, timestamp=timestamp)
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    answers: list = []
+    log.segments_list.first.max_timestamp = 5000  # it looks late enough, and nothing in it is
+    log.offset_for_timestamp(1500, 2, answers.append)
+    shard.storage.timestamps.stop()
+    log.max_timestamp(2, answers.append)
+    shard.run(lambda: len(answers) == 2, 1_000_000)
+    assert [one.code for one in answers] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2

@@ -291,3 +291,17 @@ def test_an_orderly_stop_ends_though_what_there_is_cannot_be_noted(
     assert not report.clean
     shard = LocalShard(shard.disk, shard.rng, clean=report.clean)
     assert read_everything(shard, shard.open(1)) == b"".join(written)
+
+
+def test_a_shard_that_has_stopped_looks_for_space_and_begins_checkpoints_no_more() -> None:
+    """Its process goes on until every shard has stopped, and there is no worker to send anything to."""
+    shard = new_shard()
+    log = shard.open(1)
+    fill(shard, log, 5)
+    shard.storage.accepts_writes = False
+    shard.stop()
+    sent: list[object] = []
+    shard.helpers.send = sent.append
+    shard.storage.dirty_logs[log] = None
+    shard.run(lambda: False, 120_000_000)
+    assert sent == []
