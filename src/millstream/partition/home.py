@@ -192,7 +192,7 @@ class Home:
         batch = _RemoteAppends(len(appends), reply)
         view = self._shard.arenas[sender].view
         now_ms = self._shard.reactor.wall_ms()
-        accepts = self._storage.accepts_writes
+        accepts = self._storage.accepts_writes and not self._storage.stopping
         for slot, (raft_group, loans) in enumerate(appends):
             partition = self._table.by_group.get(raft_group)
             if partition is None:

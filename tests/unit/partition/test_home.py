@@ -5,12 +5,13 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from test_append import batch, make
 
 from millstream.core.fetch_session import SessionPartition
 from millstream.errors import MillstreamError, OutcomeUnknown, Retriable
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
-from millstream.partition.home import READ, Home
+from millstream.partition.home import APPEND, READ, Home
 from millstream.partition.read import refused
 from millstream.partition.table import PartitionTable, Remote
 from millstream.partition.watch import Watch
@@ -21,14 +22,18 @@ GROUP = 7
 NUMBER = 5
 
 
-def home_with(partition: Any) -> tuple[Home, Any]:
-    """A home with one partition, and its handler of reads."""
+def home_with(partition: Any, method: int = READ, storage: Any = None) -> tuple[Home, Any]:
+    """A home with one partition, and its handler of reads, or of what ``method`` says."""
     handlers: dict[int, Any] = {}
-    mailbox = SimpleNamespace(serve=handlers.__setitem__, lend=None)
+    mailbox = SimpleNamespace(serve=handlers.__setitem__, lend=None, give_back=lambda lender, token: None)
     table = PartitionTable()
     table.by_group[GROUP] = partition
-    shard = SimpleNamespace(mailbox=mailbox)
-    return Home(cast(Any, shard), table, cast(Any, None), cast(Any, None)), handlers[READ]
+    arenas = {OTHER: SimpleNamespace(view=memoryview(bytearray(4096)))}
+    reactor = SimpleNamespace(wall_ms=lambda: 1_700_000_000_000)
+    shard = SimpleNamespace(mailbox=mailbox, arenas=arenas, reactor=reactor)
+    delayed = SimpleNamespace(active=False)
+    home = Home(cast(Any, shard), table, storage, cast(Any, delayed))
+    return home, handlers[method]
 
 
 def test_a_reader_that_goes_back_from_the_end_leaves_no_watch_behind() -> None:
@@ -55,3 +60,25 @@ def test_a_read_that_is_not_answered_is_to_be_tried_again(error: MillstreamError
     call = cast(Any, SimpleNamespace(take_many=told.extend, watch=Watch))
     home.read(OTHER, [(asked, Remote("t", 0, GROUP, OTHER))], 1000, call, minimum_one=True, gather=False)
     assert told == [(asked, refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))]
+
+
+@pytest.mark.parametrize(
+    ("accepts", "stopping", "error"),
+    [
+        (True, False, ErrorCode.NONE),
+        (False, False, ErrorCode.KAFKA_STORAGE_ERROR),
+        (True, True, ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+def test_a_full_disk_and_a_shard_that_stops_refuse_what_other_shards_append(
+    accepts: bool, stopping: bool, error: ErrorCode
+) -> None:
+    partition, data = make(write_caching="true"), batch()
+    storage = SimpleNamespace(accepts_writes=accepts, stopping=stopping)
+    home, serve = home_with(partition, APPEND, storage)
+    cast(Any, home)._shard.arenas[OTHER].view[: len(data)] = data
+    answers: list[Any] = []
+    reply = cast(Any, SimpleNamespace(send=lambda payload: answers.append(msgspec.msgpack.decode(payload))))
+    serve(OTHER, msgspec.msgpack.encode([(GROUP, [(0, len(data), 1)])]), reply)
+    assert len(partition.log.batches) == (not error)
+    assert [result[0] for result in answers[0][0]] == [error]
