@@ -103,7 +103,7 @@ class Remove(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class RemoveDirectory(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Remove a partition's directory, and the topic's when it was the last. → `Done`."""
+    """Remove a partition's directory, and the topic's when it was the last. → `Removed`."""
 
     id: int
     directory: str
@@ -255,7 +255,6 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """A command with an id is carried out."""
 
     id: int
-    errno: int
 
 
 class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -321,6 +320,13 @@ class Inspected(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """Why it was refused, and for which records."""
 
 
+class Removed(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """A directory is gone, or why it is not, at least not wholly."""
+
+    id: int
+    errno: int
+
+
 Reply = (
     Written
     | Checkpointed
@@ -333,6 +339,7 @@ Reply = (
     | Rewritten
     | RewrittenPut
     | Inspected
+    | Removed
 )
 
 SEGMENTS_LANE = 0

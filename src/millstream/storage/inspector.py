@@ -45,7 +45,7 @@ class Inspector:
     def collect(self, command: Collect) -> Done:
         """Hand over a batch that was kept."""
         self._put(self._kept.pop(command.inspect), command.spans)
-        return Done(command.id, 0)
+        return Done(command.id)
 
     def _put(self, batch: bytes, spans: list[int]) -> None:
         at = 0

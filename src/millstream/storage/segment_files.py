@@ -172,7 +172,7 @@ class SegmentFiles:
 
     def remove_directory(self, directory: str) -> None:
         """Delete a partition: first its name, durably, then its files; the topic's directory with the last
-        partition.
+        partition. Where the disk broke it off, it goes on when it is called again.
         """
         gone = directory + DELETED_SUFFIX
         with self._names:
@@ -180,13 +180,15 @@ class SegmentFiles:
             try:
                 names = self.disk.list(directory)
             except FileNotFoundError:
-                return
-            self.disk.rename(directory, gone)
-            for name in names:
-                self.files.forget(f"{directory}/{name}")
+                names = None  # nothing was ever written, or it has the other name
+            if names is not None:
+                self.disk.rename(directory, gone)
+                for name in names:
+                    self.files.forget(f"{directory}/{name}")
         parent = os.path.dirname(directory)
-        self.disk.sync_directory(parent)
-        remove_deleted(self.disk, gone)
+        if names is not None or self._is_there(gone):
+            self.disk.sync_directory(parent)
+            remove_deleted(self.disk, gone)
         try:
             if self.disk.list(parent) != [TOPIC_FILE]:
                 return
@@ -197,6 +199,13 @@ class SegmentFiles:
         with self._lock:
             self._dirty_directories.discard(parent)
             self._dirty.discard(f"{parent}/{TOPIC_FILE}")
+
+    def _is_there(self, directory: str) -> bool:
+        try:
+            self.disk.list(directory)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _forget_directory(self, directory: str) -> None:
         """A checkpoint that begins or goes on from here passes over it."""

@@ -46,7 +46,7 @@ from millstream.storage.commands import (
     Prepared,
     PrepareFile,
     ReadDone,
-    RemoveDirectory,
+    Removed,
     Reply,
     Rewritten,
     RewrittenPut,
@@ -61,6 +61,7 @@ from millstream.storage.log import Log
 from millstream.storage.log_cache import CacheMemory
 from millstream.storage.opening import load_log
 from millstream.storage.read_faults import ReadFaults
+from millstream.storage.removals import Removals
 from millstream.storage.summary import leave_summaries, open_summarized, read_opened
 from millstream.storage.timestamps import Timestamps
 from millstream.storage.wal import Wal
@@ -131,6 +132,7 @@ class ShardStorage:
         self.cold_reads = ColdReads(reactor, shard.arena, stats, self.send, read_faults)
         self.timestamps = Timestamps(self.send, read_faults)
         self.inspections = Inspections(reactor, shard.arena, stats, self.send, self.expect)
+        self.removals = Removals(reactor, self.send)
         self.housekeeping = Housekeeping(self, settings.log_retention_check_interval_ms)
         self.compaction = Compaction(self, settings.shards)
         helpers.attach(reactor, self.wal.landed, lambda told: self.replied(decode_reply(told)), self._helper_ended)
@@ -241,15 +243,14 @@ class ShardStorage:
         self.wal.when_durable(lambda: self.checkpointer.request(checkpointed))
 
     def delete_log(self, log: Log, done: Callable[[], None]) -> None:
-        """Let go of a log and remove its files; `done` when they are gone. What is under way for it is void."""
+        """Let go of a log and remove its files; for `done` see `Removals.remove`. What is under way for it is void."""
         self._forget(log)
-        self.compaction.when_idle(log, lambda: self.send(RemoveDirectory(self.expect(done), log.directory)))
+        self.compaction.when_idle(log, lambda: self.removals.remove(log.directory, done))
 
     def delete_faulty(self, topic_id: bytes, partition: int) -> None:
         """Remove the files of a partition whose log was refused when it was to be opened."""
         self._faulty.add(-1)
-        directory = partition_directory(self.data_dir, topic_id, partition)
-        self.send(RemoveDirectory(self.expect(lambda: None), directory))
+        self.removals.remove(partition_directory(self.data_dir, topic_id, partition), lambda: None)
 
     def expect(self, done: Callable[[], None]) -> int:
         """A number for a command that is answered with `Done`; `done` is called then."""
@@ -304,6 +305,7 @@ class ShardStorage:
         self.wal.close()
         self.cold_reads.stop()
         self.timestamps.stop()
+        self.removals.stop()
         self._helpers.stop_worker()
 
     def _helper_ended(self, name: str, status: ExitStatus | None) -> None:
@@ -313,9 +315,16 @@ class ShardStorage:
         self._ended += 1
         if self._ended == self._helpers.count:
             self._helpers.detach()
-            leave_summaries(self.disk, self.wal_directory, self.wal, self.logs.values())
+            self._leave_summary()
             if self._stop_done is not None:
                 self._stop_done()
+
+    def _leave_summary(self) -> None:
+        if self.removals.pending:
+            # After a clean stop nobody would look for it.
+            operator_log.warning("files of deleted topics are left: the next start removes them and looks at each log")
+            return
+        leave_summaries(self.disk, self.wal_directory, self.wal, self.logs.values())
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------
 
@@ -387,7 +396,9 @@ class ShardStorage:
             case RewrittenPut():
                 self.compaction.put(reply)
             case Done():
-                self._done(reply)
+                self._expected.pop(reply.id)()
+            case Removed():
+                self.removals.finished(reply)
             case Failed():
                 self.fail(reply.reason)
 
@@ -397,11 +408,6 @@ class ShardStorage:
             if self._refused and not reply.errno:
                 self._refused.pop(log, None)
             log.behind.written(reply.errno, reply.bytes)
-
-    def _done(self, reply: Done) -> None:
-        if reply.errno:
-            operator_log.warning("a deleted topic's files could not be removed: %s", os.strerror(reply.errno))
-        self._expected.pop(reply.id)()
 
     # -- space ---------------------------------------------------------------------------------------------------------
 

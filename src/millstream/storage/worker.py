@@ -45,6 +45,7 @@ from millstream.storage.commands import (
     Read,
     ReadDone,
     Remove,
+    Removed,
     RemoveDirectory,
     Reply,
     Stop,
@@ -110,7 +111,7 @@ class Worker:
         except OSError as error:
             return Failed(f"{command.path} could not be cut: {error.strerror}")
         self.reader.forget(command.path)
-        return Done(command.id, 0)
+        return Done(command.id)
 
     def _remove(self, command: Remove) -> Reply:
         try:
@@ -119,14 +120,14 @@ class Worker:
                 self.reader.forget(path)
         except OSError as error:
             return Failed(f"{error.filename} could not be removed: {error.strerror}")
-        return Done(command.id, 0)
+        return Done(command.id)
 
     def _remove_directory(self, command: RemoveDirectory) -> Reply:
         try:
             self.files.remove_directory(command.directory)
         except OSError as error:
-            return Done(command.id, error.errno or errno.EIO)
-        return Done(command.id, 0)
+            return Removed(command.id, error.errno or errno.EIO)
+        return Removed(command.id, 0)
 
     def _checkpoint(self, command: Checkpoint) -> Reply | None:
         self._parts.append(command)

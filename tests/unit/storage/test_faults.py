@@ -189,14 +189,56 @@ def test_nothing_is_lost_by_a_disk_that_is_full_at_any_moment(seed: int, copies:
         assert read_everything(shard, log) == b"".join(written[group][: log.next_offset])
 
 
-def test_a_topic_directory_that_cannot_be_removed_is_said_and_survived(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("refused", "code"), [("rename", errno.EIO), ("sync_directory", errno.ENOSPC)])
+def test_a_topic_directory_that_cannot_be_removed_is_said_and_removed_a_second_later(
+    refused: str, code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
     shard = new_shard()
     log = shard.open(1)
     fill(shard, log, 5)
     shard.call(shard.storage.checkpoint)
-    shard.disk.fail = failing("rename", place_of(1).directory, errno.EIO)
+    topic = place_of(1).directory.removesuffix("/0")
+    asked: list[str] = []
+
+    def fail_once(kind: str, path: str) -> int:
+        if kind == refused and topic in path:
+            asked.append(path)
+        return code if len(asked) == 1 else 0
+
+    shard.disk.fail = fail_once
+    begun = shard.reactor.now_us()
     shard.call(shard.storage.delete_log, log)
-    assert "could not be removed: Input/output error" in capfd.readouterr().err
+    assert 1_000_000 <= shard.reactor.now_us() - begun < 2_000_000
+    assert shard.disk.list(f"{DATA_DIR}/topics") == []
+    assert capfd.readouterr().err.count("could not be removed: ") == 1
+    shard.stop()
+    assert recover_locally(shard.disk).clean
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "when it was given up"])
+def test_what_a_deletion_leaves_when_the_shard_stops_is_removed_by_the_next_start(
+    waits: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shard = new_shard()
+    log, other = shard.open(1), shard.open(2)
+    fill(shard, log, 5)
+    written = fill(shard, other, 5)
+    shard.call(shard.storage.checkpoint)
+    topic = place_of(1).directory.removesuffix("/0")
+    shard.disk.fail = failing("sync_directory", topic, errno.EIO)
+    if waits:
+        shard.call(shard.storage.delete_log, log)
+        assert f"{topic}/0 is deleted by the next start" in capfd.readouterr().err
+    else:
+        shard.storage.delete_log(log, lambda: None)
+    shard.stop()
+    shard.disk.fail = lambda kind, path: 0
+    assert f"{topic}/0.deleted" in [f"{topic}/{name}" for name in shard.disk.list(topic)]
+    report = recover_locally(shard.disk, deleted={1})
+    assert not report.clean
+    assert topic not in [f"{DATA_DIR}/topics/{name}" for name in shard.disk.list(f"{DATA_DIR}/topics")]
+    shard = LocalShard(shard.disk, shard.rng, clean=report.clean)
+    assert read_everything(shard, shard.open(2)) == b"".join(written)
 
 
 def test_a_full_disk_without_a_file_for_the_write_ahead_log_is_not_worn_out_by_checkpoints() -> None:

@@ -1,5 +1,6 @@
 """Deleting a partition beside a checkpoint, and beside another shard that deletes its partitions of the same topic."""
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -154,3 +155,26 @@ def test_a_partition_may_be_made_while_another_shard_deletes_its_topic(tmp_path,
 
     disk.size = and_gone
     written(SegmentFiles(disk, str(tmp_path), ARENA, None), ours)
+
+
+@pytest.mark.parametrize(
+    ("refused", "at"), [("rename", 1), ("sync_directory", 1), ("unlink", 1), ("remove_directory", 1), ("unlink", 2)]
+)
+def test_a_deletion_that_the_disk_broke_off_goes_on_when_it_is_asked_for_again(
+    tmp_path, disk, monkeypatch, refused, at
+):
+    directory = partition(tmp_path, 0)
+    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None), directory)
+    do, calls = getattr(disk, refused), []
+
+    def refuse_one(*paths: str) -> None:
+        calls.append(paths)
+        if len(calls) == at:
+            raise OSError(errno.EIO, "Input/output error", *paths)
+        do(*paths)
+
+    monkeypatch.setattr(disk, refused, refuse_one)
+    with pytest.raises(OSError, match="Input/output error"):
+        files.remove_directory(directory)
+    files.remove_directory(directory)
+    assert os.listdir(f"{tmp_path}/topics") == []
