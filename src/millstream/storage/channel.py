@@ -54,6 +54,7 @@ class ReactorChannel:
         self._armed = False
         self._writing = False
         self._closed = False
+        self._listening = True
         reactor.add_reader(end.fileno(), self._readable)
 
     def send(self, message: bytes) -> None:
@@ -90,22 +91,37 @@ class ReactorChannel:
             self._reactor.remove_writer(self._socket.fileno())
         self._writing = more
 
+    def hear_all(self) -> None:
+        """Hear everything that has come by now: what a process said before it ended."""
+        while self._receive():
+            pass
+
     def _readable(self) -> None:
+        self._receive()
+
+    def _receive(self) -> bool:
+        """Hear some of what has come; whether there was anything."""
         try:
             count = self._socket.recv_into(self._scratch)
         except (BlockingIOError, ConnectionResetError):
-            return
+            return False
         if not count:
-            self._reactor.remove_reader(self._socket.fileno())
-            return
+            self._stop_listening()
+            return False
         self._received += self._scratch[:count]
         for message in cut_messages(self._received):
             self._on_message(message)
+        return True
+
+    def _stop_listening(self) -> None:
+        if self._listening:
+            self._listening = False
+            self._reactor.remove_reader(self._socket.fileno())
 
     def close(self) -> None:
         """Send nothing more and listen to nothing more."""
         self._closed = True
-        self._reactor.remove_reader(self._socket.fileno())
+        self._stop_listening()
         if self._writing:
             self._reactor.remove_writer(self._socket.fileno())
         self._socket.close()

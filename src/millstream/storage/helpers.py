@@ -96,6 +96,8 @@ class Helpers:
     def _ended(self, child: Child, on_ended: Callable[[str, ExitStatus | None], None]) -> None:
         if self._reactor is not None:
             self._reactor.remove_reader(child.pidfd)
+        for lane in self._lanes:
+            lane.hear_all()  # its end may be heard of before its last words
         on_ended(child.name, child.poll())
 
     def detach(self) -> None:

@@ -77,6 +77,23 @@ def test_what_the_socket_does_not_take_is_sent_later_in_order() -> None:
     theirs.close()
 
 
+def test_what_a_worker_said_before_it_ended_is_heard_to_its_end() -> None:
+    reactor = ByHand()
+    ours, theirs = channel_pair()
+    got: list[bytes] = []
+    channel = ReactorChannel(reactor, ours, got.append)
+    channel.hear_all()
+    assert not got
+    said = [bytes([n]) * 1_000 for n in range(100)]
+    WorkerChannel(theirs).send(said)
+    theirs.close()
+    for _ in range(2):
+        channel.hear_all()
+        assert got == said
+    assert not reactor.readers
+    channel.close()
+
+
 def test_a_worker_that_is_gone_is_listened_to_no_more() -> None:
     reactor = ByHand()
     ours, theirs = channel_pair()
