@@ -129,9 +129,9 @@ def _document(one: Finding, root: str) -> dict[str, Any]:
 
 @log_application.command("dump")
 def dump(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="A segment, index, write-ahead log, epochs or snapshot file."),
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="Segment, index, write-ahead log, epochs or snapshot files."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="The data directory, with --topic and --partition.")
@@ -142,22 +142,26 @@ def dump(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Show at most so many batches (or frames).")
     ] = None,
-    records: Annotated[bool, typer.Option("--records", help="Show the records in each batch.")] = False,
+    records: Annotated[
+        bool, typer.Option("--records", help="Show the records in each batch, also of write-ahead logs.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is in a file, or in all segments of a partition; one JSON document a line with --json."""
+    """Show what is in files, or in all segments of a partition; one JSON document a line with --json."""
     from millstream.cli.log_dump import Dump
     from millstream.storage.disk import SystemDisk
     from millstream.storage.verify import find_logs, segment_paths
 
-    if (file is None) == (topic is None):
-        raise WrongUsage("name either a FILE, or a partition with --data DIR --topic TOPIC --partition N")
+    if bool(files) == (topic is not None):
+        raise WrongUsage("name either FILEs, or a partition with --data DIR --topic TOPIC --partition N")
     disk = SystemDisk()
     shown = Dump(start=start, limit=limit, records=records, as_json=as_json)
-    if file is not None:
-        if not file.is_file():
-            raise CommandFailed(f"there is no file {file}")
-        shown.show(str(file))
+    if files:
+        for file in files:
+            if not file.is_file():
+                raise CommandFailed(f"there is no file {file}")
+        for file in files:
+            shown.show(str(file))
         return
     if data is None:
         raise WrongUsage("--topic needs --data DIR")

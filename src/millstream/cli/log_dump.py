@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _SMALL_FILES = {EPOCHS_FILE: "epochs", STATE_FILE: "state", STATE_COPY_FILE: "state"}
 
 _SAID = {"crc_matches"}  # to people, too, whatever it is
+_NOTHING: Mapping[str, Any] = {}
 
 
 class Dump:
@@ -109,10 +110,12 @@ class Dump:
                 self._batch(batch.position, view)
                 self._left -= 1
 
-    def _batch(self, position: int, view: memoryview) -> None:
+    def _batch(self, position: int, view: memoryview, about: Mapping[str, Any] = _NOTHING) -> None:
+        """One batch; ``about`` is said of it and of its records, too. Raises BatchError if it has no header."""
         header = parse_header(view)
         whole = crc32c(view[BATCH_CRC_START:]) == header.crc
         facts: dict[str, Any] = {
+            **about,
             "base_offset": header.base_offset,
             "last_offset": header.last_offset,
             "position": position,
@@ -137,12 +140,13 @@ class Dump:
             }
         self._line("batch", facts)
         if self._records:
-            self._records_of(view)
+            self._records_of(view, about)
 
-    def _records_of(self, view: memoryview) -> None:
+    def _records_of(self, view: memoryview, about: Mapping[str, Any]) -> None:
         try:
             for record in iter_records(view):
                 facts: dict[str, Any] = {
+                    **about,
                     "offset": record.offset,
                     "timestamp": record.timestamp if self._as_json else _time(record.timestamp),
                     "key": _text(record.key),
@@ -171,7 +175,8 @@ class Dump:
             self._line("summary", msgspec.structs.asdict(index.summary))
 
     def _wal(self, path: str) -> None:
-        found = scan(memoryview(read_file(self._disk, path)))
+        view = memoryview(read_file(self._disk, path))
+        found = scan(view)
         header = found.header
         self._line("wal", {"file": path, **({} if header is None else header._asdict())})
         for frame in found.frames:
@@ -197,10 +202,19 @@ class Dump:
                 }
                 del entry["kind"]
                 self._line("entry", entry)
+                if self._records and record.kind == Kind.BATCH:
+                    self._logged_batch(record.group, position, view[position : position + record.size])
         for position, end in found.gaps:
             self._line("gap", {"position": position, "end": end})
         if found.torn:
             self._line("end", {"reason": "behind the last frame stand pieces of another one"})
+
+    def _logged_batch(self, group: int, position: int, view: memoryview) -> None:
+        """What an entry of a frame says is a batch; where it is damaged, the bytes may be anything."""
+        try:
+            self._batch(position, view, {"group": group})
+        except BatchError as error:
+            self._line("end", {"position": position, "reason": f"the batch cannot be read: {error}"})
 
     def _small(self, path: str, name: str) -> None:
         data = read_file(self._disk, path)
