@@ -36,7 +36,8 @@ Apache Kafka takes these values of topic properties. This version does not honou
 METRICS = """\
 The broker serves these at `/metrics` in Prometheus' text format, on the address that `broker.json` and the ready line
 give. The number of series is bounded: labels take their values from closed sets, never from the names of topics, groups
-or clients. Histograms have buckets of powers of two; times are in seconds. A histogram without an
+or clients, but for `millstream_log_damage`, which names what was found, at most 32 places a shard; what is beyond is in
+the log and the counter. Histograms have buckets of powers of two; times are in seconds. A histogram without an
 observation is not shown.
 
 A *shard* is the process of one core with the partitions that live on it. Its *writer* appends to the shard's
@@ -48,7 +49,9 @@ to look at first, and when to be told.
 """
 COMMAND_LINE = """\
 An error is one sentence on stderr; the exit code is 0 for success, 1 for what went wrong, 2 for what was typed wrong.
-`MILLSTREAM_BOOTSTRAP` in the environment stands in for `--bootstrap`.
+An interrupted command ends with 130. `millstream start` has codes of its own, see
+[Operations](../operations.md#start-as-a-service). `MILLSTREAM_BOOTSTRAP` in the environment stands in for
+`--bootstrap`.
 """
 
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]

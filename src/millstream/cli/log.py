@@ -131,7 +131,7 @@ def _document(one: Finding, root: str) -> dict[str, Any]:
 def dump(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Segment, index, write-ahead log, epochs or snapshot files."),
+        typer.Argument(metavar="FILE", help="Segment, index, write-ahead log, epochs or snapshot files."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="The data directory, with --topic and --partition.")

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from millstream.cli.confluent import AdminClient
 
-EXPECTED = "beginning, end, an offset such as 1000, or a time such as 2026-01-31T08:00"
+EXPECTED = (
+    "beginning, end, an offset such as 1000, or a time such as 2026-01-31T08:00 (local time) or 2026-01-31T08:00Z (UTC)"
+)
 
 
 class Anchor(Enum):

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor
 
 EXIT_OK: Final = 0
-EXIT_USAGE: Final = 64  # a setting is wrong
-EXIT_UNAVAILABLE: Final = 69  # the port or the data directory is taken
+EXIT_UNAVAILABLE: Final = 69  # the port or the data directory is taken, or what is there cannot be used
 EXIT_SOFTWARE: Final = 70  # a broken invariant
 EXIT_STORAGE: Final = 74  # a write or a sync failed
 EXIT_CHILD: Final = 75  # another process of the broker died

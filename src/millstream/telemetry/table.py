@@ -222,7 +222,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("log_cleaner_removed_records", "Records that compaction left out."),
     _gauge("log_cleaner_last_run", "When a log was compacted last, in seconds since 1970; 0 if never.", per_shard=True),
     _gauge("log_cleaner_max_dirty_percent", "Dirty share of the dirtiest compacted log, in percent.", per_shard=True),
-    _gauge("log_cleaner_uncleanable_partitions", "Logs not compacted because of damage in them.", per_shard=True),
+    _gauge("log_cleaner_uncleanable_partitions", "Logs left alone until the next start; they grow.", per_shard=True),
     _counter("checkpoints", "Checkpoints completed."),
     _latency("checkpoint_latency", "One checkpoint: segments synced, the write-ahead log freed."),
     _counter("storage_faults", "Faults of the disk, or found on it.", label=STORAGE_FAULT),
