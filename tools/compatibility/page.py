@@ -121,6 +121,7 @@ def limits_table() -> str:
     from millstream.coordinator.groups_partition import WRITE_BYTES_MAX
     from millstream.core.group.fetch import METADATA_TOLD_MAX
     from millstream.core.group.regex import LENGTH_MAX
+    from millstream.iobuf.arena import DEFAULT_SHARES, MemoryClass
     from millstream.kafka.dispatch import CLIENT_ID_KEPT, LINEAR_BYTES_MAX
     from millstream.kafka.handlers.repeats import REPEATED_BYTES_MAX
     from millstream.wire.compression import GZIP_MEMBERS_MAX
@@ -132,6 +133,8 @@ def limits_table() -> str:
     mib = 1 << 20
     refused = "the connection is closed"
     text = table("What", "At most", "Beyond it")
+    frame = f"`socket.request.max.bytes`, and {100 * DEFAULT_SHARES[MemoryClass.RECEIVE]:.0f} % of the shard's memory"
+    text += row("A request", frame, refused)
     text += row("A request other than Produce", f"{LINEAR_BYTES_MAX // mib} MiB", refused)
     elements = f"{OBJECT_BYTES_MAX // mib} MiB in memory, {OBJECT_BYTES_MAX // ELEMENT_BYTES_MIN:,} in number"
     text += row("Array elements and tagged fields of one request, in all", elements, refused)

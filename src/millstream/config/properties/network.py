@@ -48,7 +48,8 @@ class NetworkProperties:
         "socket.request.max.bytes",
         Integer(1024, unit="bytes"),
         100 * _MIB,
-        doc="The largest request frame; a connection that announces more is closed.",
+        doc="The largest request frame; a connection that announces more is closed. So is one that announces more than "
+        "30 % of a shard's memory, `memory.bytes` divided by `shards`.",
     )
     socket_frame_timeout_ms = Property(
         "socket.frame.timeout.ms",

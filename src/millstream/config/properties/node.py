@@ -82,7 +82,7 @@ class NodeProperties:
         "logging.level",
         Choice("debug", "info", "warning", "error"),
         "info",
-        doc="The least important line that is written to stderr.",
+        doc="The least important line that is written to stderr; WARN and ERROR lines are always written.",
     )
     internal_arena_poison = Property(
         "internal.arena.poison",
