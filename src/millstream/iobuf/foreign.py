@@ -1,6 +1,6 @@
 """Bytes of a sibling's arena: looked at here, freed there.
 
-Memory allocated on a core is freed on that core (seed: thread-per-core buffer management, "deferred deletes"). A
+Memory allocated on a core is freed on that core (thread-per-core buffer management calls it "deferred deletes"). A
 shard that lends a fragment keeps it alive under a *token*; the descriptor (offset, length, token) travels over a ring
 and becomes a `ForeignFragment`, whose view points straight into the sibling's mapping. Its last `release` puts the
 token on a list, and the mailbox takes the list home in one message.

@@ -6,8 +6,8 @@ fits the next request::
 
     512 768 1152 1728 2592 3888 5832 8748 13122 19683 29525 44288 66432 99648 131072
 
-The table is the seed's (thread-per-core buffer management, ``io_allocation_size``); nothing larger exists, because a
-larger buffer is a chain. Fragments are carved from slabs of `SLAB_BYTES`; a size that does not divide a slab leaves
+The table is that of thread-per-core buffer management (``io_allocation_size``); nothing larger exists, because a larger
+buffer is a chain. Fragments are carved from slabs of `SLAB_BYTES`; a size that does not divide a slab leaves
 its tail unused (never touched, so never resident): 29525 fits four times and 131072 once, while 44288, 66432 and
 99648 leave a quarter or more of the *budget* idle. Long-lived buffers (a log cache, say) therefore prefer 29525 and
 131072.
@@ -23,7 +23,7 @@ SLAB_BYTES = MAX_FRAGMENT_BYTES
 
 
 def _allocation_table() -> tuple[int, ...]:
-    """The seed's recurrence: x ← ⌊(3x + 1) / 2⌋ from 512, closed by 131072."""
+    """``io_allocation_size``: x ← ⌊(3x + 1) / 2⌋ from 512, closed by 131072."""
     sizes: list[int] = []
     size = MIN_FRAGMENT_BYTES
     while size < MAX_FRAGMENT_BYTES:
