@@ -232,6 +232,15 @@ def test_a_bad_payload_before_a_later_frame_is_corruption_of_that_record_only() 
     assert [file.scan().frames[place].bad for _, place in verdict.order] == [set(), {0}, set()]
 
 
+@pytest.mark.parametrize("byte", range(61))
+def test_no_byte_of_a_batchs_header_can_be_another_unseen(byte: int) -> None:
+    """Its checksum leaves out the first 21: the frame's table and what every batch has guard those."""
+    file = WalFile()
+    at = file.add((1, make_batch(3)), (2, make_batch(0)))
+    file.data[at + 64 + 72 + byte] ^= 1
+    assert file.scan().frames[0].bad == {0}
+
+
 @pytest.mark.parametrize("copy", ["first", "second"])
 def test_one_bad_sector_in_head_or_table_loses_nothing(copy: str) -> None:
     file = WalFile()

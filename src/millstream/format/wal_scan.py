@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from millstream.format.segment import BATCH_CRC_START, BATCH_HEADER_BYTES, BATCH_PREFIX
+from millstream.format.segment import BATCH_CRC_START, BATCH_HEADER_BYTES, BATCH_LENGTH_OVERHEAD
 from millstream.format.wal import (
     FILE_HEADER,
     FILE_HEADER_BYTES,
@@ -32,8 +32,12 @@ from millstream.format.wal import (
     frame_bytes,
     frame_bytes_least,
 )
+from millstream.wire.records import MAGIC
 
 _CRC: Final = struct.Struct("<I")
+
+_UNSUMMED: Final = struct.Struct(">qiibI")
+"""What a batch's checksum leaves out: base offset, length, leader epoch, magic, and the checksum itself."""
 
 
 class Scan(NamedTuple):
@@ -213,8 +217,7 @@ def _bad_payloads(view: memoryview, position: int, table: bytes) -> frozenset[in
         else:
             good = (
                 size >= BATCH_HEADER_BYTES
-                and BATCH_PREFIX.unpack_from(payload) == (base, size - 12, epoch)
-                and int.from_bytes(payload[17:21], "big") == crc
+                and _UNSUMMED.unpack_from(payload) == (base, size - BATCH_LENGTH_OVERHEAD, epoch, MAGIC, crc)
                 and crc32c(payload[BATCH_CRC_START:]) == crc
             )
         if not good:
