@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from millstream.app.leftovers import remove_leftovers
+from millstream.app.places import check_places
 from millstream.cluster.metadata import resolved_config
 from millstream.cluster.state_files import load_state
 from millstream.config.settings import Settings
@@ -90,6 +91,7 @@ def count(recovered: Recovered, stats: StatsSlab) -> None:
 def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
     """In the child: replay, and say what was found."""
     begun = time.monotonic()
+    check_places(disk, settings.data_dir)
     groups: dict[int, tuple[TopicState, int]] | None = None
 
     def locate(group: int) -> LogPlace | None:

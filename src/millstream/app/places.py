@@ -1,0 +1,59 @@
+"""Whether what was in a data directory still is: a file system that is not mounted looks like an empty directory.
+
+``wal``, ``topics`` and ``controller`` may be on file systems of their own. A start without one of them would find
+nothing there and take the broker for a new one: frames of the write-ahead log would not be replayed and their offsets
+given out again, or topics be gone, with new ones written beneath the mount point. So what the others say is held
+against it, before anything is changed:
+
+=============  ======================================================================================
+empty          but there was something, because
+=============  ======================================================================================
+``wal``        there is a controller's log: its first record went through a write-ahead log
+``controller`` the write-ahead log of its shard was emptied into segments, its own first of all
+``topics``     the last stop was an orderly one and noted segments
+=============  ======================================================================================
+
+After a crash nothing says what was in ``topics``, and a single partition that is missing is not looked for. A hand that
+took something away on purpose says so by what it leaves: anything at all in the directory.
+"""
+
+import os
+
+from millstream.cluster.messages import CONTROLLER_SHARD
+from millstream.errors import Corruption
+from millstream.format.names import TOPICS_DIRECTORY, WAL_DIRECTORY, controller_directory
+from millstream.format.wal import WalState
+from millstream.storage.disk import Disk
+from millstream.storage.summary import decode_summaries
+from millstream.storage.wal_state import look_at_wal_state
+
+
+def check_places(disk: Disk, data_dir: str) -> None:
+    """Raises Corruption when a part of a data directory is not there that was, OSError when the disk fails."""
+    wal, topics = f"{data_dir}/{WAL_DIRECTORY}", f"{data_dir}/{TOPICS_DIRECTORY}"
+    controller = os.path.dirname(controller_directory(data_dir))
+    shards = [name for name in _names(disk, wal) if name.isdigit()]
+    states = {name: look_at_wal_state(disk, f"{wal}/{name}").state or WalState() for name in shards}
+    first = states.get(str(CONTROLLER_SHARD), WalState())
+    if not _names(disk, wal) and _names(disk, controller):
+        raise _missing(wal, "there is a controller's log")
+    if first.next_sequence > WalState().next_sequence and not _names(disk, controller):
+        raise _missing(controller, "there is a write-ahead log that was used")
+    if not _names(disk, topics) and any(_has_segments(state) for state in states.values()):
+        raise _missing(topics, "the last stop noted segments of topics")
+
+
+def _names(disk: Disk, directory: str) -> list[str]:
+    try:
+        return disk.list(directory)
+    except FileNotFoundError:
+        return []
+
+
+def _has_segments(state: WalState) -> bool:
+    """An orderly stop noted some, of another log than the controller's."""
+    return any(one.segments for one in decode_summaries(state.logs if state.clean else b"") if one.group)
+
+
+def _missing(directory: str, why: str) -> Corruption:
+    return Corruption(f"{directory} is empty, but {why}: is its file system mounted?")
