@@ -88,4 +88,4 @@ class ArenaAgainstModel(RuleBasedStateMachine):
 
 
 TestArenaAgainstModel = ArenaAgainstModel.TestCase
-TestArenaAgainstModel.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestArenaAgainstModel.settings = settings(max_examples=100, stateful_step_count=50)

@@ -191,7 +191,7 @@ class World:
             assert last.base_sequence + last.last_offset_delta + 1 == self.sequences[producer]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps)
 def test_what_survives_is_what_a_naive_compaction_keeps(history: list[Any]) -> None:
     world = World()
@@ -201,7 +201,7 @@ def test_what_survives_is_what_a_naive_compaction_keeps(history: list[Any]) -> N
     world.compact(0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps, st.integers(8, 16))
 def test_passes_that_are_short_of_memory_keep_the_same(history: list[Any], slots: int) -> None:
     """No pass gathers more than it can; each is judged by what it gathered."""

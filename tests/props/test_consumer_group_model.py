@@ -481,13 +481,13 @@ def change_topics(world, pick):
         topics.delete(pick.choice(list(topics.topics)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(seed=st.integers(0, 2**32), steps=st.integers(20, 220))
 def test_members_of_the_consumer_protocol_never_share_a_partition_and_settle(seed, steps):
     play(seed, steps, "bidirectional", 0.0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(seed=st.integers(0, 2**32), steps=st.integers(20, 220))
 def test_members_of_both_protocols_never_share_a_partition_and_settle(seed, steps):
     play(seed, steps, "bidirectional", 0.5)

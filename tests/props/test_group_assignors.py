@@ -69,7 +69,7 @@ def moved(before, after):
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(groups())
 def test_uniform_is_complete_disjoint_and_balanced(case):
     members, sizes = case
@@ -78,7 +78,7 @@ def test_uniform_is_complete_disjoint_and_balanced(case):
     check_balanced(members, sizes, assignment)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(groups())
 def test_uniform_moves_nothing_when_nothing_changed(case):
     members, sizes = case
@@ -87,7 +87,7 @@ def test_uniform_moves_nothing_when_nothing_changed(case):
     assert moved(assignment, again) == 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(groups(alike=True), st.data())
 def test_uniform_moves_no_more_than_balance_asks_for_when_a_member_comes_or_goes(case, data):
     members, sizes = case
@@ -109,7 +109,7 @@ def test_uniform_moves_no_more_than_balance_asks_for_when_a_member_comes_or_goes
         assert moved(kept, last) == 0, "only what the leaver had changes hands"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(groups(), st.data())
 def test_uniform_follows_changed_topics_and_subscriptions_from_any_former_assignment(case, data):
     members, sizes = case
@@ -124,7 +124,7 @@ def test_uniform_follows_changed_topics_and_subscriptions_from_any_former_assign
     check_balanced(members, sizes, after)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(groups())
 def test_range_gives_runs_of_equal_length_and_the_same_ones_of_topics_that_are_alike(case):
     members, sizes = case

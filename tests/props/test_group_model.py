@@ -137,7 +137,7 @@ def judge(world: World) -> None:
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.sampled_from(KINDS), min_size=1, max_size=4), st.sampled_from([0, 12]), st.lists(actions, max_size=60)
 )
@@ -167,7 +167,7 @@ WEIGHTS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 1 << 32))
 def test_groups_keep_their_promises_through_long_histories(seed):
     rng = random.Random(seed)

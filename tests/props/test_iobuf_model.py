@@ -20,7 +20,7 @@ def chain_of(contents):
     return buf, b"".join(contents)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(pieces, st.lists(st.tuples(st.sampled_from("sctvr"), st.integers(0, 200), st.integers(0, 200)), max_size=25))
 def test_a_chain_behaves_like_bytes(contents, steps):
     buf, model = chain_of(contents)
@@ -56,7 +56,7 @@ def test_a_chain_behaves_like_bytes(contents, steps):
     assert ARENA.live_fragments == 0, ARENA.leaks()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(pieces, st.lists(st.integers(0, 30), max_size=20))
 def test_a_reader_delivers_the_same_bytes_in_any_steps(contents, steps):
     buf, model = chain_of(contents)

@@ -53,7 +53,7 @@ def play(todo, tag, begin_at=0):
 steps = st.lists(st.one_of(st.binary(max_size=120), st.just("pop"), st.just("pop all")), max_size=60)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(steps, st.integers(0, 2**31 - 1), st.integers(0, 2 * CAPACITY // 8))
 def test_a_ring_behaves_like_a_bounded_deque(todo, tag, begin_at):
     play(todo, tag, begin_at)

@@ -22,7 +22,7 @@ from millstream.wire.schema import Message, Request, Response
 
 
 @pytest.mark.parametrize("case", ALL_MESSAGES, ids=name_of)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(rng=st.randoms(use_true_random=False))
 def test_decoder_reads_back_what_the_encoder_wrote(case: tuple[type[Message], int], rng: Random) -> None:
     cls, version = case

@@ -10,8 +10,8 @@ import textwrap
 import time
 
 import pytest
-from conftest import SMALL_SEGMENTS
 
+from conftest import SMALL_SEGMENTS
 from millstream import spark as ms
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]

@@ -36,7 +36,7 @@ ACTIONS = st.one_of(
 
 
 @given(st.lists(ACTIONS, max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_all_caches_agree_after_any_history(actions):
     world = World(3).start()
     for what, detail, shard in actions:

@@ -31,7 +31,7 @@ def log_bytes(draw):
     return out
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     log=log_bytes(),
     rows=st.integers(1, 7),
@@ -201,7 +201,7 @@ def test_old_formats_are_refused_by_name(magic):
         read(bytes(log))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(seed=st.integers(0, 1 << 30))
 def test_broken_records_under_a_right_checksum_never_read_outside(seed):
     # A producer may send anything with a checksum that matches; bounds have to hold by themselves.

@@ -46,7 +46,7 @@ def records(encoded):
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(BYTES, BYTES, HEADERS), min_size=1, max_size=30),
     st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
@@ -58,7 +58,7 @@ def test_rows_come_back_as_they_were(rows, codec, batch_bytes):
     assert [(r.key, r.value, list(r.headers)) for r in back] == [(k, v, list(h or ())) for k, v, h in rows]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(BYTES, BYTES, HEADERS), min_size=6, max_size=20), st.integers(1, 5))
 def test_a_slice_of_a_batch_is_that_slice(rows, start):
     encoder = RowEncoder("t", lambda _: 1)

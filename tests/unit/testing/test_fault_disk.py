@@ -197,7 +197,7 @@ def content(disk, root):
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(STEPS)
 def test_it_agrees_with_the_simple_disk_in_memory(tmp_path_factory, steps):
     base = tmp_path_factory.mktemp("faults")

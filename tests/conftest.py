@@ -1,0 +1,40 @@
+"""What holds for every test: no clock judges an example, descriptors suffice, and garbage does not keep them."""
+
+import gc
+import os
+import resource
+
+import pytest
+from hypothesis import settings
+
+DESCRIPTORS = 8192
+GARBAGE_DESCRIPTORS = 100
+"""How many more may be open than after the last collection before the next."""
+
+THRESHOLDS = gc.get_threshold()
+
+settings.register_profile("millstream", deadline=None, print_blob=True)
+settings.load_profile("millstream")
+
+_open_then = 0
+
+
+def pytest_configure(config):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < enough:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logfinish(nodeid, location):
+    """A reactor that ran here has tuned this process's collector for a broker, and cycles hold descriptors."""
+    global _open_then
+    gc.set_threshold(*THRESHOLDS)
+    if _descriptors() > _open_then + GARBAGE_DESCRIPTORS:
+        gc.collect()
+        _open_then = _descriptors()
+
+
+def _descriptors():
+    return len(os.listdir("/proc/self/fd"))
