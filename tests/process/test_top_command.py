@@ -28,6 +28,8 @@ class pty_of:  # noqa: N801 - reads as a function
         env = {**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8"}
         self.process = subprocess.Popen(self.command, stdin=end, stdout=end, stderr=end, env=env)
         os.close(end)
+        self.ready = select.poll()  # unlike select it takes descriptors beyond 1023, which a long session has
+        self.ready.register(self.terminal, select.POLLIN)
         return self
 
     def shows(self, text, seconds=30.0):
@@ -35,7 +37,7 @@ class pty_of:  # noqa: N801 - reads as a function
         seen, limit = "", time.monotonic() + seconds
         while text not in seen:
             assert time.monotonic() < limit, seen
-            if select.select([self.terminal], [], [], 0.2)[0]:
+            if self.ready.poll(200):
                 seen += os.read(self.terminal, 65536).decode(errors="replace")
 
     def __exit__(self, *_):
