@@ -57,7 +57,10 @@ class StopWatch:
         self._due_ns = now_ns + INTERVAL_MS * _MS
         for slab in self._slabs:
             pid = slab.pid
-            stopped = bool(pid) and self._state_of(pid) in ("T", "t")
+            try:
+                stopped = bool(pid) and self._state_of(pid) in ("T", "t")
+            except OSError:
+                return  # no descriptor is free, or no memory: nothing can be told of any of them until the next look
             if stopped and pid not in self._stopped:
                 self._stopped[pid] = now_ns
                 waits = _WAITS.get(slab.role, "what it does waits")
