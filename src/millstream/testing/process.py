@@ -6,6 +6,7 @@ in ``log_path``. A broker that does not come up raises ``BrokerFailed`` with the
 ``data_dir`` it lives in a temporary directory that goes with it.
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -183,6 +185,28 @@ class Broker:
         process, self._process = self._process, None
         if process is not None and process.stdout is not None:
             process.stdout.close()
+        if process is not None:
+            self._wait_unlocked(process.pid)
+
+    def _wait_unlocked(self, pid: int) -> None:
+        """Wait until its lock on the data directory is gone: every process of a broker holds it, and one that was
+        killed in the midst of a sync ends after the supervisor.
+        """
+        try:
+            lock = os.open(self.data_dir / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return  # it came to no lock, or its disk fails
+        limit = time.monotonic() + STOP_TIMEOUT_S
+        try:
+            while os.pread(lock, 32, 0).strip() == b"%d" % pid and time.monotonic() < limit:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    time.sleep(0.005)
+                else:
+                    return
+        finally:
+            os.close(lock)
 
     def __enter__(self) -> Self:
         try:
