@@ -157,6 +157,7 @@ class Series:
             raise
         finally:
             self.seconds = time.monotonic() - began
+            self.faults.close()
 
     def _run(self, points):
         self.start(topics={"crash": PARTITIONS})

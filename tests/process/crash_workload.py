@@ -11,6 +11,7 @@ so many words as lost (an offset that is no longer there, an idempotent producer
 its own kind, collected in `complaints`.
 """
 
+import gc
 import threading
 import time
 from collections import defaultdict
@@ -159,7 +160,12 @@ class Workload:
             raise Complaint(self.complaints)
 
     def give_up(self):
-        """Ends what still runs, without judging."""
+        """Ends what still runs, without judging, and the clients with it: they would look for their broker for ever."""
+        self._end()
+        self.threads, self.producers, self.churn, self.admin = [], [], None, None
+        gc.collect()  # a client's callbacks make cycles
+
+    def _end(self):
         for thread in self.threads:
             thread.stopping.set()
         for producer in self.producers:

@@ -56,6 +56,8 @@ class Scene:
     def __exit__(self, *_):
         self.workload.give_up()
         self.broker.kill()
+        if self.faults:
+            self.faults.close()
 
     def begin(self, records=200):
         """The load runs."""

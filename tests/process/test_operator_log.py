@@ -163,6 +163,7 @@ def test_a_disk_that_stands_still_is_told_while_it_does(broker_factory, tmp_path
     until(lambda: any("the disk answered" in line for line in lines(broker)), "he is told that it is over")
     assert f"{SLOW_DISK} of shard 0 for" in lines(broker, "WARN", of_the_disk=True)[0]
     assert metrics(broker).value("millstream_storage_faults_total", kind="slow") >= 1
+    faults.close()
 
 
 def test_a_damaged_partition_is_named_by_every_door_until_its_topic_is_deleted(broker_factory):

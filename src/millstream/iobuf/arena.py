@@ -100,7 +100,6 @@ class Arena:
         "_slab_count",
         "_untouched",
         "capacity_bytes",
-        "fd",
         "on_pressure",
         "owner_shard",
         "owners",
@@ -117,9 +116,12 @@ class Arena:
             raise ValueError("memory classes may not be promised more than the arena has")
         self.owner_shard = owner_shard
         self.capacity_bytes = slab_count * SLAB_BYTES
-        self.fd = os.memfd_create(f"millstream-arena-{owner_shard}", os.MFD_CLOEXEC)
-        os.ftruncate(self.fd, self.capacity_bytes + _COUNTER_BYTES)
-        self._map = mmap.mmap(self.fd, self.capacity_bytes + _COUNTER_BYTES, mmap.MAP_SHARED)
+        fd = os.memfd_create(f"millstream-arena-{owner_shard}", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(fd, self.capacity_bytes + _COUNTER_BYTES)
+            self._map = mmap.mmap(fd, self.capacity_bytes + _COUNTER_BYTES, mmap.MAP_SHARED)
+        finally:
+            os.close(fd)  # forks inherit the mapping, and nobody maps it a second time
         whole = memoryview(self._map)
         self.view: memoryview = whole[: self.capacity_bytes]
         self._counters = whole[self.capacity_bytes :].cast("Q")

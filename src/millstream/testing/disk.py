@@ -131,6 +131,13 @@ class Faults:
         temporary.write_bytes(msgspec.json.encode(rules))
         temporary.rename(self.directory / "rules.json")
 
+    def close(self) -> None:
+        """Let go of the directory, and stop counting and journalling."""
+        self._map.close()
+        os.close(self._fd)
+        if self._pid == os.getpid():
+            os.close(self._journal)
+
     # The broker's side
 
     def count(self, kind: int) -> int:
@@ -152,6 +159,8 @@ class Faults:
         data = _encode(change)
         with self._threads:
             if self._pid != os.getpid() or not os.fstat(self._journal).st_nlink:
+                if self._pid == os.getpid():
+                    os.close(self._journal)
                 self._pid = os.getpid()
                 path = self.directory / f"journal-{self._pid}"
                 self._journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -248,6 +257,10 @@ class FaultDisk(SystemDisk):
     def __init__(self) -> None:
         super().__init__()
         self._faults = Faults(os.environ[FAULT_DIR_VARIABLE])
+
+    def close(self) -> None:
+        """Let go of the fault directory: for tests that make many of these in one process."""
+        self._faults.close()
 
     def open(self, path: str, *, create: bool = False) -> File:
         self._faults.fault("open", path)

@@ -14,7 +14,6 @@ and `hang` keeps one of them from going on for a while, whatever it is at.
 from __future__ import annotations
 
 import heapq
-import os
 import struct
 from collections import deque
 from types import SimpleNamespace
@@ -321,7 +320,6 @@ class LocalShard:
         self.clean = clean
         self.reactor = LocalReactor(now_ms)
         self.arena = Arena.create(shard_id, memory_bytes)
-        os.close(self.arena.fd)  # nobody forks here, and a test makes thousands; the mapping goes with the object
         self.stats = StatsSlab(shard_id, "shard")
         # Not `Settings`: its bounds are for people, a test wants a write-ahead log of a few KiB.
         self.settings = SimpleNamespace(**{**SMALL, **(settings or {})})

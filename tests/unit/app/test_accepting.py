@@ -38,4 +38,5 @@ def test_connections_that_no_shard_takes_yet_wait_and_are_all_handed_over_in_the
     assert taken == [client.getsockname()[1] for client in clients]
     for client in clients:
         client.close()
+    listener.close()
     handover.close()

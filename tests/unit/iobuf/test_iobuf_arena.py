@@ -1,4 +1,6 @@
+import ctypes
 import os
+import re
 
 import pytest
 
@@ -153,13 +155,35 @@ def test_the_environment_switches_poisoning_on(monkeypatch):
     assert bytes(view) == b"\xdb" * 512
 
 
+def resident_bytes(view):
+    """What the mapping that a view lies in costs this process."""
+    address, lies_in_it = ctypes.addressof(ctypes.c_char.from_buffer(view)), False
+    with open("/proc/self/smaps", encoding="ascii", errors="replace") as smaps:
+        for line in smaps:
+            words = line.split()
+            if bounds := re.fullmatch(r"([0-9a-f]+)-([0-9a-f]+)", words[0]):
+                lies_in_it = int(bounds[1], 16) <= address < int(bounds[2], 16)
+            elif lies_in_it and words[0] == "Rss:":
+                return int(words[1]) * 1024
+    raise AssertionError("it is not mapped")
+
+
 def test_untouched_memory_costs_nothing():
     arena = arena_of(2048)  # 256 MiB
     fragments = [arena.allocate(512) for _ in range(10)]
     for fragment in fragments:
         fragment.view[:] = bytes(512)
-    blocks = os.fstat(arena.fd).st_blocks * 512
-    assert blocks < 256 * 1024
+    assert 10 * 512 <= resident_bytes(arena.view) < 256 * 1024
+
+
+def test_the_descriptor_of_an_arena_is_closed_once_it_is_mapped(monkeypatch):
+    made = []
+    make = os.memfd_create
+    monkeypatch.setattr(os, "memfd_create", lambda *args: made.append(make(*args)) or made[-1])
+    arena = arena_of(1)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(made[0])
+    assert len(arena.view) == SLAB_BYTES
 
 
 def test_a_forked_process_sees_bytes_and_accounting():

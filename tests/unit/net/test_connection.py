@@ -76,6 +76,7 @@ class Server:
         self.intake.close_all()
         for client in self.clients:
             client.close()
+        self.reactor.close()
 
 
 def frame(body):

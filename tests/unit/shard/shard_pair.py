@@ -5,6 +5,8 @@
 both. What either side leaks, raises or takes too long over fails the test.
 """
 
+import os
+
 from millstream.iobuf import Arena
 from millstream.shard.mailbox import Mailbox
 from millstream.shard.mesh import Mesh
@@ -76,12 +78,22 @@ def pair(there, here, ring_capacity_bytes=64 * 1024):
     child = spawn("shard 1", other_process)
     try:
         side = Side(0, mesh, arenas)
-        here(side)
-        assert side.run() == 0, side.reactor.stop_reason
+        try:
+            here(side)
+            assert side.run() == 0, side.reactor.stop_reason
+        finally:
+            side.reactor.close()
         status = child.wait(20)
         assert status is not None
         assert status.code == 0, f"the other shard {status}"
     finally:
         child.kill()
         child.wait()
+        hush(mesh)
     return side
+
+
+def hush(mesh):
+    """Close the bells of a mesh whose shards have ended."""
+    for bell in mesh.bells:
+        os.close(bell.fd)

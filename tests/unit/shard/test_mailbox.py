@@ -5,7 +5,7 @@ import struct
 import time
 
 import pytest
-from shard_pair import Side, pair
+from shard_pair import Side, hush, pair
 
 from millstream.errors import (
     Corruption,
@@ -25,6 +25,15 @@ from millstream.shard.mesh import Mesh
 from millstream.shard.process import spawn
 
 ECHO, SILENT, SEEN, FAIL, LOOK, GIVE, SLOW, NOTE = range(1, 9)
+
+
+@pytest.fixture
+def mesh_of():
+    """Meshes of so many shards, whose bells are closed when the test ends."""
+    made = []
+    yield lambda shards: made.append(Mesh(shards)) or made[-1]
+    for mesh in made:
+        hush(mesh)
 
 
 def echo(side):
@@ -197,6 +206,9 @@ def test_a_cancelled_call_is_never_answered_and_the_other_side_hears_of_it():
 
 def test_a_call_that_is_looked_at_after_its_deadline_is_not_started():
     got = []
+    shared = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")
+    begun, overdue = 0, 1  # cells of it
+    end = time.perf_counter() + 20
 
     def there(side):
         started = []
@@ -204,27 +216,32 @@ def test_a_call_that_is_looked_at_after_its_deadline_is_not_started():
         def slow(_, payload, reply):
             if payload != b"count":
                 started.append(payload)
-            end = time.perf_counter() + 0.05
-            while time.perf_counter() < end and payload == b"busy":
-                pass
+            if payload == b"busy":
+                shared[begun] = 1
+                while not shared[overdue] and time.perf_counter() < end:
+                    pass
             reply.send(str(len(started)).encode())
 
         side.mailbox.serve(SLOW, slow)
 
     def here(side):
-        def count(_):
-            side.call(SLOW, b"count", done)
-
         def done(answer):
             got.append(answer)
             side.finish()
 
+        def expired(_):
+            shared[overdue] = 1
+            side.call(SLOW, b"count", done)
+
         def behind():
+            if not shared[begun]:
+                side.call_later(1000, behind)
+                return
             loan = side.lend(b"data")
-            side.call(SLOW, b"expires", count, timeout_us=10_000, loans=(loan[2],))
+            side.call(SLOW, b"expires", expired, timeout_us=10_000, loans=(loan[2],))
 
         side.call(SLOW, b"busy", lambda _: None)
-        side.call_later(3000, behind)
+        behind()
 
     pair(there, here)
     assert got == [b"1"], "only the busy one was started, and the other's loan came home"
@@ -420,9 +437,9 @@ def test_tells_arrive_in_order_with_calls():
     assert got == [b"0,1,2,3,4"]
 
 
-def test_a_shard_may_call_and_lend_to_itself():
+def test_a_shard_may_call_and_lend_to_itself(mesh_of):
     arenas = [Arena.create(0, 1 << 20, poison=True)]
-    side = Side(0, Mesh(1), arenas)
+    side = Side(0, mesh_of(1), arenas)
     side.other = 0
     looks(side)
     got = []
@@ -437,8 +454,8 @@ def test_a_shard_may_call_and_lend_to_itself():
     assert got == [b"mine"]
 
 
-def test_an_exception_in_a_handler_stops_the_shard(capfd):
-    side = Side(0, Mesh(1), [Arena.create(0, 1 << 20)])
+def test_an_exception_in_a_handler_stops_the_shard(mesh_of, capfd):
+    side = Side(0, mesh_of(1), [Arena.create(0, 1 << 20)])
 
     def broken(_, payload, reply):
         raise ZeroDivisionError
@@ -449,9 +466,9 @@ def test_an_exception_in_a_handler_stops_the_shard(capfd):
     assert "ZeroDivisionError" in capfd.readouterr().err
 
 
-def test_a_message_that_comes_while_a_shard_goes_to_sleep_is_found():
+def test_a_message_that_comes_while_a_shard_goes_to_sleep_is_found(mesh_of):
     """The producer looked at the flag just before it was set, so it rang no bell: step C3 must find the record."""
-    mesh = Mesh(2)
+    mesh = mesh_of(2)
     producer = mesh.outbound(1, 0)
     said = []
 
@@ -486,9 +503,9 @@ RACE_MS = int(os.environ.get("MILLSTREAM_RACE_MS", "2000"))
 """How long each of the two races below runs; 25000 makes millions of messages of each."""
 
 
-def test_no_lone_message_is_lost_on_a_shard_that_goes_to_sleep():
+def test_no_lone_message_is_lost_on_a_shard_that_goes_to_sleep(mesh_of):
     """One message at a time, at every moment of the other side's way to sleep, and nothing else that could wake it."""
-    mesh = Mesh(2)
+    mesh = mesh_of(2)
     heard = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")
 
     def consumer():

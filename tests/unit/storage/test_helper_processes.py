@@ -57,7 +57,11 @@ class RealShard:
     def run(self, script: Callable[[], None]) -> int:
         """Run the reactor with `script` in its first turn, until something stops it."""
         self.reactor.call_soon(script)
-        return self.reactor.run()
+        try:
+            return self.reactor.run()
+        finally:
+            os.close(self.helpers._go_fd)
+            os.close(self.helpers._done_fd)
 
     def stop(self) -> None:
         self.storage.stop(lambda: self.reactor.stop(EXIT_OK))
@@ -166,6 +170,8 @@ def test_a_sync_that_takes_long_does_not_delay_cold_reads(tmp_path: Path, monkey
 
     assert shard.run(script) == EXIT_OK
     assert order == ["read", "checkpoint"]
+    os.close(gate_read)
+    os.close(gate_write)
 
 
 def test_no_thread_runs_beside_a_reactor(tmp_path: Path) -> None:

@@ -54,7 +54,20 @@ def segment(directory: str) -> str:
     return f"{directory}/00000000000000000000.log"
 
 
+USED: list[SegmentFiles] = []
+"""What a test has written with."""
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    """All of it is closed when the test ends."""
+    yield
+    while USED:
+        USED.pop().files.close()
+
+
 def written(files: SegmentFiles, directory: str) -> SegmentFiles:
+    USED.append(files)
     assert files.write(Write(1, segment(directory), 0, [0, 100], [0, 0, 5], "orders")) == 100
     return files
 

@@ -5,6 +5,7 @@ import os
 import random
 import sys
 import threading
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -26,15 +27,26 @@ def fault_disk(directory):
 def world(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
-    return SimpleNamespace(disk=fault_disk(tmp_path / "faults"), data=data, faults=tmp_path / "faults")
+    made = SimpleNamespace(disk=fault_disk(tmp_path / "faults"), data=data, faults=tmp_path / "faults", files=[])
+    yield made
+    for file in made.files:
+        file.close()
+    made.disk.close()
 
 
 def crash(world, torn=False, seed=0):
     return apply_crash(world.faults, random.Random(seed), torn=torn)
 
 
+def opened(world, name, *, create=False):
+    """A file that is closed when the test ends."""
+    file = world.disk.open(str(world.data / name), create=create)
+    world.files.append(file)
+    return file
+
+
 def written(world, name, data, *, sync=True, sync_names=True):
-    file = world.disk.open(str(world.data / name), create=True)
+    file = opened(world, name, create=True)
     file.pwritev([data], 0)
     if sync:
         file.sync()
@@ -86,6 +98,7 @@ def test_a_removal_that_was_not_synced_is_taken_back_with_its_bytes(world):
 def test_a_second_crash_begins_where_the_first_ended(world):
     written(world, "a", b"one").pwritev([b"two"], 0)
     crash(world)
+    world.disk.close()
     world.disk = fault_disk(world.faults)
     written(world, "a", b"uno").pwritev([b"due"], 0)
     crash(world)
@@ -97,7 +110,6 @@ def test_torn_keeps_sectors_one_by_one(world):
     for seed in range(30):
         file = written(world, "a", bytes(4096))
         file.pwritev([b"\1" * 4096], 0)
-        file.close()
         crash(world, torn=True, seed=seed)
         content = (world.data / "a").read_bytes()
         assert len(content) == 4096
@@ -109,8 +121,7 @@ def test_torn_keeps_sectors_one_by_one(world):
 
 
 def test_sync_all_makes_bytes_and_names_durable(world):
-    file = world.disk.open(str(world.data / "a"), create=True)
-    file.pwritev([b"all"], 0)
+    opened(world, "a", create=True).pwritev([b"all"], 0)
     world.disk.sync_all(str(world.data))
     crash(world)
     assert (world.data / "a").read_bytes() == b"all"
@@ -142,10 +153,11 @@ def test_a_rule_fails_what_it_names_and_nothing_else(world):
         file.sync()
     file.pwritev([b"y"], 0)
     with pytest.raises(OSError, match="No space left"):
-        world.disk.open(str(world.data / "b.tmp"), create=True)
+        opened(world, "b.tmp", create=True)
     written(world, "b", b"z")
     faults.inject()
     file.sync()
+    faults.close()
 
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -170,11 +182,14 @@ def act(disk, root, step):
     names = set(disk.list(root))
     match verb:
         case "write":
-            disk.open(path, create=True).pwritev([rest[2]], rest[1])
+            with closing(disk.open(path, create=True)) as file:
+                file.pwritev([rest[2]], rest[1])
         case "sync" if rest[0] in names:
-            disk.open(path).sync()
+            with closing(disk.open(path)) as file:
+                file.sync()
         case "truncate" if rest[0] in names:
-            disk.open(path).truncate(rest[1])
+            with closing(disk.open(path)) as file:
+                file.truncate(rest[1])
         case "rename" if rest[0] in names and rest[0] != rest[1]:
             disk.rename(path, f"{root}/{rest[1]}")
         case "unlink" if rest[0] in names:
@@ -206,10 +221,11 @@ def test_it_agrees_with_the_simple_disk_in_memory(tmp_path_factory, steps):
     real, simple = fault_disk(base / "journal"), SimDisk(random.Random(0))
     simple.make_directory("/data")
     simple.sync_all("/data")
-    for step in steps:
-        act(real, root, step)
-        act(simple, "/data", step)
-    assert content(real, root) == content(simple, "/data")
+    with closing(real):
+        for step in steps:
+            act(real, root, step)
+            act(simple, "/data", step)
+        assert content(real, root) == content(simple, "/data")
     apply_crash(base / "journal", random.Random(0), torn=False)
     simple.crash(torn=False)
     assert content(SystemDisk(), root) == content(simple, "/data")
