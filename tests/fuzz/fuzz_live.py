@@ -31,7 +31,7 @@ from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscript
 from millstream.wire.schema import Kind, Message, Type, fields_of
 from millstream.wire.stored import encode_versioned
 
-ANSWER_S = 0.25
+ANSWER_S = 1.0
 """How long a connection waits for an answer before it is given up; a parked fetch or join has none soon."""
 
 FRAME_BYTES_MAX = 256 << 10
