@@ -1,3 +1,4 @@
+import contextlib
 import gc
 import os
 import socket
@@ -117,7 +118,8 @@ def test_timers_fire_in_the_order_of_their_deadlines_and_never_early(reactor):
     assert all(at >= delay for delay, at in fired)
 
 
-def test_timers_are_finer_than_a_millisecond(reactor):
+def gaps_of_ticks(reactor):
+    """How long fifty timers of 200 µs, one after another, took each; sorted."""
     gaps = []
 
     def tick(since):
@@ -131,9 +133,17 @@ def test_timers_are_finer_than_a_millisecond(reactor):
     start = reactor.now_us()
     reactor.call_at(start + 200, lambda: tick(start))
     reactor.run()
-    gaps.sort()
-    assert gaps[0] >= 200
-    assert gaps[len(gaps) // 4] < 900
+    return sorted(gaps)
+
+
+def test_timers_are_finer_than_a_millisecond():
+    """A busy machine wakes nobody that soon; it is not so busy all the time."""
+    for _ in range(5):
+        gaps = gaps_of_ticks(Reactor(0, StatsSlab(0, "shard")))
+        assert gaps[0] >= 200
+        if gaps[len(gaps) // 4] < 900:
+            return
+    pytest.fail(f"timers of 200 µs took {gaps} µs")
 
 
 def test_a_cancelled_timer_does_not_fire_even_from_a_timer_of_the_same_moment(reactor):
@@ -298,8 +308,8 @@ def test_an_idle_reactor_uses_no_cpu(reactor):
     used = []
 
     def begin():
-        reactor.call_later(300_000, lambda: (used.append(time.process_time() - start), reactor.stop(0)))
-        start = time.process_time()
+        reactor.call_later(300_000, lambda: (used.append(time.thread_time() - start), reactor.stop(0)))
+        start = time.thread_time()
 
     reactor.call_later(1000, begin)
     reactor.run()
@@ -357,7 +367,7 @@ def test_background_work_keeps_to_its_share_while_the_shard_is_busy(reactor):
         task.cancel()
         reactor.stop(0)
 
-    reactor.call_later(200_000, finish)
+    reactor.call_later(2_000_000, finish)
     reactor.run()
     share = reactor.stats.counter("background_time", work="compaction").value / (reactor.now_us() - started)
     assert 0.01 < share < 0.2
@@ -372,9 +382,9 @@ def test_background_work_gets_an_idle_core_whole(reactor):
             yield
 
     started = reactor.now_us()
-    reactor.background("compaction", work(), 0.05, lambda: reactor.stop(0))
+    reactor.background("compaction", work(), 0.005, lambda: reactor.stop(0))
     reactor.run()
-    assert reactor.now_us() - started < 600_000, "50 ms of work, which its share alone would stretch to a second"
+    assert reactor.now_us() - started < 5_000_000, "50 ms of work, which its share alone would stretch to ten seconds"
 
 
 def test_cancelled_background_work_is_closed_and_not_reported_done(reactor):
@@ -404,10 +414,25 @@ def test_an_exception_in_background_work_stops_the_shard(reactor, capfd):
     assert "ZeroDivisionError" in capfd.readouterr().err
 
 
+def descriptors():
+    """What is open in this process, by number."""
+    found = {}
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one that the list itself was read from
+            found[number] = os.readlink(f"/proc/self/fd/{number}")
+    return found
+
+
 def test_a_reactor_leaves_no_descriptor_behind():
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(3):
-        reactor = Reactor(0, StatsSlab(0, "shard"))
-        reactor.call_soon(reactor.stop)
-        reactor.run()
-    assert len(os.listdir("/proc/self/fd")) <= before
+    before = descriptors().items()
+    reactor = Reactor(0, StatsSlab(0, "shard"))
+    own = set()
+
+    def look():
+        own.update(descriptors().items() - before)
+        reactor.stop()
+
+    reactor.call_soon(look)
+    reactor.run()
+    assert {"anon_inode:[timerfd]", "anon_inode:[eventpoll]"} <= {what for _, what in own}
+    assert not own & descriptors().items()

@@ -91,7 +91,7 @@ def test_a_poll_costs_next_to_nothing(watched):
     watch = watched[0]
     for shard in range(63):
         watch.add(StatsSlab(shard, "shard"))
-    begun = time.process_time()
+    begun = time.thread_time()
     for _ in range(200):
         watch.poll()
-    assert (time.process_time() - begun) / 200 < 0.001
+    assert (time.thread_time() - begun) / 200 < 0.001
