@@ -102,7 +102,7 @@ class KafkaPythonProducer:
         self.producer.close(5)
 
 
-POLL_MS = 5000
+POLL_MS = 20_000
 """Longer than a rebalance on a busy machine: a poll of kafka-python 3.0.12 that ends in the middle of a second join
 forgets the answer to it, and the consumer then waits for ever without sending a request."""
 

@@ -88,7 +88,7 @@ def test_a_promised_id_is_forgotten_after_the_session_timeout(people):
 def test_a_promised_member_holds_up_the_rebalance_until_it_comes_or_its_time_is_up(people):
     leader = people()
     stable(leader)
-    promised, gone = people(), people(session_ms=500)
+    promised, gone = people(), people(session_ms=2_000)
     assert promised.join() is gone.join() is ErrorCode.MEMBER_ID_REQUIRED
     promised.send_join()
     leader.send_join()
@@ -138,7 +138,7 @@ def test_a_new_member_makes_everybody_rejoin(people):
 
 
 def test_members_that_do_not_rejoin_in_time_are_left_behind(people):
-    first, second = people(rebalance_ms=400), people(rebalance_ms=400)
+    first, second = people(rebalance_ms=2_000), people(rebalance_ms=2_000)
     stable(first)
     second.come_in()
     assert second.joined() is OK
@@ -270,13 +270,13 @@ def test_a_member_without_an_assignment_gets_an_empty_one(people):
 
 
 def test_members_that_never_sync_are_removed_after_the_rebalance_timeout(people):
-    first, second = people(rebalance_ms=500), people(rebalance_ms=500)
+    first, second = people(rebalance_ms=2_000), people(rebalance_ms=2_000)
     stable(first)
     second.come_in()
     first.send_join()
     assert first.joined() is second.joined() is OK
     assert first.sync({first.id: b"1"}) is OK
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while first.beat() is not ErrorCode.REBALANCE_IN_PROGRESS:
         second.beat()  # alive, but not interested
         assert time.monotonic() < deadline

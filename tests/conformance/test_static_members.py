@@ -99,7 +99,7 @@ def test_a_static_member_with_new_metadata_but_the_same_assignor_is_taken_back_w
 
 
 def test_a_static_member_keeps_its_place_in_a_rebalance_that_it_misses(people):
-    leader, follower = pair(people, "a", "b", rebalance_ms=400)
+    leader, follower = pair(people, "a", "b", rebalance_ms=2_000)
     leader.send_join()
     assert leader.joined() is OK
     assert {m.group_instance_id for m in leader.answer.members} == {"a", "b"}

@@ -15,7 +15,7 @@ from millstream.testing import Broker
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
-STOP_S = 5.0
+STOP_S = 8.0
 
 
 def roles(broker):
@@ -99,7 +99,7 @@ def test_a_process_that_dies_takes_the_broker_down(broker_factory, position, num
     assert len(below) == 8, roles(broker)
     pids = [broker.pid, *below]
     os.kill(below[position], number)
-    assert broker.wait(10) != 0
+    assert broker.wait(30) != 0
     assert processes.wait_gone(pids) == []
     assert broker.log_tail().strip(), "the reason is on stderr"
 
@@ -108,14 +108,14 @@ def test_a_killed_supervisor_leaves_no_process(broker_factory):
     broker = broker_factory(shards=2)
     pids = processes.tree(broker.pid)
     os.kill(broker.pid, signal.SIGKILL)
-    assert broker.wait(10) != 0
+    assert broker.wait(30) != 0
     assert processes.wait_gone(pids) == []
 
 
 def test_it_comes_back_on_the_same_data_after_every_kind_of_end(broker_factory):
     broker = broker_factory(topics={"t": 1}, listen=f"127.0.0.1:{free_port()}")
     batch = raw.batch([b"one more"])
-    ends = [broker.stop, broker.kill, lambda: os.kill(broker.pid, signal.SIGKILL) or broker.wait(10)]
+    ends = [broker.stop, broker.kill, lambda: os.kill(broker.pid, signal.SIGKILL) or broker.wait(30)]
     for offset, end in enumerate(ends):
         with raw.Caller(broker.bootstrap) as caller:
             assert caller.produce_one("t", 0, batch) == offset

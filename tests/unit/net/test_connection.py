@@ -210,7 +210,7 @@ def test_a_stalled_half_frame_gives_way_to_those_that_wait(monkeypatch):
 
 
 def test_a_small_frame_that_comes_in_pieces_goes_before_large_ones_that_wait(monkeypatch):
-    monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 300)
+    monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 10_000)
     server = Server(arena_bytes=8 << 20)  # room for two frames of a MiB
     stalled = [server.connect() for _ in range(6)]
     live = server.connect()
@@ -226,6 +226,8 @@ def test_a_small_frame_that_comes_in_pieces_goes_before_large_ones_that_wait(mon
         live.sendall(frame(body)[5_000:])
         assert receive_frame(live) == body
         left.append(len(server.intake.connections))
+        monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 50)
+        monkeypatch.setattr(intake_module, "SWEEP_MS", 20)
         while server.intake._is_waiting:  # those that stall are dropped for those that wait
             live.sendall(frame(b"ordinary"))
             assert receive_frame(live) == b"ordinary"

@@ -3,7 +3,6 @@ import os
 import select
 import signal
 import sys
-import time
 
 import pytest
 
@@ -198,8 +197,9 @@ def test_a_child_that_is_orphaned_before_it_could_ask_leaves_by_itself():
 
 
 def test_starting_a_process_takes_milliseconds():
-    begun = time.perf_counter()
+    """Of the processor, its own and theirs: a busy machine may have them wait."""
+    begun_s = sum(os.times()[:4])
     children = [spawn("test", lambda: 0) for _ in range(5)]
     for child in children:
-        child.wait(10)
-    assert time.perf_counter() - begun < 2
+        assert child.wait(20) is not None
+    assert sum(os.times()[:4]) - begun_s < 2
