@@ -149,7 +149,8 @@ def limits_table() -> str:
     told = f"{METADATA_TOLD_MAX:,} characters"
     text += row("Metadata of committed offsets in one answer", told, "UNKNOWN_SERVER_ERROR")
     again = f"{REPEATED_BYTES_MAX // mib} MiB, about"
-    text += row("What one request names again: groups described, their offsets, producers listed", again, "UNKNOWN_SERVER_ERROR for those beyond")
+    repeated = "What one request names again: groups described, their offsets, producers listed"
+    text += row(repeated, again, "UNKNOWN_SERVER_ERROR for those beyond")
     text += row("An error message", f"{ERROR_TEXT_BYTES:,} bytes", "it is cut")
     text += row("Members of a gzip stream in a batch", GZIP_MEMBERS_MAX, "the batch is refused where it is opened")
     opened = "MESSAGE_TOO_LARGE or INVALID_RECORD where a topic wants batches opened"
