@@ -71,4 +71,7 @@ def explain(error: KafkaError, what: str, bootstrap: str) -> CommandFailed:
     template = _SENTENCES.get(name)
     if template is not None:
         return CommandFailed(template.format(what=what), name)
-    return CommandFailed(f"{what}: {error.str().removeprefix('Broker: ').rstrip('.')}", name)
+    reason = error.str().strip()
+    if reason.endswith(":"):  # the broker said no more than its code
+        reason += f" {type(error)(error.code()).str().removeprefix('Broker: ')}"
+    return CommandFailed(f"{what}: {reason.removeprefix('Broker: ').rstrip('.')}", name)

@@ -103,7 +103,7 @@ class Broker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            code = self._process.wait()
+            code = self.wait()
             raise BrokerFailed(f"the broker ended with {code} before it served:\n{self.log_tail()}")
         about = self.about()
         self.bootstrap = about["bootstrap"]
