@@ -33,14 +33,19 @@ def check_places(disk: Disk, data_dir: str) -> None:
     wal, topics = f"{data_dir}/{WAL_DIRECTORY}", f"{data_dir}/{TOPICS_DIRECTORY}"
     controller = os.path.dirname(controller_directory(data_dir))
     shards = [name for name in _names(disk, wal) if name.isdigit()]
-    states = {name: look_at_wal_state(disk, f"{wal}/{name}").state or WalState() for name in shards}
-    first = states.get(str(CONTROLLER_SHARD), WalState())
-    if not _names(disk, wal) and _names(disk, controller):
-        raise _missing(wal, "there is a controller's log")
-    if first.next_sequence > WalState().next_sequence and not _names(disk, controller):
-        raise _missing(controller, "there is a write-ahead log that was used")
-    if not _names(disk, topics) and any(_has_segments(state) for state in states.values()):
+    if _names(disk, controller):
+        if not _names(disk, wal):
+            raise _missing(wal, "there is a controller's log")
+    elif str(CONTROLLER_SHARD) in shards:
+        first = _state(disk, f"{wal}/{CONTROLLER_SHARD}")
+        if first.next_sequence > WalState().next_sequence:
+            raise _missing(controller, "there is a write-ahead log that was used")
+    if not _names(disk, topics) and any(_has_segments(_state(disk, f"{wal}/{name}")) for name in shards):
         raise _missing(topics, "the last stop noted segments of topics")
+
+
+def _state(disk: Disk, directory: str) -> WalState:
+    return look_at_wal_state(disk, directory).state or WalState()
 
 
 def _names(disk: Disk, directory: str) -> list[str]:
