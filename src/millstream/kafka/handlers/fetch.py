@@ -220,24 +220,19 @@ class FetchCall:
         self._read_done()
 
     def _put(self, asked: SessionPartition, result: ReadResult) -> None:
-        data = result[4]
+        before, data = self.results.get(asked), result[4]
+        held = None if before is None else before[4]
         if result[0] or result[5] is not None:
             self.error = True
-        elif data is None and self._holds(asked):
+        elif data is None and held is not None:
             return  # there was no room to read it again
         if data is not None:
             self.size += len(data)
             self.granted = True
-        before = self.results.get(asked)
-        if before is not None and before[4] is not None:
-            self.size -= len(before[4])
-            before[4].release()
+        if held is not None:
+            self.size -= len(held)
+            held.release()
         self.results[asked] = result
-
-    def _holds(self, asked: SessionPartition) -> bool:
-        """Records of the partition were read before."""
-        before = self.results.get(asked)
-        return before is not None and before[4] is not None
 
     def _read_done(self) -> None:
         self.reading -= 1
