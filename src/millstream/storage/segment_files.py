@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.format.names import DELETED_SUFFIX, TEMPORARY_SUFFIX, TOPIC_FILE
 from millstream.storage.bulk_writes import BulkWriter
-from millstream.storage.disk import FileCache, make_directories, write_all
+from millstream.storage.disk import FileCache, exists, make_directories, write_all
 from millstream.storage.index import SegmentIndex, index_path
 from millstream.storage.wal_state import write_wal_state
 
@@ -186,7 +186,7 @@ class SegmentFiles:
                 for name in names:
                     self.files.forget(f"{directory}/{name}")
         parent = os.path.dirname(directory)
-        if names is not None or self._is_there(gone):
+        if names is not None or exists(self.disk, gone):
             self.disk.sync_directory(parent)
             remove_deleted(self.disk, gone)
         try:
@@ -199,13 +199,6 @@ class SegmentFiles:
         with self._lock:
             self._dirty_directories.discard(parent)
             self._dirty.discard(f"{parent}/{TOPIC_FILE}")
-
-    def _is_there(self, directory: str) -> bool:
-        try:
-            self.disk.list(directory)
-        except FileNotFoundError:
-            return False
-        return True
 
     def _forget_directory(self, directory: str) -> None:
         """A checkpoint that begins or goes on from here passes over it."""
