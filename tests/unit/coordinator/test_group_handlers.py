@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from coordinator_fakes import Answers, Broker, Context, batch_of, call
-from group_calls import ID_NONE, ID_T, ID_U, broker_of, group_on, join, stable
+from group_calls import ID_NONE, ID_T, ID_U, group_on, join, stable
 
 from millstream.coordinator.records import encode_record
 from millstream.core.group.commit import offset_record
@@ -39,11 +39,6 @@ from millstream.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from millstream.wire.messages.sync_group import SyncGroupRequest
-
-
-@pytest.fixture(params=[1, 2], ids=["one shard", "two shards"])
-def broker(request) -> Broker:
-    return broker_of(request.param)
 
 
 def commit_request(group: str, topics: dict, version: int, member_id: str = "", generation: int = -1):

@@ -2,7 +2,7 @@
 
 import pytest
 from coordinator_fakes import Broker, call
-from group_calls import ID_NONE, ID_T, broker_of, group_on, joining, stable
+from group_calls import ID_NONE, ID_T, group_on, joining, stable
 
 from millstream.coordinator.asks import DESCRIBE, decode_describe_ask
 from millstream.coordinator.router import DESCRIBED_AT_ONCE
@@ -28,11 +28,6 @@ from millstream.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-
-
-@pytest.fixture(params=[1, 2], ids=["one shard", "two shards"])
-def broker(request) -> Broker:
-    return broker_of(request.param)
 
 
 def test_an_answer_tells_no_more_metadata_than_it_may(broker: Broker):
