@@ -1,57 +1,59 @@
-"""Reading the batch headers of a log from its segment files, while it is being opened: to rebuild what a partition
-derives from them.
+"""Going through the batches of a log in its segment files while it is being opened, to rebuild what a partition
+derives from their headers.
 
-Blocks the caller, which serves nobody yet. The bytes between two headers are read with them but not looked at.
+Blocks the caller, which serves nobody yet. Each batch is held against its checksum. One that does not match is told as
+a read would tell it, and left out: what is derived is what was written, and who reads that batch is refused anyway.
+What is no row of batches is `Corruption`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption
-from millstream.format.segment import BATCH_HEADER_BYTES
-from millstream.storage.disk import read_at
-from millstream.storage.index import SegmentIndex
-from millstream.wire.records import OVERHEAD_BYTES, unpack_header
+from millstream.format.segment import BATCH_CRC_START, WalkEnd
+from millstream.storage.index import SegmentIndex, whole_batches_from
+from millstream.storage.segment_reads import unsound
+from millstream.wire.records import checksum, unpack_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.storage.disk import Disk
     from millstream.storage.log import Log
+    from millstream.storage.read_faults import ReadFaults
     from millstream.storage.segments import Segment
 
-_CHUNK_BYTES: Final = 1024 * 1024
 
-
-def replay(disk: Disk, log: Log, from_offset: int, each: Callable[[tuple[int, ...]], None]) -> None:
+def replay(disk: Disk, log: Log, from_offset: int, each: Callable[[tuple[int, ...]], None], faults: ReadFaults) -> None:
     """See `Log.replay_headers`."""
     log.refresh()
     for segment in log.segments_list.all():
         if segment.end_offset > from_offset and segment.size_bytes:
-            _segment(disk, segment, from_offset, each)
+            _segment(disk, log.name, segment, from_offset, each, faults)
 
 
-def _segment(disk: Disk, segment: Segment, from_offset: int, each: Callable[[tuple[int, ...]], None]) -> None:
+def _segment(
+    disk: Disk,
+    name: str,
+    segment: Segment,
+    from_offset: int,
+    each: Callable[[tuple[int, ...]], None],
+    faults: ReadFaults,
+) -> None:
     position = 0
     if from_offset > segment.base_offset:
         _, position = SegmentIndex.load(disk, segment.path, segment.base_offset).place_before(from_offset)
     file = disk.open(segment.path)
     try:
-        chunk = bytearray()
-        chunk_at = position
-        while position < segment.size_bytes:
-            at = position - chunk_at
-            if at + BATCH_HEADER_BYTES > len(chunk):
-                chunk = read_at(file, position, min(_CHUNK_BYTES, segment.size_bytes - position))
-                chunk_at, at = position, 0
-                if len(chunk) < BATCH_HEADER_BYTES:
-                    raise Corruption(f"{segment.path} ends at byte {position} inside a batch")
-            header = unpack_header(chunk, at)
-            if header[1] < BATCH_HEADER_BYTES - OVERHEAD_BYTES or header[3] != 2:
-                raise Corruption(f"{segment.path} has no batch at byte {position}")
-            if header[0] + header[6] >= from_offset:
-                each(header)
-            position += header[1] + OVERHEAD_BYTES
+        for batch, data in whole_batches_from(file, position, segment.size_bytes):
+            if batch.last_offset < from_offset:
+                continue
+            if checksum([data], BATCH_CRC_START) != batch.crc:
+                faults.corrupt(name, segment.path, batch.base_offset, unsound(segment.path, batch))
+            else:
+                each(unpack_header(data, 0))
+    except WalkEnd as end:
+        raise Corruption(f"{segment.path}: byte {end.position}: {end.reason}") from end
     finally:
         file.close()

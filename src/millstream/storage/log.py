@@ -422,12 +422,12 @@ class Log:
         cutting.save_vote(self, vote, done)
 
     def replay_headers(self, from_offset: int, each: Callable[[tuple[int, ...]], None]) -> None:
-        """Call `each` with the 13 header fields of every batch from the one with `from_offset` on. Blocks: for opening.
+        """Call `each` with the 13 header fields of every sound batch from that of `from_offset` on. Blocks.
 
         Raises:
             Corruption: the segment files are not whole.
         """
-        header_replay.replay(self._storage.disk, self, from_offset, each)
+        header_replay.replay(self._storage.disk, self, from_offset, each, self._storage.read_faults)
 
     # -- housekeeping --------------------------------------------------------------------------------------------------
 

@@ -131,7 +131,7 @@ class Reader:
         """(offset, timestamp, leader epoch) of the record that a `Find` asks for; None if there is none.
 
         Raises:
-            Fault: a batch that had to be read is damaged.
+            Fault: a batch of those that had to be looked at is damaged.
             OSError: the disk says so.
         """
         index = self._files.index(command.path, command.base_offset)
@@ -147,18 +147,20 @@ class Reader:
                     break
                 if batch.last_offset < command.offset:
                     continue
+                # Each, not only the one that is opened: a damaged header may pass for an earlier one.
+                data = _sound(file, batch)
                 if command.largest:
                     if batch.base_offset < command.offset:  # its header speaks of records before, too
-                        first = _find_record(file, batch, command, None)
+                        first = _find_record(data, batch, command, None)
                     elif batch.records and (best is None or batch.max_timestamp > best.max_timestamp):
                         best = batch
                 elif batch.max_timestamp >= command.timestamp:
-                    found = _find_record(file, batch, command, command.timestamp)
+                    found = _find_record(data, batch, command, command.timestamp)
                     if found is not None:
                         return found
             if best is None or (first is not None and first[1] >= best.max_timestamp):
                 return first
-            return _find_record(file, best, command, best.max_timestamp) or first
+            return _find_record(_sound(file, best), best, command, best.max_timestamp) or first
         finally:
             self._files.files.release(file)
 
@@ -212,11 +214,21 @@ def _misplaced(path: str, batch: Batch, expected: int) -> Fault:
     return Fault(f"{path}: byte {batch.position}: offset {batch.base_offset} where {expected} should come")
 
 
-def _find_record(file: File, batch: Batch, command: Find, timestamp: int | None) -> tuple[int, int, int] | None:
-    """The first record of a batch that is late enough; with None the first of those with the largest timestamp."""
+def unsound(path: str, batch: Batch) -> str:
+    """What there is to say of a batch that does not match its checksum."""
+    return f"{path}: the batch at byte {batch.position}, offset {batch.base_offset}, does not match its checksum"
+
+
+def _sound(file: File, batch: Batch) -> memoryview:
+    """The bytes of a batch, which match their checksum; Fault if they do not."""
     data = memoryview(read_at(file, batch.position, batch.size))
     if checksum([data], BATCH_CRC_START) != batch.crc:
-        raise Fault(f"{command.path}: the batch at byte {batch.position} does not match its checksum")
+        raise Fault(unsound(file.path, batch))
+    return data
+
+
+def _find_record(data: memoryview, batch: Batch, command: Find, timestamp: int | None) -> tuple[int, int, int] | None:
+    """The first record of a batch that is late enough; with None the first of those with the largest timestamp."""
     latest: tuple[int, int, int] | None = None
     try:
         for record in iter_records(data):

@@ -128,7 +128,7 @@ class ShardStorage:
         self.memory.on_unwritten = _write_durable
         self.wal = self._open_wal()
         self.checkpointer = Checkpointer(self)
-        read_faults = ReadFaults(stats)
+        self.read_faults = read_faults = ReadFaults(stats)
         self.cold_reads = ColdReads(reactor, shard.arena, stats, self.send, read_faults)
         self.timestamps = Timestamps(self.send, read_faults)
         self.inspections = Inspections(reactor, shard.arena, stats, self.send, self.expect)

@@ -2,8 +2,9 @@
 into one batch.
 
 Segments and batches are chosen by their largest timestamps, which producers may send in any order; the answer is the
-*first* record in offset order that is late enough, as Kafka's ListOffsets wants it. There is one way to look: the
-worker's, which may block and decompress. What is still only in the log cache is written to its segment for that, but
+*first* record in offset order that is late enough, as Kafka's ListOffsets wants it. Every batch that is passed on the
+way is held against its checksum: behind a damaged one no record is an answer. There is one way to look: the worker's,
+which may block and decompress. What is still only in the log cache is written to its segment for that, but
 only when nothing before it is late enough: on a full disk that has to wait. After `stop` the worker is asked nothing
 more: a search that would is refused retriably.
 """
@@ -15,6 +16,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.errors import Corruption, MillstreamError, Retriable, Unavailable
+from millstream.format.epochs import epoch_at
 from millstream.model.error_code import ErrorCode
 from millstream.storage.commands import Find
 from millstream.storage.read_faults import closed, stopping
@@ -204,7 +206,9 @@ class Timestamps:
         elif reply.offset < 0:
             answered(None)
         else:
-            answered((reply.offset, reply.timestamp, reply.leader_epoch))
+            # In the batch it is outside the checksum.
+            known = epoch_at(log.epochs, reply.offset)
+            answered((reply.offset, reply.timestamp, reply.leader_epoch if known < 0 else known))
 
 
 def _all_below(log: Log, end_offset: int) -> _Reach:

@@ -249,6 +249,35 @@ def test_fragments_that_were_not_filled_go_back(shard) -> None:
     assert shard.arena.reserved_bytes(MemoryClass.FETCH) == 0
 
 
+@pytest.mark.parametrize("place", [35 + 7, 61 + 3], ids=["header", "records"])
+def test_behind_a_damaged_batch_no_record_is_late_enough(shard, place: int) -> None:
+    log = shard.open(1, index_interval_bytes=4096)
+    written = [append(log, 1, 900, timestamp=1000 * n) for n in range(1, 41)]
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    path, damaged = log.segments()[0].path, 7
+    position = sum(map(len, written[:damaged]))
+    shard.disk.flip(path, position + place)
+    end = log.next_offset
+    for timestamp in (8000, 8500, 7500):  # the damaged one has 8000, or had: what follows may not be the first
+        answer = shard.call(log.offset_for_timestamp, timestamp, end)
+        assert isinstance(answer, Corruption), timestamp
+        assert f"{path}: the batch at byte {position}, offset {damaged}, does not match" in answer.message
+    for timestamp in (500, 3500, 20_500, 39_500):  # another stretch of the index, or before it
+        assert shard.call(log.offset_for_timestamp, timestamp, end) == (timestamp // 1000, timestamp + 500, 0)
+    assert shard.call(log.offset_for_timestamp, 7500, damaged) is None
+    assert shard.call(log.max_timestamp, end) == (39, 40_000, 0)
+
+
+def test_the_leader_epoch_of_a_record_found_by_time_is_the_one_that_was_written(shard) -> None:
+    log = shard.open(1)
+    written = [append(log, 1, 100, timestamp=1000 * n, epoch=n // 4) for n in range(1, 9)]
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    shard.disk.flip(log.segments()[0].path, sum(map(len, written[:5])) + 15)
+    assert shard.call(log.offset_for_timestamp, 5500, log.next_offset) == (5, 6000, 1)
+
+
 def test_timestamps_find_the_first_record_late_enough() -> None:
     from millstream.wire.records import build_batch
 
