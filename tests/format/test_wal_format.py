@@ -38,7 +38,7 @@ def make_frame(
     slot[64 : 64 + len(table)] = table
     durable = sequence - 1 if durable < 0 else durable
     wal.pack_heads(slot, len(batches), len(payload), generation, sequence, durable, needed, position)
-    pad = bytes(wal.padding_bytes(len(batches), len(payload)))
+    pad = bytes(wal.padding_bytes(len(batches), len(payload), position))
     return bytes(slot[:-64]) + payload + pad + bytes(slot[64:])
 
 
@@ -85,11 +85,11 @@ def test_file_header_bytes_never_change() -> None:
 def test_frame_bytes_never_change() -> None:
     batch = make_batch(42, b"abc")
     frame = make_frame([(5, batch)], generation=7, sequence=11, position=512)
-    assert len(frame) == 1024
+    assert len(frame) == 4096
     head = "574d4631GOLDEN07000000000000000b000000000000000a0000000000000001000000000000000002000000000000"
     crc = frame[4:8].hex()
     assert frame[:48].hex() == head.replace("GOLDEN", crc)
-    assert struct.unpack_from("<IIII", frame, 48) == (1, crc32c(frame[64:100]), 64, 1024)
+    assert struct.unpack_from("<IIII", frame, 48) == (1, crc32c(frame[64:100]), 64, 4096)
     assert int.from_bytes(frame[4:8], "little") == crc32c(frame[8:64])
     assert (
         frame[64:100].hex() == "01"
@@ -104,48 +104,61 @@ def test_frame_bytes_never_change() -> None:
     assert frame[100:164] == batch
     assert frame[-100:-64] == frame[64:100]
     assert frame[-64:] == b"WMT1" + frame[4:64]
-    assert crc32c(frame) == 379673859
+    assert crc32c(frame) == 4216964092
 
 
-def test_a_frame_of_one_sector_as_they_were_made_once_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wal, "frame_bytes", wal.frame_bytes_least)
+@pytest.mark.parametrize(
+    ("which", "size", "crc"), [(0, 1024, 379673859), (1, 512, 2537370821)], ids=["one page", "one sector"]
+)
+def test_a_frame_as_they_were_made_once_is_read(
+    which: int, size: int, crc: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal, "frame_bytes", lambda *counts: wal.frame_bytes_once(*counts[:2])[which])
     frame = make_frame([(5, make_batch(42, b"abc"))], generation=7, sequence=11, position=512)
     monkeypatch.undo()
-    assert (len(frame), crc32c(frame)) == (512, 2537370821)
+    assert (len(frame), crc32c(frame)) == (size, crc)
     (found,) = wal_scan.scan(memoryview(bytes(512) + frame + bytes(512))).frames
-    assert (found.sequence, found.position, found.end, found.bad, found.mended) == (11, 512, 1024, frozenset(), False)
+    assert (found.sequence, found.position, found.end) == (11, 512, 512 + size)
+    assert (found.bad, found.mended) == (frozenset(), False)
 
 
 @pytest.mark.parametrize("payload_bytes", [0, 1, 100, 700, 5000])
-def test_no_sector_holds_bytes_of_both_tables(payload_bytes: int) -> None:
+@pytest.mark.parametrize("position", [512, 1024, 3584, 4096, 4608, 40960])
+def test_no_page_holds_bytes_of_both_tables(payload_bytes: int, position: int) -> None:
     for records in range(1, 400):
         copy = wal.FRAME_HEAD_BYTES + records * wal.RECORD_BYTES
-        size = wal.frame_bytes(records, payload_bytes)
+        size = wal.frame_bytes(records, payload_bytes, position)
+        padding = wal.padding_bytes(records, payload_bytes, position)
         assert size % wal.SECTOR_BYTES == 0
-        assert 2 * copy + payload_bytes + wal.padding_bytes(records, payload_bytes) == size
-        assert 0 <= wal.padding_bytes(records, payload_bytes) < wal.PADDING_BYTES_MAX
-        assert (copy - 1) // wal.SECTOR_BYTES < (size - copy) // wal.SECTOR_BYTES
+        assert 2 * copy + payload_bytes + padding == size
+        assert 0 <= padding < wal.PADDING_BYTES_MAX
+        assert (position + copy - 1) // wal.PAGE_BYTES < (position + size - copy) // wal.PAGE_BYTES
 
 
-def test_one_bad_sector_never_hides_what_a_frame_held() -> None:
+@pytest.mark.parametrize("bad", [512, 4096], ids=["sector", "page"])
+def test_one_bad_piece_of_the_disk_never_hides_what_a_frame_held(bad: int) -> None:
     file = WalFile()
     for n in range(8):
         file.add(*[(group, make_batch(n)) for group in range(1, 2 + 5 * n)])
     pristine = bytes(file.data)
     frames = {one.sequence: one.table for one in file.scan().frames}
-    for sector in range(512, file.position, 512):
+    assert len(frames) == 8
+    for at in range(0, file.position, bad):
         file.data[:] = pristine
-        file.data[sector : sector + 512] = bytes(512)
+        file.data[at : at + bad] = bytes(bad)
         assert {one.sequence: one.table for one in file.scan().frames} == frames
 
 
-def test_the_header_of_another_file_does_not_hide_the_frames() -> None:
-    first, second = WalFile(generation=1), WalFile(generation=2, first=3)
+@pytest.mark.parametrize("newer", ["this", "the other"])
+@pytest.mark.parametrize("bad", [512, 4096], ids=["sector", "page"])
+def test_the_header_of_another_file_does_not_hide_the_frames(bad: int, newer: str) -> None:
+    generation = 2 if newer == "this" else 1
+    first, second = WalFile(generation=3 - generation), WalFile(generation=generation, first=3)
     for file, count in ((first, 2), (second, 3)):
         for n in range(count):
             file.add((1, make_batch(n)))
     whole = [one.sequence for one in second.scan().frames]
-    second.data[:512] = first.data[:512]
+    second.data[:bad] = first.data[:bad]
     headers = [wal_scan.parse_file_header(file.data) for file in (first, second)]
     doubtful = wal_scan.doubtful_headers(headers, 3)
     assert doubtful == [True, True]
@@ -262,8 +275,9 @@ def test_a_frame_without_any_readable_table_before_a_later_one_is_lost_and_said_
     file.add((1, make_batch(0)))
     at = file.add((2, make_batch(0)))
     file.add((1, make_batch(1)))
-    file.data[at : at + 1024] = bytes(1024)
-    assert file.scan().gaps == ((at, at + 1024),)
+    end = file.places[2]
+    file.data[at:end] = bytes(end - at)
+    assert file.scan().gaps == ((at, end),)
     assert judge(file).lost == ((2, 2),)
 
 
@@ -311,7 +325,7 @@ def test_a_note_is_checked_by_its_own_checksum() -> None:
     slot = memoryview(bytearray(128 + 36))
     slot[64:100] = table
     wal.pack_heads(slot, 1, 5, 7, 1, 0, 1, 512)
-    data = slot[:100].tobytes() + b"voted" + bytes(wal.padding_bytes(1, 5)) + slot[64:].tobytes()
+    data = slot[:100].tobytes() + b"voted" + bytes(wal.padding_bytes(1, 5, 512)) + slot[64:].tobytes()
     file = WalFile()
     file.data[512 : 512 + len(data)] = data
     assert not file.scan().frames[0].bad

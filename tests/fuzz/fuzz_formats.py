@@ -289,7 +289,7 @@ def _sum_index(_rng: Random, data: bytearray) -> bytes:
 
 def _wal_file() -> bytes:
     """A file of three frames, with a batch, a note and nothing in them, and room behind."""
-    out = bytearray(wal.encode_file_header(wal.FileHeader(0, 3, 10, 8192)))
+    out = bytearray(wal.encode_file_header(wal.FileHeader(0, 3, 10, 16384)))
     batch = samples()[0]
     for sequence, payloads in ((10, [batch]), (11, [batch, b"vote"]), (12, [])):
         table = b"".join(_wal_record(payload) for payload in payloads)
@@ -299,7 +299,7 @@ def _wal_file() -> bytes:
         place = (3, sequence, sequence - 1, 10, len(out))
         wal.pack_heads(memoryview(slot), len(payloads), len(payload), *place)
         cut = wal.FRAME_HEAD_BYTES + len(table)
-        padding = bytes(wal.padding_bytes(len(payloads), len(payload)))
+        padding = bytes(wal.padding_bytes(len(payloads), len(payload), len(out)))
         out += slot[:cut] + payload + padding + slot[wal.FRAME_HEAD_BYTES :]
     return bytes(out) + bytes(1024)
 

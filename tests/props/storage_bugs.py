@@ -163,7 +163,7 @@ def cut_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     def hasty(log: Any, offset: int, done: Any) -> None:
         if offset < log.next_offset:
             cutting._cut(log, offset)
-        log.storage.wal.add_note(log, wal_format.Kind.TRUNCATE, offset, 0, (0, 0, 0), done)
+        log.storage.wal.add_note(log, wal_format.Kind.TRUNCATE, offset, offset, (0, 0, 0), done)
 
     patch.setattr(cutting, "truncate_suffix", hasty)
 

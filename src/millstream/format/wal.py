@@ -11,9 +11,9 @@ A **frame** is what one `pwritev` and one sync make durable. Its head says to wh
 durable before it, and the first number still needed. Its table has one entry per record: which group, which offsets,
 which term, how long, and the CRC of the payload. For a batch that is the batch's own CRC field, so the payload is not
 summed twice; the table's checksum covers it, and with it the 21 bytes of the batch that its CRC leaves out. Table and
-head stand at either end, and no sector holds bytes of both copies, so that one bad sector never hides which logs a
-frame held. (Frames of 512 bytes, in which both share the only one, are still read; they are no longer made.) Frames
-start on sectors of their own: a write never touches a sector with durable bytes.
+head stand at either end, and no page of 4 KiB holds bytes of both copies, so that one bad page never hides which logs
+a frame held, however small it is. (Frames whose copies share a page, or their only sector, are still read; they are no
+longer made.) Frames start on sectors of their own: a write never touches a sector with durable bytes.
 
 **Torn or corrupt.** Frames are written one after the other, each after the sync of the one before. So a frame that is
 followed by a valid one, or that a later one names as durable, was durable: if it does not verify, that is corruption,
@@ -35,6 +35,7 @@ from millstream.errors import Corruption
 from millstream.format.sealed import seal, unseal
 
 SECTOR_BYTES: Final = 512
+PAGE_BYTES: Final = 4096
 FILE_HEADER_BYTES: Final = SECTOR_BYTES
 FRAME_HEAD_BYTES: Final = 64
 RECORD_BYTES: Final = 36
@@ -64,7 +65,7 @@ class Kind(IntEnum):
     """A Kafka batch with offsets base to last (inclusive)."""
 
     TRIM = 2
-    """The log starts at offset `base` now; no payload."""
+    """The log starts at offset `base` now, and ended at `last` (exclusive) then; no payload."""
 
     TRUNCATE = 3
     """The log ends at offset `base` (exclusive) now; what came after is void; no payload."""
@@ -172,26 +173,33 @@ def encode_file_header(header: FileHeader) -> bytes:
     return (head + _CRC.pack(crc32c(head))).ljust(FILE_HEADER_BYTES, b"\0")
 
 
-def frame_bytes(record_count: int, payload_bytes: int) -> int:
-    """The length of a frame, padding included: each copy of head and table in sectors of its own."""
-    copy_sectors = (FRAME_HEAD_BYTES + RECORD_BYTES * record_count + SECTOR_BYTES - 1) // SECTOR_BYTES
-    return max(frame_bytes_least(record_count, payload_bytes), 2 * copy_sectors * SECTOR_BYTES)
+def frame_bytes(record_count: int, payload_bytes: int, position: int) -> int:
+    """The length of a frame at byte `position` of its file, padding included: each copy of head and table in pages of
+    its own.
+    """
+    copy = FRAME_HEAD_BYTES + RECORD_BYTES * record_count
+    second_from = -(-(position + copy) // PAGE_BYTES) * PAGE_BYTES
+    return _whole_sectors(max(2 * copy + payload_bytes, second_from + copy - position))
 
 
-def frame_bytes_least(record_count: int, payload_bytes: int) -> int:
-    """The length it used to have, when a sector could hold bytes of both copies."""
-    raw = 2 * (FRAME_HEAD_BYTES + RECORD_BYTES * record_count) + payload_bytes
-    return (raw + SECTOR_BYTES - 1) & -SECTOR_BYTES
+def frame_bytes_once(record_count: int, payload_bytes: int) -> tuple[int, int]:
+    """The lengths that it used to have: when a page could hold bytes of both copies, and when a sector could."""
+    copy = FRAME_HEAD_BYTES + RECORD_BYTES * record_count
+    least = _whole_sectors(2 * copy + payload_bytes)
+    return max(least, 2 * _whole_sectors(copy)), least
 
 
-PADDING_BYTES_MAX: Final = 2 * SECTOR_BYTES
+def _whole_sectors(count: int) -> int:
+    return (count + SECTOR_BYTES - 1) & -SECTOR_BYTES
 
 
-def padding_bytes(record_count: int, payload_bytes: int) -> int:
+PADDING_BYTES_MAX: Final = PAGE_BYTES + SECTOR_BYTES
+
+
+def padding_bytes(record_count: int, payload_bytes: int, position: int) -> int:
     """The zeros between the last payload and the second copy of the table; fewer than `PADDING_BYTES_MAX`."""
-    return (
-        frame_bytes(record_count, payload_bytes) - 2 * (FRAME_HEAD_BYTES + RECORD_BYTES * record_count) - payload_bytes
-    )
+    copies = 2 * (FRAME_HEAD_BYTES + RECORD_BYTES * record_count)
+    return frame_bytes(record_count, payload_bytes, position) - copies - payload_bytes
 
 
 def pack_heads(
@@ -219,7 +227,7 @@ def pack_heads(
         record_count,
         crc32c(slot[FRAME_HEAD_BYTES:table_end]),
         payload_bytes,
-        frame_bytes(record_count, payload_bytes),
+        frame_bytes(record_count, payload_bytes, position),
     )
     crc = crc32c(body)
     slot[:FRAME_HEAD_BYTES] = HEAD_MAGIC.to_bytes(4, "little") + _CRC.pack(crc) + body

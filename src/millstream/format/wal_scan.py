@@ -30,7 +30,7 @@ from millstream.format.wal import (
     Kind,
     WalState,
     frame_bytes,
-    frame_bytes_least,
+    frame_bytes_once,
 )
 from millstream.wire.records import MAGIC
 
@@ -90,14 +90,18 @@ def doubtful_headers(headers: Sequence[FileHeader | None], shard: int) -> list[b
 def scan(view: memoryview, from_sequence: int = 0, *, doubtful: bool = False) -> Scan:
     """Find every frame of a file's current generation; payloads are checked from frame `from_sequence` on.
 
-    The generation is the header's, or, where that is unreadable, the newest that any frame in the file claims; so, too,
-    where the header is `doubtful` and no frame is of its generation.
+    The generation is the header's, or, where that is unreadable, the newest that any frame in the file claims. A header
+    that is `doubtful` is believed if both copies of some frame are of its generation: the page that brought it could
+    have brought one of them, too.
     """
     header = parse_file_header(view)
     heads, tails = _candidates(view, None if header is None else header.generation)
-    if doubtful and not heads and not tails:
+    if header is not None and doubtful and not heads.keys() & tails.keys():
+        wrong = header.generation
         header = None
-        heads, tails = _candidates(view, None)
+        heads, tails = (
+            {at: head for at, head in found.items() if head.generation != wrong} for found in _candidates(view, None)
+        )
     if header is None:
         newest = max((head.generation for head in (*heads.values(), *tails.values())), default=0)
         heads = {at: head for at, head in heads.items() if head.generation == newest}
@@ -193,7 +197,7 @@ def _parse_head(view: memoryview, at: int, magic: int) -> _Head | None:
         return None
     head = _Head(*FRAME_BODY.unpack_from(view, at + 8))
     counts = head.record_count, head.payload_bytes
-    if head.frame_bytes not in (frame_bytes(*counts), frame_bytes_least(*counts)):
+    if head.frame_bytes not in (frame_bytes(*counts, head.position), *frame_bytes_once(*counts)):
         return None
     return head if head.position + head.frame_bytes <= len(view) else None
 

@@ -50,7 +50,7 @@ def trim_prefix(log: Log, offset: int, done: Callable[[], None] | None) -> None:
         if done is not None:
             done()
 
-    log.storage.wal.add_note(log, Kind.TRIM, offset, 0, _NO_PAYLOAD, durable)
+    log.storage.wal.add_note(log, Kind.TRIM, offset, log.next_offset, _NO_PAYLOAD, durable)
 
 
 def drop_segments(log: Log) -> None:
@@ -102,7 +102,7 @@ def truncate_suffix(log: Log, offset: int, done: Callable[[], None] | None) -> N
         if done is not None:
             done()
 
-    log.storage.wal.add_note(log, Kind.TRUNCATE, offset, 0, _NO_PAYLOAD, durable)
+    log.storage.wal.add_note(log, Kind.TRUNCATE, offset, offset, _NO_PAYLOAD, durable)
     log.cutting = True
     log.close_range()
 

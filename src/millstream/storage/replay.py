@@ -117,7 +117,7 @@ class LogReplay:
         except Corruption as error:
             self._fail(f"{place.directory}: {error.message}")
         self._bases = sorted(self._files)
-        self._trimmed = trimmed_to > 0
+        self._reached = 0  # the log went at least to here when it was trimmed
         self._start = max(trimmed_to, 0 if self._state is None else self._state.start_offset)
         self._epochs = [] if self._state is None else list(self._state.epochs)
         self._vote = b"" if self._state is None else self._state.vote
@@ -137,6 +137,7 @@ class LogReplay:
                     self._batch(record, payload)
                 case Kind.TRIM:
                     self._start = max(self._start, record.base)
+                    self._reached = max(self._reached, record.last)
                 case Kind.TRUNCATE:
                     self._truncate(record.base)
                 case Kind.VOTE:
@@ -222,10 +223,10 @@ class LogReplay:
         return True
 
     def _remove_trimmed(self) -> None:
-        """No batch is to be replayed and the log was trimmed: segments that were removed and came back go again."""
+        """No batch is to be replayed: trimmed segments that came back go again, but not one that the log went on in."""
         while len(self._bases) > 1 and self._bases[1] <= self._start:
             self._unlink(self._bases[0])
-        if not self._bases or self._bases[0] >= self._start:
+        if not self._bases or self._bases[0] >= self._start or self._reached > self._start:
             return
         base = self._bases[0]
         index = SegmentIndex.load(self._disk, self._path(base), base)
@@ -442,7 +443,7 @@ class LogReplay:
             self._forget_producers(self._cut_at)
         if not self.fault and self._begun:
             self._cut()
-        elif not self.fault and self._trimmed:
+        elif not self.fault and self._reached:
             self._remove_trimmed()
         self._close()
         if self.fault and not self._fenced:

@@ -226,18 +226,20 @@ class Wal:
         log: Log,
         kind: Kind,
         base: int,
-        epoch: int,
+        last: int,
         payload: tuple[int, int, int],
         done: Callable[[], None] | None,
     ) -> None:
-        """Append a record that is no batch; `payload` is (start, end, CRC-32C) in the arena and stays until `done`.
+        """Append a record that is no batch (`Kind` says what it holds).
+
+        `payload` is (start, end, CRC-32C) in the arena and stays until `done`.
 
         Raises:
             WalFull: all slots are taken; nothing was appended.
         """
         start, end, crc = payload
         tick = self.make_room(end - start)
-        _pack_record(tick.table, tick.table_end, kind, 0, 0, log.group, epoch, base, base, end - start, crc)
+        _pack_record(tick.table, tick.table_end, kind, 0, 0, log.group, 0, base, last, end - start, crc)
         tick.table_end += RECORD_BYTES
         tick.records += 1
         if end > start:
@@ -290,11 +292,13 @@ class Wal:
         records = tick.records
         if not records:
             return
-        size = frame_bytes(records, tick.payload_bytes)
         files = self.files
+        size = frame_bytes(records, tick.payload_bytes, files.position)
         opens = not files.fits(size)
-        if opens and not self._take_file():
-            return
+        if opens:
+            if not self._take_file():
+                return
+            size = frame_bytes(records, tick.payload_bytes, files.position)
         if tick is self.tick:
             if not self._ticks:
                 raise AssertionError("a tick was filled while no slot could follow it")

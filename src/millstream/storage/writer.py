@@ -119,7 +119,7 @@ class TickWriter:
         ends = iter(slot.spans[: words[W_SPANS]].tolist())
         buffers: list[Buffer] = [slot.frame[:table_end]]
         buffers += [arena[start:end] for start, end in zip(ends, ends, strict=True)]
-        buffers.append(_ZEROS[: padding_bytes(count, payload_bytes)])
+        buffers.append(_ZEROS[: padding_bytes(count, payload_bytes, words[W_POSITION])])
         buffers.append(slot.frame[FRAME_HEAD_BYTES : table_end + FRAME_HEAD_BYTES])
         return buffers
 

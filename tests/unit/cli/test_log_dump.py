@@ -33,7 +33,7 @@ def wal_file(path, *batches, sequence=1):
     slot = memoryview(bytearray(2 * wal.FRAME_HEAD_BYTES + len(table)))
     slot[64 : 64 + len(table)] = table
     wal.pack_heads(slot, len(batches), len(payload), 7, sequence, sequence - 1, 1, wal.FILE_HEADER_BYTES)
-    padding = bytes(wal.padding_bytes(len(batches), len(payload)))
+    padding = bytes(wal.padding_bytes(len(batches), len(payload), wal.FILE_HEADER_BYTES))
     header = wal.encode_file_header(wal.FileHeader(0, 7, sequence, 64 * 1024))
     data = (header + bytes(slot[:-64]) + payload + padding + bytes(slot[64:])).ljust(64 * 1024, b"\0")
     path.write_bytes(data)

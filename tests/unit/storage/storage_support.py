@@ -61,3 +61,15 @@ def read_everything(shard: LocalShard, log: Any) -> bytes:
             offset = int.from_bytes(part[at : at + 8], "big") + int.from_bytes(part[at + 23 : at + 27], "big") + 1
             at += size
     return data
+
+
+def kill(shard: LocalShard) -> SimDisk:
+    """Only the processes are gone: what was written is there, synced or not."""
+    shard.disk.sync_all("")
+    return shard.disk
+
+
+def reopened(disk: SimDisk, report: Any, group: int = 1, **config: Any) -> tuple[LocalShard, Any]:
+    """A shard after that recovery, and a log of it."""
+    shard = LocalShard(disk, random.Random(5), clean=report.clean)
+    return shard, shard.open(group, **config)

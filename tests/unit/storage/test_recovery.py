@@ -5,7 +5,7 @@ import errno
 import random
 
 import pytest
-from storage_support import append, fill, new_shard, read_everything, settle
+from storage_support import append, fill, kill, new_shard, read_everything, reopened, settle
 
 from millstream.errors import Corruption
 from millstream.format.names import wal_name
@@ -23,19 +23,8 @@ def crash(shard: LocalShard, *, torn: bool = False) -> SimDisk:
     return shard.disk
 
 
-def kill(shard: LocalShard) -> SimDisk:
-    """Only the processes are gone: what was written is there, synced or not."""
-    shard.disk.sync_all("")
-    return shard.disk
-
-
 def kinds(report) -> list[str]:
     return [repair.kind for repair in report.repairs]
-
-
-def reopened(disk: SimDisk, report, group: int = 1, **config):
-    shard = LocalShard(disk, random.Random(5), clean=report.clean)
-    return shard, shard.open(group, **config)
 
 
 def test_nothing_is_recovered_from_nothing() -> None:
@@ -196,9 +185,10 @@ def test_unreadable_frames_fence_the_logs_that_may_have_lost_by_them() -> None:
     position = shard.storage.wal.files.position
     append(shard.open(3), 1, 10)
     settle(shard)
+    end = shard.storage.wal.files.position
     written += fill(shard, log, 2)
     disk = kill(shard)
-    for at in range(position, position + 1024):  # no single sector hides a frame
+    for at in range(position, end):  # no single page hides a frame
         disk.flip(WAL, at)
     report = recover_locally(disk)
     assert any("cannot be read; logs whose last records were there may end early" in fault for fault in report.faults)

@@ -125,7 +125,7 @@ class History:
         self.judged = False
         """Whether what the life over the disk found was judged: from then on its word counts."""
 
-        self.settings_of_judge: dict[str, Any] = {"wal_file_bytes": 16_384, "wal_bytes": 4 * 16_384}
+        self.settings_of_judge: dict[str, Any] = {"wal_file_bytes": 32_768, "wal_bytes": 4 * 32_768}
         self.trail: list[str] = []
         """What was done, for whoever has to understand a failure."""
 
@@ -204,8 +204,8 @@ class History:
         rng = self.rng
         return {
             "wal_pacing_us": rng.choice([0, 500]),
-            "wal_bytes": rng.choice([3, 4, 6]) * 16_384,
-            "wal_file_bytes": 16_384,
+            "wal_bytes": rng.choice([3, 4, 6]) * 32_768,
+            "wal_file_bytes": 32_768,
             "checkpoint_bytes": rng.choice([6_000, 20_000, 1 << 30]),
             "log_retention_check_interval_ms": 500,
             "log_cleaner_backoff_ms": rng.choice([1, 20, 200]),

@@ -1,10 +1,10 @@
 """Bit rot: what is on the disk is not what was written there. Damage may cost data; it may never be silent.
 
 `Rot` stands at some operations of a history as `Enumeration` does, and damages the disk that a power failure would
-leave in one place: a bit, a sector of zeros, or a sector that was meant for another place (a misdirected write). Then
-production recovers it, and each log must be one of two things: what was promised, to the byte; or reported, by topic,
-partition and file, either at the start (the log is not served) or by the read that comes upon it, while every batch
-around it is still served. Logs that the damage cannot have touched are whole.
+leave in one place: a bit, a sector or a page of zeros, or one that was meant for another place (a misdirected write).
+Then production recovers it, and each log must be one of two things: what was promised, to the byte; or reported, by
+topic, partition and file, either at the start (the log is not served) or by the read that comes upon it, while every
+batch around it is still served. Logs that the damage cannot have touched are whole.
 
 One place is excused: the last frame of a write-ahead log, of which no later frame says that it was durable. If it does
 not verify it is taken for torn. Two damages are not tried, because what lands elsewhere is sound by itself and names no
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.names import partition_directory
 from millstream.format.segment import WalkEnd
+from millstream.format.wal import PAGE_BYTES
 from millstream.format.wal_scan import scan
 from millstream.storage.disk import read_file
 from millstream.storage.verify import CORRUPT, Progress, find_logs, verify_log
@@ -85,14 +86,16 @@ class Rot:
             if how == "bit":
                 disk.flip(path, position)
             else:
-                position -= position % SECTOR_BYTES
-                if kind == "wal" and _in_last_frame(disk, path, position):
+                piece = rng.choice([SECTOR_BYTES, PAGE_BYTES])
+                position -= position % piece
+                if kind == "wal" and _in_last_frame(disk, path, position, piece):
                     continue
-                data = bytes(SECTOR_BYTES)
+                data = bytes(piece)
                 if how == "misdirected":
                     other = rng.choice([one for one, _ in found if one.endswith(".wal")] or [path])
-                    data = bytes(read_file(disk, other)[:SECTOR_BYTES])
+                    data = bytes(read_file(disk, other)[:piece])
                 disk.damage(path, position, data)
+                how = f"{how}, {piece} bytes,"
             return path, f"{how} at byte {position} of {path}"
         return None
 
@@ -171,8 +174,8 @@ def _kind(path: str) -> str:
     return name.rpartition(".")[2] if "." in name else name
 
 
-def _in_last_frame(disk: SimDisk, path: str, position: int) -> bool:
-    """Whether a place lies in the newest frame of a write-ahead log, or in the header of its file."""
+def _in_last_frame(disk: SimDisk, path: str, position: int, size: int = 1) -> bool:
+    """Whether some of these bytes lie in the newest frame of a write-ahead log, or in the header of its file."""
     directory = path.rpartition("/")[0]
     newest = (0, "", 0, 0)
     for name in disk.list(directory):
@@ -181,4 +184,5 @@ def _in_last_frame(disk: SimDisk, path: str, position: int) -> bool:
             if frames:
                 newest = max(newest, (frames[-1].sequence, name, frames[-1].position, frames[-1].end))
     _, name, begin, end = newest
-    return path.endswith(name) and (begin <= position < end or position < SECTOR_BYTES) if name else False
+    touched = position < SECTOR_BYTES or (position < end and begin < position + size)
+    return touched and bool(name) and path.endswith(name)
