@@ -223,6 +223,8 @@ def whole_batches_from(file: File, position: int, limit: int) -> Iterator[tuple[
         at = position - begin
         if at + BATCH_HEADER_BYTES > len(data):
             data, begin, at = memoryview(read_at(file, position, min(_PIECE_BYTES, limit - position))), position, 0
+            if len(data) < BATCH_HEADER_BYTES:
+                raise _too_short(position, limit)
         batch = parse_batch(data, at, position, limit)
         if at + batch.size > len(data):
             size = min(max(_PIECE_BYTES, batch.size), limit - position)
@@ -245,8 +247,13 @@ def batches_from(file: File, position: int, limit: int) -> Iterator[Batch]:
             chunk = read_at(file, position, min(_CHUNK_BYTES, limit - position))
             chunk_at, at = position, 0
             if len(chunk) < BATCH_HEADER_BYTES:
-                beyond = position + BATCH_HEADER_BYTES > limit
-                raise WalkEnd(position, "too few bytes for a batch header", beyond=beyond)
+                raise _too_short(position, limit)
         batch = parse_batch(chunk, at, position, limit)
         yield batch
         position += batch.size
+
+
+def _too_short(position: int, limit: int) -> WalkEnd:
+    """The file ends before a batch header does: before the limit, or because that is so near."""
+    beyond = position + BATCH_HEADER_BYTES > limit
+    return WalkEnd(position, "too few bytes for a batch header", beyond=beyond)

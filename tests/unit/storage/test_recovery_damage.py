@@ -80,3 +80,17 @@ def test_a_damaged_batch_is_told_and_left_out_when_headers_are_replayed(
     assert shard.stats.counter("storage_faults", kind="corruption").value == 1
     log.replay_headers(5, seen.append)  # type: ignore[arg-type]
     assert shard.stats.counter("storage_faults", kind="corruption").value == 1, "what lies before is not asked for"
+
+
+@pytest.mark.parametrize("size", [0, 30, 1000], ids=["empty", "within a header", "within a batch"])
+def test_a_segment_that_is_cut_short_is_not_gone_through_as_if_it_were_whole(size: int) -> None:
+    """After an orderly stop only the length of the last segment is looked at."""
+    shard = new_shard()
+    log = shard.open(1, segment_bytes=3000)
+    fill(shard, log, 9, 900)
+    shard.stop()
+    disk = shard.disk
+    disk.open(SEGMENT + ".log").truncate(size)
+    _, log = reopened(disk, recover_locally(disk), segment_bytes=3000)
+    with pytest.raises(Corruption, match=SEGMENT):
+        log.replay_headers(0, lambda header: None)
