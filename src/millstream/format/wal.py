@@ -177,16 +177,21 @@ def frame_bytes(record_count: int, payload_bytes: int, position: int) -> int:
     """The length of a frame at byte `position` of its file, padding included: each copy of head and table in pages of
     its own.
     """
-    copy = FRAME_HEAD_BYTES + RECORD_BYTES * record_count
+    copy = _copy_bytes(record_count)
     second_from = -(-(position + copy) // PAGE_BYTES) * PAGE_BYTES
     return _whole_sectors(max(2 * copy + payload_bytes, second_from + copy - position))
 
 
 def frame_bytes_once(record_count: int, payload_bytes: int) -> tuple[int, int]:
     """The lengths that it used to have: when a page could hold bytes of both copies, and when a sector could."""
-    copy = FRAME_HEAD_BYTES + RECORD_BYTES * record_count
+    copy = _copy_bytes(record_count)
     least = _whole_sectors(2 * copy + payload_bytes)
     return max(least, 2 * _whole_sectors(copy)), least
+
+
+def _copy_bytes(record_count: int) -> int:
+    """A head or tail with its table."""
+    return FRAME_HEAD_BYTES + RECORD_BYTES * record_count
 
 
 def _whole_sectors(count: int) -> int:
@@ -198,8 +203,7 @@ PADDING_BYTES_MAX: Final = PAGE_BYTES + SECTOR_BYTES
 
 def padding_bytes(record_count: int, payload_bytes: int, position: int) -> int:
     """The zeros between the last payload and the second copy of the table; fewer than `PADDING_BYTES_MAX`."""
-    copies = 2 * (FRAME_HEAD_BYTES + RECORD_BYTES * record_count)
-    return frame_bytes(record_count, payload_bytes, position) - copies - payload_bytes
+    return frame_bytes(record_count, payload_bytes, position) - 2 * _copy_bytes(record_count) - payload_bytes
 
 
 def pack_heads(
@@ -217,7 +221,7 @@ def pack_heads(
     Afterwards the first `FRAME_HEAD_BYTES` + table bytes of `slot` are the start of the frame, and table + tail its
     end.
     """
-    table_end = FRAME_HEAD_BYTES + RECORD_BYTES * record_count
+    table_end = _copy_bytes(record_count)
     body = FRAME_BODY.pack(
         generation,
         sequence,

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption
-from millstream.format.segment import BATCH_CRC_START, WalkEnd
+from millstream.format.segment import WalkEnd
 from millstream.storage.index import SegmentIndex, whole_batches_from
 from millstream.storage.segment_reads import unsound
-from millstream.wire.records import checksum, unpack_header
+from millstream.wire.records import batch_crc_ok, unpack_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,10 +49,10 @@ def _segment(
         for batch, data in whole_batches_from(file, position, segment.size_bytes):
             if batch.last_offset < from_offset:
                 continue
-            if checksum([data], BATCH_CRC_START) != batch.crc:
-                faults.corrupt(name, segment.path, batch.base_offset, unsound(segment.path, batch))
-            else:
+            if batch_crc_ok(data):
                 each(unpack_header(data, 0))
+            else:
+                faults.corrupt(name, segment.path, batch.base_offset, unsound(segment.path, batch))
     except WalkEnd as end:
         raise Corruption(f"{segment.path}: byte {end.position}: {end.reason}") from end
     finally:

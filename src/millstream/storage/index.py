@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.format.index import INDEX_INTERVAL_BYTES, NO_TIMESTAMP, SegmentSummary, encode_block, scan_index
 from millstream.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, parse_segment
-from millstream.format.segment import BATCH_HEADER_BYTES, Batch, WalkEnd, may_follow, parse_batch
+from millstream.format.segment import (
+    BATCH_CRC_START,
+    BATCH_HEADER_BYTES,
+    Batch,
+    WalkEnd,
+    may_follow,
+    parse_batch,
+)
 from millstream.storage.disk import read_at, read_file, replace_file, write_all
+from millstream.wire.records import checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -251,6 +259,12 @@ def batches_from(file: File, position: int, limit: int) -> Iterator[Batch]:
         batch = parse_batch(chunk, at, position, limit)
         yield batch
         position += batch.size
+
+
+def sound_bytes(file: File, batch: Batch) -> memoryview | None:
+    """The bytes of a batch as they are in its file now; None if they do not match its checksum."""
+    data = memoryview(read_at(file, batch.position, batch.size))
+    return data if len(data) == batch.size and checksum([data], BATCH_CRC_START) == batch.crc else None
 
 
 def _too_short(position: int, limit: int) -> WalkEnd:

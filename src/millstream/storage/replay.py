@@ -32,7 +32,7 @@ from millstream.format.names import (
 from millstream.format.segment import BATCH_CRC_START, Batch, WalkEnd, parse_batch, walk
 from millstream.format.wal import Kind
 from millstream.storage.disk import make_directories, read_at, read_file, write_all, write_aside
-from millstream.storage.index import Growing, SegmentIndex, batches_from, index_path
+from millstream.storage.index import Growing, SegmentIndex, batches_from, index_path, sound_bytes
 from millstream.storage.opening import derive_state, fence, live_segments, remove_segment
 from millstream.storage.rescued import Rescued
 from millstream.storage.segment_files import label_topic
@@ -417,7 +417,7 @@ class LogReplay:
             if (
                 batch.base_offset != growing.end_offset
                 or (until is not None and batch.last_offset >= until)
-                or not _sound(file, batch)
+                or sound_bytes(file, batch) is None
             ):
                 return
             self._grow(batch)
@@ -493,8 +493,3 @@ class LogReplay:
             self._indexes.append((file.path, self._index, growing.summary(sealed=False)))
         else:
             self._unlink(self._base)
-
-
-def _sound(file: File, batch: Batch) -> bool:
-    data = memoryview(read_at(file, batch.position, batch.size))
-    return len(data) == batch.size and checksum([data], BATCH_CRC_START) == batch.crc

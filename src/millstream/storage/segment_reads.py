@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.format.epochs import epoch_at
 from millstream.format.segment import BATCH_CRC_START, BATCH_HEADER_BYTES, Batch, WalkEnd, parse_batch
-from millstream.storage.disk import read_at
-from millstream.storage.index import batches_from
+from millstream.storage.index import batches_from, sound_bytes
 from millstream.wire.errors import BatchError
 from millstream.wire.records import checksum, iter_records
 
@@ -221,8 +220,8 @@ def unsound(path: str, batch: Batch) -> str:
 
 def _sound(file: File, batch: Batch) -> memoryview:
     """The bytes of a batch, which match their checksum; Fault if they do not."""
-    data = memoryview(read_at(file, batch.position, batch.size))
-    if checksum([data], BATCH_CRC_START) != batch.crc:
+    data = sound_bytes(file, batch)
+    if data is None:
         raise Fault(unsound(file.path, batch))
     return data
 

@@ -4,8 +4,15 @@ import random
 import struct
 from typing import Any
 
-from millstream.testing.local_storage import LocalShard, plain_batch, recover_locally
+from millstream.format.names import wal_name
+from millstream.testing.local_storage import DATA_DIR, LocalShard, place_of, plain_batch, recover_locally
 from millstream.testing.sim_disk import SimDisk
+
+WAL = f"{DATA_DIR}/wal/0/{wal_name(0)}"
+"""The first file of shard 0's write-ahead log."""
+
+SEGMENT = f"{place_of(1).directory}/00000000000000000000"
+"""The first segment of group 1's log, without the suffix."""
 
 
 def new_shard(seed: int = 1, disk: SimDisk | None = None, **options: Any) -> LocalShard:

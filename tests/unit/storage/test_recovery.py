@@ -5,16 +5,12 @@ import errno
 import random
 
 import pytest
-from storage_support import append, fill, kill, new_shard, read_everything, reopened, settle
+from storage_support import SEGMENT, WAL, append, fill, kill, new_shard, read_everything, reopened, settle
 
 from millstream.errors import Corruption
-from millstream.format.names import wal_name
 from millstream.storage.disk import exists, read_file
 from millstream.testing.local_storage import DATA_DIR, LocalShard, Stopped, place_of, recover_locally
 from millstream.testing.sim_disk import PowerFailure, SimDisk
-
-WAL = f"{DATA_DIR}/wal/0/{wal_name(0)}"
-SEGMENT = f"{place_of(1).directory}/00000000000000000000"
 
 
 def crash(shard: LocalShard, *, torn: bool = False) -> SimDisk:

@@ -3,15 +3,11 @@
 import random
 
 import pytest
-from storage_support import fill, kill, new_shard, read_everything, reopened
+from storage_support import SEGMENT, WAL, fill, kill, new_shard, read_everything, reopened
 
 from millstream.errors import Corruption
-from millstream.format.names import wal_name
 from millstream.storage.disk import exists
-from millstream.testing.local_storage import DATA_DIR, LocalShard, place_of, recover_locally
-
-WAL = f"{DATA_DIR}/wal/0/{wal_name(0)}"
-SEGMENT = f"{place_of(1).directory}/00000000000000000000"
+from millstream.testing.local_storage import LocalShard, recover_locally
 
 
 @pytest.mark.parametrize("index", ["there", "lost"])
