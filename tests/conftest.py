@@ -1,8 +1,10 @@
-"""What holds for every test: no clock judges an example, descriptors suffice, and garbage does not keep them."""
+"""What holds for every test: no clock judges an example, descriptors suffice, garbage does not keep them, and Ctrl-C
+means something to the processes that are started."""
 
 import gc
 import os
 import resource
+import signal
 
 import pytest
 from hypothesis import settings
@@ -24,6 +26,8 @@ def pytest_configure(config):
     enough = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < enough:
         resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background, and it would be inherited
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -99,7 +100,8 @@ def test_consume_begins_at_offsets_and_times(millstream, topic):
     )
 
 
-def test_a_group_resumes_and_is_reset_only_when_idle(millstream, broker, topic):
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_group_resumes_and_is_reset_only_when_idle(millstream, broker, topic, ending):
     group = f"g-{topic}"
     millstream("topic", "create", topic)
     millstream("produce", topic, stdin="a\nb\nc\n")
@@ -112,7 +114,7 @@ def test_a_group_resumes_and_is_reset_only_when_idle(millstream, broker, topic):
         assert "is active with 1 member" in refused.stderr
         active = json.loads(millstream("group", "describe", group, "--json").stdout)
         assert (active["state"], active["members"]) == ("stable", 1)
-        reader.send_signal(signal.SIGINT)
+        reader.send_signal(ending)
         rest, complaints = reader.communicate(timeout=30)
         assert (reader.returncode, rest, complaints) == (0, "", "")
     idle = json.loads(millstream("group", "describe", group, "--json").stdout)
@@ -123,6 +125,24 @@ def test_a_group_resumes_and_is_reset_only_when_idle(millstream, broker, topic):
     assert millstream("consume", topic, "--group", group, "-e").stdout == ""
     millstream("group", "reset", group, "--to", 1, "--topic", topic, "--execute")
     assert millstream("consume", topic, "--group", group, "-e").stdout.split() == ["b", "c"]
+
+
+def test_consume_leaves_a_broker_that_answers_no_more(broker_factory, topic):
+    broker = broker_factory()
+    where = ["--bootstrap", broker.bootstrap]
+    subprocess.run([*COMMAND, "produce", topic, *where], input="a\n", text=True, check=True, timeout=60)
+    with started([*COMMAND, "consume", topic, "--group", "g", "--timeout", "2", *where]) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "a\n"
+        os.killpg(broker.pid, signal.SIGSTOP)
+        try:
+            reader.send_signal(signal.SIGINT)
+            _, complaints = reader.communicate(timeout=30)
+        finally:
+            os.killpg(broker.pid, signal.SIGCONT)
+    assert reader.returncode == 1
+    assert "group 'g': what was printed last may not be committed" in complaints
+    assert complaints.count("\n") == 1
 
 
 def test_a_consumer_group_is_described_with_its_epochs(millstream, broker, topic):

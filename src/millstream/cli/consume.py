@@ -2,26 +2,34 @@
 
 Without ``--group`` it reads every partition and leaves no trace on the broker. With ``--group`` it joins that consumer
 group, starts where the group stands, and commits what it has printed. Ends after ``--count`` records, with
-``--exit-at-end`` when there is no more, or on Ctrl-C; each of those is success.
+``--exit-at-end`` when there is no more, or on Ctrl-C or SIGTERM; each of those is success.
+
+Leaving takes no longer than ``--timeout``: with a broker that does not answer any more, the command ends with an error
+that says which commit is in doubt, and a second Ctrl-C ends it at once. What is in doubt is printed again by the next
+consumer of the group, never left out.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import signal
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
 from millstream.cli.connect import admin_client, consumer_client, explained, partition_numbers
-from millstream.cli.failure import WrongUsage, explain
+from millstream.cli.failure import CommandFailed, WrongUsage, explain, unreachable
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
 from millstream.cli.output import count_progress, emit, emit_now
 from millstream.cli.positions import EXPECTED, Anchor, parse_position, resolve
 from millstream.cli.records import TEMPLATE_FIELDS, compile_template, record_to_json, value_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+    from types import TracebackType
 
-    from millstream.cli.confluent import Consumer, KafkaError, Message
+    from millstream.cli.confluent import Consumer, KafkaError, KafkaException, Message
 
 _BATCH = 500
 _WAIT_S = 0.2
@@ -62,26 +70,32 @@ def consume(
         consumer = _reading_all(topic, start or "beginning", partition, bootstrap, timeout)
     else:
         consumer = _joining(topic, group, start, bootstrap, timeout)
-    reading = Reading(consumer, render, bootstrap, topic, commits=group is not None)
-    try:
+    with (
+        _terminated_like_interrupted(),
+        Reading(consumer, render, bootstrap, topic, group, timeout) as reading,
+        suppress(KeyboardInterrupt),  # the ordinary way to leave
+    ):
         reading.run(count, exit_at_end=exit_at_end)
-    except KeyboardInterrupt:
-        pass  # the ordinary way to leave
-    finally:
-        reading.close()
 
 
 class Reading:
     """A consumer and where its records go: prints, notes what a group may commit, knows when the end is reached."""
 
     def __init__(
-        self, consumer: Consumer, render: Callable[[Message], bytes], bootstrap: str, topic: str, *, commits: bool
+        self,
+        consumer: Consumer,
+        render: Callable[[Message], bytes],
+        bootstrap: str,
+        topic: str,
+        group: str | None,
+        timeout_s: float,
     ) -> None:
         self.consumer = consumer
         self.render = render
         self.bootstrap = bootstrap
         self.what = f"topic '{topic}'"
-        self.commits = commits
+        self.group = group
+        self.timeout_s = timeout_s
         self.printed = 0
         self._last: dict[tuple[str, int], Message] = {}  # the last of each partition that may not be committed yet
         self._at_end: set[tuple[str, int]] = set()
@@ -100,15 +114,37 @@ class Reading:
                 if exit_at_end and self._reached_end():
                     return
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            with suppress(CommandFailed):  # the first failure is the one to tell
+                self.close()
+
     def close(self) -> None:
-        """Leave the group, with what was printed committed."""
-        with explained(self.what, self.bootstrap):
-            try:
-                self._hand_over()
-                if self.commits and self.printed:
-                    self._commit()
-            finally:
-                self.consumer.close()
+        """Leave the group with what was printed committed, within ``timeout_s``; raises CommandFailed otherwise."""
+        try:
+            self._hand_over()
+        finally:
+            leaving = _Leaving(self)
+            leaving.start()
+            leaving.join(self.timeout_s)
+        if self.group is None:
+            return  # nothing on the broker tells of this consumer
+        if leaving.is_alive():
+            reason = f"no answer within {self.timeout_s:g} s"
+            raise CommandFailed(
+                f"group '{self.group}': what was printed last may not be committed, and will be printed again then; "
+                f"{unreachable(self.bootstrap, reason)}"
+            )
+        if leaving.failure is not None:
+            with explained(f"group '{self.group}'", self.bootstrap):
+                raise leaving.failure
 
     def _hand_over(self) -> None:
         """Write out what was printed; then, and not before, the group may commit it."""
@@ -123,7 +159,7 @@ class Reading:
             self._at_end.discard(_place(message))
             emit(self.render(message))
             self.printed += 1
-            if self.commits:
+            if self.group is not None:
                 self._last[_place(message)] = message
         elif error.name() == "_PARTITION_EOF":
             self._at_end.add(_place(message))
@@ -134,14 +170,37 @@ class Reading:
         assigned = {(partition.topic, partition.partition) for partition in self.consumer.assignment()}
         return bool(assigned) and assigned <= self._at_end
 
-    def _commit(self) -> None:
+
+class _Leaving(threading.Thread):
+    """Commits and closes: calls that have no limit of their own and let no signal through while they wait."""
+
+    def __init__(self, reading: Reading) -> None:
+        super().__init__(name="leaving", daemon=True)
+        self.reading = reading
+        self.failure: KafkaException | None = None
+
+    def run(self) -> None:
         from millstream.cli.confluent import KafkaException
 
+        consumer = self.reading.consumer
         try:
-            self.consumer.commit(asynchronous=False)
+            if self.reading.group is not None and self.reading.printed:
+                consumer.commit(asynchronous=False)
         except KafkaException as failure:
             if failure.args[0].name() != "_NO_OFFSET":
-                raise
+                self.failure = failure
+        finally:
+            consumer.close()
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Generator[None]:
+    """SIGTERM, as a service manager sends it, leaves in order, as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _reading_all(topic: str, start: str, only: list[int] | None, bootstrap: str, timeout: float) -> Consumer:

@@ -3,10 +3,12 @@
 import io
 import json
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
-from cli_fakes import FakeGroup, FakeMessage
+from cli_fakes import FakeConsumer, FakeGroup, FakeMessage
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -224,6 +226,31 @@ def test_a_group_does_not_commit_what_could_not_be_written_out(millstream, clust
         assert millstream("consume", "t", "--group", "g", "--count", 2).code == 1
     assert cluster.groups["g"].committed == {}
     assert millstream("consume", "t", "--group", "g", "--exit-at-end").out == "a\nb\nc\n"
+
+
+def test_a_group_is_not_waited_for_longer_than_the_timeout(millstream, cluster, monkeypatch):
+    cluster.fill("t", b"a")
+    answered = threading.Event()
+    monkeypatch.setattr(FakeConsumer, "commit", lambda consumer, asynchronous: answered.wait(60))
+    outcome = millstream("consume", "t", "--group", "g", "--timeout", 0.1)
+    answered.set()
+    assert (outcome.code, outcome.out) == (1, "a\n")
+    assert "group 'g': what was printed last may not be committed" in outcome.err
+    assert "no answer within 0.1 s" in outcome.err
+
+
+def test_a_refused_commit_is_an_error_and_the_group_is_left(millstream, cluster, monkeypatch):
+    cluster.fill("t", b"a")
+    left = []
+
+    def refuse(consumer, asynchronous):
+        raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr(FakeConsumer, "commit", refuse)
+    monkeypatch.setattr(FakeConsumer, "close", lambda consumer: left.append(consumer))
+    outcome = millstream("consume", "t", "--group", "g")
+    assert (outcome.code, outcome.out, len(left)) == (1, "a\n", 1)
+    assert "group 'g'" in outcome.err
 
 
 def test_consuming_an_unknown_topic_is_an_error(millstream, cluster):
