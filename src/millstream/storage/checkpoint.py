@@ -3,7 +3,7 @@
 ::
 
     mark    every log that changed: how far it is durable, summaries of its segments, its state      (in slices)
-    write   each log's bytes up to its mark into its segments                                        (in slices)
+    write   each log's bytes up to its mark into its segments                             (in slices, spread over time)
     sync    the worker: segments, index blocks, small files, directories, and last the WAL's state files
     free    WAL files of which every frame is older than the marks
 
@@ -11,6 +11,11 @@ A frame is void only when the ``state`` files say so durably, and they are writt
 anywhere before repeats the replay, which is harmless. A mark is what was durable when some tick was closed, to the
 byte and with the timestamps of that moment, so nothing here waits for the write-ahead log: a full one is exactly what
 a checkpoint has to help.
+
+A hundred logs of which each gathered most of a megabyte would be a hundred megabytes at once, and every write to the
+write-ahead log would wait behind them. So there is a schedule: at least `_BYTES_PER_S`, and everything is written by
+the time that the write-ahead log has grown by half of what makes the next checkpoint due. Nothing is spread once
+anybody waits: whoever asked to be told, a full log, the next checkpoint.
 
 A full disk fails a checkpoint, not the shard: its marks are taken again by the next one, which `ShardStorage` tries
 every second. When the write-ahead log is full and a checkpoint has nothing to make void (the disk has no room for its
@@ -35,10 +40,17 @@ if TYPE_CHECKING:
     from millstream.format.index import SegmentSummary
     from millstream.storage.commands import Checkpointed
     from millstream.storage.log import Log
+    from millstream.storage.segments import Segment
     from millstream.storage.shard_storage import ShardStorage
 
 _SHARE: Final = 0.3
 """Of the core, for marking and writing while there is other work."""
+
+_BYTES_PER_S: Final = 16 * 1024 * 1024
+"""Written at least, so that a crash has little to replay once producers pause: 128 MiB in eight seconds."""
+
+_STEP_US: Final = 10_000
+"""Between two looks at the schedule."""
 
 _PART_SEGMENTS: Final = 500
 """Segments named in one message."""
@@ -61,10 +73,10 @@ class _Mark:
         self.position = mark.position
         self.rolled = [one for one in log.rolled if one.end <= mark.position]
         log.rolled = [one for one in log.rolled if one.end > mark.position]
-        self.segments: list[tuple[str, SegmentSummary]] = [(one.path, one.summary()) for one in self.rolled]
+        self.segments: list[tuple[Segment, SegmentSummary]] = [(one, one.summary()) for one in self.rolled]
         segment = mark.segment
         if mark.position > segment.stream and segment not in self.rolled and not segment.dead:
-            self.segments.append((segment.path, segment.summary_at(mark)))
+            self.segments.append((segment, segment.summary_at(mark)))
         self.files: list[tuple[str, bytes]] = []
         self.remove: list[str] = []
         self.generation = log.generation
@@ -75,6 +87,11 @@ class _Mark:
         snapshots = log.snapshots
         if snapshots.wanted or self.position - snapshots.position >= log.storage.checkpointer.snapshot_bytes:
             self.add_snapshot()
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes up to the mark that are not in the segments yet."""
+        return max(0, self.position - self.log.written_position)
 
     def add_snapshot(self) -> None:
         """Save the producers as of the mark."""
@@ -119,6 +136,10 @@ class Checkpointer:
         self._covered = 0
         self._begun_us = 0
         self._writes = 0
+        self._next_mark = 0
+        self._bytes = 0  # to be written by the one that runs
+        self._asked_bytes = 0  # of them, those that the logs were asked to write
+        self._hurry = False
         self.snapshot_bytes = SNAPSHOT_BYTES
         self.running = False
         self.refused = False
@@ -137,6 +158,7 @@ class Checkpointer:
             self._waiting.append(done)
         if self.running:
             self._again = self._again or done is not None
+            self._hurry = True
             return
         self._begin()
 
@@ -145,6 +167,7 @@ class Checkpointer:
         self.running = True
         self._again = False
         self._answering, self._waiting = self._waiting, []
+        self._hurry = bool(self._answering)
         self._begun_us = storage.reactor.now_us()
         # The note of a cut or a trim is needed until the files show it.
         self._covered = min([storage.wal.durable_sequence, *(frame - 1 for frame in self._changes.values())])
@@ -164,13 +187,40 @@ class Checkpointer:
 
     def _marked(self) -> None:
         self._writes = len(self._marks) + 1
-        self._storage.reactor.background("checkpoint", self._write(), _SHARE, self._written)
+        self._next_mark = self._asked_bytes = 0
+        self._bytes = sum(mark.unwritten for mark in self._marks)
+        self._write_due()
+
+    def _write_due(self) -> None:
+        self._storage.reactor.background("checkpoint", self._write(), _SHARE, self._wrote_due)
 
     def _write(self) -> Generator[None, None, None]:
-        for mark in self._marks:
-            log = mark.log
-            log.behind.when_written(min(mark.position, log.durable_position), self._written)
+        due = self._due_bytes()
+        while self._next_mark < len(self._marks) and (self._hurry or self._asked_bytes <= due):
+            mark = self._marks[self._next_mark]
+            self._next_mark += 1
+            self._asked_bytes += mark.unwritten
+            behind, durable = mark.log.behind, mark.log.durable_position
+            if not mark.log.closed:
+                # Up to now, not to the mark: logs that were marked together would be full together.
+                behind.write(durable)
+            behind.when_written(min(mark.position, durable), self._written)
             yield
+
+    def _due_bytes(self) -> int:
+        """How much of what is to be written should be by now."""
+        storage = self._storage
+        grown = storage.wal.written_bytes - self.wal_bytes
+        return max(
+            self._bytes * 2 * grown // storage.checkpoint_bytes,
+            _BYTES_PER_S * (storage.reactor.now_us() - self._begun_us) // 1_000_000,
+        )
+
+    def _wrote_due(self) -> None:
+        if self._next_mark < len(self._marks):
+            self._storage.reactor.call_later(_STEP_US, self._write_due)
+        else:
+            self._written()
 
     def _written(self) -> None:
         """One log, or the loop over them, is through."""
@@ -191,7 +241,7 @@ class Checkpointer:
         files: list[tuple[str, bytes]] = []
         remove: list[str] = []
         for mark in marks:
-            segments += mark.segments
+            segments += [(one.path, summary) for one, summary in mark.segments if not one.dead]
             files += mark.files
             remove += mark.remove
             if len(segments) >= _PART_SEGMENTS:

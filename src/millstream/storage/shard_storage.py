@@ -174,7 +174,7 @@ class ShardStorage:
         wal.on_landed = self._landed
         wal.on_failure = self.fail
         wal.on_no_room = self.disk_full
-        self._checkpoint_bytes = min(settings.checkpoint_bytes, settings.wal_bytes // 2)
+        self.checkpoint_bytes = min(settings.checkpoint_bytes, settings.wal_bytes // 2)
         return wal
 
     # -- logs ----------------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class ShardStorage:
     def _landed(self) -> None:
         """After every tick: is it time for a checkpoint, or to look at the disk?"""
         self.memory.show()
-        if self.wal.written_bytes - self.checkpointer.wal_bytes >= self._checkpoint_bytes:
+        if self.wal.written_bytes - self.checkpointer.wal_bytes >= self.checkpoint_bytes:
             self.checkpointer.request()
         if not self._checkpoint_timer:
             self._checkpoint_timer = True
@@ -346,7 +346,7 @@ class ShardStorage:
             self.checkpointer.request()
 
     def _wal_full(self) -> None:
-        if not self.checkpointer.running and self.checkpointer.would_free:
+        if self.checkpointer.running or self.checkpointer.would_free:
             self.checkpointer.request()
 
     def _prepare_file(self, number: int) -> None:

@@ -51,7 +51,7 @@ class WriteBehind:
         self._waiters: list[tuple[int, Callable[[], None]]] = []
         self._generation = 0
         self._pending: tuple[int, int] = (0, 0)  # (generation, stream position the Write under way reaches)
-        self.target = log.written_position
+        self.target = log.written_position - _head_start(log.group)
         """Stream position up to which somebody wants the segment to reach."""
 
         self.under_way = False
@@ -162,6 +162,14 @@ class WriteBehind:
         self._unwritten.clear()
         for _, callback in waiters:
             callback()
+
+
+def _head_start(group: int) -> int:
+    """How much sooner than `WRITE_BYTES_MIN` a log's first write is due: spread evenly over consecutive groups.
+
+    Logs that are filled evenly would all be written in the same moment otherwise, again and again.
+    """
+    return (group * 40503 & 0xFFFF) * WRITE_BYTES_MIN >> 16  # 2^16 divided by the golden ratio
 
 
 def _entries_below(entries: list[int], position: int) -> list[int]:

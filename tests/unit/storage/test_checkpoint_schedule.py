@@ -1,0 +1,75 @@
+"""A checkpoint writes at leisure as long as nobody waits for it, and logs that fill evenly are not written together."""
+
+from itertools import pairwise
+
+from storage_support import append, kill, new_shard, read_everything, reopened, settle
+
+from millstream.storage.write_behind import WRITE_BYTES_MIN
+from millstream.testing.local_storage import LocalShard, recover_locally
+
+LOGS = 32
+BYTES = 64 * 1024
+ROOMY = {"wal_bytes": 32 << 20, "wal_file_bytes": 4 << 20, "checkpoint_bytes": 8 << 20}
+
+
+def filled() -> tuple[LocalShard, list, list[bytes]]:
+    """Two MiB in 32 logs, none of it in a segment yet."""
+    shard = new_shard(settings=ROOMY, memory_bytes=32 << 20)
+    shard.storage.write_bytes_min = 1 << 30
+    logs = [shard.open(n) for n in range(1, LOGS + 1)]
+    data = [append(log, 1, BYTES) for log in logs]
+    settle(shard)
+    assert shard.stats.counter("checkpoints").value == 0
+    assert not any(written(logs))
+    return shard, logs, data
+
+
+def written(logs: list) -> list[bool]:
+    return [log.written_position > 0 for log in logs]
+
+
+def pass_time(shard: LocalShard, duration_us: int) -> None:
+    shard.run(lambda: False, duration_us)
+
+
+def test_a_checkpoint_that_nobody_waits_for_writes_sixteen_mebibytes_a_second() -> None:
+    shard, logs, data = filled()
+    shard.storage.checkpointer.request()
+    pass_time(shard, 50_000)
+    assert 10 <= sum(written(logs)) <= 16
+    pass_time(shard, 100_000)
+    assert all(written(logs))
+    assert shard.stats.counter("checkpoints").value == 1
+    assert shard.storage.wal.files.used_bytes <= ROOMY["wal_file_bytes"]
+    shard, first = reopened(kill(shard), recover_locally(shard.disk))
+    assert read_everything(shard, first) == data[0]
+
+
+def test_whoever_waits_for_a_checkpoint_hurries_the_one_that_runs() -> None:
+    shard, logs, _ = filled()
+    shard.storage.checkpointer.request()
+    pass_time(shard, 10_000)
+    assert not all(written(logs))
+    begun = shard.reactor.now_us()
+    shard.call(shard.storage.checkpoint)
+    assert all(written(logs))
+    assert shard.reactor.now_us() - begun <= 20_000
+
+
+def test_a_checkpoint_keeps_up_with_the_write_ahead_log() -> None:
+    shard, logs, _ = filled()
+    other = shard.open(LOGS + 1)
+    shard.storage.checkpointer.request()
+    for _ in range(4):
+        append(other, 1, 1 << 20)
+        settle(shard)
+    pass_time(shard, 25_000)
+    assert all(written(logs))
+
+
+def test_logs_that_fill_evenly_are_first_written_one_after_the_other() -> None:
+    shard = new_shard(settings=ROOMY, memory_bytes=32 << 20)
+    starts = sorted(-shard.open(n).behind.target for n in range(1, 129))
+    assert starts[0] >= 0
+    assert starts[-1] < WRITE_BYTES_MIN
+    assert max(after - before for before, after in pairwise(starts)) < WRITE_BYTES_MIN // 40
