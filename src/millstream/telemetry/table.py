@@ -224,7 +224,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("log_cleaner_max_dirty_percent", "Dirty share of the dirtiest compacted log, in percent.", per_shard=True),
     _gauge("log_cleaner_uncleanable_partitions", "Logs left alone until the next start; they grow.", per_shard=True),
     _counter("checkpoints", "Checkpoints completed."),
-    _latency("checkpoint_latency", "One checkpoint: segments synced, the write-ahead log freed."),
+    _latency("checkpoint_latency", "One checkpoint: segments written (at leisure) and synced, write-ahead log freed."),
     _counter("storage_faults", "Faults of the disk, or found on it.", label=STORAGE_FAULT),
     _gauge("storage_read_only", "1 while the disk is full and producers are refused.", per_shard=True),
     _counter("recovery_repairs", "What was mended at the start.", label=REPAIR),
