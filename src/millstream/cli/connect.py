@@ -12,7 +12,7 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from millstream.cli.failure import CommandFailed, WrongUsage, explain, unreachable
+from millstream.cli.failure import CommandFailed, WrongUsage, explain, no_answer, unreachable
 from millstream.config.forms import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def answer(future: Future[Any], what: str, bootstrap: str, timeout_s: float) -> 
         try:
             return future.result(timeout_s)
         except TimeoutError:
-            raise unreachable(bootstrap, f"no answer within {timeout_s:g} s") from None
+            raise no_answer(bootstrap, timeout_s) from None
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from millstream.cli.connect import admin_client, consumer_client, explained, partition_numbers
-from millstream.cli.failure import CommandFailed, WrongUsage, explain, unreachable
+from millstream.cli.failure import CommandFailed, WrongUsage, explain, no_answer
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
 from millstream.cli.output import count_progress, emit, emit_now
 from millstream.cli.positions import EXPECTED, Anchor, parse_position, resolve
@@ -137,10 +137,9 @@ class Reading:
         if self.group is None:
             return  # nothing on the broker tells of this consumer
         if leaving.is_alive():
-            reason = f"no answer within {self.timeout_s:g} s"
             raise CommandFailed(
                 f"group '{self.group}': what was printed last may not be committed, and will be printed again then; "
-                f"{unreachable(self.bootstrap, reason)}"
+                f"{no_answer(self.bootstrap, self.timeout_s)}"
             )
         if leaving.failure is not None:
             with explained(f"group '{self.group}'", self.bootstrap):

@@ -63,6 +63,11 @@ def unreachable(bootstrap: str, reason: str) -> CommandFailed:
     )
 
 
+def no_answer(bootstrap: str, timeout_s: float) -> CommandFailed:
+    """The broker at ``bootstrap`` took longer than it was given."""
+    return unreachable(bootstrap, f"no answer within {timeout_s:g} s")
+
+
 def explain(error: KafkaError, what: str, bootstrap: str) -> CommandFailed:
     """The sentence for a Kafka error met while working on ``what`` (such as "topic 'orders'")."""
     name = error.name()

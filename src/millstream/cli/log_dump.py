@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from crc32c import crc32c
 
 from millstream.cli.failure import CommandFailed
 from millstream.cli.output import emit
@@ -33,14 +32,14 @@ from millstream.format.names import (
     parse_wal_name,
 )
 from millstream.format.producers import decode_producers
-from millstream.format.segment import BATCH_CRC_START, WalkEnd
+from millstream.format.segment import WalkEnd
 from millstream.format.wal import Kind, decode_wal_state
 from millstream.format.wal_scan import scan
 from millstream.storage.disk import SystemDisk, read_file
 from millstream.storage.index import whole_batches_from
 from millstream.wire.compression import Codec
 from millstream.wire.errors import BatchError
-from millstream.wire.records import iter_records, parse_header
+from millstream.wire.records import batch_crc_ok, iter_records, parse_header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,7 +112,7 @@ class Dump:
     def _batch(self, position: int, view: memoryview, about: Mapping[str, Any] = _NOTHING) -> None:
         """One batch; ``about`` is said of it and of its records, too. Raises BatchError if it has no header."""
         header = parse_header(view)
-        whole = crc32c(view[BATCH_CRC_START:]) == header.crc
+        whole = batch_crc_ok(view)
         facts: dict[str, Any] = {
             **about,
             "base_offset": header.base_offset,

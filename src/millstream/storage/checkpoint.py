@@ -201,9 +201,8 @@ class Checkpointer:
             self._next_mark += 1
             self._asked_bytes += mark.unwritten
             behind, durable = mark.log.behind, mark.log.durable_position
-            if not mark.log.closed:
-                # Up to now, not to the mark: logs that were marked together would be full together.
-                behind.write(durable)
+            # Up to now, not to the mark: logs that were marked together would be full together.
+            behind.write(durable)
             behind.when_written(min(mark.position, durable), self._written)
             yield
 

@@ -31,7 +31,7 @@ from millstream.core.compaction import Pass, header_stays, horizon_to_note, surv
 from millstream.core.key_map import KeyMap
 from millstream.format.compacted import delete_horizon_ms, emptied, filtered, records_of, walk_records
 from millstream.format.names import CLEANED_SUFFIX
-from millstream.format.segment import BATCH_CRC_START, BATCH_HEADER_BYTES, parse_batch
+from millstream.format.segment import BATCH_HEADER_BYTES, parse_batch
 from millstream.storage.commands import (
     Command,
     EndPass,
@@ -48,7 +48,7 @@ from millstream.storage.commands import (
 from millstream.storage.disk import read_at, write_all
 from millstream.storage.index import Growing, SegmentIndex, index_path
 from millstream.wire.errors import BatchError
-from millstream.wire.records import checksum, parse_header
+from millstream.wire.records import batch_crc_ok, parse_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -224,7 +224,7 @@ class Cleaner:
                     if at + header.size > len(chunk):
                         break
                     batch = chunk[at : at + header.size]
-                    if checksum([batch], BATCH_CRC_START) != header.crc:
+                    if not batch_crc_ok(batch):
                         raise _damaged(source, header, f"the batch at byte {position + at} fails its checksum")
                     yield header, batch
                     expected = header.next_offset

@@ -29,14 +29,14 @@ from millstream.format.names import (
     parse_offset,
     segment_name,
 )
-from millstream.format.segment import BATCH_CRC_START, Batch, WalkEnd, parse_batch, walk
+from millstream.format.segment import Batch, WalkEnd, parse_batch, walk
 from millstream.format.wal import Kind
 from millstream.storage.disk import make_directories, read_at, read_file, write_all, write_aside
 from millstream.storage.index import Growing, SegmentIndex, batches_from, index_path, sound_bytes
 from millstream.storage.opening import derive_state, fence, live_segments, remove_segment
 from millstream.storage.rescued import Rescued
 from millstream.storage.segment_files import label_topic
-from millstream.wire.records import checksum
+from millstream.wire.records import batch_crc_ok
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -324,7 +324,7 @@ class LogReplay:
             data = memoryview(read_at(file, position, min(wanted, size - position)))
             end = 0
             for batch in walk(data):
-                if checksum([data[batch.position : batch.position + batch.size]], BATCH_CRC_START) != batch.crc:
+                if not batch_crc_ok(data[batch.position : batch.position + batch.size]):
                     reason = "a batch does not match its checksum"
                     break
                 end = batch.position + batch.size

@@ -24,7 +24,6 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from crc32c import crc32c
 
 from millstream.errors import Corruption
 from millstream.format.epochs import LogState, decode_log_state, epoch_at
@@ -42,11 +41,11 @@ from millstream.format.names import (
     parse_segment,
 )
 from millstream.format.producers import decode_producers
-from millstream.format.segment import BATCH_CRC_START, WalkEnd, may_follow
+from millstream.format.segment import WalkEnd, may_follow
 from millstream.storage.disk import exists, read_file
 from millstream.storage.index import SegmentIndex, index_path, whole_batches_from
 from millstream.wire.errors import BatchError
-from millstream.wire.records import iter_records
+from millstream.wire.records import batch_crc_ok, iter_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -309,7 +308,7 @@ class _LogCheck:
         tally.batches += 1
         tally.records += batch.records
         severity = CORRUPT if batch.position < durable else MENDED
-        if crc32c(view[BATCH_CRC_START:]) != batch.crc:
+        if not batch_crc_ok(view):
             what = "a batch does not match its CRC-32C"
             if severity == MENDED:
                 what += "; no checkpoint covers it, the next start writes it again or cuts it"
