@@ -14,10 +14,10 @@ OSError; what was written before them stays.
 from __future__ import annotations
 
 import errno
-import mmap
 from typing import TYPE_CHECKING, Final
 
 from millstream.storage.disk import DIRECT_BLOCK_BYTES, without, write_all
+from millstream.storage.staging import Staging
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 DIRECT_BYTES_MIN: Final = 512 * 1024
 """Below, a direct write costs as much as one through the page cache: 31 µs per 128 KiB, against 12 from here on."""
 
-_STAGING_BYTES: Final = 1024 * 1024
 _PIECE_BYTES: Final = 128 * 1024
 """Written to the page cache at once. For calls of MiBs the kernel takes pages of MiBs, which on machines that hand
 free memory back are memory that the host has to find first: 240–330 µs instead of 31–35 per 128 KiB, measured.
@@ -40,7 +39,7 @@ class BulkWriter:
     def __init__(self, arena: memoryview, direct_bytes_min: int | None) -> None:
         self._arena = arena
         self._direct_bytes_min = direct_bytes_min
-        self._staging: memoryview | None = None
+        self._staging = Staging()
 
     def write(self, file: File, spans: Sequence[int], position: int) -> int:
         """Write the arena's bytes from start to end, start to end, … at `position`; returns how many."""
@@ -54,6 +53,14 @@ class BulkWriter:
         written = self._through_cache(file, first, position)
         written += self._past_cache(file, blocks, position + written)
         return written + self._through_cache(file, last, position + written)
+
+    def write_block(self, file: File, view: memoryview, position: int) -> None:
+        """Write what begins on a page, in memory as in the file, whatever its size."""
+        whole = 0 if self._direct_bytes_min is None else len(view) // DIRECT_BLOCK_BYTES * DIRECT_BLOCK_BYTES
+        if whole:
+            self._write_blocks(file, [view[:whole]], position)
+        if whole < len(view):
+            write_all(file, [view[whole:]], position + whole)
 
     def _through_cache(self, file: File, spans: Sequence[int], position: int) -> int:
         """Write some `_PIECE_BYTES` a call."""
@@ -76,23 +83,9 @@ class BulkWriter:
         views = [self._arena[start:end] for start, end in zip(ends, ends, strict=True)]
         if not any(place % DIRECT_BLOCK_BYTES for place in spans):
             return self._write_blocks(file, views, position)
-        if self._staging is None:
-            self._staging = memoryview(mmap.mmap(-1, _STAGING_BYTES))
-        staging = self._staging
         begin = position
-        filled = 0
-        for view in views:
-            rest = view
-            while rest:
-                count = min(len(rest), _STAGING_BYTES - filled)
-                staging[filled : filled + count] = rest[:count]
-                filled += count
-                rest = rest[count:]
-                if filled == _STAGING_BYTES:
-                    position += self._write_blocks(file, [staging], position)
-                    filled = 0
-        if filled:
-            position += self._write_blocks(file, [staging[:filled]], position)
+        for piece in self._staging.pieces(views):
+            position += self._write_blocks(file, [piece], position)
         return position - begin
 
     def _write_blocks(self, file: File, views: list[memoryview], position: int) -> int:

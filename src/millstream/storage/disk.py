@@ -79,6 +79,15 @@ class Disk(Protocol):
         """Open for reading and writing; FileNotFoundError unless it exists or `create` is set."""
         ...
 
+    def open_direct(self, path: str) -> File:
+        """Open a file that is there, to be written past the page cache.
+
+        The memory and the size of what it writes at once, and the position, are multiples of the disk's logical
+        block: mostly `SECTOR_BYTES`, 4096 bytes at most. EINVAL, here or at the first write, where they are not, and
+        where the file system does not do that.
+        """
+        ...
+
     def size(self, path: str) -> int:
         """Size in bytes; FileNotFoundError if there is no such file."""
         ...
@@ -193,6 +202,9 @@ class SystemDisk:
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return SystemFile(path, os.open(path, flags, _CREATE_MODE))
+
+    def open_direct(self, path: str) -> File:
+        return SystemFile(path, os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC))
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size

@@ -136,7 +136,8 @@ def start_helpers(
         begin("writer")
         # It makes no cycles, and a collection would stand between a frame and its sync.
         gc.disable()
-        writer = TickWriter(disk, wal_directory(data_dir, shard_id), shard_id, arena.view)
+        directory = wal_directory(data_dir, shard_id)
+        writer = TickWriter(disk, directory, shard_id, arena.view, direct=settings.storage_direct_io)
         return run_writer(writer, slots, go_fd, done_fd, stats["writer"])
 
     def worker_main() -> int:

@@ -6,9 +6,8 @@
     offsets, acks
 
 When the writer is idle, the end of the turn submits whatever the turn appended; a lone request waits for nothing.
-While a tick is out, appends gather in the next one: batching comes from the disk's own speed. Under load
-(`_BUSY_RECORDS` a tick and more) two ticks start at least `pacing_us` apart, which trades wake-ups for batch size; a
-tick of `_PACED_BYTES` does not wait.
+While a tick is out, appends gather in the next one: batching comes from the disk's own speed. Under load ticks also
+start some time apart (`storage.pace`), which trades wake-ups for batch size.
 
 Frames go to zero-filled files that are used in turn. A file is free again once a checkpoint has made everything up to
 its last frame durable in the segments *and* the ``state`` file says so durably (`release`), never earlier. New files
@@ -40,6 +39,7 @@ from millstream.format.wal import (
     frame_bytes,
 )
 from millstream.iobuf import ArenaFull
+from millstream.storage.pace import Pace
 from millstream.storage.ticks import (
     RECORDS_MAX,
     SPANS_MAX,
@@ -64,7 +64,7 @@ from millstream.storage.ticks import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.shard.reactor import Reactor
+    from millstream.shard.reactor import Reactor, Timer
     from millstream.storage.log import DurableMark, Log
     from millstream.storage.ticks import Slot, TickSlots
     from millstream.storage.wal_files import WalFiles
@@ -72,14 +72,6 @@ if TYPE_CHECKING:
 
 TICK_BYTES_MAX: Final = 8 * 1024 * 1024
 """Payload of one frame, unless a single batch is larger: what a disk writes in a few milliseconds."""
-
-_BUSY_RECORDS: Final = 2.0
-"""Mean records a tick from which on pacing applies. Below, a client that waits for each answer would only
-wait longer.
-"""
-
-_PACED_BYTES: Final = 128 * 1024
-"""A tick of this size costs more in bytes than in wake-ups: waiting for company gains nothing."""
 
 _pack_record = RECORD.pack_into
 
@@ -150,7 +142,8 @@ class Wal:
         # A frame must fit a file, with the table of as many records as a tick may have.
         self.records_max = min(RECORDS_MAX, files.file_bytes // SECTOR_BYTES)
         self.tick_bytes_max = min(TICK_BYTES_MAX, self.record_bytes_max - 2 * self.records_max * RECORD_BYTES)
-        self._pacing_us = pacing_us
+        self._pace = Pace(pacing_us)
+        self._paced: Timer | None = None  # fires when the tick that fills may start
         self.armed = False
         self.closed = False
         self.tick = self._ticks.popleft()
@@ -158,8 +151,6 @@ class Wal:
         self._waiting: deque[Tick] = deque()  # filled, not yet submitted
         self._out: Tick | None = None
         self._submitted_us = 0
-        self._mean_records = 0.0
-        self._paced = False
         self._next_sequence = next_sequence
         self.needed_sequence = next_sequence
         self.durable_sequence = next_sequence - 1
@@ -265,24 +256,26 @@ class Wal:
 
     def _turn_ended(self) -> None:
         self.armed = False
-        if self._out is not None or self._paced or self.closed:
+        if self._out is not None or self.closed:
             return
-        tick = self.tick
-        if (
-            self._pacing_us
-            and self._mean_records >= _BUSY_RECORDS
-            and not self._waiting
-            and tick.payload_bytes < _PACED_BYTES
-        ):
-            due_us = self._submitted_us + self._pacing_us
-            if self._reactor.now_us() < due_us:
-                self._paced = True
-                self._reactor.call_at(due_us, self._pace_over)
+        paced = self._paced
+        if not self._waiting:
+            tick = self.tick
+            due_us = self._pace.due_us(tick.records, tick.payload_bytes)
+            if paced is not None and paced.deadline_us == due_us:
                 return
+            if due_us and self._reactor.now_us() < due_us:
+                if paced is not None:
+                    paced.cancel()
+                self._paced = self._reactor.call_at(due_us, self._pace_over)
+                return
+        if paced is not None:
+            paced.cancel()
+            self._paced = None
         self._submit()
 
     def _pace_over(self) -> None:
-        self._paced = False
+        self._paced = None
         if self._out is None and not self.closed:
             self._submit()
 
@@ -325,8 +318,8 @@ class Wal:
         self._out_bytes = size
         self._next_sequence += 1
         files.position += size
-        self._mean_records += (records - self._mean_records) / 4
-        self._submitted_us = self._reactor.now_us()
+        now_us = self._submitted_us = self._reactor.now_us()
+        self._pace.submitted(now_us, records)
         self._at_writer = True
         self._submit_slot()
 

@@ -3,8 +3,12 @@ disk write.
 
 It is a process and not a thread because a thread shares the interpreter lock with the reactor: on a saturated reactor
 its tick took 26–95 ms instead of 0.2 ms. It sleeps on an eventfd; the reactor rings it when a slot of `storage.ticks`
-is filled, and is rung back when the frame is durable. Payload goes from the log cache to the kernel by `pwritev`,
-without a copy.
+is filled, and is rung back when the frame is durable.
+
+Frames go past the page cache, by way of memory that is aligned for it. Nobody reads them again before a crash, and
+what it costs to have a page written back by the sync is more than the copy: for 8 KiB 70–95 µs of processor and
+0.11–0.15 ms instead of 120–150 µs and 0.19–0.25 ms, for 2 MiB half the processor. Where a file system does not do that
+or the disk has larger blocks than frames (EINVAL), they go through it, as they are.
 
 Slots come in turn, one at a time: the next frame is written after the sync of the one before. A failed or impossible
 write, or a failed sync, travels back in the slot's status word, never as silence; the reactor then stops the shard,
@@ -34,6 +38,7 @@ from millstream.format.wal import (
     padding_bytes,
 )
 from millstream.storage.disk import write_all
+from millstream.storage.staging import Staging
 from millstream.storage.ticks import (
     SLOT_COUNT,
     STAGE_SYNC,
@@ -66,14 +71,17 @@ _clock_ns = time.perf_counter_ns
 
 
 class TickWriter:
-    """Writes frames of one shard. `arena` is the shard's memory as this process sees it."""
+    """Writes frames of one shard. `arena` is the shard's memory as this process sees it; `direct`: past the page cache,
+    if that can be.
+    """
 
-    def __init__(self, disk: Disk, directory: str, shard_id: int, arena: memoryview) -> None:
+    def __init__(self, disk: Disk, directory: str, shard_id: int, arena: memoryview, *, direct: bool) -> None:
         self._disk = disk
         self._directory = directory
         self._shard_id = shard_id
         self._arena = arena
         self._files: dict[int, File] = {}
+        self._staging = Staging() if direct else None  # None: through the page cache
 
     def write(self, slot: Slot) -> bool:
         """Make the slot's frame durable, or say in its status word why not; whether it is the next slot's turn."""
@@ -81,13 +89,12 @@ class TickWriter:
         begun_ns = _clock_ns()
         stage = STAGE_WRITE
         try:
-            file = self._file(words[W_FILE])
             buffers = self._buffers(slot)
             position = words[W_POSITION]
             if words[W_OPENS_FILE]:
                 buffers.insert(0, self._header(slot))
                 position -= FILE_HEADER_BYTES
-            write_all(file, buffers, position)
+            file = self._write(words[W_FILE], buffers, position)
             written_ns = _clock_ns()
             stage = STAGE_SYNC
             file.sync()
@@ -98,6 +105,26 @@ class TickWriter:
         words[W_SYNC_US] = (_clock_ns() - written_ns) // 1000
         words[W_STATUS] = 0
         return True
+
+    def _write(self, number: int, buffers: list[Buffer], position: int) -> File:
+        """Write a frame into a file, which has to be synced then."""
+        staging = self._staging
+        if staging is not None:
+            try:
+                file = self._file(number, direct=True)
+                written = 0
+                for piece in staging.pieces(buffers):
+                    written += write_all(file, [piece], position + written)
+                return file
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            self._staging = None
+            while self._files:
+                self._files.popitem()[1].close()
+        file = self._file(number, direct=False)
+        write_all(file, buffers, position)
+        return file
 
     def _buffers(self, slot: Slot) -> list[Buffer]:
         """The frame's bytes in order, payload straight from the arena."""
@@ -128,10 +155,12 @@ class TickWriter:
         header = FileHeader(self._shard_id, words[W_GENERATION], words[W_SEQUENCE], words[W_FILE_BYTES])
         return encode_file_header(header)
 
-    def _file(self, number: int) -> File:
+    def _file(self, number: int, *, direct: bool) -> File:
         file = self._files.get(number)
         if file is None:
-            file = self._files[number] = self._disk.open(f"{self._directory}/{wal_name(number)}")
+            path = f"{self._directory}/{wal_name(number)}"
+            file = self._disk.open_direct(path) if direct else self._disk.open(path)
+            self._files[number] = file
         return file
 
 

@@ -201,11 +201,17 @@ class _Locked:
 class FaultFile(SystemFile):
     """A file whose changes can be taken back."""
 
-    __slots__ = ("_faults",)
+    __slots__ = ("_faults", "_seen_fd")
 
-    def __init__(self, path: str, fd: int, faults: Faults) -> None:
+    def __init__(self, path: str, fd: int, faults: Faults, seen_fd: int = -1) -> None:
         super().__init__(path, fd)
         self._faults = faults
+        self._seen_fd = fd if seen_fd < 0 else seen_fd  # reads any byte, which a direct one does not
+
+    def close(self) -> None:
+        super().close()
+        if self._seen_fd != self._fd:
+            os.close(self._seen_fd)
 
     def _now_at(self) -> str:
         """The path the file has now; it may have been renamed since it was opened."""
@@ -221,7 +227,7 @@ class FaultFile(SystemFile):
         number = self._faults.count(WRITE)
         length = sum(map(len, buffers))
         size = os.fstat(self._fd).st_size
-        old = os.pread(self._fd, length, position)
+        old = os.pread(self._seen_fd, length, position)
         self._faults.journal(Change(number, "write", path, position, old, size, length))
 
     def write_direct(self, buffers: Sequence[memoryview], position: int) -> int:
@@ -270,6 +276,11 @@ class FaultDisk(SystemDisk):
             self._faults.journal(Change(number, "create", os.path.realpath(path)))
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return FaultFile(path, os.open(path, flags, 0o640), self._faults)
+
+    def open_direct(self, path: str) -> File:
+        self._faults.fault("open", path)
+        direct_fd = os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+        return FaultFile(path, direct_fd, self._faults, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def make_directory(self, path: str) -> bool:
         if os.path.isdir(path):
@@ -398,9 +409,11 @@ def _not_durable(changes: list[Change], rng: random.Random, *, torn: bool) -> li
                 where = os.path.dirname(change.target or change.path)
                 if change.number > max(everything, directories.get(where, 0)):
                     lost.append(change)
-                elif change.kind == "rename" and change.target in files:
-                    # The file was synced under its later name: what was written under the earlier one went with it.
-                    files.setdefault(change.path, files[change.target])
+                # Before this change the name was another file's, or nobody's: its later syncs say nothing of that one.
+                synced = files.pop(change.target, 0)
+                files.pop(change.path, 0)
+                if synced:  # under its later name, and what was written under the earlier one with it
+                    files[change.path] = synced
     if not torn:
         return lost
     kept_until: dict[str, int] = {}

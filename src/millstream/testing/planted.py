@@ -45,6 +45,9 @@ class _LateDisk:
     def open(self, path: str, *, create: bool = False) -> _LateFile:
         return _LateFile(self._disk.open(path, create=create))
 
+    def open_direct(self, path: str) -> _LateFile:
+        return _LateFile(self._disk.open_direct(path))
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._disk, name)
 
@@ -55,9 +58,9 @@ def ack_before_sync() -> Disk:
 
     original = TickWriter.__init__
 
-    def begin(self: TickWriter, disk: Disk, directory: str, shard_id: int, arena: memoryview) -> None:
+    def begin(self: TickWriter, disk: Disk, *args: Any, **rest: Any) -> None:
         late: Any = _LateDisk(disk)
-        original(self, late, directory, shard_id, arena)
+        original(self, late, *args, **rest)
 
     TickWriter.__init__ = begin
     return FaultDisk()

@@ -9,7 +9,8 @@ what the power failure would have left, so that a history can be judged at every
 
 Faults: `crash_at` counts operations and raises `PowerFailure` at the n-th (which may or may not have happened);
 `capacity_bytes` makes a full disk (ENOSPC), and with `copies` (copy on write) one that has no room for what is
-overwritten either; `fail` is asked before each operation for an errno to raise. A write that
+overwritten either; `direct_block_bytes` is the logical block that writes past the page cache must keep to (0: there
+are none); `fail` is asked before each operation for an errno to raise. A write that
 fails may have been done in part. A sync that fails leaves of what was unsynced some sectors on the disk and takes the
 rest for clean, as Linux does: it is still read, and no later sync makes it durable. `flip` rots a byte, `damage` a
 sector. `before` is told of every operation before it is done. Everything random comes from the generator given at
@@ -22,6 +23,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Final
 
+from millstream.format.wal import SECTOR_BYTES
 from millstream.storage.disk import DIRECT_BLOCK_BYTES
 
 if TYPE_CHECKING:
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.storage.disk import Buffer
-
-SECTOR_BYTES: Final = 512
 
 LOST: Final = "lost"
 """Left by a crash: nothing that was not synced."""
@@ -172,12 +172,15 @@ def _apply(names: dict[str, _Node | _Directory], entries: tuple[tuple[str, _Node
 class SimFile:
     """An open file of a `SimDisk`."""
 
-    def __init__(self, disk: SimDisk, path: str, node: _Node) -> None:
+    def __init__(self, disk: SimDisk, path: str, node: _Node, block_bytes: int = 1) -> None:
         self._disk = disk
         self._node = node
+        self._block_bytes = block_bytes
         self.path = path
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        if any(place % self._block_bytes for place in (position, *map(len, buffers))):
+            raise _error(errno.EINVAL, self.path)
         try:
             self._disk.happens("write", self.path)
         except OSError:
@@ -191,7 +194,7 @@ class SimFile:
         content = self._node.content
         more = len(data) if self._disk.copies else position + len(data) - len(content)
         if more > 0:
-            data = self._disk.take_space(data, more)
+            data = self._disk.take_space(data, more, self._block_bytes)
             content.extend(bytes(max(0, position + len(data) - len(content))))
         content[position : position + len(data)] = data
         if data:
@@ -201,6 +204,8 @@ class SimFile:
     def write_direct(self, buffers: Sequence[memoryview], position: int) -> int:
         if any(place % DIRECT_BLOCK_BYTES for place in (position, *map(len, buffers))):
             raise AssertionError(f"{self.path}: {[*map(len, buffers)]} bytes at {position} are no whole blocks")
+        if not self._disk.direct_block_bytes:
+            raise _error(errno.EINVAL, self.path)
         return self.pwritev(buffers, position)
 
     def preadv(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
@@ -233,8 +238,7 @@ class SimFile:
         self._node.pending.append((size_bytes, None))
         self._disk.happened("truncate", self.path)
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def close(self) -> None: ...
 
 
 class SimDisk:
@@ -251,6 +255,7 @@ class SimDisk:
 
         self.capacity_bytes: int | None = None
         self.copies = False
+        self.direct_block_bytes = SECTOR_BYTES
         self.fail: Callable[[str, str], int] = _never
         """Asked before each operation (kind, path) for an errno, 0 for none."""
 
@@ -265,7 +270,7 @@ class SimDisk:
             self.before(kind, path)
         code = self.fail(kind, path)
         if code:
-            raise OSError(code, os.strerror(code), path)
+            raise _error(code, path)
         if kind == "read":
             return
         self.operations += 1
@@ -295,6 +300,7 @@ class SimDisk:
         """Another disk: what would be found if the power failed now, with `left` one of LOST, TORN and KEPT."""
         made = SimDisk(rng)
         made._root = self._root.crashed(rng, left)
+        made.direct_block_bytes = self.direct_block_bytes
         return made
 
     def sync_failed(self, node: _Node) -> None:
@@ -333,14 +339,14 @@ class SimDisk:
             if position < len(data):
                 data[position] ^= 0x41
 
-    def take_space(self, data: bytes, more: int) -> bytes:
-        """What of `data` still fits, when the file would grow by `more` bytes."""
+    def take_space(self, data: bytes, more: int, block_bytes: int) -> bytes:
+        """What of `data` still fits, in whole blocks, when the file would grow by `more` bytes."""
         if self.capacity_bytes is None:
             return data
         free = self.free_bytes("")
         if more <= free:
             return data
-        fits = len(data) - (more - free)
+        fits = (len(data) - (more - free)) // block_bytes * block_bytes
         if fits <= 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return data[:fits]
@@ -352,7 +358,7 @@ class SimDisk:
         node = directory.names.get(name)
         if node is None:
             if not create:
-                raise _missing(path)
+                raise _error(errno.ENOENT, path)
             self.happens("create", path)
             directory, name = self._parent(path)
             node = directory.names.get(name)  # others may have gone on meanwhile
@@ -361,14 +367,19 @@ class SimDisk:
                 directory.change((name, node))
             self.happened("create", path)
         if isinstance(node, _Directory):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            raise _error(errno.EISDIR, path)
         return SimFile(self, path, node)
+
+    def open_direct(self, path: str) -> SimFile:
+        if not self.direct_block_bytes:
+            raise _error(errno.EINVAL, path)
+        return SimFile(self, path, self._file(path), self.direct_block_bytes)
 
     def size(self, path: str) -> int:
         directory, name = self._parent(path)
         node = directory.names.get(name)
         if node is None:
-            raise _missing(path)
+            raise _error(errno.ENOENT, path)
         return 0 if isinstance(node, _Directory) else len(node.content)
 
     def list(self, directory: str) -> list[str]:
@@ -388,7 +399,7 @@ class SimDisk:
 
     def remove_directory(self, path: str) -> None:
         if self._directory(path).names:
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+            raise _error(errno.ENOTEMPTY, path)
         self.unlink(path)
 
     def rename(self, source: str, target: str) -> None:
@@ -398,17 +409,17 @@ class SimDisk:
         if directory is not other:
             raise OSError(errno.EXDEV, "the storage renames within a directory only", source)
         if name not in directory.names:
-            raise _missing(source)
+            raise _error(errno.ENOENT, source)
         directory.change((name, None), (new_name, directory.names[name]))
         self.happened("rename", target)
 
     def unlink(self, path: str) -> None:
         if self._parent(path)[1] not in self._parent(path)[0].names:
-            raise _missing(path)
+            raise _error(errno.ENOENT, path)
         self.happens("unlink", path)
         directory, name = self._parent(path)
         if name not in directory.names:
-            raise _missing(path)
+            raise _error(errno.ENOENT, path)
         directory.change((name, None))
         self.happened("unlink", path)
 
@@ -464,10 +475,8 @@ class SimDisk:
         for part in path.split("/"):
             if part:
                 node = directory.names.get(part)
-                if node is None:
-                    raise _missing(path)
                 if not isinstance(node, _Directory):
-                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+                    raise _error(errno.ENOENT if node is None else errno.ENOTDIR, path)
                 directory = node
         return directory
 
@@ -479,14 +488,13 @@ class SimDisk:
         directory, name = self._parent(path)
         node = directory.names.get(name)
         if not isinstance(node, _Node):
-            raise _missing(path)
+            raise _error(errno.ENOENT, path)
         return node
 
 
-def _missing(path: str) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+def _error(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)
 
 
-def _never(kind: str, path: str) -> int:
-    del kind, path
+def _never(_kind: str, _path: str) -> int:
     return 0

@@ -28,8 +28,9 @@ class StorageProperties:
         "wal.pacing.us",
         Integer(0, 1_000_000, unit="µs"),
         500,
-        doc="Under load, the shortest time between two syncs of a shard: longer saves processor, shorter saves "
-        "latency. A lone request never waits for it.",
+        doc="Under load, the shortest time between two syncs of a shard, half as long again while only a few records "
+        "are waiting and more may come: longer saves processor, shorter saves latency. A lone request never waits for "
+        "it.",
     )
     checkpoint_bytes = Property(
         "checkpoint.bytes",
@@ -47,8 +48,9 @@ class StorageProperties:
         "storage.direct.io",
         Boolean(),
         True,
-        doc="Whether large writes to segments go past the page cache (O_DIRECT). Without it bulk producers cost more "
-        "processor, and the page cache holds what consumers far behind will read, if there is memory to spare.",
+        doc="Whether the write-ahead log and large writes to segments go past the page cache (O_DIRECT). Without it "
+        "producers cost more processor and wait longer, and the page cache holds what consumers far behind will read, "
+        "if there is memory to spare. Where a file system has no such writes, none are made.",
     )
     storage_reserve_bytes = Property(
         "storage.reserve.bytes",

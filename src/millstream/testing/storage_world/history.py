@@ -107,6 +107,7 @@ class History:
         self.shape = shape
         self.rng = random.Random(seed)
         self.disk = SimDisk(random.Random(seed + 1))
+        self.disk.direct_block_bytes = (512, 512, 4096, 0)[seed % 4]
         self.disk.before = self._before
         self.on_operation: Callable[[str, str], None] | None = None
         self.topics: dict[int, TopicModel] = {}
