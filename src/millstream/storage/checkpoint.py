@@ -14,8 +14,9 @@ a checkpoint has to help.
 
 A hundred logs of which each gathered most of a megabyte would be a hundred megabytes at once, and every write to the
 write-ahead log would wait behind them. So there is a schedule: at least `_BYTES_PER_S`, and everything is written by
-the time that the write-ahead log has grown by half of what makes the next checkpoint due. Nothing is spread once
-anybody waits: whoever asked to be told, a full log, the next checkpoint.
+the time that the write-ahead log has grown by half of what makes the next checkpoint due. What comes after the writes
+is spread, too (`storage.leisure`). Nothing is spread once that time has come (`hurry`), or anybody waits: whoever asked
+to be told, a full log, the next checkpoint.
 
 A full disk fails a checkpoint, not the shard: its marks are taken again by the next one, which `ShardStorage` tries
 every second. When the write-ahead log is full and a checkpoint has nothing to make void (the disk has no room for its
@@ -32,7 +33,7 @@ from millstream.format.epochs import encode_log_state
 from millstream.format.names import EPOCHS_FILE, PRODUCERS_SUFFIX, offset_name
 from millstream.format.producers import encode_producers
 from millstream.format.wal import WalState, encode_wal_state
-from millstream.storage.commands import Checkpoint
+from millstream.storage.commands import Checkpoint, Hurry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -158,9 +159,24 @@ class Checkpointer:
             self._waiting.append(done)
         if self.running:
             self._again = self._again or done is not None
-            self._hurry = True
+            self.hurry()
             return
         self._begin()
+
+    def look(self) -> None:
+        """After every tick: is it time for a checkpoint, or for the one that runs to come to its end?"""
+        grown = self._storage.wal.written_bytes - self.wal_bytes
+        if 2 * grown >= self._storage.checkpoint_bytes:
+            self.hurry()
+            if grown >= self._storage.checkpoint_bytes:
+                self.request()
+
+    def hurry(self) -> None:
+        """Have the checkpoint that runs, if one does, finish as soon as it can."""
+        if self.running and not self._hurry:
+            self._hurry = True
+            if self._sent:
+                self._storage.send(Hurry(self._next_id - 1))
 
     def _begin(self) -> None:
         storage = self._storage
@@ -248,7 +264,8 @@ class Checkpointer:
                 segments, files, remove = [], [], []
         self._sent = True
         state = WalState(self._covered + 1, storage.wal.files.next_generation)
-        storage.send(Checkpoint(number, segments, files, remove, (storage.wal_directory, encode_wal_state(state))))
+        wal_state = storage.wal_directory, encode_wal_state(state)
+        storage.send(Checkpoint(number, segments, files, remove, wal_state, leisurely=not self._hurry))
 
     def finished(self, reply: Checkpointed) -> None:
         """The worker's answer."""

@@ -49,6 +49,8 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Directory of the write-ahead log and the content of its ``state`` files, replaced after everything else."""
 
     last: bool = True
+    leisurely: bool = False
+    """In a row's last: nobody waits so far, see `Hurry`."""
 
 
 class Read(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -172,6 +174,12 @@ class Interrupt(msgspec.Struct, frozen=True, array_like=True, tag=14):
     """Give up what is under way: it is answered with ECANCELED. → nothing."""
 
 
+class Hurry(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """Somebody waits for the checkpoint of this id by now. → nothing."""
+
+    id: int
+
+
 class Inspect(msgspec.Struct, frozen=True, array_like=True, tag=15):
     """Look at the records of a producer's batch, and write it anew if the topic wants that. → `Inspected`."""
 
@@ -207,6 +215,7 @@ Command = (
     | Interrupt
     | Inspect
     | Collect
+    | Hurry
 )
 
 
@@ -364,6 +373,7 @@ LANE_OF: dict[type[Command], int] = {
     PrepareFile: CHORES_LANE,
     Inspect: BATCHES_LANE,
     Collect: BATCHES_LANE,
+    Hurry: BATCHES_LANE,  # waits for no disk
     Read: READS_LANE,
     Find: READS_LANE,
     GatherKeys: CLEANER_LANE,

@@ -27,7 +27,7 @@ _FORGET: Final = 0.25
 """How much of the peak each tick below it takes off: a client that has gone is waited for in four ticks a record."""
 
 
-class Pace:
+class TickPace:
     """See the module. Times are µs of one monotonic clock."""
 
     __slots__ = ("_mean", "_pacing_us", "_peak", "_submitted_us")

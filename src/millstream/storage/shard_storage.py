@@ -331,8 +331,7 @@ class ShardStorage:
     def _landed(self) -> None:
         """After every tick: is it time for a checkpoint, or to look at the disk?"""
         self.memory.show()
-        if self.wal.written_bytes - self.checkpointer.wal_bytes >= self.checkpoint_bytes:
-            self.checkpointer.request()
+        self.checkpointer.look()
         if not self._checkpoint_timer:
             self._checkpoint_timer = True
             self.reactor.call_later(self.settings.checkpoint_ms * 1000, self._checkpoint_due)

@@ -39,7 +39,7 @@ from millstream.format.wal import (
     frame_bytes,
 )
 from millstream.iobuf import ArenaFull
-from millstream.storage.pace import Pace
+from millstream.storage.pace import TickPace
 from millstream.storage.ticks import (
     RECORDS_MAX,
     SPANS_MAX,
@@ -142,7 +142,7 @@ class Wal:
         # A frame must fit a file, with the table of as many records as a tick may have.
         self.records_max = min(RECORDS_MAX, files.file_bytes // SECTOR_BYTES)
         self.tick_bytes_max = min(TICK_BYTES_MAX, self.record_bytes_max - 2 * self.records_max * RECORD_BYTES)
-        self._pace = Pace(pacing_us)
+        self._pace = TickPace(pacing_us)
         self._paced: Timer | None = None  # fires when the tick that fills may start
         self.armed = False
         self.closed = False

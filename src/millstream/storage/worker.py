@@ -39,6 +39,7 @@ from millstream.storage.commands import (
     Failed,
     Find,
     Found,
+    Hurry,
     Inspect,
     Prepared,
     PrepareFile,
@@ -56,6 +57,7 @@ from millstream.storage.commands import (
 )
 from millstream.storage.disk import FULL
 from millstream.storage.inspector import Inspector
+from millstream.storage.leisure import Leisure
 from millstream.storage.segment_files import SegmentFiles, SyncFailed
 from millstream.storage.segment_reads import Fault, Reader
 
@@ -69,9 +71,17 @@ if TYPE_CHECKING:
 class Worker:
     """Carries out commands, one call each. Knows no threads and no sockets: tests call it directly."""
 
-    def __init__(self, disk: Disk, data_dir: str, arena: memoryview, direct_bytes_min: int | None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        data_dir: str,
+        arena: memoryview,
+        direct_bytes_min: int | None,
+        leisure: Leisure | None = None,
+    ) -> None:
         self._disk = disk
-        self.files = SegmentFiles(disk, data_dir, arena, direct_bytes_min)
+        self._leisure = leisure or Leisure()
+        self.files = SegmentFiles(disk, data_dir, arena, direct_bytes_min, self._leisure)
         self.reader = Reader(self.files, arena)
         inspector = Inspector(arena)
         self._parts: list[Checkpoint] = []
@@ -81,6 +91,7 @@ class Worker:
             Remove: self._remove,
             RemoveDirectory: self._remove_directory,
             Checkpoint: self._checkpoint,
+            Hurry: self._hurry,
             Read: self._read,
             Find: self._find,
             PrepareFile: self._prepare,
@@ -134,6 +145,17 @@ class Worker:
         if not command.last:
             return None
         parts, self._parts = self._parts, []
+        if command.leisurely:
+            self._leisure.begin(command.id)
+        try:
+            return self._make_durable(command, parts)
+        finally:
+            self._leisure.end()
+
+    def _hurry(self, command: Hurry) -> None:
+        self._leisure.hurry(command.id)
+
+    def _make_durable(self, command: Checkpoint, parts: list[Checkpoint]) -> Reply:
         try:
             self.files.sync()
         except OSError as error:

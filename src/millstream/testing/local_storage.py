@@ -27,6 +27,7 @@ from millstream.shard.process import ExitStatus
 from millstream.storage.cleaner import Cleaner, Pace
 from millstream.storage.commands import CLEANER_LANE, LANE_OF, Command, decode_command, encode
 from millstream.storage.disk import DIRECT_BLOCK_BYTES
+from millstream.storage.leisure import Leisure
 from millstream.storage.recovery import LogPlace, RecoveryReport, recover
 from millstream.storage.shard_storage import ShardStorage
 from millstream.storage.ticks import SLOT_COUNT, W_RECORDS, TickSlots
@@ -190,13 +191,17 @@ class LocalReactor:
         self._now_us += duration_us
 
 
+def _at_once(_seconds: float) -> None:
+    """Time is the reactor's; nobody rests."""
+
+
 class LocalHelpers:
     """Writer and worker in the same thread: each step of theirs is a call, or a part of one with `lanes`."""
 
     def __init__(self, disk: Disk, data_dir: str, shard_id: int, arena: Arena, lanes: Lanes | None = None) -> None:
         self.slots = TickSlots()
         self.tick_writer = TickWriter(disk, wal_directory(data_dir, shard_id), shard_id, arena.view, direct=True)
-        self.file_worker = Worker(disk, data_dir, arena.view, DIRECT_BLOCK_BYTES)
+        self.file_worker = Worker(disk, data_dir, arena.view, DIRECT_BLOCK_BYTES, Leisure(wait=_at_once))
         self._rings = 0
         self._turn = 0
         self._stopping = False

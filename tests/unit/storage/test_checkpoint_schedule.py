@@ -2,8 +2,10 @@
 
 from itertools import pairwise
 
+import pytest
 from storage_support import append, kill, new_shard, read_everything, reopened, settle
 
+from millstream.storage.commands import SYNCS_LANE, Checkpoint, Command, Hurry, Reply
 from millstream.storage.write_behind import WRITE_BYTES_MIN
 from millstream.testing.local_storage import LocalShard, recover_locally
 
@@ -65,6 +67,53 @@ def test_a_checkpoint_keeps_up_with_the_write_ahead_log() -> None:
         settle(shard)
     pass_time(shard, 25_000)
     assert all(written(logs))
+
+
+def commands(shard: LocalShard, monkeypatch: pytest.MonkeyPatch) -> list[Command]:
+    """What the worker is asked for from now on that has to do with checkpoints."""
+    seen: list[Command] = []
+    carry_out = shard.helpers.file_worker.carry_out
+
+    def watched(command: Command) -> Reply | None:
+        if isinstance(command, Checkpoint | Hurry):
+            seen.append(command)
+        return carry_out(command)
+
+    monkeypatch.setattr(shard.helpers.file_worker, "carry_out", watched)
+    return seen
+
+
+def test_the_worker_is_told_that_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    shard, _, _ = filled()
+    seen = commands(shard, monkeypatch)
+    shard.storage.checkpointer.request()
+    pass_time(shard, 1_000_000)
+    shard.call(shard.storage.checkpoint)
+    assert [command.leisurely for command in seen if isinstance(command, Checkpoint)] == [True, False]
+    assert not any(isinstance(command, Hurry) for command in seen)
+
+
+@pytest.mark.parametrize("why", ["somebody waits", "the log grew"])
+def test_a_checkpoint_that_the_worker_is_at_is_hurried(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    shard, _, _ = filled()
+    other = shard.open(LOGS + 1)
+    seen = commands(shard, monkeypatch)
+    shard.helpers.hang(SYNCS_LANE, 1_000_000)
+    shard.storage.checkpointer.request()
+    pass_time(shard, 500_000)
+    assert not seen
+    if why == "somebody waits":
+        shard.storage.checkpoint(lambda: None)
+    else:
+        for _ in range(5):
+            append(other, 1, 1 << 20)
+            settle(shard)
+    pass_time(shard, 1_000_000)
+    first, second = seen[:2]
+    assert isinstance(first, Hurry)
+    assert isinstance(second, Checkpoint)
+    assert first.id == second.id
+    assert second.leisurely
 
 
 def test_logs_that_fill_evenly_are_first_written_one_after_the_other() -> None:

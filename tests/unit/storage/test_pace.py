@@ -2,16 +2,16 @@
 
 import pytest
 
-from millstream.storage.pace import Pace
+from millstream.storage.pace import TickPace
 
 PACING_US = 500
 LONGER_US = 750
 KIB = 1024
 
 
-def under_load(records: int, ticks: int = 20, now_us: int = 1_000_000) -> Pace:
+def under_load(records: int, ticks: int = 20, now_us: int = 1_000_000) -> TickPace:
     """The last of some ticks of so many records started at `now_us`."""
-    pace = Pace(PACING_US)
+    pace = TickPace(PACING_US)
     for back in reversed(range(ticks)):
         pace.submitted(now_us - back * PACING_US, records)
     return pace
@@ -22,7 +22,7 @@ def test_ticks_of_one_record_follow_each_other_at_once() -> None:
 
 
 def test_without_pacing_nothing_waits() -> None:
-    pace = Pace(0)
+    pace = TickPace(0)
     for now_us in range(20):
         pace.submitted(now_us, 100)
     assert pace.due_us(5, KIB) == 0

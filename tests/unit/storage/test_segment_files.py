@@ -1,4 +1,4 @@
-"""Deleting a partition beside a checkpoint, and beside another shard that deletes its partitions of the same topic."""
+"""Deleting a partition beside a checkpoint, and beside another shard that deletes its own; syncing many files."""
 
 import errno
 import os
@@ -9,7 +9,8 @@ import pytest
 
 from millstream.format.index import SegmentSummary
 from millstream.storage.commands import Checkpoint, Write
-from millstream.storage.disk import SystemDisk
+from millstream.storage.disk import SystemDisk, SystemFile
+from millstream.storage.leisure import Leisure
 from millstream.storage.segment_files import SegmentFiles
 
 ARENA = memoryview(bytes(range(256)))
@@ -75,6 +76,37 @@ def written(files: SegmentFiles, directory: str) -> SegmentFiles:
 def checkpoint(directory: str, *, sealed: bool = False) -> Checkpoint:
     summary = SegmentSummary(0, 10, 100, sealed=sealed)
     return Checkpoint(1, [(segment(directory), summary)], [(f"{directory}/epochs", b"0 0\n")], [])
+
+
+@pytest.mark.parametrize("hurry_after", [None, 0, 5])
+def test_many_files_are_synced_one_by_one_until_somebody_waits(tmp_path, disk, monkeypatch, hurry_after):
+    leisure = Leisure(wait=lambda _: None)
+    files = SegmentFiles(disk, str(tmp_path), ARENA, None, leisure)
+    for number in range(40):
+        written(files, partition(tmp_path, number))
+    synced: list[str] = []
+    sync, sync_all = SystemFile.sync, disk.sync_all
+
+    def one(file: SystemFile) -> None:
+        synced.append("one")
+        if len(synced) == hurry_after:
+            leisure.hurry(1)
+        sync(file)
+
+    def every(path: str) -> None:
+        synced.append("all")
+        sync_all(path)
+
+    monkeypatch.setattr(SystemFile, "sync", one)
+    disk.sync_all = every
+    if hurry_after == 0:
+        leisure.hurry(1)
+    leisure.begin(1)
+    files.sync()
+    assert synced == (["one"] * 41 if hurry_after is None else ["one"] * hurry_after + ["all"])
+    synced.clear()
+    files.sync()
+    assert synced == []
 
 
 @pytest.mark.parametrize("sealed", [False, True])
