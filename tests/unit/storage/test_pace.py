@@ -5,7 +5,7 @@ import pytest
 from millstream.storage.pace import TickPace
 
 PACING_US = 500
-LONGER_US = 750
+LONGER_US = 625
 KIB = 1024
 
 
@@ -37,7 +37,7 @@ def test_many_records_wait_for_the_pace(records: int) -> None:
     assert under_load(100).due_us(records, KIB) == 1_000_000 + PACING_US
 
 
-def test_few_records_wait_half_as_long_again() -> None:
+def test_few_records_wait_a_quarter_as_long_again() -> None:
     pace = under_load(8)
     assert [pace.due_us(records, KIB) for records in (1, 5, 7)] == [1_000_000 + LONGER_US] * 3
 

@@ -28,9 +28,9 @@ class StorageProperties:
         "wal.pacing.us",
         Integer(0, 1_000_000, unit="µs"),
         500,
-        doc="Under load, the shortest time between two syncs of a shard, half as long again while only a few records "
-        "are waiting and more may come: longer saves processor, shorter saves latency. A lone request never waits for "
-        "it.",
+        doc="Under load, the shortest time between two syncs of a shard, a quarter as long again while only a few "
+        "records are waiting and more may come: longer saves processor, shorter saves latency. A lone request never "
+        "waits for it.",
     )
     checkpoint_bytes = Property(
         "checkpoint.bytes",
