@@ -48,7 +48,8 @@ class BulkWriter:
         """Write the arena's bytes from start to end, start to end, … at `position`; returns how many."""
         total = sum(spans[1::2]) - sum(spans[::2])
         head = -position % DIRECT_BLOCK_BYTES
-        if self._direct_bytes_min is None or total < max(self._direct_bytes_min, head + DIRECT_BLOCK_BYTES):
+        least = self._direct_bytes_min
+        if least is None or total < max(least, head + DIRECT_BLOCK_BYTES):
             return self._through_cache(file, spans, position)
         body = (total - head) // DIRECT_BLOCK_BYTES * DIRECT_BLOCK_BYTES
         first, rest = _split(spans, head)

@@ -163,6 +163,12 @@ class Checkpointer:
             return
         self._begin()
 
+    def due(self) -> None:
+        """Something has changed, and `checkpoint.ms` have passed."""
+        if self.running:
+            self._again = True
+        self.request()
+
     def look(self) -> None:
         """After every tick: is it time for a checkpoint, or for the one that runs to come to its end?"""
         grown = self._storage.wal.written_bytes - self.wal_bytes
@@ -178,12 +184,12 @@ class Checkpointer:
             if self._sent:
                 self._storage.send(Hurry(self._next_id - 1))
 
-    def _begin(self) -> None:
+    def _begin(self, *, hurry: bool = False) -> None:
         storage = self._storage
         self.running = True
         self._again = False
         self._answering, self._waiting = self._waiting, []
-        self._hurry = bool(self._answering)
+        self._hurry = hurry or bool(self._answering) or storage.wal.full
         self._begun_us = storage.reactor.now_us()
         # The note of a cut or a trim is needed until the files show it.
         self._covered = min([storage.wal.durable_sequence, *(frame - 1 for frame in self._changes.values())])
@@ -248,7 +254,7 @@ class Checkpointer:
             # A log's end was cut meanwhile: what was marked of it is no more.
             self._take_back()
             self._waiting, self._answering = self._answering + self._waiting, []
-            self._begin()
+            self._begin(hurry=self._hurry)
             return
         number = self._next_id
         self._next_id += 1
@@ -330,5 +336,6 @@ class Checkpointer:
         """Call back when no checkpoint is on its way to the disk: at once, or when this one is over."""
         if self._sent:
             self._when_idle.append(callback)
+            self.hurry()
         else:
             callback()

@@ -37,6 +37,7 @@ class Leisure:
         self._hurried.set()
         self._wait = self._hurried.wait if wait is None else wait
         self._lock = threading.Lock()
+        self._job = 0
         self._hurry_up_to = 0
         self._begun_ns = 0
 
@@ -48,6 +49,7 @@ class Leisure:
     def begin(self, job: int) -> None:
         """A job begins that may rest, unless somebody already waits for it."""
         with self._lock:
+            self._job = job
             if job > self._hurry_up_to:
                 self._hurried.clear()
         self._begun_ns = _clock_ns()
@@ -60,7 +62,8 @@ class Leisure:
         """Somebody waits for this job: no more rests. It may be over, or yet to begin."""
         with self._lock:
             self._hurry_up_to = max(self._hurry_up_to, job)
-            self._hurried.set()
+            if job >= self._job:
+                self._hurried.set()
 
     def rest(self) -> None:
         """Between two steps of a job."""

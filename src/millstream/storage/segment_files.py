@@ -6,8 +6,9 @@ durable, then index blocks that speak of them, then small files aside, renamed, 
 the ``state`` files that make the write-ahead log's frames void. Many files are synced with one `syncfs`, few with a
 call each.
 
-Nobody waits for most checkpoints; those rest between two files (`leisure`), and sync one after the other, because a
-`syncfs` of hundreds keeps the write-ahead log from the disk for 12–40 ms.
+Nobody waits for most checkpoints; those rest between two files (`leisure`), and sync segments one after the other,
+because a `syncfs` of hundreds keeps the write-ahead log from the disk for 12–40 ms. One follows for what a descriptor
+that was opened again may not be told of.
 
 Every method runs to its end before it answers and raises OSError for what the disk says; `worker` turns that into
 replies. Writing, cutting and removing happen on one thread, checkpoints on another, reads on others: the sets shared
@@ -86,6 +87,7 @@ class SegmentFiles:
         self.files = FileCache(disk)
         self._data_dir = data_dir
         self._bulk = BulkWriter(arena, direct_bytes_min)
+        self._zeros = BulkWriter(arena, direct_bytes_min)  # for the thread that prepares files
         self._lock = threading.Lock()
         self._names = threading.Lock()  # taken before the other; held while a checkpoint makes one file, or one goes
         self._dirty: set[str] = set()
@@ -269,6 +271,8 @@ class SegmentFiles:
                 file.sync()
             finally:
                 self.files.release(file)
+        if len(dirty) >= SYNC_ALL_FILES:
+            self._sync_all()
 
     def _sync_all(self) -> None:
         try:
@@ -368,7 +372,7 @@ class SegmentFiles:
         try:
             file.truncate(0)
             for position in range(0, command.size_bytes, len(_ZEROS)):
-                self._bulk.write_block(file, _ZEROS[: command.size_bytes - position], position)
+                self._zeros.write_block(file, _ZEROS[: command.size_bytes - position], position)
                 file.sync()
         except OSError:
             self._unlink(temporary)

@@ -342,7 +342,7 @@ class ShardStorage:
     def _checkpoint_due(self) -> None:
         self._checkpoint_timer = False
         if self.dirty_logs and not self.wal.closed:
-            self.checkpointer.request()
+            self.checkpointer.due()
 
     def _wal_full(self) -> None:
         if self.checkpointer.running or self.checkpointer.would_free:

@@ -5,8 +5,8 @@
     slot │ words 64 × u64 │ head 64 │ table 36 × n │ tail 64 │ spans 2 × n × u64 │        four of them, used in turn
 
 The reactor packs one table entry per record and one span (start and end in the arena) per stretch of payload; no
-payload is copied. The writer puts head and tail around the table (`format.wal.pack_heads`) and writes ``head+table,
-payload…, zeros, table+tail`` with one vectored call. It leaves how it went in the result words.
+payload is copied on its way to the writer. That puts head and tail around the table (`format.wal.pack_heads`), writes
+``head+table, payload…, zeros, table+tail``, and leaves how it went in the result words.
 
 Both sides are ordered by the eventfd that passes a slot over: a system call on either side, so nothing here depends
 on the order of stores. A slot belongs to the reactor until it is submitted and from its completion on, to the writer

@@ -6,6 +6,7 @@ import pytest
 from storage_support import append, kill, new_shard, read_everything, reopened, settle
 
 from millstream.storage.commands import SYNCS_LANE, Checkpoint, Command, Hurry, Reply
+from millstream.storage.wal import WalFull
 from millstream.storage.write_behind import WRITE_BYTES_MIN
 from millstream.testing.local_storage import LocalShard, recover_locally
 
@@ -114,6 +115,27 @@ def test_a_checkpoint_that_the_worker_is_at_is_hurried(monkeypatch: pytest.Monke
     assert isinstance(second, Checkpoint)
     assert first.id == second.id
     assert second.leisurely
+
+
+def test_a_full_write_ahead_log_waits_for_no_leisurely_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = new_shard(settings={**ROOMY, "wal_bytes": 8 << 20}, memory_bytes=64 << 20)
+    log = shard.open(1)
+    append(log, 1, BYTES)
+    settle(shard)
+    shard.helpers.hang(SYNCS_LANE, 1_000_000)
+    shard.storage.checkpointer.request()
+    pass_time(shard, 100_000)
+    with pytest.raises(WalFull):
+        for _ in range(100):
+            append(log, 1, 1 << 20)
+            pass_time(shard, 1000)
+    seen = commands(shard, monkeypatch)
+    pass_time(shard, 5_000_000)
+    assert shard.storage.wal.idle
+    first, *others = [command.leisurely for command in seen if isinstance(command, Checkpoint)]
+    assert first
+    assert others
+    assert not others[0]
 
 
 def test_logs_that_fill_evenly_are_first_written_one_after_the_other() -> None:

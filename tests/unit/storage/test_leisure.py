@@ -64,6 +64,15 @@ def test_a_hurry_may_come_before_its_job_begins_or_after_it_ended(hurried: int, 
     assert one.at_leisure == at_leisure
 
 
+def test_a_hurry_that_comes_late_is_not_about_the_next_job() -> None:
+    one = Leisure()
+    one.begin(3)
+    one.end()
+    one.begin(4)
+    one.hurry(3)
+    assert one.at_leisure
+
+
 def test_a_hurry_ends_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leisure, "_REST_S_MAX", 60.0)
     one = Leisure()

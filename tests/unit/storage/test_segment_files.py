@@ -103,7 +103,7 @@ def test_many_files_are_synced_one_by_one_until_somebody_waits(tmp_path, disk, m
         leisure.hurry(1)
     leisure.begin(1)
     files.sync()
-    assert synced == (["one"] * 41 if hurry_after is None else ["one"] * hurry_after + ["all"])
+    assert synced == ["one"] * (41 if hurry_after is None else hurry_after) + ["all"]
     synced.clear()
     files.sync()
     assert synced == []

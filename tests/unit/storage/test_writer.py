@@ -9,8 +9,9 @@ import pytest
 from storage_support import WAL, append, new_shard, read_everything, settle
 
 from millstream.format.wal_scan import scan
-from millstream.storage.disk import SystemDisk, read_file
-from millstream.storage.staging import STAGING_BYTES
+from millstream.storage.disk import DIRECT_BLOCK_BYTES, SystemDisk, read_file, write_all
+from millstream.storage.staging import STAGING_BYTES, Staging
+from millstream.storage.writer import TickWriter
 from millstream.testing.sim_disk import SimDisk, SimFile
 
 SIZES = (10, 3000, 700, STAGING_BYTES + 999, 5, 2 * STAGING_BYTES, 61)
@@ -23,9 +24,10 @@ class RefusingDisk(SimDisk):
     def __init__(self, takes: int) -> None:
         super().__init__(random.Random(1))
         self.takes = takes
-        self.taken = 0
+        self.taken = self.opened = 0
 
     def open_direct(self, path: str) -> SimFile:
+        self.opened += 1
         file = super().open_direct(path)
         write = file.pwritev
 
@@ -39,9 +41,10 @@ class RefusingDisk(SimDisk):
         return file
 
 
-def write_and_recover(disk: SimDisk) -> None:
+def write_and_recover(disk: SimDisk, *, direct: bool = True) -> None:
     """Some ticks, a power failure, and a recovery that finds everything, each frame whole."""
     shard = new_shard(disk=disk, settings=LARGE)
+    shard.helpers.tick_writer = TickWriter(disk, os.path.dirname(WAL), 0, shard.arena.view, direct=direct)
     log = shard.open(1)
     for size in SIZES:
         append(log, 1, size)
@@ -72,11 +75,10 @@ def test_a_disk_that_refuses_later_gets_the_whole_frame_through_the_page_cache(t
     assert disk.taken == takes
 
 
-def test_without_direct_io_no_file_is_opened_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_direct_io_no_file_is_opened_for_it() -> None:
     disk = RefusingDisk(100)
-    monkeypatch.setattr("millstream.storage.writer.Staging", lambda: None)
-    write_and_recover(disk)
-    assert disk.taken == 0
+    write_and_recover(disk, direct=False)
+    assert disk.opened == 0
 
 
 def test_an_error_that_is_not_about_direct_writes_is_told() -> None:
@@ -104,4 +106,8 @@ def test_a_real_file_takes_sectors_past_the_page_cache_or_says_that_it_cannot(tm
         return
     with pytest.raises(OSError, match="Invalid argument"):
         file.pwritev([b"x"], 1)
+    (piece,) = Staging().pieces([b"y" * DIRECT_BLOCK_BYTES])
+    assert write_all(file, [piece], DIRECT_BLOCK_BYTES) == DIRECT_BLOCK_BYTES
+    file.sync()
     file.close()
+    assert Path(path).read_bytes() == bytes(DIRECT_BLOCK_BYTES) + b"y" * DIRECT_BLOCK_BYTES
