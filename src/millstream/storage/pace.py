@@ -30,11 +30,13 @@ _FORGET: Final = 0.25
 class TickPace:
     """See the module. Times are µs of one monotonic clock."""
 
-    __slots__ = ("_mean", "_pacing_us", "_peak", "_submitted_us")
+    __slots__ = ("_mean", "_pacing_us", "_peak", "submitted_us")
 
     def __init__(self, pacing_us: int) -> None:
         self._pacing_us = pacing_us
-        self._submitted_us = 0
+        self.submitted_us = 0
+        """When the last tick started."""
+
         self._mean = 0.0
         self._peak = 0.0
 
@@ -44,11 +46,11 @@ class TickPace:
         if not pacing_us or self._mean < _BUSY_RECORDS or payload_bytes >= _PACED_BYTES:
             return 0
         if records >= _FEW_RECORDS or records >= self._peak:
-            return self._submitted_us + pacing_us
-        return self._submitted_us + pacing_us + pacing_us // 4
+            return self.submitted_us + pacing_us
+        return self.submitted_us + pacing_us + pacing_us // 4
 
     def submitted(self, now_us: int, records: int) -> None:
         """A tick of `records` starts now."""
-        self._submitted_us = now_us
+        self.submitted_us = now_us
         self._mean += (records - self._mean) / 4
         self._peak = records if records >= self._peak else self._peak - _FORGET

@@ -73,16 +73,9 @@ class SyncFailed(OSError):
 class SegmentFiles:
     """Files of one shard's logs. `arena` is where payload lies; `direct_bytes_min`: see `bulk_writes.BulkWriter`."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        data_dir: str,
-        arena: memoryview,
-        direct_bytes_min: int | None,
-        leisure: Leisure | None = None,
-    ) -> None:
+    def __init__(self, disk: Disk, data_dir: str, arena: memoryview, direct_bytes_min: int | None) -> None:
         disk.watch(data_dir)
-        self._leisure = leisure or Leisure()
+        self.leisure = Leisure()
         self.disk = disk
         self.files = FileCache(disk)
         self._data_dir = data_dir
@@ -259,10 +252,10 @@ class SegmentFiles:
         with self._lock:
             dirty, self._dirty = self._dirty, set()
         for done, path in enumerate(sorted(dirty)):
-            if len(dirty) - done >= SYNC_ALL_FILES and not self._leisure.at_leisure:
+            if len(dirty) - done >= SYNC_ALL_FILES and not self.leisure.at_leisure:
                 self._sync_all()
                 return
-            self._leisure.rest()
+            self.leisure.rest()
             try:
                 file = self.files.acquire(path)
             except FileNotFoundError:
@@ -303,7 +296,7 @@ class SegmentFiles:
         aside: list[str] = []
         many = len(files) >= SYNC_ALL_FILES
         for path, data in files:
-            self._leisure.rest()
+            self.leisure.rest()
             with self._names:
                 if self._is_removed(path):
                     continue
@@ -320,7 +313,7 @@ class SegmentFiles:
         if many:
             self._sync_all()
         for path in aside:
-            self._leisure.rest()
+            self.leisure.rest()
             with self._names:
                 if self._is_removed(path):
                     continue
@@ -351,12 +344,12 @@ class SegmentFiles:
     def finish(self, command: Checkpoint) -> None:
         """What comes after `sync`: indexes, small files, names, superfluous files, the state of the write-ahead log."""
         for path, summary in command.segments:
-            self._leisure.rest()
+            self.leisure.rest()
             self.write_index(path, summary)
         self.replace_files(command.files)
         self.sync_directories()
         for path in command.remove:
-            self._leisure.rest()
+            self.leisure.rest()
             self._unlink(path)
         if command.state is not None:
             write_wal_state(self.disk, *command.state)

@@ -150,7 +150,6 @@ class Wal:
         self.tick.serial = self._serial = 1
         self._waiting: deque[Tick] = deque()  # filled, not yet submitted
         self._out: Tick | None = None
-        self._submitted_us = 0
         self._next_sequence = next_sequence
         self.needed_sequence = next_sequence
         self.durable_sequence = next_sequence - 1
@@ -318,8 +317,7 @@ class Wal:
         self._out_bytes = size
         self._next_sequence += 1
         files.position += size
-        now_us = self._submitted_us = self._reactor.now_us()
-        self._pace.submitted(now_us, records)
+        self._pace.submitted(self._reactor.now_us(), records)
         self._at_writer = True
         self._submit_slot()
 
@@ -369,7 +367,7 @@ class Wal:
     def _observe(self, tick: Tick, words: memoryview) -> None:
         self._write_us.observe(words[W_WRITE_US])
         self._sync_us.observe(words[W_SYNC_US])
-        self._tick_us.observe(self._reactor.now_us() - self._submitted_us)
+        self._tick_us.observe(self._reactor.now_us() - self._pace.submitted_us)
         self._tick_count.inc()
         self._record_count.inc(tick.records)
         self._byte_count.inc(self._out_bytes)

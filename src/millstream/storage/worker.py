@@ -57,7 +57,6 @@ from millstream.storage.commands import (
 )
 from millstream.storage.disk import FULL
 from millstream.storage.inspector import Inspector
-from millstream.storage.leisure import Leisure
 from millstream.storage.segment_files import SegmentFiles, SyncFailed
 from millstream.storage.segment_reads import Fault, Reader
 
@@ -71,17 +70,9 @@ if TYPE_CHECKING:
 class Worker:
     """Carries out commands, one call each. Knows no threads and no sockets: tests call it directly."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        data_dir: str,
-        arena: memoryview,
-        direct_bytes_min: int | None,
-        leisure: Leisure | None = None,
-    ) -> None:
+    def __init__(self, disk: Disk, data_dir: str, arena: memoryview, direct_bytes_min: int | None) -> None:
         self._disk = disk
-        self._leisure = leisure or Leisure()
-        self.files = SegmentFiles(disk, data_dir, arena, direct_bytes_min, self._leisure)
+        self.files = SegmentFiles(disk, data_dir, arena, direct_bytes_min)
         self.reader = Reader(self.files, arena)
         inspector = Inspector(arena)
         self._parts: list[Checkpoint] = []
@@ -146,14 +137,14 @@ class Worker:
             return None
         parts, self._parts = self._parts, []
         if command.leisurely:
-            self._leisure.begin(command.id)
+            self.files.leisure.begin(command.id)
         try:
             return self._make_durable(command, parts)
         finally:
-            self._leisure.end()
+            self.files.leisure.end()
 
     def _hurry(self, command: Hurry) -> None:
-        self._leisure.hurry(command.id)
+        self.files.leisure.hurry(command.id)
 
     def _make_durable(self, command: Checkpoint, parts: list[Checkpoint]) -> Reply:
         try:

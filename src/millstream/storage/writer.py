@@ -108,12 +108,11 @@ class TickWriter:
 
     def _write(self, number: int, buffers: list[Buffer], position: int) -> File:
         """Write a frame into a file, which has to be synced then."""
-        staging = self._staging
-        if staging is not None:
+        if self._staging is not None:
             try:
-                file = self._file(number, direct=True)
+                file = self._file(number)
                 written = 0
-                for piece in staging.pieces(buffers):
+                for piece in self._staging.pieces(buffers):
                     written += write_all(file, [piece], position + written)
                 return file
             except OSError as error:
@@ -122,7 +121,7 @@ class TickWriter:
             self._staging = None
             while self._files:
                 self._files.popitem()[1].close()
-        file = self._file(number, direct=False)
+        file = self._file(number)
         write_all(file, buffers, position)
         return file
 
@@ -155,11 +154,11 @@ class TickWriter:
         header = FileHeader(self._shard_id, words[W_GENERATION], words[W_SEQUENCE], words[W_FILE_BYTES])
         return encode_file_header(header)
 
-    def _file(self, number: int, *, direct: bool) -> File:
+    def _file(self, number: int) -> File:
         file = self._files.get(number)
         if file is None:
             path = f"{self._directory}/{wal_name(number)}"
-            file = self._disk.open_direct(path) if direct else self._disk.open(path)
+            file = self._disk.open(path) if self._staging is None else self._disk.open_direct(path)
             self._files[number] = file
         return file
 

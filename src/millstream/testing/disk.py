@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from millstream.format.wal import SECTOR_BYTES
 from millstream.storage.disk import SystemDisk, SystemFile
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from millstream.storage.disk import Buffer, File
 
 FAULT_DIR_VARIABLE: Final = "MILLSTREAM_FAULT_DIR"
-SECTOR_BYTES: Final = 512
 
 WRITE: Final = 1
 SYNC: Final = 2
@@ -201,17 +201,11 @@ class _Locked:
 class FaultFile(SystemFile):
     """A file whose changes can be taken back."""
 
-    __slots__ = ("_faults", "_seen_fd")
+    __slots__ = ("_faults",)
 
-    def __init__(self, path: str, fd: int, faults: Faults, seen_fd: int = -1) -> None:
+    def __init__(self, path: str, fd: int, faults: Faults) -> None:
         super().__init__(path, fd)
         self._faults = faults
-        self._seen_fd = fd if seen_fd < 0 else seen_fd  # reads any byte, which a direct one does not
-
-    def close(self) -> None:
-        super().close()
-        if self._seen_fd != self._fd:
-            os.close(self._seen_fd)
 
     def _now_at(self) -> str:
         """The path the file has now; it may have been renamed since it was opened."""
@@ -227,7 +221,8 @@ class FaultFile(SystemFile):
         number = self._faults.count(WRITE)
         length = sum(map(len, buffers))
         size = os.fstat(self._fd).st_size
-        old = os.pread(self._seen_fd, length, position)
+        with open(f"/proc/self/fd/{self._fd}", "rb", buffering=0) as seen:  # a direct one does not read any byte
+            old = os.pread(seen.fileno(), length, position)
         self._faults.journal(Change(number, "write", path, position, old, size, length))
 
     def write_direct(self, buffers: Sequence[memoryview], position: int) -> int:
@@ -279,8 +274,7 @@ class FaultDisk(SystemDisk):
 
     def open_direct(self, path: str) -> File:
         self._faults.fault("open", path)
-        direct_fd = os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
-        return FaultFile(path, direct_fd, self._faults, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return FaultFile(path, os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC), self._faults)
 
     def make_directory(self, path: str) -> bool:
         if os.path.isdir(path):

@@ -80,8 +80,8 @@ def checkpoint(directory: str, *, sealed: bool = False) -> Checkpoint:
 
 @pytest.mark.parametrize("hurry_after", [None, 0, 5])
 def test_many_files_are_synced_one_by_one_until_somebody_waits(tmp_path, disk, monkeypatch, hurry_after):
-    leisure = Leisure(wait=lambda _: None)
-    files = SegmentFiles(disk, str(tmp_path), ARENA, None, leisure)
+    files = SegmentFiles(disk, str(tmp_path), ARENA, None)
+    leisure = files.leisure = Leisure(wait=lambda _: None)
     for number in range(40):
         written(files, partition(tmp_path, number))
     synced: list[str] = []
