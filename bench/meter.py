@@ -21,6 +21,7 @@ from typing import Self
 from bench import processes
 
 DRAIN_S = 60.0
+REST_S = 3.0
 RECEIVE_BYTES = 1 << 18
 
 
@@ -63,16 +64,10 @@ class Meter:
         self._broker, self._client, self._clock = processes.cpu_seconds(self._pid), _own_cpu(), time.perf_counter()
 
     def end(self, outcome: Outcome) -> None:
-        """Closes the wall clock and the client's share now, the broker's when it has come to rest (at most 3 s)."""
+        """Closes the wall clock and the client's share now, the broker's when it has come to rest, `REST_S` at most."""
         outcome.seconds = time.perf_counter() - self._clock
         outcome.client_cpu_s = _own_cpu() - self._client
-        last = processes.cpu_seconds(self._pid)
-        for _ in range(15):
-            time.sleep(0.2)
-            now = processes.cpu_seconds(self._pid)
-            if now - last < 0.015:
-                break
-            last = now
+        processes.wait_for_rest(self._pid, REST_S)
         outcome.broker_cpu_s = processes.cpu_seconds(self._pid) - self._broker
 
 

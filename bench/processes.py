@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_AT_REST = 0.075
 
 
 def _stat_fields(pid: int) -> list[str]:
@@ -65,6 +66,18 @@ def cpu_seconds(root: int) -> float:
         if fields:
             ticks += sum(int(field) for field in fields[11:15])
     return ticks / TICKS_A_SECOND
+
+
+def wait_for_rest(root: int, limit_s: float, look_s: float = 0.2) -> None:
+    """Until the tree used less than 7.5 % of a core between two looks, at most for ``limit_s``."""
+    deadline = time.monotonic() + limit_s
+    used_s = cpu_seconds(root)
+    while time.monotonic() < deadline:
+        before_s = used_s
+        time.sleep(look_s)
+        used_s = cpu_seconds(root)
+        if used_s - before_s < _AT_REST * look_s:
+            return
 
 
 def pss_bytes(root: int) -> int:

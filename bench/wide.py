@@ -7,7 +7,7 @@ topics: creating them, one Metadata request for all of them, small produce over 
 import struct
 import time
 
-from bench import load, plain, raw, verify
+from bench import load, plain, processes, raw, verify
 from bench.rows import Alone, Figures, Plan, Say, of_produce
 from bench.subjects import Subject, seconds_to_first_ack
 
@@ -16,6 +16,7 @@ THOUSAND = Alone()
 TEN_THOUSAND = Alone(warm=True, one_of_ours=True)
 TOPICS, PARTITIONS = 16, 625
 METADATA = 3
+SETTLE_S = 60.0
 
 
 def start_empty(subject: Subject, plan: Plan, say: Say) -> Figures:
@@ -33,9 +34,10 @@ def start_empty(subject: Subject, plan: Plan, say: Say) -> Figures:
 
 
 def _idle(subject: Subject, plan: Plan, say: Say) -> Figures:
-    """CPU and memory of a broker that nobody asks for anything."""
+    """CPU and memory of a broker that nobody asks for anything, and that has done what was left to do."""
     say("settling")
     time.sleep(plan.idle_s / 3)
+    processes.wait_for_rest(subject.pid, SETTLE_S, 2.0)
     say(f"idle for {plan.idle_s:.0f} s")
     before, began = subject.cpu_seconds(), time.monotonic()
     time.sleep(plan.idle_s)
