@@ -99,6 +99,7 @@ def report_of(tmp_path, state, seconds):
         ("PASSED", 1.0, "[ do_test_x: SKIP: needs authorization ]", 0, SKIPPED),
         ("PASSED", 1.0, "[ do_test_x: SKIP: needs y ]\n[ do_test_z: PASS (1.00s) ]", 0, PASSED),
         ("PASSED", 0.00002, "came back at once", 0, SKIPPED),
+        ("PASSED", 0.0036, "asked for metadata", 0, PASSED),
         ("SKIPPED", 0.0, "", 0, SKIPPED),
         ("FAILED", 1.0, "", 1, FAILED),
         ("RUNNING", 1.0, "", -6, FAILED),
