@@ -112,7 +112,7 @@ class RemoveDirectory(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class PrepareFile(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """Make a zero-filled file for the write-ahead log. → `Prepared`."""
+    """Make a zero-filled file for the write-ahead log, at leisure until `HurryFile`. → `Prepared`."""
 
     number: int
     path: str
@@ -180,6 +180,12 @@ class Hurry(msgspec.Struct, frozen=True, array_like=True, tag=17):
     id: int
 
 
+class HurryFile(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """Somebody waits for the file of the write-ahead log of this number by now. → nothing."""
+
+    number: int
+
+
 class Inspect(msgspec.Struct, frozen=True, array_like=True, tag=15):
     """Look at the records of a producer's batch, and write it anew if the topic wants that. → `Inspected`."""
 
@@ -216,6 +222,7 @@ Command = (
     | Inspect
     | Collect
     | Hurry
+    | HurryFile
 )
 
 
@@ -374,6 +381,7 @@ LANE_OF: dict[type[Command], int] = {
     Inspect: BATCHES_LANE,
     Collect: BATCHES_LANE,
     Hurry: BATCHES_LANE,  # waits for no disk
+    HurryFile: BATCHES_LANE,
     Read: READS_LANE,
     Find: READS_LANE,
     GatherKeys: CLEANER_LANE,

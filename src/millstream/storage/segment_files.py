@@ -75,7 +75,8 @@ class SegmentFiles:
 
     def __init__(self, disk: Disk, data_dir: str, arena: memoryview, direct_bytes_min: int | None) -> None:
         disk.watch(data_dir)
-        self.leisure = Leisure()
+        self.leisure = Leisure()  # of checkpoints
+        self.filling = Leisure()  # of the write-ahead log's new files
         self.disk = disk
         self.files = FileCache(disk)
         self._data_dir = data_dir
@@ -367,6 +368,7 @@ class SegmentFiles:
             for position in range(0, command.size_bytes, len(_ZEROS)):
                 self._zeros.write_block(file, _ZEROS[: command.size_bytes - position], position)
                 file.sync()
+                self.filling.rest()
         except OSError:
             self._unlink(temporary)
             raise

@@ -29,7 +29,6 @@ from millstream.format.names import (
     parse_wal_name,
     partition_directory,
     wal_directory,
-    wal_name,
 )
 from millstream.format.wal import WalState
 from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE
@@ -44,7 +43,6 @@ from millstream.storage.commands import (
     Inspected,
     KeysGathered,
     Prepared,
-    PrepareFile,
     ReadDone,
     Removed,
     Reply,
@@ -136,7 +134,7 @@ class ShardStorage:
         self.housekeeping = Housekeeping(self, settings.log_retention_check_interval_ms)
         self.compaction = Compaction(self, settings.shards)
         helpers.attach(reactor, self.wal.landed, lambda told: self.replied(decode_reply(told)), self._helper_ended)
-        self.wal.files.prepare_ahead()
+        self.wal.files.prepare_now()
 
     def _open_wal(self) -> Wal:
         """The write-ahead log of this shard, its files void: recovery has seen to that."""
@@ -158,9 +156,13 @@ class ShardStorage:
             elif number is not None:
                 files.append(number)
         wal_files = WalFiles(
-            settings.wal_file_bytes, settings.wal_bytes // settings.wal_file_bytes, state.next_generation, files
+            directory,
+            settings.wal_file_bytes,
+            settings.wal_bytes // settings.wal_file_bytes,
+            next_generation=state.next_generation,
+            files=files,
+            send=self.send,
         )
-        wal_files.prepare = self._prepare_file
         wal = Wal(
             self.reactor,
             self.stats,
@@ -347,10 +349,6 @@ class ShardStorage:
     def _wal_full(self) -> None:
         if self.checkpointer.running or self.checkpointer.would_free:
             self.checkpointer.request()
-
-    def _prepare_file(self, number: int) -> None:
-        path = f"{self.wal_directory}/{wal_name(number)}"
-        self.send(PrepareFile(number, path, self.settings.wal_file_bytes))
 
     def _prepared(self, reply: Prepared) -> None:
         if not reply.errno:

@@ -316,7 +316,7 @@ class Wal:
         self._out_sequence = self._next_sequence
         self._out_bytes = size
         self._next_sequence += 1
-        files.position += size
+        files.advance(size)
         self._pace.submitted(self._reactor.now_us(), records)
         self._at_writer = True
         self._submit_slot()
@@ -382,7 +382,7 @@ class Wal:
             if not self.full:
                 self.full = True
                 self._full_waits.inc()
-            if not self.files.prepare_ahead():
+            if not self.files.prepare_now():
                 self.on_full()
             return False
         self.full = False
@@ -427,6 +427,7 @@ class Wal:
         if not self.idle:
             raise AssertionError("the write-ahead log is closed with ticks under way")
         self.closed = True
+        self.files.hurry()
         self.tick.slot.words[W_RECORDS] = 0
         self._submit_slot()
 

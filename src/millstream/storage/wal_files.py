@@ -1,7 +1,8 @@
 """Which file of the write-ahead log the next frame goes to: files go round, and none is used again before it is free.
 
 A file is *current*, *used* (it holds frames that are still needed), or *free*. New ones are made by the worker,
-zero-filled, one ahead of the need, until there are `limit`. `release` frees those of which every frame is below the
+zero-filled, one ahead of the need, until there are `limit`. It takes its time for one (`storage.leisure`) until the
+current file is half full, or a frame waits for it. `release` frees those of which every frame is below the
 number given; the caller has seen to it that the frames are void durably: the segments are synced and the ``state``
 file says so.
 
@@ -15,18 +16,37 @@ import secrets
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from millstream.format.names import wal_name
 from millstream.format.wal import FILE_HEADER_BYTES
+from millstream.storage.commands import HurryFile, PrepareFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from millstream.storage.commands import Command
 
 _SALT_BITS: Final = 32
 
 
 class WalFiles:
-    """The files of one shard's write-ahead log. `number`, `position` and `generation` say where the next frame goes."""
+    """The files of one shard's write-ahead log. `number`, `position` and `generation` say where the next frame goes.
 
-    def __init__(self, file_bytes: int, limit: int, next_generation: int, files: list[int]) -> None:
+    `files` are the numbers of those in `directory`, all of them free. `send` sends a command to the worker; `ready` or
+    `refused` follows one that prepares a file.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        file_bytes: int,
+        limit: int,
+        *,
+        next_generation: int,
+        files: list[int],
+        send: Callable[[Command], None],
+    ) -> None:
+        self._directory = directory
+        self._send = send
         self.file_bytes = file_bytes
         self._limit = max(2, limit)
         self._free: deque[int] = deque(sorted(files))
@@ -34,12 +54,11 @@ class WalFiles:
         self._known = len(files)
         self._next_number = max(files, default=-1) + 1
         self._preparing = False
+        self._hurried = False
         self._no_space = False
         self.number = -1
         self.position = 0
         self.generation = next_generation
-        self.prepare: Callable[[int], None] = _unset
-        """Have a zero-filled file of this number made; `ready` or `refused` follows."""
 
     def fits(self, size: int) -> bool:
         """Whether a frame of `size` bytes fits the current file."""
@@ -54,18 +73,36 @@ class WalFiles:
         self.number = self._free.popleft()
         self.position = FILE_HEADER_BYTES
         self.generation = self.next_generation | secrets.randbits(_SALT_BITS)
-        self.prepare_ahead()
+        self._prepare_ahead()
         return True
 
-    def prepare_ahead(self) -> bool:
-        """Have a file made if none is free and there may be one more; whether one is on its way."""
+    def advance(self, size: int) -> None:
+        """A frame of `size` bytes has the place at `position`."""
+        self.position += size
+        if self._preparing and self.position > self.file_bytes // 2:
+            self.hurry()
+
+    def _prepare_ahead(self) -> None:
         if not self._free and not self._preparing and not self._no_space and self._known < self._limit:
             self._preparing = True
-            self.prepare(self._next_number)
+            self._hurried = False
+            path = f"{self._directory}/{wal_name(self._next_number)}"
+            self._send(PrepareFile(self._next_number, path, self.file_bytes))
+
+    def prepare_now(self) -> bool:
+        """A file is needed: have one made if none is free and there may be one more; whether one is on its way."""
+        self._prepare_ahead()
+        self.hurry()
         return self._preparing
 
+    def hurry(self) -> None:
+        """Somebody waits for the file that is on its way, if one is."""
+        if self._preparing and not self._hurried:
+            self._hurried = True
+            self._send(HurryFile(self._next_number))
+
     def ready(self, number: int) -> None:
-        """The file that `prepare` asked for is there."""
+        """The file that was asked for is there."""
         self._preparing = False
         self._known += 1
         self._next_number = number + 1
@@ -79,7 +116,7 @@ class WalFiles:
     def try_again(self) -> None:
         """There may be space now."""
         self._no_space = False
-        self.prepare_ahead()
+        self._prepare_ahead()
 
     def release(self, needed_sequence: int) -> None:
         """Frames below `needed_sequence` are void: free the files that hold no other."""
@@ -95,7 +132,3 @@ class WalFiles:
     def next_generation(self) -> int:
         """A generation above every one that was used."""
         return ((self.generation >> _SALT_BITS) + 1) << _SALT_BITS
-
-
-def _unset(_: int) -> None:
-    raise AssertionError("the write-ahead log was used before it was wired")

@@ -40,6 +40,7 @@ from millstream.storage.commands import (
     Find,
     Found,
     Hurry,
+    HurryFile,
     Inspect,
     Prepared,
     PrepareFile,
@@ -86,6 +87,7 @@ class Worker:
             Read: self._read,
             Find: self._find,
             PrepareFile: self._prepare,
+            HurryFile: self._hurry_file,
             Inspect: inspector.inspect,
             Collect: inspector.collect,
         }
@@ -184,11 +186,18 @@ class Worker:
         return Found(command.id, 0, *(found or (-1, -1, -1)), fault="")
 
     def _prepare(self, command: PrepareFile) -> Reply:
+        filling = self.files.filling
+        filling.begin(command.number)
         try:
             self.files.prepare_file(command)
         except OSError as error:
             return Prepared(command.number, error.errno or errno.EIO)
+        finally:
+            filling.end()
         return Prepared(command.number, 0)
+
+    def _hurry_file(self, command: HurryFile) -> None:
+        self.files.filling.hurry(command.number)
 
 
 def run_worker(worker: Worker, channels: list[WorkerChannel]) -> int:

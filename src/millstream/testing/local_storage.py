@@ -203,6 +203,7 @@ class LocalHelpers:
         self.tick_writer = TickWriter(disk, wal_directory(data_dir, shard_id), shard_id, arena.view, direct=True)
         self.file_worker = Worker(disk, data_dir, arena.view, DIRECT_BLOCK_BYTES)
         self.file_worker.files.leisure = Leisure(wait=_at_once)
+        self.file_worker.files.filling = Leisure(wait=_at_once)
         self._rings = 0
         self._turn = 0
         self._stopping = False
