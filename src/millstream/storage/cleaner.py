@@ -25,6 +25,7 @@ import errno
 import mmap
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.core.compaction import Pass, header_stays, horizon_to_note, survives
@@ -47,6 +48,7 @@ from millstream.storage.commands import (
 )
 from millstream.storage.disk import read_at, write_all
 from millstream.storage.index import Growing, SegmentIndex, index_path
+from millstream.storage.no_room import once_there_is_room
 from millstream.wire.errors import BatchError
 from millstream.wire.records import batch_crc_ok, parse_header
 
@@ -74,7 +76,7 @@ class Pace:
     def __init__(self, bytes_per_second: float, cpu_percent: int, wait: Callable[[float], bool]) -> None:
         self._bytes_per_second = bytes_per_second
         self._idle_per_busy = 100 / cpu_percent - 1
-        self._wait = wait
+        self.wait = wait
         self._busy_s = time.thread_time()
 
     def spent(self, size_bytes: int) -> None:
@@ -86,7 +88,7 @@ class Pace:
         busy_s = time.thread_time()
         rest_s = max((busy_s - self._busy_s) * self._idle_per_busy, size_bytes / self._bytes_per_second)
         self._busy_s = busy_s
-        if self._wait(rest_s):
+        if self.wait(rest_s):
             raise OSError(errno.ECANCELED, "compaction is given up")
 
 
@@ -248,7 +250,9 @@ class Cleaner:
             self._disk.rename(index_path(path) + CLEANED_SUFFIX, index_path(path))
             self._disk.rename(path + CLEANED_SUFFIX, path)
             named = True
-            self._disk.sync_directory(os.path.dirname(path))
+            # The name is taken: there is no way back.
+            sync = partial(self._disk.sync_directory, os.path.dirname(path))
+            once_there_is_room(sync, f"{path} could not be synced", self._pace.wait)
         except OSError as error:
             return RewrittenPut(command.id, error.errno or errno.EIO, named)
         return RewrittenPut(command.id, 0, named)

@@ -30,6 +30,7 @@ from millstream.core.key_map import SLOT_BYTES
 from millstream.format.names import segment_name
 from millstream.storage.commands import EndPass, GatherKeys, Interrupt, PutRewritten, Remove, Rewrite, Source
 from millstream.storage.cutting import drop_segments
+from millstream.storage.disk import FULL
 from millstream.storage.segments import Segment
 from millstream.telemetry.log import log as operator_log
 
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 _SHARE: Final = 0.05
 _SLICE_LOGS: Final = 64
 """Logs that are passed over in one slice; one that is looked at is a slice by itself."""
-
-_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class _Run:
@@ -264,7 +263,7 @@ class Compaction:
         """The file has its name."""
         run = self._answered(reply.id)
         run.log.replacing = False
-        if reply.errno in _SPACE and not reply.named:
+        if reply.errno in FULL and not reply.named:
             drop_segments(run.log)  # a trim may have waited for this
             self._storage.send(EndPass(_target(run.group)[0]))
             self._failed(run, reply.errno, "")
@@ -341,7 +340,7 @@ class Compaction:
         elif fault or number:
             if number != errno.ECANCELED and not gone:
                 where = operator_log.at(log.name)
-                tail = "tried again later" if number in _SPACE else "the partition is left as it is for now"
+                tail = "tried again later" if number in FULL else "the partition is left as it is for now"
                 where.warning("not compacted: %s; %s", os.strerror(number), tail)
             self._end(run, again=False)
         return bool(fault or number)

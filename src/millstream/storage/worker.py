@@ -15,8 +15,9 @@ produce to an ordinary topic or of a tailing fetch.
 
 Errors are values in the replies: a full disk (ENOSPC, EDQUOT) is an errno that the shard survives; a failed sync, and
 any other error while writing, is `Failed`, upon which the shard stops with the reason; a damaged batch is a fault of
-that read alone. When the shard is gone the worker ends. An exception that nobody expected ends the process, and with
-it the shard.
+that read alone. A removal or a cut for which a full disk has no room is tried until it has (`no_room`): what comes
+after it in its lane may be about the same names, and waits. Acknowledgements do not. When the shard is gone the worker
+ends. An exception that nobody expected ends the process, and with it the shard.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 import traceback
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption
@@ -58,6 +61,7 @@ from millstream.storage.commands import (
 )
 from millstream.storage.disk import FULL
 from millstream.storage.inspector import Inspector
+from millstream.storage.no_room import once_there_is_room
 from millstream.storage.segment_files import SegmentFiles, SyncFailed
 from millstream.storage.segment_reads import Fault, Reader
 
@@ -69,10 +73,20 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """Carries out commands, one call each. Knows no threads and no sockets: tests call it directly."""
+    """Carries out commands, one call each. Knows no threads and no sockets: tests call it directly, and give it
+    something else than a sleep to `wait` with.
+    """
 
-    def __init__(self, disk: Disk, data_dir: str, arena: memoryview, direct_bytes_min: int | None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        data_dir: str,
+        arena: memoryview,
+        direct_bytes_min: int | None,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
         self._disk = disk
+        self._wait = wait
         self.files = SegmentFiles(disk, data_dir, arena, direct_bytes_min)
         self.reader = Reader(self.files, arena)
         inspector = Inspector(arena)
@@ -111,7 +125,7 @@ class Worker:
 
     def _cut(self, command: Cut) -> Reply:
         try:
-            self.files.cut(command)
+            once_there_is_room(partial(self.files.cut, command), f"{command.path} could not be cut", self._wait)
         except OSError as error:
             return Failed(f"{command.path} could not be cut: {error.strerror}")
         self.reader.forget(command.path)
@@ -120,7 +134,7 @@ class Worker:
     def _remove(self, command: Remove) -> Reply:
         try:
             for path in command.paths:
-                self.files.remove(path)
+                once_there_is_room(partial(self.files.remove, path), f"{path} could not be removed", self._wait)
                 self.reader.forget(path)
         except OSError as error:
             return Failed(f"{error.filename} could not be removed: {error.strerror}")

@@ -201,7 +201,7 @@ class LocalHelpers:
     def __init__(self, disk: Disk, data_dir: str, shard_id: int, arena: Arena, lanes: Lanes | None = None) -> None:
         self.slots = TickSlots()
         self.tick_writer = TickWriter(disk, wal_directory(data_dir, shard_id), shard_id, arena.view, direct=True)
-        self.file_worker = Worker(disk, data_dir, arena.view, DIRECT_BLOCK_BYTES)
+        self.file_worker = Worker(disk, data_dir, arena.view, DIRECT_BLOCK_BYTES, wait=_at_once)
         self.file_worker.files.leisure = Leisure(wait=_at_once)
         self.file_worker.files.filling = Leisure(wait=_at_once)
         self._rings = 0

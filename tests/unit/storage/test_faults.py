@@ -4,15 +4,20 @@ import errno
 import random
 
 import pytest
+from compaction_support import COMPACTED, compact, compacted_shard, last_values, overwrite, records_of
 from storage_support import append, fill, new_shard, read_everything, settle
 
 from millstream.format.names import segment_name
 from millstream.iobuf import ArenaFull
 from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE, ExitStatus
-from millstream.storage.commands import Checkpoint, Checkpointed, Write
+from millstream.storage.commands import Checkpoint, Checkpointed, Cut, Done, Failed, Remove, Write
+from millstream.storage.disk import exists
 from millstream.storage.worker import Worker
 from millstream.testing.local_storage import DATA_DIR, MIB, LocalShard, Stopped, place_of, recover_locally
 from millstream.testing.sim_disk import SimDisk
+
+LOG = f"{place_of(1).directory}/{segment_name(0)}"
+"""The first segment of the first group's log."""
 
 
 def failing(kind: str, part: str, code: int):
@@ -347,3 +352,55 @@ def test_a_shard_that_has_stopped_looks_for_space_and_begins_checkpoints_no_more
     shard.storage.dirty_logs[log] = None
     shard.run(lambda: False, 120_000_000)
     assert sent == []
+
+
+@pytest.mark.parametrize("change", [Remove(7, [LOG]), Cut(7, LOG, 0, 20)], ids=["remove", "cut"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_files_are_removed_and_cut_once_a_full_disk_has_room_for_it(
+    code: int, change: Remove | Cut, capfd: pytest.CaptureFixture[str]
+) -> None:
+    disk = SimDisk(random.Random(1))
+    recover_locally(disk)
+    waits: list[float] = []
+    worker = Worker(disk, DATA_DIR, memoryview(bytes(100)), None, wait=waits.append)
+    worker.carry_out(Write(1, LOG, 0, [0, 50], []))
+    disk.fail = lambda kind, _: code if kind in ("unlink", "truncate") and len(waits) < 3 else 0
+    reply = worker.carry_out(change)
+    if code == errno.EIO:
+        assert isinstance(reply, Failed)
+        assert not waits
+        return
+    assert reply == Done(7)
+    assert waits == [1.0] * 3
+    assert capfd.readouterr().err.count("; that is tried again") == 1
+    if isinstance(change, Cut):
+        assert disk.size(LOG) == 20
+    else:
+        assert not exists(disk, LOG)
+
+
+def test_a_compacted_segment_is_put_in_place_once_a_full_disk_has_room_for_its_name(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    shard = compacted_shard()
+    log = shard.open(1, **COMPACTED)
+    overwrite(shard, log, 10)
+    log.roll()
+    settle(shard)
+    before = last_values(records_of(shard, log))
+    renamed: list[str] = []
+    refused: list[str] = []
+
+    def fail(kind: str, path: str) -> int:
+        if kind == "rename" and ".log" in path:
+            renamed.append(path)
+        if kind != "sync_directory" or not renamed or len(refused) == 3:
+            return 0
+        refused.append(path)
+        return errno.ENOSPC
+
+    shard.disk.fail = fail
+    compact(shard, log)
+    assert refused == [log.directory] * 3
+    assert capfd.readouterr().err.count("could not be synced: No space left on device; that is tried again") == 1
+    assert last_values(records_of(shard, log)) == before

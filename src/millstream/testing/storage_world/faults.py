@@ -5,7 +5,8 @@ times, whichever it is (reads, writes, syncs, renames, creations, deletions); a 
 consumers. The disks of odd seeds copy what is overwritten: full, they have no room for the write-ahead log either. What
 may follow is narrow:
 
-- the shard stops and says why (`EXIT_STORAGE`), and the next start finds all that was promised;
+- the shard stops and says why (`EXIT_STORAGE`), and the next start finds all that was promised; it never stops because
+  a disk is full;
 - a start that cannot read its disk ends, and the next one finds all that was promised;
 - a read is answered with an error, and is right the next time;
 - with a full disk producers are told a retriable error, what is committed can be read, and once there is space the
@@ -42,7 +43,7 @@ _KINDS: Final = (
     "sync_directory",
     "sync_all",
 )
-_TAKE_SPACE: Final = ("write", "create", "truncate", "rename")
+_TAKE_SPACE: Final = ("write", "create", "truncate", "rename", "unlink", "sync_directory")
 _AGAIN_US: Final = 30_000_000
 """A broker lets producers in again so soon after there is space."""
 
@@ -61,6 +62,9 @@ class FaultHistory(History):
         self._excuse = False
         """Something failed since the last start."""
 
+        self._broken = False
+        """And that not for want of space."""
+
         self._was_full = False
         self.faults = self.stops = self.failed_starts = self.full_disks = 0
 
@@ -76,6 +80,7 @@ class FaultHistory(History):
         self._times -= 1
         self.faults += 1
         self._excuse = True
+        self._broken = self._broken or self._errno != errno.ENOSPC
         return self._errno
 
     def fault(self) -> None:
@@ -94,8 +99,8 @@ class FaultHistory(History):
 
     def stopped(self, stopped: Stopped) -> None:
         """The disk failed, and the shard stopped: it says why, and what was promised is there after a start."""
-        if not self._excuse:
-            raise Violation(f"the shard stopped though the disk is well: {stopped}") from stopped
+        if not self._broken:
+            raise Violation(f"the shard stopped though the disk is well, or merely full: {stopped}") from stopped
         if stopped.code != EXIT_STORAGE or not stopped.reason:
             raise Violation(f"the shard stopped and does not say why: {stopped}") from stopped
         self.stops += 1
@@ -105,7 +110,7 @@ class FaultHistory(History):
 
     def start(self) -> None:
         """Recover, open, judge; a disk that fails meanwhile ends the start, and the next one is well."""
-        self._excuse = self._was_full = False
+        self._excuse = self._broken = self._was_full = False
         try:
             super().start()
         except OSError as error:
