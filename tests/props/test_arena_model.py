@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from millstream.iobuf import Arena, ArenaFull
-from millstream.iobuf.sizes import SLAB_BYTES, next_allocation_size
+from millstream.iobuf.sizes import BLOCK_BYTES, SLAB_BYTES, next_allocation_size
 
-SLABS = 3
+SLABS = 18
 
 
 class ArenaAgainstModel(RuleBasedStateMachine):
@@ -30,9 +30,20 @@ class ArenaAgainstModel(RuleBasedStateMachine):
             assert self.free_slabs() == 0, "refused although a whole slab was free"
             return
         assert fragment.capacity == next_allocation_size(size)
+        self.hold(fragment)
+
+    def hold(self, fragment):
         self.stamp = self.stamp % 200 + 1
         fragment.view[:] = bytes([self.stamp]) * fragment.capacity
         self.held.append([fragment, self.stamp, 1])
+
+    @rule(count=st.sampled_from((1, 1, 2, 64)))
+    def allocate_blocks(self, count):
+        for _ in range(count):
+            fragment = self.arena.allocate_block()
+            if fragment is not None:
+                assert fragment.capacity == BLOCK_BYTES
+                self.hold(fragment)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
@@ -53,7 +64,7 @@ class ArenaAgainstModel(RuleBasedStateMachine):
             if entry[2] == 0:
                 self.held.remove(entry)
 
-    @rule(size=st.sampled_from((512, 768, 29525, 66432, 131072)), count=st.integers(1, 8))
+    @rule(size=st.sampled_from((512, 768, 29525, 66432, 131072, 131072)), count=st.integers(1, 16))
     def allocate_several(self, size, count):
         for _ in range(count):
             self.allocate(size)
@@ -66,7 +77,13 @@ class ArenaAgainstModel(RuleBasedStateMachine):
         self.held.clear()
 
     def free_slabs(self):
-        return SLABS - len({fragment.offset // SLAB_BYTES for fragment, _, _ in self.held})
+        return SLABS - len(
+            {
+                (fragment.offset + at) // SLAB_BYTES
+                for fragment, _, _ in self.held
+                for at in range(0, fragment.capacity, SLAB_BYTES)
+            }
+        )
 
     @invariant()
     def live_fragments_do_not_overlap(self):

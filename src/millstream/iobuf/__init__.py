@@ -6,10 +6,11 @@ from millstream.iobuf.foreign import ForeignFragment
 from millstream.iobuf.fragment import Fragment, Piece
 from millstream.iobuf.pool import TieredPool
 from millstream.iobuf.reader import EndOfBuffer, Reader
-from millstream.iobuf.sizes import ALLOC_TABLE, MAX_FRAGMENT_BYTES, next_allocation_size
+from millstream.iobuf.sizes import ALLOC_TABLE, BLOCK_BYTES, MAX_FRAGMENT_BYTES, next_allocation_size
 
 __all__ = [
     "ALLOC_TABLE",
+    "BLOCK_BYTES",
     "MAX_FRAGMENT_BYTES",
     "Arena",
     "ArenaFull",

@@ -6,13 +6,16 @@ frees; everybody else only looks, through `view` and an (offset, length) descrip
 
 ::
 
-    memfd   │ slab 0 │ slab 1 │ …                                     │ slab n-1 │ counters (one page) │
+    memfd   │ slab 0 │ slab 1 │ … ─►           ◄─ … │ block of 8 slabs │ block │ counters (one page) │
               29525×4  512×256   each slab serves one size class of the allocation table at a time
 
 Allocation pops from the free list of the class's current slab, then from another slab of the class with room, then
 from the untouched slabs, then from a slab of any class that stands idle. When nothing is left, `on_pressure` (a cache
 that can give memory back) is asked once, then `ArenaFull` is raised: an overload is an error for the one request,
 never more memory.
+
+*Blocks* of a MiB are taken from the other end, and are a wish: `allocate_block` says None where there is none. Slabs
+come first. When none is left, an idle block becomes eight, and eight that lie idle side by side become one again.
 
 Beside fragments the arena keeps *reservations*: plain byte budgets per memory class. A frame's whole length is
 reserved before its body is read, so that half-read frames cannot fill the arena. Reservations do not allocate; they
@@ -37,7 +40,7 @@ import msgspec
 
 from millstream.errors import Unavailable
 from millstream.iobuf.fragment import Fragment, SizeClass, Slab
-from millstream.iobuf.sizes import ALLOC_TABLE, MAX_FRAGMENT_BYTES, SLAB_BYTES
+from millstream.iobuf.sizes import ALLOC_TABLE, BLOCK_BYTES, MAX_FRAGMENT_BYTES, SLAB_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,8 +50,12 @@ POISON_VARIABLE: Final = "MILLSTREAM_POISON"
 
 _POISON_BYTE: Final = b"\xdb"
 _COUNTER_BYTES: Final = mmap.PAGESIZE
-_RESERVED_AT: Final = 32  # cell of the first memory class; cells 0–14 count live fragments per size class
-_SLABS_AT: Final = 48  # cell: slabs in use
+_RESERVED_AT: Final = 32  # cell of the first memory class; cells 0–15 count live fragments per size
+_SLABS_AT: Final = 48  # cell: slabs in use, those of blocks included
+_SIZES: Final = (*ALLOC_TABLE, BLOCK_BYTES)
+_SLABS_A_BLOCK: Final = BLOCK_BYTES // SLAB_BYTES
+_JOIN_EVERY: Final = 64
+"""Idle slabs are searched for neighbours by one in so many that want a block."""
 
 
 class MemoryClass(enum.IntEnum):
@@ -91,13 +98,15 @@ class Arena:
     """
 
     __slots__ = (
+        "_blocks",
+        "_blocks_from",
         "_classes",
         "_counters",
         "_idle",
         "_limits",
+        "_lookups",
         "_map",
         "_poison",
-        "_slab_count",
         "_untouched",
         "capacity_bytes",
         "on_pressure",
@@ -125,12 +134,14 @@ class Arena:
         whole = memoryview(self._map)
         self.view: memoryview = whole[: self.capacity_bytes]
         self._counters = whole[self.capacity_bytes :].cast("Q")
-        self._slab_count = slab_count
-        self._untouched = 0  # slabs from here on were never used
+        self._untouched = 0  # slabs from here on were never used …
+        self._blocks_from = slab_count  # … up to those that were given to blocks
         self._idle: dict[int, Slab] = {}
+        self._blocks = SizeClass(len(ALLOC_TABLE), BLOCK_BYTES, 1)
+        self._lookups = 0
         self._classes = tuple(SizeClass(i, size, SLAB_BYTES // size) for i, size in enumerate(ALLOC_TABLE))
         self._limits = tuple(int(self.capacity_bytes * shares.get(c, 0.0)) for c in MemoryClass)
-        self._poison = _POISON_BYTE * MAX_FRAGMENT_BYTES if poison else b""
+        self._poison = _POISON_BYTE * BLOCK_BYTES if poison else b""
         self.owners: dict[int, str] = {}
         self.on_pressure: Callable[[int], None] | None = None
 
@@ -171,6 +182,40 @@ class Arena:
             self._check_poison(fragment)
         return fragment
 
+    def allocate_block(self) -> Fragment | None:
+        """`BLOCK_BYTES` in one piece with one reference, contents undefined; None while there is none."""
+        idle = self._blocks.partial
+        if idle:
+            _, slab = idle.popitem()
+        else:
+            base = self._new_block()
+            if base < 0:
+                return None
+            slab = self._slab(base, self._blocks, idle)
+            self._carve(slab)
+        fragment = slab.free.pop()
+        fragment.refs = 1
+        self._counters[self._blocks.index] += 1
+        if self._poison:
+            self._check_poison(fragment)
+        return fragment
+
+    def _new_block(self) -> int:
+        """Base offset of unused slabs, as many as a block needs and side by side; -1 when there are none."""
+        if self._blocks_from - self._untouched >= _SLABS_A_BLOCK:
+            self._blocks_from -= _SLABS_A_BLOCK
+            self._counters[_SLABS_AT] += _SLABS_A_BLOCK
+            return self._blocks_from * SLAB_BYTES
+        self._lookups += 1
+        if self._lookups % _JOIN_EVERY == 1:
+            for base in self._idle:
+                bases = range(base, base + BLOCK_BYTES, SLAB_BYTES)
+                if all(one in self._idle for one in bases):
+                    for one in bases:
+                        self._idle.pop(one).size_class.partial.pop(one, None)
+                    return base
+        return -1
+
     def _refill(self, size_class: SizeClass) -> list[Fragment]:
         """A non-empty free list for the class, its slab made current."""
         slab = self._slab_with_room(size_class)
@@ -198,18 +243,23 @@ class Arena:
         base = self._take_slab(size_class)
         if base < 0:
             return None
-        return Slab(base, size_class, self._counters, self._idle, self._overwrite if self._poison else None)
+        return self._slab(base, size_class, self._idle)
+
+    def _slab(self, base: int, size_class: SizeClass, idle: dict[int, Slab]) -> Slab:
+        return Slab(base, size_class, self._counters, idle, self._overwrite if self._poison else None)
 
     def _take_slab(self, size_class: SizeClass) -> int:
         """Base offset of a slab that no class uses any more; -1 when there is none."""
-        if self._untouched < self._slab_count:
+        if self._untouched < self._blocks_from:
             self._untouched += 1
-            self._counters[_SLABS_AT] = self._untouched
+            self._counters[_SLABS_AT] += 1
             return (self._untouched - 1) * SLAB_BYTES
         if self._idle:
             base, slab = self._idle.popitem()
             slab.size_class.partial.pop(base, None)
             return base
+        if self._blocks.partial:
+            return self._split_block()
         for other in self._classes:
             current = other.current
             if current is not None and other is not size_class and len(current.free) == current.carved:
@@ -217,6 +267,16 @@ class Arena:
                 other.free = []
                 return current.base
         return -1
+
+    def _split_block(self) -> int:
+        """An idle block becomes slabs: the first is asked for, the others lie idle. Base offset of the first."""
+        base, _ = self._blocks.partial.popitem()
+        largest = self._classes[-1]
+        for other in range(base + SLAB_BYTES, base + BLOCK_BYTES, SLAB_BYTES):
+            slab = self._slab(other, largest, self._idle)
+            self._carve(slab)
+            largest.partial[other] = self._idle[other] = slab
+        return base
 
     def _carve(self, slab: Slab) -> None:
         """One more fragment of a slab: its Python objects exist only from its first use on."""
@@ -260,16 +320,16 @@ class Arena:
     @property
     def live_fragments(self) -> int:
         """Fragments handed out and not yet back; also right in a process that only maps the arena."""
-        return sum(self._counters[: len(ALLOC_TABLE)])
+        return sum(self._counters[: len(_SIZES)])
 
     @property
     def in_use_bytes(self) -> int:
         """Capacity of all live fragments."""
-        return sum(count * size for count, size in zip(self._counters, ALLOC_TABLE, strict=False))
+        return sum(count * size for count, size in zip(self._counters, _SIZES, strict=False))
 
     def live_by_size(self) -> dict[int, int]:
         """Live fragments per capacity, the empty ones left out."""
-        return {size: count for size, count in zip(ALLOC_TABLE, self._counters, strict=False) if count}
+        return {size: count for size, count in zip(_SIZES, self._counters, strict=False) if count}
 
     def usage(self) -> ArenaUsage:
         """What a supervisor shows; callable in every process that has the mapping."""

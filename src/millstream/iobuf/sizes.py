@@ -6,11 +6,11 @@ fits the next request::
 
     512 768 1152 1728 2592 3888 5832 8748 13122 19683 29525 44288 66432 99648 131072
 
-The table is that of thread-per-core buffer management (``io_allocation_size``); nothing larger exists, because a larger
-buffer is a chain. Fragments are carved from slabs of `SLAB_BYTES`; a size that does not divide a slab leaves
-its tail unused (never touched, so never resident): 29525 fits four times and 131072 once, while 44288, 66432 and
-99648 leave a quarter or more of the *budget* idle. Long-lived buffers (a log cache, say) therefore prefer 29525 and
-131072.
+The table is that of thread-per-core buffer management (``io_allocation_size``); a larger buffer is a chain, but for
+*blocks* of `BLOCK_BYTES`, which whoever can do without one may have while memory is in one piece. Fragments are carved
+from slabs of `SLAB_BYTES`; a size that does not divide a slab leaves its tail unused (never touched, so never
+resident): 29525 fits four times and 131072 once, while 44288, 66432 and 99648 leave a quarter or more of the *budget*
+idle. Long-lived buffers (a log cache, say) therefore prefer 29525 and 131072.
 
 A size beyond the table is a `ValueError`: the caller forgot to chain.
 """
@@ -20,6 +20,7 @@ from bisect import bisect_left
 MIN_FRAGMENT_BYTES = 512
 MAX_FRAGMENT_BYTES = 128 * 1024
 SLAB_BYTES = MAX_FRAGMENT_BYTES
+BLOCK_BYTES = 8 * SLAB_BYTES
 
 
 def _allocation_table() -> tuple[int, ...]:

@@ -64,9 +64,10 @@ class Outbox:
     def next_views(self) -> list[Buffer]:
         """The buffers of the next ``sendmsg``."""
         buffers = self.buffers
-        if len(buffers) <= 2:
+        queued = self.tail - self.head
+        if len(buffers) <= 2 and queued <= MAX_BYTES:
             return list(buffers)
-        if self.tail - self.head <= JOINED_BYTES:
+        if queued <= JOINED_BYTES:
             joined = b"".join(buffers)
             buffers.clear()
             buffers.append(joined)
@@ -74,7 +75,7 @@ class Outbox:
         views: list[Buffer] = []
         room = MAX_BYTES
         for buffer in buffers:
-            views.append(buffer)
+            views.append(buffer if len(buffer) <= room else memoryview(buffer)[:room])
             room -= len(buffer)
             if room <= 0 or len(views) == MAX_VIEWS:
                 break

@@ -27,7 +27,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     Buffer = bytes | bytearray | memoryview
 
@@ -38,6 +38,9 @@ _CREATE_MODE: Final = 0o640
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What a disk says when it has no room: the only failures of a write that are survived."""
+
+_DIRECT_BYTES_MAX: Final = 1 << 20
+"""Handed to the disk at once: what somebody else writes and syncs meanwhile waits behind that much, and not more."""
 
 DIRECT_BLOCK_BYTES: Final = 4096
 """A page, and no less than the logical block of any disk: what `File.write_direct` deals in."""
@@ -154,8 +157,14 @@ class SystemFile:
         # The flag belongs to an open file and not to a call, and readers of the other descriptor want their cache. It
         # is not kept: two descriptors of each file in a cache are more than many a process may have.
         fd = os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+        written = 0
         try:
-            return os.pwritev(fd, buffers, position)
+            for piece in _pieces(buffers):
+                count = os.pwritev(fd, piece, position + written)
+                written += count
+                if count < sum(map(len, piece)):
+                    break
+            return written
         except OSError as error:
             error.filename = self.path
             raise
@@ -188,6 +197,21 @@ class SystemFile:
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+def _pieces(buffers: Sequence[memoryview]) -> Iterator[list[memoryview]]:
+    """The buffers, as many at a time as have `_DIRECT_BYTES_MAX`, and a longer one alone."""
+    piece: list[memoryview] = []
+    size = 0
+    for buffer in buffers:
+        if piece and size + len(buffer) > _DIRECT_BYTES_MAX:
+            yield piece
+            piece = []
+            size = 0
+        piece.append(buffer)
+        size += len(buffer)
+    if piece:
+        yield piece
 
 
 class SystemDisk:

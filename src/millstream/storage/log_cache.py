@@ -8,8 +8,10 @@ are fed.
 
 Appending copies a batch once, to the end of the log's open range; a batch that does not fit goes on in the next one,
 but for small ones, which start anew. A log's ranges grow with its traffic (`LADDER`): ten thousand quiet logs hold a
-few KiB each, a busy one is sent in 128 KiB pieces. Cold reads have memory of their own, so reading history evicts
-nothing here.
+few KiB each, a busy one is sent in 128 KiB pieces, and one that has `BLOCKS_FROM` here has ranges of a MiB, while there
+are any: what a range costs is paid for eight batches of 128 KiB then. The longer the stream that is here, the larger
+also what is written at once (`write_behind`), so what is open or waits to be written stays below a quarter of the
+budget each. Cold reads have memory of their own, so reading history evicts nothing here.
 
 A range may go when everything in it is durable and in the segment, to the end of the batch that goes on in the next
 range: what is not found here is read from the segment, in whole batches. `take` evicts the oldest such ranges of the
@@ -28,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.format.index import OFFSETS_PER_SEGMENT
 from millstream.format.segment import BATCH_SPAN
-from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf, MemoryClass
+from millstream.iobuf import BLOCK_BYTES, MAX_FRAGMENT_BYTES, ArenaFull, IoBuf, MemoryClass
 from millstream.storage.disk import DIRECT_BLOCK_BYTES
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 
 LADDER: Final = (2592, 8748, 29525, MAX_FRAGMENT_BYTES)
 """Sizes of successive ranges of a log: those of the allocation table that divide a slab with little rest."""
+
+BLOCKS_FROM: Final = 4 * BLOCK_BYTES
+"""A log with so long a stream in the cache has ranges of `BLOCK_BYTES`."""
 
 SPLIT_MIN: Final = 4096
 """Smaller batches stay in one piece; larger ones fill a range to its end, but for what has no room for a header."""
@@ -55,7 +60,7 @@ _span = BATCH_SPAN.unpack_from
 
 def skew_of(capacity: int, segment_position: int) -> int:
     """Bytes left unused at the front of a fragment, so that blocks of the segment file are blocks in memory."""
-    return segment_position % DIRECT_BLOCK_BYTES if capacity == MAX_FRAGMENT_BYTES else 0
+    return segment_position % DIRECT_BLOCK_BYTES if capacity >= MAX_FRAGMENT_BYTES else 0
 
 
 class Range:
@@ -177,6 +182,11 @@ class LogCache:
     def newest(self) -> Range | None:
         return self._ranges[-1] if self._first < len(self._ranges) else None
 
+    @property
+    def span(self) -> int:
+        """Bytes of the log's stream that are here."""
+        return self._ranges[-1].end - self._ranges[self._first].stream if self._first < len(self._ranges) else 0
+
     def drop_oldest(self) -> None:
         """Forget the oldest range; its memory is the caller's."""
         self._first += 1
@@ -290,9 +300,7 @@ class CacheMemory:
             ArenaFull: nothing may go now.
         """
         arena = self._arena
-        if not arena.reserve(MemoryClass.CACHE, size) and not (
-            self._evict(size) and arena.reserve(MemoryClass.CACHE, size)
-        ):
+        if not self._reserve(size):
             raise ArenaFull(f"the log cache of shard {arena.owner_shard} is full of bytes that are not on disk yet")
         try:
             fragment = arena.allocate(size)
@@ -303,6 +311,21 @@ class CacheMemory:
             raise AssertionError(f"{size} is no size of the allocation table")
         self._live += 1
         return fragment
+
+    def take_block(self) -> Fragment | None:
+        """Memory for a range of `BLOCK_BYTES`, evicting what may go; None when there is no such piece now."""
+        if not self._reserve(BLOCK_BYTES):
+            return None
+        fragment = self._arena.allocate_block()
+        if fragment is None:
+            self._arena.unreserve(MemoryClass.CACHE, BLOCK_BYTES)
+            return None
+        self._live += 1
+        return fragment
+
+    def _reserve(self, size: int) -> bool:
+        reserve = self._arena.reserve
+        return reserve(MemoryClass.CACHE, size) or (self._evict(size) and reserve(MemoryClass.CACHE, size))
 
     def enter(self, one: Range) -> None:
         """A new range of a log."""

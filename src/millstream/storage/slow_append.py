@@ -15,9 +15,9 @@ from millstream.errors import Rejected, Unavailable
 from millstream.format.index import OFFSETS_PER_SEGMENT
 from millstream.format.segment import BATCH_HEADER_BYTES, BATCH_PREFIX
 from millstream.format.wal import RECORD, RECORD_BYTES, Kind
-from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull
+from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, Fragment
 from millstream.model.error_code import ErrorCode
-from millstream.storage.log_cache import LADDER, SPLIT_MIN, Range, skew_of
+from millstream.storage.log_cache import BLOCKS_FROM, LADDER, SPLIT_MIN, Range, skew_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,9 +113,7 @@ def _place(log: Log, size: int, base_offset: int, last_offset: int) -> list[tupl
         log.behind.add(fresh)
     log.range_level = level
     log.open_range = ranges[-1]
-    # The last one is still open.
-    if ranges[-1].stream - log.behind.target >= log.storage.write_bytes_min:
-        log.behind.target = ranges[-1].stream
+    log.behind.filled(ranges[-1].stream)
     return pieces
 
 
@@ -129,12 +127,9 @@ def _new_ranges(log: Log, level: int, size: int, first_base: int, following_base
     base = first_base
     try:
         while size > 0:
-            wanted = MAX_FRAGMENT_BYTES
-            if size < MAX_FRAGMENT_BYTES:
-                wanted = next(step for step in LADDER[level:] if step >= size)
+            fragment = _memory_for(log, level, size)
             position = stream - segment.stream
-            room = wanted - skew_of(wanted, position)
-            fragment = memory.take(wanted)
+            room = fragment.capacity - skew_of(fragment.capacity, position)
             limit = max(min(size, room), min(room, segment_end - stream))
             ranges.append(Range(log, segment, fragment, base, stream, position, limit))
             stream += min(size, limit)
@@ -145,6 +140,19 @@ def _new_ranges(log: Log, level: int, size: int, first_base: int, following_base
             memory.give_back(one)
         raise
     return ranges
+
+
+def _memory_for(log: Log, level: int, size: int) -> Fragment:
+    """Memory for a range of the log that takes `size` more bytes or a part of them; ArenaFull if there is none."""
+    memory = log.storage.memory
+    if level == len(LADDER) - 1 and log.cache.span >= BLOCKS_FROM:
+        block = memory.take_block()
+        if block is not None:
+            return block
+    wanted = MAX_FRAGMENT_BYTES
+    if size < MAX_FRAGMENT_BYTES:
+        wanted = next(step for step in LADDER[level:] if step >= size)
+    return memory.take(wanted)
 
 
 def _copy(views: Sequence[memoryview], pieces: list[tuple[Range, int, int]]) -> None:

@@ -1,10 +1,11 @@
 """Bringing a log's durable bytes into its segment files, after the fact and in big pieces.
 
-Ranges of the log cache are written once `WRITE_BYTES_MIN` of them are full and durable; less than that, and a quiet
-log's open range, is written when its segment is sealed, or a checkpoint or the cache asks for it (`write`). One `Write`
-of a log is under way at a time, so a failed one leaves no hole: the next goes to the same place. Only durable bytes are
-ever written, so a segment never holds what the write-ahead log does not, and recovery may take a segment's bytes for
-the copy that they are.
+Ranges of the log cache are written once `WRITE_BYTES_MIN` of them are full and durable, or a quarter of the log's
+stream in the cache, up to four times as much: a log that has much of the cache leaves what is written longer in it.
+Less than that, and a quiet log's open range, is written when its segment is sealed, or a checkpoint or the cache asks
+for it (`write`). One `Write` of a log is under way at a time, so a failed one leaves no hole: the next goes to the same
+place. Only durable bytes are ever written, so a segment never holds what the write-ahead log does not, and recovery may
+take a segment's bytes for the copy that they are.
 
 A full disk (ENOSPC, EDQUOT) is told to `on_refused` and `advance` tries again; any other error ends the shard.
 """
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 WRITE_BYTES_MAX: Final = 4 * 1024 * 1024
 WRITE_BYTES_MIN: Final = 1024 * 1024
-"""A write of 128 KiB costs the worker three times as much a byte, and the reactor a message each."""
+"""A write of 128 KiB costs the worker three times as much a byte, and the reactor a message each; one of 4 MiB three
+quarters of that.
+"""
 
 
 class WriteBehind:
@@ -63,6 +66,13 @@ class WriteBehind:
     def add(self, one: Range) -> None:
         """A new range of the log, to be written some time."""
         self._unwritten.append(one)
+
+    def filled(self, position: int) -> None:
+        """The log's ranges up to `position` are full, the one from there on is open."""
+        log = self._log
+        least = log.storage.write_bytes_min
+        if position - self.target >= min(max(least, log.cache.span // 4), 4 * least):
+            self.target = position
 
     def write(self, target: int) -> None:
         """Write up to stream position `target` as it becomes durable."""

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from millstream.iobuf import Arena, ArenaFull, MemoryClass
-from millstream.iobuf.sizes import ALLOC_TABLE, SLAB_BYTES
+from millstream.iobuf.sizes import ALLOC_TABLE, BLOCK_BYTES, SLAB_BYTES
 
 
 def arena_of(slabs, **options):
@@ -95,6 +95,61 @@ def test_a_cache_is_asked_to_make_room_before_an_allocation_fails():
     arena.on_pressure = make_room
     assert arena.allocate(700).capacity == 768
     assert asked == [768]
+
+
+def test_a_block_is_in_one_piece_and_none_is_taken_where_slabs_are():
+    arena = arena_of(20)
+    slab = arena.allocate(SLAB_BYTES)
+    blocks = [arena.allocate_block(), arena.allocate_block()]
+    assert [block.capacity for block in blocks] == [BLOCK_BYTES] * 2
+    assert {block.offset for block in blocks} == {4 * SLAB_BYTES, 12 * SLAB_BYTES}
+    assert arena.allocate_block() is None, "of what is left, three slabs"
+    for number, block in enumerate(blocks, 1):
+        block.view[:] = bytes([number]) * BLOCK_BYTES
+    usage = arena.usage()
+    assert (usage.live_fragments, usage.in_use_bytes) == (3, SLAB_BYTES + 2 * BLOCK_BYTES)
+    assert usage.slab_bytes == 17 * SLAB_BYTES
+    assert arena.live_by_size() == {SLAB_BYTES: 1, BLOCK_BYTES: 2}
+    blocks[0].release()
+    again = arena.allocate_block()
+    assert again.offset == blocks[0].offset, "a block that was released is handed out again"
+    assert [arena.allocate(SLAB_BYTES).offset for _ in range(3)] == [1 * SLAB_BYTES, 2 * SLAB_BYTES, 3 * SLAB_BYTES]
+    with pytest.raises(ArenaFull):
+        arena.allocate(512)
+    assert bytes(blocks[1].view) == bytes([2]) * BLOCK_BYTES
+    slab.release()
+
+
+def test_an_idle_block_becomes_slabs_and_idle_slabs_become_a_block_again():
+    arena = arena_of(16, poison=True)
+    blocks = [arena.allocate_block(), arena.allocate_block()]
+    blocks[1].release()
+    slabs = [arena.allocate(SLAB_BYTES) for _ in range(8)]
+    begin = blocks[1].offset
+    assert sorted(slab.offset for slab in slabs) == list(range(begin, begin + BLOCK_BYTES, SLAB_BYTES))
+    with pytest.raises(ArenaFull):
+        arena.allocate(700)
+    small = slabs.pop()
+    for slab in slabs:
+        slab.release()
+    assert not any(arena.allocate_block() for _ in range(200)), "one of the eight is in use"
+    small.release()
+    assert arena.allocate(700).capacity == 768
+    assert not any(arena.allocate_block() for _ in range(200))
+
+
+def test_slabs_become_a_block_wherever_eight_lie_idle_side_by_side():
+    arena = arena_of(12, poison=True)
+    held = [arena.allocate(SLAB_BYTES) for _ in range(12)]
+    held.sort(key=lambda fragment: fragment.offset)
+    for fragment in held[2:11]:
+        fragment.release()
+    block = next(block for block in (arena.allocate_block() for _ in range(200)) if block)
+    assert block.offset in {2 * SLAB_BYTES, 3 * SLAB_BYTES}
+    assert arena.live_fragments == 4
+    assert not arena.allocate_block()
+    block.release()
+    assert len([arena.allocate(SLAB_BYTES) for _ in range(9)]) == 9
 
 
 def test_a_class_may_not_reserve_beyond_its_limit():

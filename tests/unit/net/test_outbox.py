@@ -33,6 +33,21 @@ def test_bytes_leave_in_order_whatever_the_kernel_takes():
     assert drain(outbox, lambda: rng.randint(1, 100)) == bytes(expected)
 
 
+def test_no_more_than_a_mib_is_handed_over_whatever_the_buffers_are():
+    outbox = Outbox()
+    parts = [bytes([n]) * size for n, size in enumerate((1000, 1 << 20, 3 << 20, 10))]
+    for count in (1, 2, 4):
+        outbox.push(parts[-count:], sum(map(len, parts[-count:])), None)
+        handed = []
+
+        def whole(handed=handed):
+            handed.append(sum(map(len, outbox.next_views())))
+            return 1 << 30
+
+        assert drain(outbox, whole) == b"".join(parts[-count:])
+        assert max(handed) <= MAX_BYTES
+
+
 def test_a_holder_is_released_exactly_when_its_last_byte_is_gone():
     released = []
     outbox = Outbox()

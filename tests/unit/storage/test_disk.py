@@ -5,6 +5,7 @@ import errno
 import mmap
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -130,6 +131,30 @@ def test_files_written_past_the_page_cache_hold_one_descriptor_each(tmp_path: Pa
     assert open_below(tmp_path) == len(files)
     for file in files:
         file.close()
+
+
+def test_much_is_handed_to_the_disk_in_pieces_until_it_takes_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [1 << 19, 1 << 19, 4096, 1 << 20, 1 << 21, 4096]
+    blocks = [memoryview(mmap.mmap(-1, size)) for size in sizes]
+    for number, block in enumerate(blocks, 1):
+        block[:] = bytes([number]) * len(block)
+    handed: list[int] = []
+    pwritev = os.pwritev
+
+    def note(fd: int, buffers: Sequence[memoryview], position: int) -> int:
+        handed.append(sum(map(len, buffers)))
+        return pwritev(fd, buffers, position)
+
+    monkeypatch.setattr(os, "pwritev", note)
+    file = SystemDisk().open(f"{tmp_path}/file", create=True)
+    assert file.write_direct(blocks, 4096) == sum(sizes)
+    assert handed == [1 << 20, 4096, 1 << 20, 1 << 21, 4096]
+    assert read_at(file, 4096, sum(sizes)) == b"".join(blocks)
+    monkeypatch.setattr(os, "pwritev", lambda fd, buffers, position: 4096)
+    assert file.write_direct(blocks, 0) == 4096
+    file.close()
 
 
 def test_load_disk_finds_a_factory_by_name() -> None:

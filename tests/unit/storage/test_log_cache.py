@@ -5,7 +5,9 @@ import random
 import pytest
 from storage_support import append, fill, new_shard, read_everything, settle
 
-from millstream.iobuf import ArenaFull, MemoryClass
+from millstream.iobuf import BLOCK_BYTES, ArenaFull, MemoryClass
+from millstream.storage.commands import Write
+from millstream.storage.write_behind import WRITE_BYTES_MAX, WRITE_BYTES_MIN
 from millstream.testing.local_storage import MIB
 
 ROOMY = {"wal_bytes": 64 * MIB, "wal_file_bytes": 4 * MIB, "checkpoint_bytes": 1 << 40}
@@ -35,6 +37,58 @@ def test_ranges_grow_with_traffic_and_start_small_again_after_silence() -> None:
     assert not quiet.cache.live()
     append(quiet, 1, 1000)
     assert [one.fragment.capacity for one in quiet.cache.live()] == [2592]
+
+
+def capacities(log) -> list[int]:
+    return [one.fragment.capacity for one in log.cache.live()]
+
+
+def test_a_log_with_much_in_the_cache_has_ranges_of_a_mib_while_there_are_any() -> None:
+    """7 MiB of cache in an arena of 20: 4 MiB of the log are there before the first block, and never more than fit."""
+    shard = new_shard(memory_bytes=20 * MIB, settings=ROOMY)
+    log = shard.open(1)
+    written = fill(shard, log, 100, 60_000)
+    sizes = capacities(log)
+    begun = sizes.index(BLOCK_BYTES)
+    assert set(sizes[4:begun]) == {131072}
+    assert 4 * MIB <= sum(sizes[:begun]) < 4 * MIB + 2 * 131072
+    assert set(sizes[begun:]) == {BLOCK_BYTES}
+    written += fill(shard, log, 300, 60_000)
+    assert set(capacities(log)) == {BLOCK_BYTES}
+    assert shard.arena.reserved_bytes(MemoryClass.CACHE) <= shard.arena.limit_bytes(MemoryClass.CACHE)
+    assert log.read(0, log.next_offset, 100, True) is None
+    assert read_everything(shard, log) == b"".join(written)
+    held = []
+    while (block := shard.arena.allocate_block()) is not None:
+        held.append(block)
+    shard.arena.on_pressure = None
+    log.close_range()
+    held += [one.fragment.share() for one in log.cache.live()[:3]]  # as a slow consumer does
+    written += fill(shard, log, 60, 60_000)
+    assert {131072, BLOCK_BYTES} == set(capacities(log)), "it goes on with what there is"
+    assert read_everything(shard, log) == b"".join(written)
+    for fragment in held:
+        fragment.release()
+
+
+def test_the_longer_a_log_s_stream_in_the_cache_the_more_of_it_is_written_at_once() -> None:
+    shard = new_shard(memory_bytes=96 * MIB, settings=ROOMY)
+    shard.storage.write_bytes_min = WRITE_BYTES_MIN
+    written: list[int] = []
+    send = shard.storage.send
+
+    def note(command) -> None:
+        if isinstance(command, Write):
+            written.append(sum(command.spans[1::2]) - sum(command.spans[::2]))
+        send(command)
+
+    log = shard.open(1)
+    log.behind._send = note
+    for _ in range(900):
+        append(log, 1, 60_000)
+        settle(shard)
+    assert written[1:4] == [WRITE_BYTES_MIN] * 3
+    assert written[-3:] == [WRITE_BYTES_MAX] * 3
 
 
 def test_the_oldest_written_ranges_go_first_and_everything_stays_readable() -> None:
