@@ -176,8 +176,17 @@ def patient(max_wait_ms):
 def answered(connection):
     """The broker answers the next request of the connection."""
     connection.settimeout(60)
-    with connection.makefile("rb") as stream:
-        return len(stream.read(int.from_bytes(stream.read(4), "big"))) > 8
+    size = int.from_bytes(received(connection, 4), "big")
+    return len(received(connection, size)) > 8
+
+
+def received(connection, size):
+    """So many bytes, and not one more: another answer may be behind them."""
+    data = b""
+    while len(data) < size and (part := connection.recv(size - len(data))):
+        data += part
+    assert len(data) == size
+    return data
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["of clients that are gone", "that are waited for"])
