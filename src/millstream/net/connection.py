@@ -89,6 +89,13 @@ class Exchange:
             self.counts = False
             self.connection.intake.under_way -= 1
 
+    def let_go(self) -> None:
+        """It holds nothing while it waits for others: its connection may be read on."""
+        if self.holds:
+            self.holds = False
+            self.connection.held -= 1
+            self.rest()
+
     def complete(self, buffers: Sequence[Buffer] | None, size: int, holder: Holder | None = None) -> None:
         """Hand in the answer, length prefix included."""
         assert not self.done

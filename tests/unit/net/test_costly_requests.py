@@ -11,6 +11,7 @@ from millstream.kafka.dispatch import COSTLY_NS, Dispatcher
 from millstream.net.intake import UNDER_WAY_MAX
 from millstream.wire.frames import request_frame
 from millstream.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 CLIENTS = 40
 
@@ -97,3 +98,29 @@ def test_who_asks_for_little_is_answered_while_all_that_may_be_are_under_way(ser
         assert answered_beside
 
     server.run(client)
+
+
+def test_members_that_wait_for_the_others_let_their_connection_be_read_on(server):
+    """However long it took to let them in: what their group waits for may come by the same connection."""
+    joins = server.dispatcher.apis[11]
+    joins.costly = True
+    waiting = []
+
+    def join(_node, _context, request, respond):
+        waiting.append((request.member_id, respond))
+        if len(waiting) == 3:
+            for member, answer in waiting:
+                answer(JoinGroupResponse(error_code=0, member_id=member))
+
+    joins.handle = join
+    sock = server.connect()
+
+    def client():
+        for number in range(3):
+            request = JoinGroupRequest(group_id="g", member_id=f"m{number}", protocol_type="consumer")
+            sock.sendall(bytes(request_frame(request, 3, number, "crowd")))
+        for number in range(3):
+            assert receive_frame(sock)[:4] == number.to_bytes(4, "big")
+
+    server.run(client)
+    assert [member for member, _ in waiting] == ["m0", "m1", "m2"]
