@@ -157,9 +157,11 @@ class Api:
         "min_version",
         "name",
         "now_us",
+        "spent_ns",
         "sum_at",
         "tagged_header_from",
         "templates",
+        "turn",
     )
 
     def __init__(self, node: Node, key: int, handle: Handle) -> None:
@@ -172,6 +174,9 @@ class Api:
         )
         self.costly = False
         """The last request took long: the next ones are handled in turn with all that ask for much."""
+        self.turn = -1
+        self.spent_ns = 0
+        """What those that ask other shards took together in that turn of the loop: each leaves something to be held."""
         self.handle = handle if key <= FETCH else self._timed(handle)
         latency = node.shard.stats.histogram("kafka_request_latency", api=self.name)
         self.cells = latency.cells
@@ -188,8 +193,14 @@ class Api:
         def timed(node: Node, ctx: RequestContext, request: Any, respond: Callable[[Any], None]) -> None:
             began_ns = thread_time_ns()
             handle(node, ctx, request, respond)
-            if len(ctx.body) <= COSTLY_BYTES:
-                self.costly = thread_time_ns() - began_ns > COSTLY_NS
+            if len(ctx.body) > COSTLY_BYTES:
+                return
+            turn = node.shard.reactor.turns
+            if turn != self.turn or self.key not in READING:
+                self.turn = turn
+                self.spent_ns = 0
+            self.spent_ns += thread_time_ns() - began_ns
+            self.costly = self.spent_ns > COSTLY_NS
 
         return timed
 

@@ -47,8 +47,7 @@ SHORT_STALL_MS: Final = 10_000
 SWEEP_MS: Final = 500
 SMALL_SCRATCH_BYTES: Final = 8 * 1024
 """What is received at once while paused connections keep much already: the rest stays with its sender."""
-STASH_BYTES_MAX: Final = 32 << 20
-"""Bytes that paused connections of one shard may keep outside the arena; small receives from a quarter of it on."""
+STASH_BYTES_MAX: Final = 32 << 20  # kept by paused connections of a shard, or a quarter of its arena if that is less
 OWED_PART: Final = 4
 """Answers outside the arena may hold such a part of what answers may hold inside of it."""
 OWED_HARD: Final = 4
@@ -97,7 +96,8 @@ class Intake:
         self.whole_scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.scratch = self.whole_scratch
         self.connections: set[Connection] = set()
-        self.stash_bytes = 0  # kept by paused connections
+        self.stash_bytes = 0  # kept by paused connections; from a quarter of what there may be on, receives are small
+        self._stash_max = min(STASH_BYTES_MAX, arena.capacity_bytes // 4)
         self.owed = 0  # bytes of answers outside the arena that no kernel has taken yet
         self.owed_max = arena.limit_bytes(MemoryClass.FETCH) // OWED_PART
         self.parking = Parking(arena.limit_bytes(MemoryClass.RECEIVE), lambda: self._plan_turns(0))
@@ -186,9 +186,9 @@ class Intake:
     def stash(self, size: int) -> bool:
         """``size`` bytes more (or less) are kept by paused connections; whether that is allowed."""
         self.stash_bytes += size
-        few = self.stash_bytes <= STASH_BYTES_MAX // 4
+        few = self.stash_bytes <= self._stash_max // 4
         self.scratch = self.whole_scratch if few else self.whole_scratch[:SMALL_SCRATCH_BYTES]
-        return self.stash_bytes <= STASH_BYTES_MAX
+        return self.stash_bytes <= self._stash_max
 
     # Room for frames
 
