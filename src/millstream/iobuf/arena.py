@@ -34,6 +34,7 @@ import mmap
 import os
 import sys
 from bisect import bisect_left
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -56,6 +57,8 @@ _SIZES: Final = (*ALLOC_TABLE, BLOCK_BYTES)
 _SLABS_A_BLOCK: Final = BLOCK_BYTES // SLAB_BYTES
 _JOIN_EVERY: Final = 64
 """Idle slabs are searched for neighbours by one in so many that want a block."""
+_JOIN_LOOKS: Final = 512
+"""So many of them, those that are idle for longest: half a millisecond."""
 
 
 class MemoryClass(enum.IntEnum):
@@ -208,7 +211,7 @@ class Arena:
             return self._blocks_from * SLAB_BYTES
         self._lookups += 1
         if self._lookups % _JOIN_EVERY == 1:
-            for base in self._idle:
+            for base in islice(self._idle, _JOIN_LOOKS):
                 bases = range(base, base + BLOCK_BYTES, SLAB_BYTES)
                 if all(one in self._idle for one in bases):
                     for one in bases:
