@@ -90,7 +90,7 @@ class Exchange:
             self.connection.intake.under_way -= 1
 
     def let_go(self) -> None:
-        """It holds nothing while it waits for others: its connection may be read on."""
+        """Its connection may be read on: it is completed, or holds nothing while it waits for others."""
         if self.holds:
             self.holds = False
             self.connection.held -= 1
@@ -102,11 +102,10 @@ class Exchange:
         self.done = True
         connection = self.connection
         if self.holds:
-            connection.held -= 1
+            self.let_go()
             parking = connection.intake.parking
             if parking.requests:
                 parking.leave(self)
-            self.rest()
         connection.unsent += size
         if connection.closed:
             if holder is not None:

@@ -97,7 +97,7 @@ class Intake:
         self.scratch = self.whole_scratch
         self.connections: set[Connection] = set()
         self.stash_bytes = 0  # kept by paused connections; from a quarter of what there may be on, receives are small
-        self._stash_max = min(STASH_BYTES_MAX, arena.capacity_bytes // 4)
+        self.stash_max = min(STASH_BYTES_MAX, arena.capacity_bytes // 4)
         self.owed = 0  # bytes of answers outside the arena that no kernel has taken yet
         self.owed_max = arena.limit_bytes(MemoryClass.FETCH) // OWED_PART
         self.parking = Parking(arena.limit_bytes(MemoryClass.RECEIVE), lambda: self._plan_turns(0))
@@ -186,9 +186,9 @@ class Intake:
     def stash(self, size: int) -> bool:
         """``size`` bytes more (or less) are kept by paused connections; whether that is allowed."""
         self.stash_bytes += size
-        few = self.stash_bytes <= self._stash_max // 4
+        few = self.stash_bytes <= self.stash_max // 4
         self.scratch = self.whole_scratch if few else self.whole_scratch[:SMALL_SCRATCH_BYTES]
-        return self.stash_bytes <= self._stash_max
+        return self.stash_bytes <= self.stash_max
 
     # Room for frames
 

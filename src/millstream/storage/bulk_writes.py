@@ -16,13 +16,13 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
-from millstream.storage.disk import DIRECT_BLOCK_BYTES, without, write_all
+from millstream.storage.disk import DIRECT_BLOCK_BYTES, pieces, without, write_all
 from millstream.storage.staging import Staging
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.storage.disk import Buffer, File
+    from millstream.storage.disk import File
 
 DIRECT_BYTES_MIN: Final = 32 * 1024
 """A direct write of 128 KiB costs as much as one through the page cache, 31 µs; one of 512 KiB 12 µs per 128 KiB. What
@@ -69,28 +69,23 @@ class BulkWriter:
     def _through_cache(self, file: File, spans: Sequence[int], position: int) -> int:
         """Write some `_PIECE_BYTES` a call."""
         begin = position
-        piece: list[Buffer] = []
-        size = 0
-        ends = iter(spans)
-        for start, end in zip(ends, ends, strict=True):
-            if piece and size + end - start > _PIECE_BYTES:
-                position += write_all(file, piece, position)
-                piece = []
-                size = 0
-            piece.append(self._arena[start:end])
-            size += end - start
-        return position + write_all(file, piece, position) - begin
+        for piece in pieces(self._views(spans), _PIECE_BYTES):
+            position += write_all(file, piece, position)
+        return position - begin
 
     def _past_cache(self, file: File, spans: Sequence[int], position: int) -> int:
         """Write whole blocks."""
-        ends = iter(spans)
-        views = [self._arena[start:end] for start, end in zip(ends, ends, strict=True)]
+        views = self._views(spans)
         if not any(place % DIRECT_BLOCK_BYTES for place in spans):
             return self._write_blocks(file, views, position)
         begin = position
         for piece in self._staging.pieces(views):
             position += self._write_blocks(file, [piece], position)
         return position - begin
+
+    def _views(self, spans: Sequence[int]) -> list[memoryview]:
+        ends = iter(spans)
+        return [self._arena[start:end] for start, end in zip(ends, ends, strict=True)]
 
     def _write_blocks(self, file: File, views: list[memoryview], position: int) -> int:
         done = 0

@@ -27,7 +27,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     Buffer = bytes | bytearray | memoryview
 
@@ -159,7 +159,7 @@ class SystemFile:
         fd = os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
         written = 0
         try:
-            for piece in _pieces(buffers):
+            for piece in pieces(buffers, _DIRECT_BYTES_MAX):
                 count = os.pwritev(fd, piece, position + written)
                 written += count
                 if count < sum(map(len, piece)):
@@ -199,12 +199,12 @@ class SystemFile:
         os.close(self._fd)
 
 
-def _pieces(buffers: Sequence[memoryview]) -> Iterator[list[memoryview]]:
-    """The buffers, as many at a time as have `_DIRECT_BYTES_MAX`, and a longer one alone."""
-    piece: list[memoryview] = []
+def pieces(buffers: Iterable[memoryview], bytes_max: int) -> Iterator[list[Buffer]]:
+    """The buffers, as many at a time as have `bytes_max`, and a longer one alone."""
+    piece: list[Buffer] = []
     size = 0
     for buffer in buffers:
-        if piece and size + len(buffer) > _DIRECT_BYTES_MAX:
+        if piece and size + len(buffer) > bytes_max:
             yield piece
             piece = []
             size = 0

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 WRITE_BYTES_MAX: Final = 4 * 1024 * 1024
 WRITE_BYTES_MIN: Final = 1024 * 1024
-"""A write of 128 KiB costs the worker three times as much a byte, and the reactor a message each; one of 4 MiB three
-quarters of that.
+"""A write of 128 KiB costs the worker three times as much a byte, and the reactor a message each; one of 4 MiB costs
+three quarters as much a byte.
 """
 
 

@@ -120,7 +120,7 @@ def test_a_block_is_in_one_piece_and_none_is_taken_where_slabs_are():
     slab.release()
 
 
-def test_an_idle_block_becomes_slabs_and_idle_slabs_become_a_block_again():
+def test_an_idle_block_becomes_slabs_and_is_none_while_one_of_them_is_in_use():
     arena = arena_of(16, poison=True)
     blocks = [arena.allocate_block(), arena.allocate_block()]
     blocks[1].release()

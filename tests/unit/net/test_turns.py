@@ -125,7 +125,7 @@ def test_frames_that_are_handed_over_again_are_whole_and_in_order(server, seed):
 
 
 def test_a_crowd_that_sends_much_ahead_is_left_waiting_and_not_closed(server, monkeypatch):
-    monkeypatch.setattr(intake_module, "STASH_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(server.intake, "stash_max", 1 << 20)
     crowd = [server.connect() for _ in range(CROWD)]
     bodies = [b"costly".ljust(40_000, b"%d" % (number % 10)) for number in range(REQUESTS)]
 
