@@ -62,6 +62,8 @@ class Runner:
         self.progress.console.print(
             f"{scenario.key:18} {broker.name:22} {figures[first.name]:10,.2f} {first.title}", highlight=False
         )
+        for line in broker.complaints():
+            self.progress.console.print(line, highlight=False, markup=False)
         self.progress.advance(self.task)
 
 

@@ -38,6 +38,7 @@ class Subject:
         self._peer: Kafka | None = None
         self._ours: Broker | None = None
         self._raw: subprocess.Popen[bytes] | None = None
+        self._log_read = 0
         if shards is None:
             self._peer = Kafka(Path(directory), PEER_HEAP, settings or {}, ())
             self._peer.format()
@@ -108,6 +109,16 @@ class Subject:
             assert self._ours is not None
             text = self._ours.log_path.read_text(errors="replace") if self._ours.log_path.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
+
+    def complaints(self) -> list[str]:
+        """What its log has got since the last call, but for INFO: warnings, errors, stacks. The peer is not asked."""
+        if self._ours is None or not self._ours.log_path.exists():
+            return []
+        with self._ours.log_path.open("rb") as log:
+            log.seek(self._log_read)
+            lines = log.read().decode(errors="replace").splitlines()
+            self._log_read = log.tell()
+        return [line for line in lines if " INFO " not in line]
 
     def metrics(self) -> Exposition | None:
         """What it says about itself; the peer is not asked."""

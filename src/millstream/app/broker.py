@@ -2,8 +2,9 @@
 
 ::
 
-    lock the directory ► bind the ports ► recover the log (a child) ► map memory ► fork the shards ► they are ready
-        ► write broker.json, print one line ► accept and hand over, answer HTTP, watch ► SIGTERM ► drain ► exit 0
+    lock the directory ► bind the ports ► recover the log (a child; the handlers are imported meanwhile)
+        ► map memory ► fork the shards ► they are ready ► write broker.json, print one line
+        ► accept and hand over, answer HTTP, watch ► SIGTERM ► drain ► exit 0
 
 No record passes through here; what runs here may be slow without anybody noticing. What it promises:
 
@@ -31,7 +32,7 @@ from millstream.app.asking import Asking
 from millstream.app.limits import CONNECTIONS_MAX
 from millstream.app.listening import bind_all, literal, port_taken, serve
 from millstream.app.lock import lock_data_dir
-from millstream.app.recovery import count, recover_in_child
+from millstream.app.recovery import RecoveryChild, count
 from millstream.app.service import READY, STOPPING, tell_manager
 from millstream.app.shared import Shared
 from millstream.app.slow_disk import DiskWatch
@@ -53,7 +54,8 @@ from millstream.telemetry.node import node_samples
 from millstream.telemetry.render import render
 
 WATCH_US: Final = 100_000
-"""How often the supervisor looks whether a shard is stalled."""
+"""How often the supervisor looks whether a shard is stalled; more often where a shorter stall is to be told."""
+WATCH_US_MIN: Final = 10_000
 
 READY_TIMEOUT_US: Final = 120_000_000
 REAP_TIMEOUT_S: Final = 2.0
@@ -106,7 +108,9 @@ class Supervisor:
         except OSError as error:
             raise port_taken(http_host, http_port, error, "http.listen") from error
         disk = load_disk(settings.internal_disk_factory)
-        recovered = recover_in_child(settings, disk)
+        recovery = RecoveryChild(settings, disk)
+        dispatch.warm_up()
+        recovered = recovery.wait()
         count(recovered, self.stats)
         addresses = {name: listener.getsockname()[:2] for name, listener in self.listeners.items()}
         self.shared = Shared(
@@ -128,7 +132,6 @@ class Supervisor:
     def _fork(self) -> None:
         """Fork the shards, from a process that has everything imported and nothing running."""
         shared = self.shared
-        dispatch.warm_up()
         descriptors = (*(listener.fileno() for listener in self.listeners.values()), self.http.fd)
         collector.freeze_for_fork()
         for shard in range(self.settings.shards):
@@ -149,7 +152,9 @@ class Supervisor:
         log.who("supervisor", self.stats)
         rename("supervisor")
         self._catch_signals()
-        self.watch = StallWatch(self.settings.stall_limit_ms)
+        limit_ms = self.settings.stall_limit_ms
+        self.watch = StallWatch(limit_ms)
+        self.watch_us = min(WATCH_US, max(WATCH_US_MIN, limit_ms * 1000))
         self.disk_watch = DiskWatch(self.stats)
         self.stop_watch = StopWatch()
         self.controls: list[ControlEnd] = []
@@ -259,7 +264,7 @@ class Supervisor:
         self.watch.poll()
         self.disk_watch.poll()
         self.stop_watch.poll()
-        self.reactor.call_later(WATCH_US, self._watch_stalls)
+        self.reactor.call_later(self.watch_us, self._watch_stalls)
 
     # Serving
 

@@ -6,6 +6,7 @@ through a pipe. Every fault is one line in the log, and so are repairs, but for 
 is served from a directory that could not be read, and nothing is lost by trying again.
 """
 
+import gc
 import os
 import time
 from collections import Counter
@@ -47,16 +48,20 @@ class Recovered(msgspec.Struct, frozen=True):
     faults: int = 0
 
 
-def recover_in_child(settings: Settings, disk: Disk) -> Recovered:
-    """Recover ``settings.data_dir``.
+class RecoveryChild:
+    """Recovers ``settings.data_dir`` from the moment it is made; meanwhile the supervisor may do something else."""
 
-    Raises:
-        Unavailable: it could not be done; the reason is in the log.
-    """
-    read_end, write_end = os.pipe()
+    def __init__(self, settings: Settings, disk: Disk) -> None:
+        self._data_dir = settings.data_dir
+        self._answer, write_end = os.pipe()
+        self._child = spawn("recovery", lambda: self._main(settings, disk, write_end))
+        os.close(write_end)
 
-    def main() -> int:
-        os.close(read_end)
+    def _main(self, settings: Settings, disk: Disk, write_end: int) -> int:
+        """The child: its answer goes into the pipe, unless there is none."""
+        os.close(self._answer)
+        gc.freeze()
+        gc.enable()
         log.who("recovery")
         try:
             report = _recover(settings, disk)
@@ -70,15 +75,19 @@ def recover_in_child(settings: Settings, disk: Disk) -> Recovered:
             pipe.write(msgspec.msgpack.encode(report))
         return EXIT_OK
 
-    child = spawn("recovery", main)
-    os.close(write_end)
-    with open(read_end, "rb") as pipe:
-        answer = pipe.read()
-    status = child.wait()
-    if status is None or status.code or not answer:
-        raise Unavailable(f"the data in {settings.data_dir} could not be recovered: the log says why")
-    report = msgspec.msgpack.decode(answer, type=RecoveryReport)
-    return Recovered(report.clean, Counter(repair.kind for repair in report.repairs), len(report.faults))
+    def wait(self) -> Recovered:
+        """What was found, once it is done; to be called once.
+
+        Raises:
+            Unavailable: it could not be done; the reason is in the log.
+        """
+        with open(self._answer, "rb") as pipe:
+            answer = pipe.read()
+        status = self._child.wait()
+        if status is None or status.code or not answer:
+            raise Unavailable(f"the data in {self._data_dir} could not be recovered: the log says why")
+        report = msgspec.msgpack.decode(answer, type=RecoveryReport)
+        return Recovered(report.clean, Counter(repair.kind for repair in report.repairs), len(report.faults))
 
 
 def count(recovered: Recovered, stats: StatsSlab) -> None:

@@ -7,6 +7,7 @@ anything is opened or written.
 from __future__ import annotations
 
 import argparse
+import gc
 from typing import NoReturn
 
 from millstream.cli.failure import WrongUsage
@@ -52,6 +53,7 @@ def start(arguments: list[str]) -> int:
     listen = None if given.listen is None else ",".join(given.listen)
     flags = {"data_dir": given.data, "listen": listen, "shards": given.shards, "memory_bytes": given.memory}
     settings = load_settings(given.config, given.set, flags)
+    gc.disable()  # until `collector.freeze_for_fork`: what is imported stays, and looking through it takes time
     from millstream.app.broker import run
 
     return run(settings)

@@ -27,7 +27,7 @@ from millstream.kafka.context import Node, RequestContext
 from millstream.net.connection import Connection
 from millstream.telemetry.log import RateLimit, log
 from millstream.telemetry.metrics import BUCKETS
-from millstream.wire.codec import API_VERSIONS, api_name, request_decoder, response_header_version
+from millstream.wire.codec import API_VERSIONS, Decoder, api_name, request_decoder, response_header_version
 from millstream.wire.codec import flexible_from as codec_flexible_from
 from millstream.wire.codec import warm_up as codec_warm_up
 from millstream.wire.decoding import OBJECT_BYTES_MAX, ROOM_LEFT
@@ -124,6 +124,27 @@ READING: Final = frozenset(
 )
 """These ask other shards, and hold what they got until all have answered, however short they are."""
 
+EVERYDAY: Final = tuple(
+    _KEYS[file]
+    for file in (
+        "api_versions",
+        "metadata",
+        "produce",
+        "init_producer_id",
+        "list_offsets",
+        "fetch",
+        "find_coordinator",
+        "join_group",
+        "sync_group",
+        "heartbeat",
+        "leave_group",
+        "consumer_group_heartbeat",
+        "offset_fetch",
+        "offset_commit",
+    )
+)
+"""What producers and consumers send; a codec of the others takes its millisecond when one is asked for."""
+
 OF_GROUPS: Final = frozenset({_KEYS["join_group"], _KEYS["sync_group"]})
 """They wait for other clients, and hold nothing: their group has taken what it keeps."""
 
@@ -136,10 +157,10 @@ def advertised_versions() -> dict[int, tuple[int, int]]:
 
 
 def warm_up() -> None:
-    """Import every handler and compile the newest codec of every API: once, before the shards are forked."""
+    """Import every handler and compile the newest codecs of `EVERYDAY`: once, before the shards are forked."""
     for file in SERVED.values():
         importlib.import_module(f"millstream.kafka.handlers.{file}")
-    codec_warm_up((key, API_VERSIONS[key][1]) for key in SERVED)
+    codec_warm_up((key, API_VERSIONS[key][1]) for key in EVERYDAY)
 
 
 class Api:
@@ -185,7 +206,7 @@ class Api:
         self.now_us = node.shard.reactor.now_us
         self.templates: dict[tuple[object, ...], tuple[bytes, int]] = {}
         """Encoded answers with the place of what varies; the handler's to fill."""
-        self.decoders = {v: request_decoder(key, v) for v in (self.max_version,)}
+        self.decoders: dict[int, Decoder] = {}
 
     def _timed(self, handle: Handle) -> Handle:
         """``handle``, and how long it takes is remembered."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.app.recovery import recover_in_child
+from millstream.app.recovery import RecoveryChild
 from millstream.config.settings import Settings
 from millstream.errors import Unavailable
 from millstream.storage.disk import SystemDisk
@@ -21,7 +21,7 @@ class BrokenDisk(SystemDisk):
 
 def test_a_disk_that_fails_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Unavailable, match="could not be recovered"):
-        recover_in_child(Settings(shards=1, data_dir=str(tmp_path)), BrokenDisk())
+        RecoveryChild(Settings(shards=1, data_dir=str(tmp_path)), BrokenDisk()).wait()
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 1, lines
     assert lines[0].endswith(f"recovery failed: [Errno 5] Input/output error: '{tmp_path}/wal'")

@@ -10,6 +10,7 @@ from array import array
 
 import pytest
 from bench import meter, processes, raw, report, scenarios, verify
+from bench.subjects import Subject
 
 from millstream.wire.codec import decode_request, decode_response, encode_response
 from millstream.wire.headers import parse_request_header
@@ -199,3 +200,15 @@ def test_the_page_of_the_project_has_a_place_for_figures():
     with open(page, encoding="utf-8") as file:
         text = file.read()
     assert text.index(report.BEGIN) < text.index(report.END)
+
+
+def test_what_a_broker_complains_of_during_a_step_is_told_once(tmp_path):
+    broker = Subject("ours", str(tmp_path), 1)
+    assert broker.complaints() == []
+    log = tmp_path / "data.stderr"
+    log.write_text("2026 INFO  [shard 0] ready\n2026 WARN  [shard 0] stalled\n  File a.py\n")
+    assert broker.complaints() == ["2026 WARN  [shard 0] stalled", "  File a.py"]
+    assert broker.complaints() == []
+    with log.open("a") as more:
+        more.write("2026 ERROR [shard 0] lost\n")
+    assert broker.complaints() == ["2026 ERROR [shard 0] lost"]
