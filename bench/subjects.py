@@ -111,14 +111,22 @@ class Subject:
         return "\n".join(text.splitlines()[-lines:])
 
     def complaints(self) -> list[str]:
-        """What its log has got since the last call, but for INFO: warnings, errors, stacks. The peer is not asked."""
+        """Warnings and errors that its log has got since the last call, and the stacks that follow them. The peer is
+        not asked.
+        """
         if self._ours is None or not self._ours.log_path.exists():
             return []
         with self._ours.log_path.open("rb") as log:
             log.seek(self._log_read)
             lines = log.read().decode(errors="replace").splitlines()
             self._log_read = log.tell()
-        return [line for line in lines if " INFO " not in line]
+        complaints: list[str] = []
+        told = False
+        for line in lines:
+            told = " WARN " in line or " ERROR " in line or (told and " INFO " not in line)
+            if told:
+                complaints.append(line)
+        return complaints
 
     def metrics(self) -> Exposition | None:
         """What it says about itself; the peer is not asked."""
