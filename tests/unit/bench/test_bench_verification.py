@@ -206,7 +206,9 @@ def test_what_a_broker_complains_of_during_a_step_is_told_once(tmp_path):
     broker = Subject("ours", str(tmp_path), 1)
     assert broker.complaints() == []
     log = tmp_path / "data.stderr"
-    log.write_text("2026 INFO  [shard 0] ready\nready: bootstrap\n2026 WARN  [shard 0] stalled\n  File a.py\n2026 INFO  well\n")
+    log.write_text(
+        "2026 INFO  [shard 0] ready\nready: bootstrap\n2026 WARN  [shard 0] stalled\n  File a.py\n2026 INFO  well\n"
+    )
     assert broker.complaints() == ["2026 WARN  [shard 0] stalled", "  File a.py"]
     assert broker.complaints() == []
     with log.open("a") as more:
