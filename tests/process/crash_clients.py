@@ -123,7 +123,8 @@ class ProducerLoop(Stopping):
 
     def delivered(self, operation, error, message):
         if error is None:
-            self.workload.history.sent(operation, Outcome.OK, max(-1, message.offset()))
+            offset = message.offset()  # None: a duplicate of a batch so old that the broker no longer knows its place
+            self.workload.history.sent(operation, Outcome.OK, -1 if offset is None else max(-1, offset))
             self.workload.acknowledged_at(operation)
             self.acknowledged += 1
             return
