@@ -32,6 +32,7 @@ from bench.child import Child
 from bench.raw import UnexpectedAnswer
 from bench.schedule import RFC, Schedule
 from bench.soak_watch import COUNTS
+from bench.subjects import complaints
 from bench.tail_load import Tail
 from millstream.testing.process import Broker
 
@@ -58,7 +59,7 @@ class Run:
     warm_s: float
     samples: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     lines: list[str] = field(default_factory=list[str])
-    """Of the broker's log, from WARN up."""
+    """What the broker complained of."""
 
     outcome: dict[str, float] = field(default_factory=dict[str, float])
     failure: str = ""
@@ -280,12 +281,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (UnexpectedAnswer, OSError) as error:
             run.failure = f"{type(error).__name__}: {error}"
         finally:
-            log = broker.log_path.read_text(errors="replace").splitlines()
-            run.lines = [line for line in log if " WARN " in line or " ERROR " in line]
+            log = broker.log_path.read_text(errors="replace")
+            run.lines = complaints(log)
             write(run)
     print()
     if run.failure:
-        print(run.failure, *log[-30:], sep="\n", file=sys.stderr)
+        print(run.failure, *log.splitlines()[-30:], sep="\n", file=sys.stderr)
     if not run.samples:
         return 1
     verdicts = judge(run)

@@ -111,22 +111,14 @@ class Subject:
         return "\n".join(text.splitlines()[-lines:])
 
     def complaints(self) -> list[str]:
-        """Warnings and errors that its log has got since the last call, and the stacks that follow them. The peer is
-        not asked.
-        """
+        """What its log has got of them since the last call. The peer is not asked."""
         if self._ours is None or not self._ours.log_path.exists():
             return []
         with self._ours.log_path.open("rb") as log:
             log.seek(self._log_read)
-            lines = log.read().decode(errors="replace").splitlines()
+            text = log.read().decode(errors="replace")
             self._log_read = log.tell()
-        complaints: list[str] = []
-        told = False
-        for line in lines:
-            told = " WARN " in line or " ERROR " in line or (told and " INFO " not in line)
-            if told:
-                complaints.append(line)
-        return complaints
+        return complaints(text)
 
     def metrics(self) -> Exposition | None:
         """What it says about itself; the peer is not asked."""
@@ -139,6 +131,17 @@ class Subject:
 
     def pss_bytes(self) -> int:
         return processes.pss_bytes(self.pid)
+
+
+def complaints(log: str) -> list[str]:
+    """The warnings and errors of a broker's log, and the stacks that follow them."""
+    found: list[str] = []
+    told = False
+    for line in log.splitlines():
+        told = " WARN " in line or " ERROR " in line or (told and " INFO " not in line)
+        if told:
+            found.append(line)
+    return found
 
 
 @contextlib.contextmanager

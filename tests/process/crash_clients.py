@@ -43,6 +43,12 @@ def nobody_knows(code):
     return code < 0 or code in COMING_UP
 
 
+def offset_of(message):
+    """Where an acknowledged record stands; -1: unknown, as of a duplicate of a batch that the broker has forgotten."""
+    offset = message.offset()
+    return -1 if offset is None else max(-1, offset)
+
+
 class Stopping(threading.Thread):
     """A client's thread; what it raises is kept for the test."""
 
@@ -56,7 +62,8 @@ class Stopping(threading.Thread):
     def run(self):
         try:
             self.work()
-        except (KafkaException, SystemError) as error:  # SystemError: how confluent-kafka trips over a fatal error
+        except (KafkaException, SystemError) as error:
+            # SystemError: how confluent-kafka trips over a fatal error, and over what a callback of ours raised.
             self.workload.complain(f"{self.process}: {error}")
         except Exception as error:  # noqa: BLE001 - raised again by `end`
             self.error = error
@@ -123,8 +130,7 @@ class ProducerLoop(Stopping):
 
     def delivered(self, operation, error, message):
         if error is None:
-            offset = message.offset()  # None: a duplicate of a batch so old that the broker no longer knows its place
-            self.workload.history.sent(operation, Outcome.OK, -1 if offset is None else max(-1, offset))
+            self.workload.history.sent(operation, Outcome.OK, offset_of(message))
             self.workload.acknowledged_at(operation)
             self.acknowledged += 1
             return
@@ -242,7 +248,7 @@ class TopicChurn(Stopping):
 
         def delivered(error, message):
             if error is None:
-                workload.history.sent(operation, Outcome.OK, message.offset())
+                workload.history.sent(operation, Outcome.OK, offset_of(message))
             elif error.fatal():
                 workload.complain(f"{self.process}: {value}: {error}")
 

@@ -61,7 +61,7 @@ class RecoveryChild:
         """The child: its answer goes into the pipe, unless there is none."""
         os.close(self._answer)
         gc.freeze()
-        gc.enable()
+        gc.enable()  # see `shard.collector`
         log.who("recovery")
         try:
             report = _recover(settings, disk)

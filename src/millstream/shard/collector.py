@@ -12,8 +12,9 @@ hurts is that a collection walks every object of its generation, at some hundred
 
 Each collection's pause goes into `gc_pause` by generation.
 
-The supervisor calls `freeze_for_fork` before it forks: frozen objects are not touched by a child's collector, so the
-pages they lie on stay shared.
+Nothing is collected from the command line (`cli.start`) until the supervisor calls `freeze_for_fork`; the process that
+recovers the log meanwhile switches the collector on for itself. Frozen objects are not touched by a child's collector,
+so the pages they lie on stay shared.
 """
 
 from __future__ import annotations
