@@ -40,11 +40,19 @@ from millstream.app.stopped import StopWatch
 from millstream.cluster.load import load_cluster
 from millstream.cluster.metadata import live_settings
 from millstream.config.settings import Settings
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, Unavailable
 from millstream.kafka import dispatch
 from millstream.shard import collector
 from millstream.shard.control import ControlEnd
-from millstream.shard.process import EXIT_CHILD, EXIT_OK, EXIT_UNAVAILABLE, Child, rename, spawn
+from millstream.shard.process import (
+    EXIT_CHILD,
+    EXIT_OK,
+    EXIT_UNAVAILABLE,
+    Child,
+    may_become_realtime,
+    rename,
+    spawn,
+)
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import StallWatch
 from millstream.storage.disk import load_disk
@@ -60,7 +68,10 @@ WATCH_US_MIN: Final = 10_000
 READY_TIMEOUT_US: Final = 120_000_000
 REAP_TIMEOUT_S: Final = 2.0
 
-
+_NO_REALTIME: Final = (
+    "shards.realtime=true needs the right to real-time priority: start as root or with CAP_SYS_NICE, or raise the "
+    "limit (ulimit -r 1; systemd: LimitRTPRIO=1)"
+)
 _LEVELS: Final = {"debug": Level.DEBUG, "info": Level.INFO, "warning": Level.WARN, "error": Level.ERROR}
 
 
@@ -96,6 +107,8 @@ class Supervisor:
 
     def run(self) -> int:
         settings = self.settings
+        if settings.shard_realtime and not may_become_realtime():
+            raise Unavailable(_NO_REALTIME)
         lock = lock_data_dir(settings.data_dir)
         if os.path.exists(self.about_path):
             os.unlink(self.about_path)

@@ -1,9 +1,9 @@
 """One shard process: build its parts in order, serve, drain, stop.
 
 The order is fixed by what stands on what: helper processes are forked first (before there is a loop and before this
-process is pinned, or they would share its core), then reactor and mailbox, metadata, storage and logs, partitions,
-coordinators, the Kafka edge, and last the intake of connections. Everything is open when the shard says that it is
-ready; the supervisor hands out connections when all shards have.
+process is pinned or given real-time priority, or they would share both), then reactor and mailbox, metadata, storage
+and logs, partitions, coordinators, the Kafka edge, and last the intake of connections. Everything is open when the
+shard says that it is ready; the supervisor hands out connections when all shards have.
 
 A crash anywhere in here ends the process, and with it the broker; what it owes to clients is in the write-ahead log.
 """
@@ -47,7 +47,7 @@ from millstream.shard.context import Shard
 from millstream.shard.control import ControlEnd
 from millstream.shard.handover import Arrival
 from millstream.shard.mailbox import Mailbox
-from millstream.shard.process import EXIT_CHILD, EXIT_OK, pin
+from millstream.shard.process import EXIT_CHILD, EXIT_OK, become_realtime, pin
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import dump_on_signal
 from millstream.storage.helpers import start_helpers
@@ -72,6 +72,8 @@ def main(shared: Shared, shard_id: int) -> int:
     helpers = start_helpers(shard_id, shared.arenas[shard_id], shared.disk, settings, stats)
     if settings.shard_pinning:
         pin_to_own_core(shard_id)
+    if settings.shard_realtime:
+        become_realtime()
     reactor = Reactor(shard_id, stats["shard"])
     mailbox = Mailbox(shard_id, shared.mesh, reactor, shared.arenas)
     shard = Shard(shard_id, settings.shards, reactor, shared.arenas, mailbox, stats["shard"])

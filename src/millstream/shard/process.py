@@ -178,6 +178,26 @@ def pin(core: int) -> None:
     os.sched_setaffinity(0, {core})
 
 
+def become_realtime() -> None:
+    """Run this process (and what it forks from now on) before everything that has no real-time priority, the kernel's
+    own threads too: an ordinary process that wakes up may wait behind one of those until the clock's next tick.
+
+    `SCHED_RR` at the lowest priority, so that a shard and a writer on one core take turns. PermissionError without the
+    right to it.
+    """
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
+
+
+def may_become_realtime() -> bool:
+    """Whether this process, an ordinary one, has the right to real-time priority; its forks have it, too."""
+    try:
+        become_realtime()
+    except PermissionError:
+        return False
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    return True
+
+
 def cores() -> list[int]:
     """The cores this process may use."""
     return sorted(os.sched_getaffinity(0))

@@ -1,8 +1,9 @@
 """The processes beside a shard, writer, worker and cleaner: forked before its reactor exists and before it is pinned.
 
 `start_helpers` makes the shared memory and descriptors that they and the shard talk through and forks them;
-`ShardStorage` takes over what it returns. Helpers die with the shard (`shard.process.spawn`), and the shard stops
-when one of them ends before it was told to.
+`ShardStorage` takes over what it returns. With `shards.realtime` the writer, which acks wait for, gets real-time
+priority like the shard; what the others do can wait. Helpers die with the shard (`shard.process.spawn`), and the shard
+stops when one of them ends before it was told to.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.format.names import wal_directory
-from millstream.shard.process import spawn
+from millstream.shard.process import become_realtime, spawn
 from millstream.storage.bulk_writes import DIRECT_BYTES_MIN
 from millstream.storage.channel import ReactorChannel, WorkerChannel, channel_pair
 from millstream.storage.cleaner_process import CleanerProcess
@@ -134,6 +135,8 @@ def start_helpers(
         for end in ours + theirs:
             end.close()
         begin("writer")
+        if settings.shard_realtime:
+            become_realtime()
         # It makes no cycles, and a collection would stand between a frame and its sync.
         gc.disable()
         directory = wal_directory(data_dir, shard_id)

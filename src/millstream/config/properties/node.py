@@ -56,6 +56,13 @@ class NodeProperties:
         True,
         doc="Pin each shard's process to its core. Turn it off where several brokers share one machine.",
     )
+    shard_realtime = Property(
+        "shards.realtime",
+        Boolean(),
+        False,
+        doc="Run the shards and the writers of their logs at real-time priority, before everything else that has none, "
+        "the kernel's housekeeping too. For machines that do little else; needs root, CAP_SYS_NICE or `ulimit -r 1`.",
+    )
     memory_bytes = Property(
         "memory.bytes",
         Integer(64 * _MIB, INT64_MAX, unit="bytes"),
