@@ -11,6 +11,8 @@ was written). Of a topic with retention everything that is left is read back: it
 the last acknowledged record.
 """
 
+import dataclasses
+
 from bench import fetch_load, load, plain, raw, schedule, stalls, verify
 from bench.rows import Alone, Figures, Plan, Say, ladder, of_produce
 from bench.schedule import RFC
@@ -21,6 +23,8 @@ SHORT = {"segment.ms": "4000", "retention.bytes": "262144"}
 OFTEN = {"log.retention.check.interval.ms": "1000"}
 ALONE = Alone(warm=True, ours={"memory.bytes": "512MiB", "checkpoint.ms": "3000", **OFTEN}, peer=OFTEN)
 """512 MiB, so that the log is larger than the cache without many gigabytes to write."""
+
+REALTIME = dataclasses.replace(ALONE, ours={**ALONE.ours, **plain.REALTIME.ours}, one_of_ours=True)
 
 HAPPENED = {
     "checkpoints": "millstream_checkpoints_total",

@@ -11,10 +11,12 @@ import resource
 from collections.abc import Generator, Mapping
 
 from bench import fetch_load, load, raw, schedule, stalls, verify
-from bench.rows import LADDER, Figures, Plan, Say, ladder, of_produce
+from bench.rows import LADDER, Alone, Figures, Plan, Say, ladder, of_produce
 from bench.schedule import RFC
 from bench.subjects import Subject
 from bench.tail_load import Tail
+
+REALTIME = Alone(warm=True, ours={"shards.realtime": "true"}, one_of_ours=True)
 
 _names = itertools.count()
 

@@ -20,10 +20,12 @@ BUDGET = "#111111"
 LATENCIES = (
     ("rfc", "Produce on a schedule, acknowledged"),
     ("rfc-busy", "The same with everything else going on"),
+    ("rfc-realtime", "The same, all at real-time priority"),
+    ("rfc-busy-realtime", "Everything else going on, all at real-time priority"),
     ("tail-1", "Sent to received, one consumer group"),
     ("tail-10", "Sent to received, ten consumer groups"),
 )
-BUDGETED = {"rfc": ((99.0, 1.5), (99.9, 5.0)), "rfc-busy": ((99.0, 1.5), (99.9, 5.0))}
+BUDGETED = {key: ((99.0, 1.5), (99.9, 5.0)) for key, _ in LATENCIES if key.startswith("rfc")}
 COSTS = (
     ("small-16x8", "16 connections × 8"),
     ("small-1x64", "1 connection × 64"),

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _AT_REST = 0.075
@@ -33,12 +33,16 @@ def is_alive(pid: int) -> bool:
     return bool(fields) and fields[0] not in "ZX"
 
 
-def _children(pid: int) -> Iterator[int]:
+def _tasks(pid: int) -> list[int]:
+    """Its threads."""
     try:
-        tasks = os.listdir(f"/proc/{pid}/task")
+        return [int(task) for task in os.listdir(f"/proc/{pid}/task")]
     except (FileNotFoundError, ProcessLookupError):
-        return
-    for task in tasks:
+        return []
+
+
+def _children(pid: int) -> Iterator[int]:
+    for task in _tasks(pid):
         try:
             with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
                 yield from (int(child) for child in file.read().split())
@@ -66,6 +70,24 @@ def cpu_seconds(root: int) -> float:
         if fields:
             ticks += sum(int(field) for field in fields[11:15])
     return ticks / TICKS_A_SECOND
+
+
+def make_realtime(root: int) -> None:
+    """Gives every thread of the tree, and what they will start, real-time priority."""
+    for pid in tree(root):
+        for task in _tasks(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setscheduler(task, os.SCHED_RR, os.sched_param(1))
+
+
+@contextlib.contextmanager
+def realtime() -> Generator[None]:
+    """This thread, and what it starts meanwhile, at real-time priority. PermissionError without the right to it."""
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def wait_for_rest(root: int, limit_s: float, look_s: float = 0.2) -> None:

@@ -1,7 +1,8 @@
 """What a row of the benchmark's table is made of: how long to measure, which figures come out, which broker it needs.
 
 A scenario is a function from a subject and a plan to figures by name. Most run on brokers that stay up and take turns;
-one with ``alone`` gets a broker of its own for each round, with the settings named there.
+one with ``alone`` gets a broker of its own for each round, with the settings named there. With ``realtime`` the
+generator and the peer run at real-time priority while it is measured; ours says by a setting what of it does.
 """
 
 from collections.abc import Callable, Mapping
@@ -82,6 +83,7 @@ class Scenario:
     measure: Callable[[Subject, Plan, Say], Figures]
     rounds: int | None = None
     alone: Alone | None = None
+    realtime: bool = False
 
 
 def of_produce(outcome: meter.Outcome) -> Figures:

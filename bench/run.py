@@ -25,9 +25,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from bench import hiccups, plain, plots, report, scenarios
-from bench.rows import Alone, Plan, Scenario
+from bench import hiccups, plain, plots, processes, report, scenarios
+from bench.rows import Alone, Figures, Plan, Say, Scenario
 from bench.subjects import PEER, Subject, subject
+from millstream.shard.process import may_become_realtime
 
 Names = dict[str, int | None]
 """Subjects: name → number of shards, None for the peer."""
@@ -56,7 +57,7 @@ class Runner:
         say("writing back what the last load left")
         os.sync()
         say("…")
-        figures = scenario.measure(broker, self.plan, say)
+        figures = self._measured(scenario, broker, say)
         self.results.setdefault(scenario.key, {}).setdefault(broker.name, []).append(figures)
         first = scenario.figures[0]
         self.progress.console.print(
@@ -65,6 +66,14 @@ class Runner:
         for line in broker.complaints():
             self.progress.console.print(line, highlight=False, markup=False)
         self.progress.advance(self.task)
+
+    def _measured(self, scenario: Scenario, broker: Subject, say: Say) -> Figures:
+        if not scenario.realtime:
+            return scenario.measure(broker, self.plan, say)
+        if broker.is_peer:
+            processes.make_realtime(broker.pid)
+        with processes.realtime():
+            return scenario.measure(broker, self.plan, say)
 
 
 def rounds_of(scenario: Scenario, plan: Plan) -> int:
@@ -157,6 +166,10 @@ def measure(given: argparse.Namespace, names: Names, console: Console) -> report
     """Runs everything that was asked for."""
     plan = scenarios.QUICK if given.quick else scenarios.FULL
     chosen = [s for s in scenarios.ALL if s.key in given.only]
+    if not may_become_realtime():
+        for scenario in (s for s in chosen if s.realtime):
+            console.print(f"{scenario.key} is left out: real-time priority needs root, CAP_SYS_NICE or ulimit -r 1")
+        chosen = [s for s in chosen if not s.realtime]
     total = sum(rounds_of(s, plan) * len(names_for(s.alone, names)) for s in chosen)
     done = TextColumn("{task.completed}/{task.total}")
     columns = (done, BarColumn(20), TimeElapsedColumn(), TextColumn("{task.description}"))

@@ -47,6 +47,14 @@ def _scheduled(cores: float | None) -> tuple[Figure, ...]:
     )
 
 
+_HAPPENED = (
+    Figure("segments_rolled", "segments rolled", True, 0),
+    Figure("segments_deleted", "segments deleted", True, 0),
+    Figure("checkpoints", "checkpoints", True, 0),
+    Figure("collections", "garbage collections", True, 0),
+    Figure("collection_max_ms", "longest collection, ms (at most)", True, 2),
+)
+
 _TAIL = (
     Figure("delivered_us", "broker CPU, µs a record delivered to a group", True, 1),
     Figure("cores", "broker cores in use", True, 2),
@@ -165,16 +173,30 @@ ALONE: tuple[Scenario, ...] = (
         "the same schedule with segment rolls, retention, checkpoints, and 40 MB/s of old data read",
         (
             *_scheduled(None),
-            Figure("segments_rolled", "segments rolled", True, 0),
-            Figure("segments_deleted", "segments deleted", True, 0),
-            Figure("checkpoints", "checkpoints", True, 0),
-            Figure("collections", "garbage collections", True, 0),
-            Figure("collection_max_ms", "longest collection, ms (at most)", True, 2),
+            *_HAPPENED,
             _LATE,
         ),
         busy.everything,
         rounds=1,
         alone=busy.ALONE,
+    ),
+    Scenario(
+        "rfc-realtime",
+        "the same schedule, generator and brokers at real-time priority (ours: shards.realtime=true)",
+        (*_scheduled(None), _LATE),
+        plain.rfc,
+        rounds=2,
+        alone=plain.REALTIME,
+        realtime=True,
+    ),
+    Scenario(
+        "rfc-busy-realtime",
+        "the same at real-time priority with segment rolls, retention, checkpoints, and 40 MB/s of old data read",
+        (*_scheduled(None), *_HAPPENED, _LATE),
+        busy.everything,
+        rounds=1,
+        alone=busy.REALTIME,
+        realtime=True,
     ),
     Scenario(
         "start",

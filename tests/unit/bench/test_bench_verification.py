@@ -12,6 +12,7 @@ import pytest
 from bench import meter, processes, raw, report, scenarios, verify
 from bench.subjects import Subject
 
+from millstream.shard.process import may_become_realtime
 from millstream.wire.codec import decode_request, decode_response, encode_response
 from millstream.wire.headers import parse_request_header
 from millstream.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -214,3 +215,20 @@ def test_what_a_broker_complains_of_during_a_step_is_told_once(tmp_path):
     with log.open("a") as more:
         more.write("2026 ERROR [shard 0] lost\n")
     assert broker.complaints() == ["2026 ERROR [shard 0] lost"]
+
+
+@pytest.mark.skipif(not may_become_realtime(), reason="needs root, CAP_SYS_NICE or ulimit -r 1")
+def test_realtime_priority_is_for_the_measurement_alone_and_for_every_thread_of_the_peer():
+    with processes.realtime():
+        assert os.sched_getscheduler(0) == os.SCHED_RR
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    threads = (
+        "import threading, sys; threading.Thread(target=sys.stdin.read).start(); print(flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", threads], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as peer:
+        assert peer.stdout is not None
+        peer.stdout.readline()
+        processes.make_realtime(peer.pid)
+        tasks = os.listdir(f"/proc/{peer.pid}/task")
+        assert [os.sched_getscheduler(int(task)) for task in tasks] == [os.SCHED_RR] * 2
+        peer.communicate()
