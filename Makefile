@@ -52,7 +52,7 @@ format: setup ## Format and mend what can be mended
 	$(VENV)/bin/ruff format $(CODE)
 	$(VENV)/bin/ruff check --fix $(CODE)
 
-bench: setup ## Measure beside a real Apache Kafka, under 25 minutes (needs Java and Maven; ARGS=--help)
+bench: setup ## Measure beside a real Apache Kafka, under 30 minutes (needs Java and Maven; ARGS=--help)
 	$(PY) -m bench.run $(ARGS)
 
 soak: setup ## Run the scheduled load for two hours and judge what it did (ARGS="--duration 10m", ARGS=--help)

@@ -5,7 +5,7 @@
 Most loads run on subjects that are all up, idle but for the one under load; what an earlier load left in the page cache
 is written first, so that nobody pays for what somebody else did not sync. Within a scenario they take turns, round
 after round, so that what else the machine does hits them alike. The peer is warmed up first. Start-up, many partitions,
-the busy loads, the core hop and Spark use brokers of their own, one at a time. Bounded: under twenty-five minutes, with
+the busy loads, the core hop and Spark use brokers of their own, one at a time. Bounded: under thirty minutes, with
 ``--quick`` under seven. Exit code 0 says that everything was measured and verified; a missed budget is shown, and fails
 the run only with ``--strict``.
 """
