@@ -6,7 +6,7 @@ Most loads run on subjects that are all up, idle but for the one under load; wha
 is written first, so that nobody pays for what somebody else did not sync. Within a scenario they take turns, round
 after round, so that what else the machine does hits them alike. The peer is warmed up first. Start-up, many partitions,
 the busy loads, the core hop and Spark use brokers of their own, one at a time. Bounded: under thirty minutes, with
-``--quick`` under seven. Exit code 0 says that everything was measured and verified; a missed budget is shown, and fails
+``--quick`` some ten. Exit code 0 says that everything was measured and verified; a missed budget is shown, and fails
 the run only with ``--strict``.
 """
 
@@ -136,7 +136,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.run", description="Measure every load beside a real Apache Kafka."
     )
-    parser.add_argument("--quick", action="store_true", help="shorter runs, one round (under seven minutes)")
+    parser.add_argument("--quick", action="store_true", help="shorter runs, one round (some ten minutes)")
     parser.add_argument("--only", metavar="KEY,…", help="of " + ", ".join(s.key for s in scenarios.ALL))
     parser.add_argument("--no-peer", action="store_true", help="without Apache Kafka")
     parser.add_argument("--no-ours", action="store_true", help="Apache Kafka alone")
