@@ -182,7 +182,7 @@ ALONE: tuple[Scenario, ...] = (
     ),
     Scenario(
         "rfc-realtime",
-        "the same schedule, generator and brokers at real-time priority (ours: shards.realtime=true)",
+        "the same schedule at real-time priority, generator too (ours: shards.realtime=true, wal.pacing.us=100)",
         (*_scheduled(None), _LATE),
         plain.rfc,
         rounds=2,
@@ -191,7 +191,7 @@ ALONE: tuple[Scenario, ...] = (
     ),
     Scenario(
         "rfc-busy-realtime",
-        "the same at real-time priority with segment rolls, retention, checkpoints, and 40 MB/s of old data read",
+        "the same, with segment rolls, retention, checkpoints, and 40 MB/s of old data read",
         (*_scheduled(None), *_HAPPENED, _LATE),
         busy.everything,
         rounds=1,
