@@ -12,6 +12,8 @@ import signal
 import time
 from collections.abc import Generator, Iterator
 
+from millstream.shard.process import become_ordinary, become_realtime
+
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _AT_REST = 0.075
 
@@ -77,17 +79,17 @@ def make_realtime(root: int) -> None:
     for pid in tree(root):
         for task in _tasks(pid):
             with contextlib.suppress(ProcessLookupError):
-                os.sched_setscheduler(task, os.SCHED_RR, os.sched_param(1))
+                become_realtime(task)
 
 
 @contextlib.contextmanager
 def realtime() -> Generator[None]:
     """This thread, and what it starts meanwhile, at real-time priority. PermissionError without the right to it."""
-    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    become_realtime()
     try:
         yield
     finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        become_ordinary()
 
 
 def wait_for_rest(root: int, limit_s: float, look_s: float = 0.2) -> None:

@@ -171,11 +171,7 @@ ALONE: tuple[Scenario, ...] = (
     Scenario(
         "rfc-busy",
         "the same schedule with segment rolls, retention, checkpoints, and 40 MB/s of old data read",
-        (
-            *_scheduled(None),
-            *_HAPPENED,
-            _LATE,
-        ),
+        (*_scheduled(None), *_HAPPENED, _LATE),
         busy.everything,
         rounds=1,
         alone=busy.ALONE,

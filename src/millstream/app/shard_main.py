@@ -47,7 +47,7 @@ from millstream.shard.context import Shard
 from millstream.shard.control import ControlEnd
 from millstream.shard.handover import Arrival
 from millstream.shard.mailbox import Mailbox
-from millstream.shard.process import EXIT_CHILD, EXIT_OK, become_realtime, pin
+from millstream.shard.process import EXIT_CHILD, EXIT_OK, become_realtime, cores, pin
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import dump_on_signal
 from millstream.storage.helpers import start_helpers
@@ -260,10 +260,8 @@ class ShardProcess:
 
 def pin_to_own_core(shard_id: int) -> None:
     """Bind this shard to the core of its number, among those that the broker may use."""
-    import os
-
-    cores = sorted(os.sched_getaffinity(0))
-    pin(cores[shard_id % len(cores)])
+    usable = cores()
+    pin(usable[shard_id % len(usable)])
 
 
 def _nothing(answer: Any) -> None:

@@ -178,14 +178,20 @@ def pin(core: int) -> None:
     os.sched_setaffinity(0, {core})
 
 
-def become_realtime() -> None:
-    """Run this process (and what it forks from now on) before everything that has no real-time priority, the kernel's
-    own threads too: an ordinary process that wakes up may wait behind one of those until the clock's next tick.
+def become_realtime(thread: int = 0) -> None:
+    """Run this thread, or another, and what it starts from now on before everything that has no real-time priority,
+    the kernel's own threads too: an ordinary process that wakes up may wait behind one of those until the clock's next
+    tick.
 
     `SCHED_RR` at the lowest priority, so that a shard and a writer on one core take turns. PermissionError without the
     right to it.
     """
-    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
+    os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
+
+
+def become_ordinary() -> None:
+    """Give this thread's real-time priority back."""
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def may_become_realtime() -> bool:
@@ -194,7 +200,7 @@ def may_become_realtime() -> bool:
         become_realtime()
     except PermissionError:
         return False
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    become_ordinary()
     return True
 
 
