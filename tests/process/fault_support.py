@@ -74,6 +74,10 @@ class Scene:
     def said(self, text, level="[A-Z]+"):
         return any(text in line for line in self.lines(level))
 
+    def complaints(self, *parts):
+        """ERROR lines that have all of these in them."""
+        return [line for line in self.lines("ERROR") if all(part in line for part in parts)]
+
     def metric(self, name, **labels):
         with urllib.request.urlopen(f"{self.broker.http}/metrics", timeout=10) as answer:
             return Exposition(answer.read().decode(), time.monotonic()).value(name, **labels)

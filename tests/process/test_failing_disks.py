@@ -38,6 +38,8 @@ STOPPING = {
     "state-sync": (Rule("sync", "/state", EIO), r"wal/0/state\S* could not be made durable: Input/output error"),
 }
 FAST = ("wal-sync",)
+ONE_SEGMENT = {"log.roll.ms": 600_000}
+"""What there is before a restart is written on after it, so that its index is needed."""
 
 
 def some(cases):
@@ -55,20 +57,42 @@ def test_a_failed_write_or_sync_stops_the_broker_and_what_was_acknowledged_is_th
 
 @pytest.mark.slow
 def test_a_read_that_fails_is_an_error_for_who_asked_and_the_rest_is_served(tmp_path):
-    with Scene(tmp_path, random.Random(2)) as scene:
+    with Scene(tmp_path, random.Random(2), settings=ONE_SEGMENT) as scene:
         scene.begin(400)
         assert scene.broker.stop() == 0  # what it had in memory it has to read now
-        scene.broker.start()
         (directory,) = {path.parent for path in segments(scene.broker.data_dir, TOPIC, 0)}
         scene.faults.inject(Rule("read", f"{directory}/", EIO))
+        scene.broker.start()
         assert fetch_error(scene.broker, TOPIC, 0, 0) == "KAFKA_STORAGE_ERROR"
         assert fetch_error(scene.broker, TOPIC, 1, 0) == "NONE"
-        assert scene.said(f"{TOPIC}/0] {directory}", "ERROR")
-        assert scene.said("could not be read: Input/output error", "ERROR")
+        unreadable = f"{TOPIC}/0] {directory}", "could not be read: Input/output error"
+        assert scene.complaints(*unreadable, ".log")
         assert scene.metric("millstream_storage_faults_total", kind="read_error") >= 1
         scene.workload.wait_progress(100)  # producers of all partitions go on
+        scene.until(lambda: scene.complaints(*unreadable, ".index"), "its index is asked for")
         scene.faults.inject()
         assert fetch_error(scene.broker, TOPIC, 0, 0) == "NONE"
+        scene.ends_well()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_an_index_that_cannot_be_read_is_made_anew(tmp_path, how):
+    """At the start after a crash, or by the first checkpoint of a broker that had no need to look at it before."""
+    with Scene(tmp_path, random.Random(5), settings=ONE_SEGMENT) as scene:
+        scene.begin(400)
+        if how == "stop":
+            assert scene.broker.stop() == 0
+        else:
+            scene.broker.kill()
+        (index,) = (path.with_suffix(".index") for path in segments(scene.broker.data_dir, TOPIC, 0))
+        scene.faults.inject(Rule("read", str(index), EIO))
+        scene.broker.start()
+        scene.until(lambda: scene.said("repaired: ", "WARN"), "the index is repaired")
+        assert [line for line in scene.lines("WARN") if "repaired: " in line and str(index) in line]
+        assert (how == "stop") == bool(scene.complaints(str(index), "could not be read"))
+        assert fetch_error(scene.broker, TOPIC, 0, 0) == "NONE"
+        scene.faults.inject()
         scene.ends_well()
 
 

@@ -19,6 +19,7 @@ from millstream.storage.bulk_writes import DIRECT_BYTES_MIN
 from millstream.storage.channel import ReactorChannel, WorkerChannel, channel_pair
 from millstream.storage.cleaner_process import CleanerProcess
 from millstream.storage.commands import CLEANER_LANE, LANE_OF, LANES, READS_LANE, Stop, encode
+from millstream.storage.read_faults import ReadFaults
 from millstream.storage.ticks import TickSlots
 from millstream.storage.worker import Worker, run_worker
 from millstream.storage.writer import TickWriter, run_writer
@@ -148,7 +149,8 @@ def start_helpers(
             end.close()
         begin("worker")
         gc.freeze()
-        worker = Worker(disk, data_dir, arena.view, DIRECT_BYTES_MIN if settings.storage_direct_io else None)
+        direct_bytes_min = DIRECT_BYTES_MIN if settings.storage_direct_io else None
+        worker = Worker(disk, data_dir, arena.view, direct_bytes_min, ReadFaults(stats["worker"]))
         return run_worker(worker, [WorkerChannel(end) for end in theirs[:LANES]])
 
     def cleaner_main() -> int:

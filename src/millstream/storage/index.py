@@ -1,9 +1,9 @@
 """The index of a segment in memory: where to start reading for an offset or a timestamp; loaded, extended, rebuilt.
 
 The worker keeps those of segments that were read or written lately. Entries that are not in the file yet (`pending`)
-are kept until a checkpoint has synced the segment bytes they point to. A file that is missing, damaged or ends too
-early is no harm: what it lacks is read from the segment's batch headers (`extend_from_segment`), as far as the caller
-says that the segment is good.
+are kept until a checkpoint has synced the segment bytes they point to. A file that is missing, damaged, ends too early
+or cannot be read is no harm: what it lacks is read from the segment's batch headers (`grow_index`), as far as the
+caller says that the segment is good. Until then the index says less, and who looks something up walks farther.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
+from millstream.errors import Corruption
 from millstream.format.index import INDEX_INTERVAL_BYTES, NO_TIMESTAMP, SegmentSummary, encode_block, scan_index
 from millstream.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, parse_segment
 from millstream.format.segment import (
@@ -48,7 +49,17 @@ class SegmentIndex:
     added last, and a cut puts new arrays in place of the old.
     """
 
-    __slots__ = ("_entries", "base_offset", "file_bytes", "generation", "pending", "summary", "whole")
+    __slots__ = (
+        "_entries",
+        "base_offset",
+        "errno",
+        "file_bytes",
+        "generation",
+        "lacking",
+        "pending",
+        "summary",
+        "whole",
+    )
 
     def __init__(self, base_offset: int, generation: int = 0) -> None:
         self.base_offset = base_offset
@@ -66,10 +77,17 @@ class SegmentIndex:
         """The newest that the file has."""
 
         self.whole = True
+        """Every byte of the file is good; False also where there is none."""
+
+        self.lacking = False
+        """The file is damaged or could not be read, so that entries of the segment may be missing here."""
+
+        self.errno = 0
+        """Why the file could not be read."""
 
     @classmethod
     def load(cls, disk: Disk, segment_path: str, base_offset: int) -> SegmentIndex:
-        """What the index file says; nothing if it is missing, what verifies if it is damaged (`whole` is False)."""
+        """What the index file says: what verifies if it is damaged, nothing if it is missing or cannot be read."""
         name = parse_segment(os.path.basename(segment_path))
         index = cls(base_offset, name[1] if name is not None else 0)
         try:
@@ -77,11 +95,17 @@ class SegmentIndex:
         except FileNotFoundError:
             index.whole = False
             return index
+        except OSError as error:
+            index.whole = False
+            index.lacking = True
+            index.errno = error.errno or 0
+            return index
         scan = scan_index(data, base_offset)
         index._entries = (scan.offsets, scan.positions, scan.timestamps)
         index.file_bytes = scan.valid_bytes
         index.summary = scan.summary
         index.whole = scan.whole and scan.summary is not None
+        index.lacking = not scan.whole
         return index
 
     @property
@@ -125,6 +149,22 @@ class SegmentIndex:
         self.pending = place
         self.file_bytes = 0
         self.summary = None
+
+    def complete(self, read: SegmentIndex, size_bytes: int) -> None:
+        """`read` has every entry of the segment's first `size_bytes`: these take the place of what is known of them.
+        The file is void.
+        """
+        place = bisect_left(self.positions, size_bytes)
+        offsets, positions, timestamps = self._entries
+        self._entries = (
+            read.offsets + offsets[place:],
+            read.positions + positions[place:],
+            read.timestamps + timestamps[place:],
+        )
+        self.pending = len(self.offsets)
+        self.file_bytes = 0
+        self.summary = None
+        self.lacking = False
 
     def append_block(self, disk: Disk, segment_path: str, summary: SegmentSummary) -> None:
         """Write the pending entries before `summary.size_bytes`, which is durable, and the summary, to the
@@ -218,6 +258,29 @@ class Growing:
             sealed,
             self._index.generation,
         )
+
+
+def grow_index(disk: Disk, path: str, index: SegmentIndex, size: int, now_ms: int) -> Growing:
+    """Extend an index over the batches of a segment that it does not cover, up to byte `size`.
+
+    Raises:
+        Corruption: they are not whole batches with dense offsets, or rising ones where compaction has been.
+        OSError: they cannot be read.
+    """
+    growing = Growing(index, now_ms)
+    file = disk.open(path)
+    try:
+        for batch in batches_from(file, growing.size_bytes, size):
+            if not growing.goes_on_with(batch):
+                raise Corruption(
+                    f"{path}: offset {batch.base_offset} at byte {batch.position} follows {growing.end_offset}"
+                )
+            growing.add(batch)
+    except WalkEnd as end:
+        raise Corruption(f"{path}: byte {end.position}: {end.reason}") from end
+    finally:
+        file.close()
+    return growing
 
 
 def whole_batches_from(file: File, position: int, limit: int) -> Iterator[tuple[Batch, memoryview]]:

@@ -4,9 +4,9 @@ producers.
 Called when a log is opened, after recovery has put everything that the write-ahead log still held into the segments.
 So a segment ends exactly where its last batch does, and every segment begins where the one before ended (what
 compaction took out is missing inside of segments only); anything else is `Corruption`, which fences the log (`fence`)
-and is never cut away. What is only derived is mended, with one line in the log each: an index that is missing, damaged
-or short is completed from the segment's headers, an ``epochs`` file that is missing is derived from the batches, a
-producer snapshot that does not verify gives way to the one before.
+and is never cut away. What is only derived is mended, with one line in the log each: an index that is missing,
+unreadable, damaged or short is completed from the segment's headers, an ``epochs`` file that is missing is derived from
+the batches, a producer snapshot that does not verify or cannot be read gives way to the one before.
 
 A log whose indexes are whole costs a directory listing, one stat and one small read per segment; nothing is read of
 the segments.
@@ -14,6 +14,7 @@ the segments.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -36,7 +37,7 @@ from millstream.format.names import (
 from millstream.format.producers import decode_producers
 from millstream.format.segment import WalkEnd
 from millstream.storage.disk import exists, make_directories, read_file, replace_file
-from millstream.storage.index import Growing, SegmentIndex, batches_from, index_path
+from millstream.storage.index import SegmentIndex, batches_from, grow_index, index_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,34 +185,13 @@ def _load_segment(disk: Disk, path: str, base: int, following: int | None, now_m
     growing = grow_index(disk, path, index, size, now_ms)
     summary = growing.summary(sealed=following is not None or (known is not None and known.sealed))
     if not complete:
-        note("index_rebuilt", f"{index_path(path)} was missing, damaged or short and is completed from the segment")
+        what = f"could not be read ({os.strerror(index.errno)})" if index.errno else "was missing, damaged or short"
+        note("index_rebuilt", f"{index_path(path)} {what} and is completed from the segment")
     if index.whole:
         index.append_block(disk, path, summary)
     else:
         index.replace(disk, path, summary)
     return summary
-
-
-def grow_index(disk: Disk, path: str, index: SegmentIndex, size: int, now_ms: int) -> Growing:
-    """Extend an index over the batches that it does not cover, up to byte `size`.
-
-    Raises:
-        Corruption: they are not whole batches with dense offsets, or rising ones where compaction has been.
-    """
-    growing = Growing(index, now_ms)
-    file = disk.open(path)
-    try:
-        for batch in batches_from(file, growing.size_bytes, size):
-            if not growing.goes_on_with(batch):
-                raise Corruption(
-                    f"{path}: offset {batch.base_offset} at byte {batch.position} follows {growing.end_offset}"
-                )
-            growing.add(batch)
-    except WalkEnd as end:
-        raise Corruption(f"{path}: byte {end.position}: {end.reason}") from end
-    finally:
-        file.close()
-    return growing
 
 
 def position_of(disk: Disk, path: str, base: int, offset: int) -> int:
@@ -258,6 +238,8 @@ def _load_producers(
             return (offset, decode_producers(offset, read_file(disk, path))), tuple(offsets)
         except Corruption as error:
             note("producers_rebuilt", f"{path} is ignored: {error.message}")
+        except OSError as error:
+            note("producers_rebuilt", f"{path} could not be read ({error.strerror}) and is ignored")
     return None, tuple(offsets)
 
 

@@ -10,6 +10,10 @@ Nobody waits for most checkpoints; those rest between two files (`leisure`), and
 because a `syncfs` of hundreds keeps the write-ahead log from the disk for 12–40 ms. One follows for what a descriptor
 that was opened again may not be told of.
 
+An index is derived. One that is damaged or cannot be read is done without: who looks something up walks through more of
+the segment, what is added waits in memory, and the next checkpoint reads the rest from the segment and writes it anew.
+If the segment cannot be read either, that is left to the checkpoint after, or the start.
+
 Every method runs to its end before it answers and raises OSError for what the disk says; `worker` turns that into
 replies. Writing, cutting and removing happen on one thread, checkpoints on another, reads on others: the sets shared
 between them have a lock. A second lock keeps a partition from being deleted while a checkpoint makes a file in it; a
@@ -25,17 +29,20 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from millstream.errors import Corruption
 from millstream.format.names import DELETED_SUFFIX, TEMPORARY_SUFFIX, TOPIC_FILE
 from millstream.storage.bulk_writes import BulkWriter
-from millstream.storage.disk import FileCache, exists, make_directories, write_all
-from millstream.storage.index import SegmentIndex, index_path
+from millstream.storage.disk import FileCache, exists, make_directories, read_file, write_all
+from millstream.storage.index import SegmentIndex, grow_index, index_path
 from millstream.storage.leisure import Leisure
 from millstream.storage.wal_state import write_wal_state
+from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
     from millstream.format.index import SegmentSummary
     from millstream.storage.commands import Checkpoint, Cut, PrepareFile, Write
     from millstream.storage.disk import Disk
+    from millstream.storage.read_faults import ReadFaults
 
 SYNC_ALL_FILES: Final = 16
 """From so many files on, one syncfs is cheaper than a sync each (measured: a sync is about 0.15 ms, each waits)."""
@@ -71,15 +78,26 @@ class SyncFailed(OSError):
 
 
 class SegmentFiles:
-    """Files of one shard's logs. `arena` is where payload lies; `direct_bytes_min`: see `bulk_writes.BulkWriter`."""
+    """Files of one shard's logs.
 
-    def __init__(self, disk: Disk, data_dir: str, arena: memoryview, direct_bytes_min: int | None) -> None:
+    Args:
+        disk: where they are.
+        data_dir: its path.
+        arena: where payload lies.
+        direct_bytes_min: see `bulk_writes.BulkWriter`.
+        faults: hears of indexes that cannot be read.
+    """
+
+    def __init__(
+        self, disk: Disk, data_dir: str, arena: memoryview, direct_bytes_min: int | None, faults: ReadFaults
+    ) -> None:
         disk.watch(data_dir)
         self.leisure = Leisure()  # of checkpoints
         self.filling = Leisure()  # of the write-ahead log's new files
         self.disk = disk
         self.files = FileCache(disk)
         self._data_dir = data_dir
+        self._faults = faults
         self._bulk = BulkWriter(arena, direct_bytes_min)
         self._zeros = BulkWriter(arena, direct_bytes_min)  # for the thread that prepares files
         self._lock = threading.Lock()
@@ -233,6 +251,8 @@ class SegmentFiles:
                 self._indexes.move_to_end(path)
                 return index
         loaded = SegmentIndex.load(self.disk, path, base_offset)
+        if loaded.errno:
+            self._faults.failed(self._log_name(path), index_path(path), loaded.errno)
         with self._lock:
             index = self._indexes.setdefault(path, loaded)
             if len(self._indexes) > _INDEXES_MAX:
@@ -241,6 +261,30 @@ class SegmentFiles:
                         del self._indexes[old]
                         break
             return index
+
+    def _complete(self, index: SegmentIndex, path: str, size_bytes: int) -> bool:
+        """Read from the segment what its index lacks; whether that was possible."""
+        read = SegmentIndex(index.base_offset, index.generation)
+        try:
+            grow_index(self.disk, path, read, size_bytes, 0)
+        except (OSError, Corruption):
+            return False  # who reads the segment is told, and so is the operator
+        with self._lock:
+            index.complete(read, size_bytes)
+        operator_log.at(self._log_name(path)).warning(
+            "repaired: %s was damaged or could not be read and is written anew from the segment", index_path(path)
+        )
+        return True
+
+    def _log_name(self, path: str) -> str:
+        """What people call the log that a segment belongs to; its directory where that cannot be told."""
+        directory = os.path.dirname(path)
+        topic, partition = os.path.split(directory)
+        try:
+            label = bytes(read_file(self.disk, f"{topic}/{TOPIC_FILE}")).decode(errors="replace").strip()
+        except OSError:
+            return directory
+        return f"{label}/{partition}"
 
     # -- checkpoint ----------------------------------------------------------------------------------------------------
 
@@ -280,6 +324,8 @@ class SegmentFiles:
             if self._is_removed(path) or not summary.size_bytes:
                 return
             index = self.index(path, summary.base_offset)
+            if index.lacking and not self._complete(index, path, summary.size_bytes):
+                return
             with self._lock:
                 made = index.file_bytes == 0
                 index.append_block(self.disk, path, summary)

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 
     from millstream.storage.channel import WorkerChannel
     from millstream.storage.disk import Disk
+    from millstream.storage.read_faults import ReadFaults
 
 
 class Worker:
@@ -83,11 +84,12 @@ class Worker:
         data_dir: str,
         arena: memoryview,
         direct_bytes_min: int | None,
+        faults: ReadFaults,
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
         self._disk = disk
         self._wait = wait
-        self.files = SegmentFiles(disk, data_dir, arena, direct_bytes_min)
+        self.files = SegmentFiles(disk, data_dir, arena, direct_bytes_min, faults)
         self.reader = Reader(self.files, arena)
         inspector = Inspector(arena)
         self._parts: list[Checkpoint] = []

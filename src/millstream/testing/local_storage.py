@@ -28,6 +28,7 @@ from millstream.storage.cleaner import Cleaner, Pace
 from millstream.storage.commands import CLEANER_LANE, LANE_OF, Command, decode_command, encode
 from millstream.storage.disk import DIRECT_BLOCK_BYTES
 from millstream.storage.leisure import Leisure
+from millstream.storage.read_faults import ReadFaults
 from millstream.storage.recovery import LogPlace, RecoveryReport, recover
 from millstream.storage.shard_storage import ShardStorage
 from millstream.storage.ticks import SLOT_COUNT, W_RECORDS, TickSlots
@@ -201,7 +202,9 @@ class LocalHelpers:
     def __init__(self, disk: Disk, data_dir: str, shard_id: int, arena: Arena, lanes: Lanes | None = None) -> None:
         self.slots = TickSlots()
         self.tick_writer = TickWriter(disk, wal_directory(data_dir, shard_id), shard_id, arena.view, direct=True)
-        self.file_worker = Worker(disk, data_dir, arena.view, DIRECT_BLOCK_BYTES, wait=_at_once)
+        self.worker_stats = StatsSlab(shard_id, "worker")
+        faults = ReadFaults(self.worker_stats)
+        self.file_worker = Worker(disk, data_dir, arena.view, DIRECT_BLOCK_BYTES, faults, wait=_at_once)
         self.file_worker.files.leisure = Leisure(wait=_at_once)
         self.file_worker.files.filling = Leisure(wait=_at_once)
         self._rings = 0

@@ -5,6 +5,7 @@ import struct
 from typing import Any
 
 from millstream.format.names import wal_name
+from millstream.storage.index import SegmentIndex, grow_index
 from millstream.testing.local_storage import DATA_DIR, LocalShard, place_of, plain_batch, recover_locally
 from millstream.testing.sim_disk import SimDisk
 
@@ -68,6 +69,18 @@ def read_everything(shard: LocalShard, log: Any) -> bytes:
             offset = int.from_bytes(part[at : at + 8], "big") + int.from_bytes(part[at + 23 : at + 27], "big") + 1
             at += size
     return data
+
+
+def entries(index: SegmentIndex) -> list[tuple[int, int, int]]:
+    """(offset, position, timestamp) of each entry of an index."""
+    return list(zip(index.offsets, index.positions, index.timestamps, strict=True))
+
+
+def rebuilt(disk: SimDisk, path: str, base_offset: int = 0) -> list[tuple[int, int, int]]:
+    """The entries that a segment's index should have."""
+    index = SegmentIndex(base_offset)
+    grow_index(disk, path, index, disk.size(path), 0)
+    return entries(index)
 
 
 def kill(shard: LocalShard) -> SimDisk:

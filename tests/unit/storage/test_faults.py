@@ -12,7 +12,9 @@ from millstream.iobuf import ArenaFull
 from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE, ExitStatus
 from millstream.storage.commands import Checkpoint, Checkpointed, Cut, Done, Failed, Remove, Write
 from millstream.storage.disk import exists
+from millstream.storage.read_faults import ReadFaults
 from millstream.storage.worker import Worker
+from millstream.telemetry.metrics import StatsSlab
 from millstream.testing.local_storage import DATA_DIR, MIB, LocalShard, Stopped, place_of, recover_locally
 from millstream.testing.sim_disk import SimDisk
 
@@ -306,7 +308,7 @@ def test_a_sync_of_everything_that_finds_a_full_disk_is_final() -> None:
     """What segments got meanwhile may be gone, and no later sync would say so."""
     disk = SimDisk(random.Random(1))
     recover_locally(disk)
-    worker = Worker(disk, DATA_DIR, memoryview(bytes(100)), None)
+    worker = Worker(disk, DATA_DIR, memoryview(bytes(100)), None, ReadFaults(StatsSlab(0, "worker")))
     directories = [place_of(group).directory for group in range(1, 21)]
     for directory in directories:
         worker.carry_out(Write(1, f"{directory}/{segment_name(0)}", 0, [0, 50], []))
@@ -362,7 +364,7 @@ def test_files_are_removed_and_cut_once_a_full_disk_has_room_for_it(
     disk = SimDisk(random.Random(1))
     recover_locally(disk)
     waits: list[float] = []
-    worker = Worker(disk, DATA_DIR, memoryview(bytes(100)), None, wait=waits.append)
+    worker = Worker(disk, DATA_DIR, memoryview(bytes(100)), None, ReadFaults(StatsSlab(0, "worker")), wait=waits.append)
     worker.carry_out(Write(1, LOG, 0, [0, 50], []))
     disk.fail = lambda kind, _: code if kind in ("unlink", "truncate") and len(waits) < 3 else 0
     reply = worker.carry_out(change)

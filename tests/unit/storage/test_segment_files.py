@@ -11,9 +11,12 @@ from millstream.format.index import SegmentSummary
 from millstream.storage.commands import Checkpoint, Write
 from millstream.storage.disk import SystemDisk, SystemFile
 from millstream.storage.leisure import Leisure
+from millstream.storage.read_faults import ReadFaults
 from millstream.storage.segment_files import SegmentFiles
+from millstream.telemetry.metrics import StatsSlab
 
 ARENA = memoryview(bytes(range(256)))
+FAULTS = ReadFaults(StatsSlab(0, "worker"))
 
 
 class HookedDisk(SystemDisk):
@@ -80,7 +83,7 @@ def checkpoint(directory: str, *, sealed: bool = False) -> Checkpoint:
 
 @pytest.mark.parametrize("hurry_after", [None, 0, 5])
 def test_many_files_are_synced_one_by_one_until_somebody_waits(tmp_path, disk, monkeypatch, hurry_after):
-    files = SegmentFiles(disk, str(tmp_path), ARENA, None)
+    files = SegmentFiles(disk, str(tmp_path), ARENA, None, FAULTS)
     leisure = files.leisure = Leisure(wait=lambda _: None)
     for number in range(40):
         written(files, partition(tmp_path, number))
@@ -112,7 +115,7 @@ def test_many_files_are_synced_one_by_one_until_somebody_waits(tmp_path, disk, m
 @pytest.mark.parametrize("sealed", [False, True])
 def test_a_checkpoint_passes_over_a_partition_that_was_deleted_since_it_was_asked_for(tmp_path, disk, sealed):
     directory = partition(tmp_path, 0)
-    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None), directory)
+    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None, FAULTS), directory)
     asked = checkpoint(directory, sealed=sealed)
     files.remove_directory(directory)
     files.sync()
@@ -123,7 +126,7 @@ def test_a_checkpoint_passes_over_a_partition_that_was_deleted_since_it_was_aske
 @pytest.mark.parametrize("name", [".index", "epochs"])
 def test_a_partition_is_not_deleted_while_a_checkpoint_makes_a_file_in_it(tmp_path, disk, name):
     directory = partition(tmp_path, 0)
-    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None), directory)
+    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None, FAULTS), directory)
     deletion = threading.Thread(target=files.remove_directory, args=(directory,))
 
     def delete_now(path: str) -> None:
@@ -141,8 +144,8 @@ def test_a_partition_is_not_deleted_while_a_checkpoint_makes_a_file_in_it(tmp_pa
 
 def test_two_shards_may_delete_their_partitions_of_a_topic_at_the_same_time(tmp_path, disk):
     ours, theirs = partition(tmp_path, 0), partition(tmp_path, 1)
-    mine = written(SegmentFiles(disk, str(tmp_path), ARENA, None), ours)
-    other = written(SegmentFiles(SystemDisk(), str(tmp_path), ARENA, None), theirs)
+    mine = written(SegmentFiles(disk, str(tmp_path), ARENA, None, FAULTS), ours)
+    other = written(SegmentFiles(SystemDisk(), str(tmp_path), ARENA, None, FAULTS), theirs)
     topic = os.path.dirname(ours)
 
     def other_is_quicker(path: str) -> None:
@@ -160,7 +163,7 @@ def test_two_shards_may_delete_their_partitions_of_a_topic_at_the_same_time(tmp_
 @pytest.mark.parametrize("what", ["segment", "partition"])
 def test_a_segment_that_is_read_until_it_goes_is_not_left_open(tmp_path, disk, what):
     directory = partition(tmp_path, 0)
-    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None), directory)
+    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None, FAULTS), directory)
 
     def read_now(path: str) -> None:
         if os.path.exists(segment(directory)):
@@ -176,7 +179,7 @@ def test_a_segment_that_is_read_until_it_goes_is_not_left_open(tmp_path, disk, w
 
 def test_a_segment_that_goes_while_a_checkpoint_ends_is_gone_durably_with_the_next(tmp_path, disk):
     directory = partition(tmp_path, 0)
-    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None), directory)
+    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None, FAULTS), directory)
     disk.before_going = lambda path: files.sync_directories()
     files.remove(segment(directory))
     synced: list[str] = []
@@ -187,7 +190,7 @@ def test_a_segment_that_goes_while_a_checkpoint_ends_is_gone_durably_with_the_ne
 
 def test_a_partition_may_be_made_while_another_shard_deletes_its_topic(tmp_path, disk):
     ours, theirs = partition(tmp_path, 0), partition(tmp_path, 1)
-    written(SegmentFiles(SystemDisk(), str(tmp_path), ARENA, None), theirs)
+    written(SegmentFiles(SystemDisk(), str(tmp_path), ARENA, None, FAULTS), theirs)
     label = f"{os.path.dirname(ours)}/topic"
     size, asked = disk.size, []
 
@@ -199,7 +202,7 @@ def test_a_partition_may_be_made_while_another_shard_deletes_its_topic(tmp_path,
         return found
 
     disk.size = and_gone
-    written(SegmentFiles(disk, str(tmp_path), ARENA, None), ours)
+    written(SegmentFiles(disk, str(tmp_path), ARENA, None, FAULTS), ours)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +212,7 @@ def test_a_deletion_that_the_disk_broke_off_goes_on_when_it_is_asked_for_again(
     tmp_path, disk, monkeypatch, refused, at
 ):
     directory = partition(tmp_path, 0)
-    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None), directory)
+    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None, FAULTS), directory)
     do, calls = getattr(disk, refused), []
 
     def refuse_one(*paths: str) -> None:
