@@ -87,7 +87,11 @@ class Tap:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(self._target)
+                try:
+                    server = socket.create_connection(self._target)
+                except OSError:
+                    client.close()
+                    raise
                 threading.Thread(target=self._pass, args=(client, server, self._cut()), daemon=True).start()
                 threading.Thread(target=self._pass, args=(server, client, None), daemon=True).start()
 
@@ -100,6 +104,7 @@ class Tap:
         for end in (source, target):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+        source.close()  # the other direction closes the other end
 
     def _cut(self) -> Callable[[bytes], None]:
         """Cuts one connection's bytes into requests."""

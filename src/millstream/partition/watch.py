@@ -50,7 +50,9 @@ class Watch:
             self.call.wake(self.asked)
 
     def disarm(self, home: "Home") -> None:
-        """Nobody waits any more."""
+        """Nobody waits any more. It is of no use from here on, and forgotten: with who reads it makes a cycle, which a
+        busy shard would keep for long (`shard.collector`).
+        """
         if self.partition is not None:
             self.partition.data_waiters.discard(self)
             self.partition = None
@@ -58,3 +60,4 @@ class Watch:
             home.unwatch(*self.remote)
             self.remote = None
         self.call = None
+        self.asked.watch = None
