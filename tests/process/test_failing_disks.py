@@ -12,6 +12,7 @@ import pytest
 from fault_support import TOPIC, Scene, fetch_error, segments
 
 from millstream.testing.disk import Rule
+from millstream.testing.process import BrokerFailed
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
@@ -94,6 +95,39 @@ def test_an_index_that_cannot_be_read_is_made_anew(tmp_path, how):
         assert fetch_error(scene.broker, TOPIC, 0, 0) == "NONE"
         scene.faults.inject()
         scene.ends_well()
+
+
+@pytest.mark.slow
+def test_a_partition_that_cannot_be_opened_is_refused_and_the_rest_is_served(tmp_path):
+    with Scene(tmp_path, random.Random(6)) as scene:
+        scene.begin()
+        scene.workload.finish()
+        assert scene.broker.stop() == 0
+        scene.broker.start()  # nothing is in the write-ahead log now: with what cannot be replayed there is no start
+        (directory,) = {path.parent for path in segments(scene.broker.data_dir, TOPIC, 0)}
+        scene.broker.kill()
+        scene.faults.inject(Rule("read", f"{directory}/epochs", EIO))
+        scene.broker.start()
+        assert scene.said(f"{TOPIC}/0] not served: {directory}/epochs could not be read: Input/output error", "ERROR")
+        assert fetch_error(scene.broker, TOPIC, 0, 0) == "KAFKA_STORAGE_ERROR"
+        assert fetch_error(scene.broker, TOPIC, 1, 0) == "NONE"
+        assert scene.broker.stop() == 0
+        scene.faults.inject()
+        scene.broker.start()
+        assert fetch_error(scene.broker, TOPIC, 0, 0) == "NONE"
+
+
+@pytest.mark.slow
+def test_without_the_controllers_log_there_is_no_start_and_it_is_said_why(tmp_path):
+    with Scene(tmp_path, random.Random(7)) as scene:
+        scene.begin()
+        scene.broker.kill()
+        scene.faults.inject(Rule("read", "controller/log/epochs", EIO))
+        with pytest.raises(BrokerFailed, match="ended with 69"):
+            scene.broker.start()
+        assert scene.complaints("could not be opened", "controller/log/epochs could not be read: Input/output error")
+        assert not scene.said("Traceback")
+        scene.comes_back()
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from millstream.cluster.state_files import SnapshotStore
 from millstream.config.settings import Settings
 from millstream.coordinator.router import GroupRouter
 from millstream.core.fetch_session import FetchSessions, SessionPartition
-from millstream.errors import Rejected
+from millstream.errors import MillstreamError, Rejected
 from millstream.kafka.context import Node
 from millstream.kafka.dispatch import Dispatcher
 from millstream.kafka.loggers import Loggers
@@ -47,7 +47,7 @@ from millstream.shard.context import Shard
 from millstream.shard.control import ControlEnd
 from millstream.shard.handover import Arrival
 from millstream.shard.mailbox import Mailbox
-from millstream.shard.process import EXIT_CHILD, EXIT_OK, become_realtime, cores, pin
+from millstream.shard.process import EXIT_CHILD, EXIT_OK, EXIT_UNAVAILABLE, become_realtime, cores, pin
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import dump_on_signal
 from millstream.storage.helpers import start_helpers
@@ -78,7 +78,11 @@ def main(shared: Shared, shard_id: int) -> int:
     mailbox = Mailbox(shard_id, shared.mesh, reactor, shared.arenas)
     shard = Shard(shard_id, settings.shards, reactor, shared.arenas, mailbox, stats["shard"])
     storage = ShardStorage(shard, settings, shared.disk, settings.data_dir, helpers)
-    ShardProcess(shared, shard, storage).open()
+    try:
+        ShardProcess(shared, shard, storage).open()
+    except (MillstreamError, OSError) as error:  # one partition would only not be served
+        log.error("the data in %s could not be opened: %s", settings.data_dir, error)
+        return EXIT_UNAVAILABLE
     return reactor.run()
 
 

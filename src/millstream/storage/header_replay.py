@@ -3,7 +3,7 @@ derives from their headers.
 
 Blocks the caller, which serves nobody yet. Each batch is held against its checksum. One that does not match is told as
 a read would tell it, and left out: what is derived is what was written, and who reads that batch is refused anyway.
-What is no row of batches is `Corruption`.
+What is no row of batches, or cannot be read, is `Corruption`.
 """
 
 from __future__ import annotations
@@ -55,5 +55,7 @@ def _segment(
                 faults.corrupt(name, segment.path, batch.base_offset, unsound(segment.path, batch))
     except WalkEnd as end:
         raise Corruption(f"{segment.path}: byte {end.position}: {end.reason}") from end
+    except OSError as error:
+        raise Corruption(f"{segment.path} could not be read: {error.strerror}") from error
     finally:
         file.close()

@@ -6,7 +6,8 @@ So a segment ends exactly where its last batch does, and every segment begins wh
 compaction took out is missing inside of segments only); anything else is `Corruption`, which fences the log (`fence`)
 and is never cut away. What is only derived is mended, with one line in the log each: an index that is missing,
 unreadable, damaged or short is completed from the segment's headers, an ``epochs`` file that is missing is derived from
-the batches, a producer snapshot that does not verify or cannot be read gives way to the one before.
+the batches, a producer snapshot that does not verify or cannot be read gives way to the one before. What else the disk
+cannot read is `Corruption` as well, but leaves no mark: the next start tries again.
 
 A log whose indexes are whole costs a directory listing, one stat and one small read per segment; nothing is read of
 the segments.
@@ -14,6 +15,7 @@ the segments.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,7 +42,7 @@ from millstream.storage.disk import exists, make_directories, read_file, replace
 from millstream.storage.index import SegmentIndex, batches_from, grow_index, index_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from millstream.storage.disk import Disk
 
@@ -66,6 +68,17 @@ class LoadedLog(NamedTuple):
         return max(self.state.start_offset, self.segments[-1].end_offset if self.segments else 0)
 
 
+@contextlib.contextmanager
+def _reading(path: str) -> Generator[None]:
+    """What of a log cannot be read cannot be served; the other logs can."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Corruption(f"{path} could not be read: {error.strerror}") from error
+
+
 EMPTY_LOG = LoadedLog(LogState(), (), None, ())
 
 
@@ -82,12 +95,15 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note) -> LoadedLog:
     except FileNotFoundError:
         return EMPTY_LOG
     if FAULT_FILE in names:
-        raise Corruption(bytes(read_file(disk, f"{directory}/{FAULT_FILE}")).decode(errors="replace").strip())
+        with _reading(f"{directory}/{FAULT_FILE}"):
+            reason = bytes(read_file(disk, f"{directory}/{FAULT_FILE}")).decode(errors="replace").strip()
+        raise Corruption(reason)
     for name in names:
         orphan = name.endswith(INDEX_SUFFIX) and name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX not in names
         if orphan or name.endswith((TEMPORARY_SUFFIX, CLEANED_SUFFIX)):
             disk.unlink(f"{directory}/{name}")
-    files = live_segments(disk, directory, names)
+    with _reading(directory):
+        files = live_segments(disk, directory, names)
     bases = sorted(files)
     state = _load_state(disk, directory, files, note)
     while len(bases) > 1 and bases[1] <= state.start_offset:
@@ -137,14 +153,18 @@ def _end_of_compacted(disk: Disk, path: str, base: int) -> int:
 def _load_state(disk: Disk, directory: str, files: dict[int, str], note: Note) -> LogState:
     path = f"{directory}/{EPOCHS_FILE}"
     try:
-        return decode_log_state(read_file(disk, path))
+        with _reading(path):
+            data = read_file(disk, path)
     except FileNotFoundError:
         if not files:
             return LogState()
-        state = derive_state(disk, directory, files, None)
+        with _reading(directory):
+            state = derive_state(disk, directory, files, None)
         note("epochs_rebuilt", f"{path} was missing and is derived from {len(files)} segments again")
         replace_file(disk, path, encode_log_state(state))
         return state
+    try:
+        return decode_log_state(data)
     except Corruption as error:
         raise Corruption(f"{path}: {error.message}") from error
 
@@ -182,7 +202,8 @@ def _load_segment(disk: Disk, path: str, base: int, following: int | None, now_m
     if index.whole and known is not None and known.size_bytes == size and (following is None or known.sealed):
         return known
     complete = index.whole and known is not None and known.size_bytes == size
-    growing = grow_index(disk, path, index, size, now_ms)
+    with _reading(path):
+        growing = grow_index(disk, path, index, size, now_ms)
     summary = growing.summary(sealed=following is not None or (known is not None and known.sealed))
     if not complete:
         what = f"could not be read ({os.strerror(index.errno)})" if index.errno else "was missing, damaged or short"

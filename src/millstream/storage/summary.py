@@ -94,7 +94,7 @@ def read_opened(disk: Disk, data_dir: str) -> dict[int, LogSummary]:
     try:
         data = read_file(disk, f"{data_dir}/{WAL_DIRECTORY}/{OPENED_FILE}")
         return {one.group: one for one in decode_summaries(unseal(_MAGIC, _VERSION, data))}
-    except (FileNotFoundError, Corruption):
+    except (OSError, Corruption):
         return {}
 
 

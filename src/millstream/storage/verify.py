@@ -14,8 +14,10 @@ itself: a torn last frame, an index that is missing or short, bytes of a segment
 are written again from the write-ahead log. The line between them is each index's summary, which is written only after
 the segment was synced.
 
-Bad input is the purpose: nothing here raises for what a disk holds, only for a disk that fails (OSError). Files that
-vanish while they are looked at, because a broker runs, are left out. Memory: one batch and a few MiB.
+A file that the disk cannot read is a finding, too: ``mended`` if it is derived, an index or a producer snapshot, else
+``corrupt``; of a segment, what comes before is looked at. Only a directory that cannot be listed ends the check
+(OSError). Files that vanish while they are looked at, because a broker runs, are left out. Memory: one batch and a few
+MiB.
 """
 
 from __future__ import annotations
@@ -133,7 +135,7 @@ def find_logs(disk: Disk, data_dir: str) -> list[LogFiles]:
             continue
         try:
             topic = bytes(read_file(disk, f"{root}/{topic_id}/{TOPIC_FILE}")).decode(errors="replace").strip()
-        except FileNotFoundError:
+        except OSError:
             topic = topic_id
         for partition in sorted(int(name) for name in _list(disk, f"{root}/{topic_id}") if name.isdigit()):
             directory = f"{root}/{topic_id}/{partition}"
@@ -210,19 +212,21 @@ class _LogCheck:
         disk, directory = self._disk, self._log.directory
         names = _list(disk, directory)
         if FAULT_FILE in names:
-            reason = bytes(read_file(disk, f"{directory}/{FAULT_FILE}")).decode(errors="replace").strip()
+            try:
+                reason = bytes(read_file(disk, f"{directory}/{FAULT_FILE}")).decode(errors="replace").strip()
+            except OSError as error:
+                reason = unreadable(error)
             self._found(CORRUPT, f"{directory}/{FAULT_FILE}", -1, -1, f"the log is fenced: {reason}")
         self._small_files(names)
         indexes = {name: self._index(name, base) for name in names if (base := _base_of(name)) is not None}
         live, _ = live_and_replaced(indexes, lambda name, _: _end_of(indexes[name]))
-        end = -1
+        expected = self._state.start_offset
         for place, (base, name) in enumerate(live.items()):
-            expected = self._state.start_offset if end < 0 else end
-            if not self._running and (base > expected or (end >= 0 and base < end)):
+            if not self._running and expected >= 0 and (base > expected or (place and base < expected)):
                 gap = f"offsets {expected} to {base - 1} are in no segment"
-                what = gap if base > expected else f"begins at offset {base}, where the one before ends at {end}"
+                what = gap if base > expected else f"begins at offset {base}, where the one before ends at {expected}"
                 self._found(CORRUPT, f"{directory}/{name}", 0, min(base, expected), what)
-            end = self._segment(name, base, indexes[name], last=place == len(live) - 1)
+            expected = self._segment(name, base, indexes[name], last=place == len(live) - 1)
 
     def _small_files(self, names: list[str]) -> None:
         disk, directory = self._disk, self._log.directory
@@ -236,10 +240,11 @@ class _LogCheck:
                     decode_producers(offset, read_file(disk, path))
             except FileNotFoundError:
                 continue
-            except Corruption as error:
+            except (Corruption, OSError) as error:
                 # A log start that is lost could show deleted records again; producers are rebuilt from the log.
                 severity = CORRUPT if name == EPOCHS_FILE else MENDED
-                self._found(severity, path, -1, -1, error.message)
+                what = unreadable(error) if isinstance(error, OSError) else error.message
+                self._found(severity, path, -1, -1, what)
         if EPOCHS_FILE not in names and any(parse_segment(name) for name in names) and not self._running:
             self._found(MENDED, f"{directory}/{EPOCHS_FILE}", -1, -1, "missing; the next start derives it")
 
@@ -249,6 +254,9 @@ class _LogCheck:
             found = scan_index(read_file(self._disk, path), base)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            self._found(MENDED, path, -1, -1, f"{unreadable(error)}; it is written anew from the segment")
+            return scan_index(b"", base)
         if not found.whole and not self._running:
             what = "does not verify; the next start completes it from the segment"
             self._found(MENDED, path, found.valid_bytes, -1, what)
@@ -285,6 +293,12 @@ class _LogCheck:
                     if not walk.skip_damage(index, stop.position):
                         walk.end_offset = -1
                         break
+                except OSError as error:
+                    what = f"{unreadable(error)} from here on; what follows in this segment was not looked at"
+                    self._found(CORRUPT, path, walk.position, walk.end_offset, what)
+                    walk.damaged = True
+                    walk.end_offset = -1
+                    break
             self._progress.looked_at(size)
             if index is not None:
                 self._indexed(path, index, walk)
@@ -347,6 +361,11 @@ class _LogCheck:
             self._found(CORRUPT, index_path(path), -1, index.summary.base_offset, what)
 
 
+def unreadable(error: OSError) -> str:
+    """What is found of a file that the disk does not give."""
+    return f"could not be read: {error.strerror}"
+
+
 def _base_of(name: str) -> int | None:
     found = parse_segment(name)
     return None if found is None else found[0]
@@ -378,7 +397,9 @@ class _Walk:
 
         self._batch: Batch | None = None
         self._before = -1
-        self._position = 0
+        self.position = 0
+        """Where the next batch should be."""
+
         self.damaged = False
 
     @staticmethod
@@ -396,7 +417,7 @@ class _Walk:
         entry = self.next_entry(index, position)
         if entry is None or entry[1] >= self.limit:
             return False
-        self.end_offset, self._position, self.max_timestamp = entry
+        self.end_offset, self.position, self.max_timestamp = entry
         self.damaged = True
         return True
 
@@ -406,12 +427,13 @@ class _Walk:
         Raises:
             WalkEnd: what follows is no batch, or not the next one.
         """
-        for batch, view in whole_batches_from(self._file, self._position, self.limit):
+        for batch, view in whole_batches_from(self._file, self.position, self.limit):
             if not may_follow(batch, self.end_offset, gaps=self._gaps):
                 raise WalkEnd(batch.position, f"offset {batch.base_offset} where {self.end_offset} should come")
             self._batch, self._before = batch, self.max_timestamp
             self.max_timestamp = max(self.max_timestamp, batch.max_timestamp)
             self.end_offset = batch.last_offset + 1
+            self.position = batch.position + batch.size
             yield batch, view
 
     def compare(self, index: IndexScan) -> None:

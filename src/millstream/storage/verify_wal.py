@@ -5,7 +5,7 @@ then no start is possible. Of the frames, those that are needed are looked at: o
 is ``corrupt``, so is a record that does not match its checksum; a torn last frame is ``mended``. A next start may still
 find in the segments what is damaged here, and go on.
 
-Bad input is the purpose: nothing here raises for what a disk holds, only for a disk that fails (OSError).
+Bad input is the purpose: nothing here raises for what a disk holds. Of a log that the disk cannot read, that is told.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from millstream.format.names import WAL_DIRECTORY, wal_name
 from millstream.format.wal import Kind, WalState
 from millstream.format.wal_scan import judge
-from millstream.storage.verify import CORRUPT, MENDED, Finding
+from millstream.storage.verify import CORRUPT, MENDED, Finding, unreadable
 from millstream.storage.wal_reading import read_wal_piece, scan_wal_files, wal_numbers
 from millstream.storage.wal_state import look_at_wal_state, nothing_is_known
 
@@ -57,7 +57,11 @@ def wal_batches(disk: Disk, data_dir: str, group: int) -> Iterator[bytes]:
 def verify_wal(disk: Disk, data_dir: str, progress: Progress, name_of: Callable[[int], str]) -> None:
     """Look at the write-ahead logs of all shards; `name_of` a group is what its log is called. No broker may run."""
     for shard, directory in _directories(disk, data_dir).items():
-        _verify_shard(disk, directory, shard, progress, name_of)
+        try:
+            _verify_shard(disk, directory, shard, progress, name_of)
+        except OSError as error:
+            what = f"{unreadable(error)}; what is in it was not looked at"
+            progress.findings.append(Finding(CORRUPT, f"write-ahead log {shard}", directory, -1, -1, what))
 
 
 def _directories(disk: Disk, data_dir: str) -> dict[int, str]:

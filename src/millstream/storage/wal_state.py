@@ -11,9 +11,10 @@ would be cut away. So the file is kept twice, and `read_wal_state` takes the new
 
 A crash at any point leaves each file old or new, never half (`replace_file`'s way), and either is good: while one is
 old, nothing that the new one makes void was overwritten, and replaying it once more is what the checkpoint before
-would have asked for. Damage to one file: the other one says the same, or is one crash behind. Both damaged, or gone,
-though there are files of the write-ahead log: `Corruption`, and nothing is started, because nobody can tell what is
-void. A directory without such files has no frames, and any state is right. An OSError is the caller's.
+would have asked for. One file damaged, or refused by the disk: the other one says the same, or is one crash behind.
+Both damaged, refused or gone, though there are files of the write-ahead log: `Corruption`, and nothing is started,
+because nobody can tell what is void. A directory without such files has no frames, and any state is right. An OSError
+of a write is the caller's.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class KnownState(NamedTuple):
     """None: there is neither."""
 
     damaged: dict[str, str]
-    """Files that do not verify, and why."""
+    """Files that do not verify, or cannot be read, and why."""
 
     missing: tuple[str, ...]
     """Files that are not there. One made before there was a copy has none."""
@@ -55,6 +56,8 @@ def look_at_wal_state(disk: Disk, directory: str) -> KnownState:
             missing.append(path)
         except Corruption as error:
             damaged[path] = error.message
+        except OSError as error:
+            damaged[path] = f"could not be read: {error.strerror}"
     return KnownState(max(found, key=lambda one: one.age, default=None), damaged, tuple(missing))
 
 

@@ -1,5 +1,6 @@
 """What a check of the files finds: nothing in good ones, and each kind of damage where it is."""
 
+import errno
 import random
 
 import pytest
@@ -134,6 +135,57 @@ def test_an_index_that_is_gone_or_torn_is_mended_and_one_that_lies_is_corrupt(sh
     assert {one[0] for one in damage(check(shard))} == {CORRUPT}
     shard.disk.unlink(path)
     assert damage(check(shard)) == [(MENDED, -1, f"{SEGMENT}.index")]
+
+
+def test_what_the_disk_cannot_read_is_told_and_the_rest_is_looked_at(shard):
+    log = written(shard)
+    log.producer_snapshot = lambda: b"producers"
+    fill(shard, log, 150)
+    shard.call(shard.storage.checkpoint)
+    names = [name for name in shard.disk.list(log.directory) if name.endswith((".log", ".index"))]
+    snapshot = next(name for name in shard.disk.list(log.directory) if name.endswith(".producers"))
+    for name, severity in [
+        *((name, CORRUPT if name.endswith(".log") else MENDED) for name in names[:4]),
+        ("epochs", CORRUPT),
+        (snapshot, MENDED),
+    ]:
+        path = f"{log.directory}/{name}"
+        shard.disk.fail = lambda kind, where, path=path: errno.EIO if kind == "read" and where == path else 0
+        (found,) = check(shard).findings
+        assert (found.severity, found.file) == (severity, path)
+        assert "could not be read: Input/output error" in found.what
+    shard.disk.fail = lambda kind, where: 0
+    assert check(shard).findings == []
+
+
+def test_a_segment_is_looked_at_up_to_where_it_cannot_be_read(shard):
+    log = shard.open(1, segment_bytes=1 << 30)
+    fill(shard, log, 1200, 4000)
+    shard.call(shard.storage.checkpoint)
+    reads = []
+
+    def fail(kind, path):
+        if kind != "read" or not path.endswith(".log"):
+            return 0
+        reads.append(path)
+        return errno.EIO if len(reads) > 1 else 0
+
+    shard.disk.fail = fail
+    (found,) = check(shard).findings
+    assert len(reads) == 2
+    size = log.segments()[0].bytes // 1200
+    assert (found.severity, found.position) == (CORRUPT, found.offset * size)
+    assert 4 << 20 >= found.position > (4 << 20) - 2 * size
+
+
+def test_a_write_ahead_log_that_cannot_be_read_is_told(shard):
+    written(shard, checkpoint=False)
+    shard.disk.fail = lambda kind, path: errno.EIO if kind == "read" and path.endswith(".wal") else 0
+    progress = Progress()
+    verify_wal(shard.disk, DATA, progress, lambda group: f"log {group}")
+    (found,) = progress.findings
+    assert (found.severity, found.log) == (CORRUPT, "write-ahead log 0")
+    assert "could not be read: Input/output error" in found.what
 
 
 def test_an_index_whose_summary_lies_is_corrupt(shard):

@@ -1,5 +1,6 @@
 """The state of a write-ahead log is kept twice: one damaged file is mended from the other, two are no start."""
 
+import errno
 import random
 
 import pytest
@@ -49,15 +50,20 @@ def moved_to_another_shard():
     return disk, written
 
 
+@pytest.mark.parametrize("how", ["damaged", "unreadable"])
 @pytest.mark.parametrize("damaged", FILES)
-def test_a_damaged_file_is_mended_from_the_other_one_and_nothing_is_cut(damaged):
+def test_a_damaged_file_is_mended_from_the_other_one_and_nothing_is_cut(damaged, how):
     disk, written = moved_to_another_shard()
-    disk.flip(damaged, 20)
+    if how == "damaged":
+        disk.flip(damaged, 20)
+    else:
+        disk.fail = lambda kind, path: errno.EIO if kind == "read" and path == damaged else 0
     assert wal_findings(disk) == [(MENDED, damaged)]
     report = recover_locally(disk, shards=2)
     assert not report.faults
     (repair,) = [one for one in report.repairs if one.kind == "other"]
     assert repair.message.startswith(f"{damaged} is damaged (")
+    disk.fail = lambda kind, path: 0
     assert wal_findings(disk) == []
     shard = LocalShard(disk, random.Random(5), clean=report.clean)
     log = shard.open(1)
