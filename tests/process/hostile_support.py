@@ -11,7 +11,7 @@ from bench.peers.kafka import Kafka
 from confluent_kafka import Consumer, Producer
 
 BUDGET_BYTES = 128 << 20
-CONSTANT_BYTES = 160 << 20
+CONSTANT_BYTES = 112 << 20
 """The interpreters and their modules, and what the kernel lends: not in the budget."""
 
 
