@@ -9,7 +9,7 @@ import errno
 import random
 
 import pytest
-from fault_support import TOPIC, Scene, fetch_error, segments
+from fault_support import PARTITIONS, TOPIC, Scene, fetch_error, segments
 
 from millstream.testing.disk import Rule
 from millstream.testing.process import BrokerFailed
@@ -115,6 +115,26 @@ def test_a_partition_that_cannot_be_opened_is_refused_and_the_rest_is_served(tmp
         scene.faults.inject()
         scene.broker.start()
         assert fetch_error(scene.broker, TOPIC, 0, 0) == "NONE"
+
+
+@pytest.mark.slow
+def test_a_partition_that_keeps_the_broker_from_starting_can_be_moved_aside(tmp_path):
+    with Scene(tmp_path, random.Random(8), settings=ONE_SEGMENT) as scene:
+        scene.begin(600)
+        (directory,) = {path.parent for path in segments(scene.broker.data_dir, TOPIC, 0)}
+        scene.broker.kill()
+        scene.workload.give_up()
+        scene.faults.inject(Rule("read", f"{directory}/", EIO))
+        with pytest.raises(BrokerFailed, match="ended with 69"):
+            scene.broker.start()
+        assert scene.complaints("recovery failed", str(directory), "Input/output error")
+        directory.rename(tmp_path / "aside")
+        scene.faults.inject()
+        scene.broker.start()
+        assert scene.complaints(f"not served: {TOPIC}/0: offsets 0 to", "neither in a segment nor in the write-ahead")
+        assert fetch_error(scene.broker, TOPIC, 0, 0) == "KAFKA_STORAGE_ERROR"
+        assert [fetch_error(scene.broker, TOPIC, number, 0) for number in range(1, PARTITIONS)] == ["NONE"] * 3
+        assert list(directory.glob("*.rescued"))
 
 
 @pytest.mark.slow
