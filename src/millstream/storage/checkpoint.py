@@ -66,7 +66,7 @@ _SNAPSHOT_FILES: Final = 2
 class _Mark:
     """One log as it was when the checkpoint looked at it."""
 
-    __slots__ = ("files", "generation", "log", "position", "remove", "rolled", "segments", "snapshot", "state")
+    __slots__ = ("files", "generation", "log", "old", "position", "rolled", "segments", "snapshot", "state")
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -79,7 +79,9 @@ class _Mark:
         if mark.position > segment.stream and segment not in self.rolled and not segment.dead:
             self.segments.append((segment, segment.summary_at(mark)))
         self.files: list[tuple[str, bytes]] = []
-        self.remove: list[str] = []
+        self.old: list[int] = []
+        """Offsets of snapshots whose files are removed when this one is there."""
+
         self.generation = log.generation
         self.state = log.state_dirty
         self.snapshot = False
@@ -109,9 +111,12 @@ class _Mark:
         log.snapshots.position = self.position
         log.snapshots.wanted = False
         self.snapshot = True
-        while len(log.snapshots.files) > _SNAPSHOT_FILES:
-            offset = log.snapshots.files.pop(0)
-            self.remove.append(f"{log.directory}/{offset_name(offset, PRODUCERS_SUFFIX)}")
+        self.old = log.snapshots.files[:-_SNAPSHOT_FILES]
+
+    @property
+    def remove(self) -> list[str]:
+        """Files that are not needed once this checkpoint is durable."""
+        return [f"{self.log.directory}/{offset_name(one, PRODUCERS_SUFFIX)}" for one in self.old]
 
     def give_back(self) -> None:
         """The checkpoint failed: what was marked is still to be done."""
@@ -289,6 +294,8 @@ class Checkpointer:
             self._now_idle()
             storage.disk_full(reply.errno)
             return
+        for mark in self._marks:
+            mark.log.snapshots.removed(mark.old)
         self._marks = []
         storage.wal.release(self._covered + 1)
         self._count.inc()

@@ -27,6 +27,10 @@ class Snapshots:
         if offset not in self.files:
             self.files.append(offset)
 
+    def removed(self, offsets: list[int]) -> None:
+        """The files of these are gone; until then a cut of the log has to know of them."""
+        self.files = [one for one in self.files if one not in offsets]
+
     def drop(self, offset: int) -> list[int]:
         """Forget those behind `offset`: the log was cut. Returns the offsets of their files."""
         gone = [one for one in self.files if one > offset]

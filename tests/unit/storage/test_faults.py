@@ -304,6 +304,33 @@ def test_names_that_a_full_disk_did_not_sync_are_synced_by_the_next_checkpoint()
     assert read_everything(shard, shard.open(1)) == b"".join(written)
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_no_snapshot_is_left_behind_by_a_checkpoint_that_found_the_disk_full(cut: bool) -> None:
+    """One that is not known any more would be believed once the log, which was cut, has grown past it again."""
+    shard = new_shard()
+    log = shard.open(1)
+    log.producer_snapshot = lambda: b"as of %d" % log.next_offset
+    shard.storage.checkpointer.snapshot_bytes = 1
+
+    def snapshots() -> list[str]:
+        return [name for name in shard.disk.list(log.directory) if name.endswith(".producers")]
+
+    for _ in range(2):
+        fill(shard, log, 5)
+        shard.call(shard.storage.checkpoint)
+    fill(shard, log, 5)
+    shard.disk.fail = failing("write", ".producers", errno.ENOSPC)
+    shard.storage.checkpointer.request()
+    shard.run(lambda: not shard.storage.accepts_writes)
+    shard.disk.fail = lambda kind, path: 0
+    if cut:
+        shard.call(log.truncate_suffix, 3)
+        shard.run(lambda: not snapshots())
+        assert snapshots() == []
+    shard.call(shard.storage.checkpoint)
+    assert snapshots() == [f"{offset:020}.producers" for offset in ([3] if cut else [10, 15])]
+
+
 def test_a_sync_of_everything_that_finds_a_full_disk_is_final() -> None:
     """What segments got meanwhile may be gone, and no later sync would say so."""
     disk = SimDisk(random.Random(1))

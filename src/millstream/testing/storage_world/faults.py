@@ -6,8 +6,8 @@ consumers. The disks of odd seeds copy what is overwritten: full, they have no r
 may follow is narrow:
 
 - the shard stops and says why (`EXIT_STORAGE`), and the next start finds all that was promised; it never stops because
-  a disk is full;
-- a start that cannot read its disk ends, and the next one finds all that was promised;
+  a disk is full, or could not be read;
+- a start that cannot read its disk ends, or would not serve a log, and the next one finds all that was promised;
 - a read is answered with an error, and is right the next time;
 - with a full disk producers are told a retriable error, what is committed can be read, and once there is space the
   broker lets producers in again by itself.
@@ -20,7 +20,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
-from millstream.errors import MillstreamError
+from millstream.errors import Corruption, MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.shard.process import EXIT_STORAGE
 from millstream.testing.local_storage import Stopped
@@ -63,7 +63,7 @@ class FaultHistory(History):
         """Something failed since the last start."""
 
         self._broken = False
-        """And that not for want of space."""
+        """And that was no read, and not for want of space."""
 
         self._was_full = False
         self.faults = self.stops = self.failed_starts = self.full_disks = 0
@@ -80,7 +80,7 @@ class FaultHistory(History):
         self._times -= 1
         self.faults += 1
         self._excuse = True
-        self._broken = self._broken or self._errno != errno.ENOSPC
+        self._broken = self._broken or (kind != "read" and self._errno != errno.ENOSPC)
         return self._errno
 
     def fault(self) -> None:
@@ -113,8 +113,11 @@ class FaultHistory(History):
         self._excuse = self._broken = self._was_full = False
         try:
             super().start()
-        except OSError as error:
-            if not self._excuse and error.errno != errno.ENOSPC:
+        except (OSError, Corruption, Violation) as error:
+            failed = isinstance(error, OSError)
+            full = failed and error.errno == errno.ENOSPC
+            refused = failed or "could not be read" in str(error)  # judged as damage, which it is not: it can be now
+            if not full and not (self._excuse and refused):
                 raise
             self.failed_starts += 1
             self._mend()
