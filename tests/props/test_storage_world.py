@@ -17,7 +17,16 @@ from millstream.telemetry.log import log as operator_log
 from millstream.testing.storage_world.campaign import Tally, play
 
 OPERATIONS = 60
-KEPT = [("crash", 130), ("fault", 1), ("fault", 17), ("fault", 129), ("fault", 1074999450), ("rot", 4), ("rot", 10), ("rot", 157)]
+KEPT = [
+    ("crash", 130),
+    ("fault", 1),
+    ("fault", 17),
+    ("fault", 129),
+    ("fault", 1074999450),
+    ("rot", 4),
+    ("rot", 10),
+    ("rot", 157),
+]
 """Histories that found something once."""
 
 BUDGETS = {"crash": 12, "fault": 60, "rot": 12}
