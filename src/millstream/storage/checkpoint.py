@@ -121,7 +121,8 @@ class _Mark:
     def give_back(self) -> None:
         """The checkpoint failed: what was marked is still to be done."""
         log = self.log
-        log.rolled = [one for one in self.rolled if not one.dead] + log.rolled
+        # Not what a cut of the log's end made active again.
+        log.rolled = [one for one in self.rolled if one.sealed and not one.dead and one not in log.rolled] + log.rolled
         log.state_dirty = log.state_dirty or self.state
         log.snapshots.wanted = log.snapshots.wanted or self.snapshot
 

@@ -10,6 +10,7 @@ from storage_support import append, fill, new_shard, read_everything, settle
 from millstream.format.names import segment_name
 from millstream.iobuf import ArenaFull
 from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE, ExitStatus
+from millstream.storage.checkpoint import _Mark
 from millstream.storage.commands import Checkpoint, Checkpointed, Cut, Done, Failed, Remove, Write
 from millstream.storage.disk import exists
 from millstream.storage.read_faults import ReadFaults
@@ -329,6 +330,26 @@ def test_no_snapshot_is_left_behind_by_a_checkpoint_that_found_the_disk_full(cut
         assert snapshots() == []
     shard.call(shard.storage.checkpoint)
     assert snapshots() == [f"{offset:020}.producers" for offset in ([3] if cut else [10, 15])]
+
+
+def test_a_segment_that_a_cut_made_active_again_is_not_taken_for_a_sealed_one() -> None:
+    """A checkpoint had marked it and takes its marks back: what it knew of the segment is not so any more."""
+    shard = new_shard()
+    log = shard.open(1)
+    written = fill(shard, log, 5)
+    log.roll()
+    fill(shard, log, 1)
+    mark = _Mark(log)
+    assert [one.base_offset for one in mark.rolled] == [0]
+    shard.call(log.truncate_suffix, 3)
+    mark.give_back()
+    assert log.rolled == []
+    written[3:] = fill(shard, log, 1)
+    shard.call(shard.storage.checkpoint)
+    shard.disk.crash(torn=False)
+    report = recover_locally(shard.disk)
+    shard = LocalShard(shard.disk, shard.rng, clean=report.clean)
+    assert read_everything(shard, shard.open(1)) == b"".join(written)
 
 
 def test_a_sync_of_everything_that_finds_a_full_disk_is_final() -> None:
