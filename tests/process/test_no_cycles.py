@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hostile_support import connect
 
 from millstream.client.connection import Connection
 from millstream.testing import Broker
@@ -36,7 +37,7 @@ PATIENCE_S = 5.0
 
 @pytest.fixture
 def talk(tmp_path):
-    """(broker that counts, the port of a tap before it)."""
+    """(broker that counts, the tap before it)."""
     with Tap() as tap:
         listen = f"127.0.0.1:{free_port()}"
         tap.to(listen)
@@ -60,13 +61,10 @@ def counted(directory):
     return [json.loads(path.read_text()) for path in found]
 
 
-def say_again(bootstrap, request):
+def say_again(broker, request):
     """Send a request many times, and hear the answers until the broker closes: it may, or let some wait."""
-    host, port = bootstrap.rsplit(":", 1)
-    with (
-        socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection,
-        contextlib.suppress(ConnectionError, TimeoutError),
-    ):
+    with connect(broker, blocking=True) as connection, contextlib.suppress(ConnectionError, TimeoutError):
+        connection.settimeout(PATIENCE_S)
         connection.sendall((struct.pack(">i", len(request)) + request) * TIMES)
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(1 << 16):
@@ -79,14 +77,13 @@ def fetch_in_sessions(bootstrap):
     connection = Connection(host, int(port))
     try:
         for _ in range(TIMES):
-            session, epoch = 0, 0
-            while epoch < 4:
+            session = 0
+            for epoch in range(4):
                 asked = [FetchTopic("steady", partitions=partitions)] if epoch == 0 else []
                 request = FetchRequest(
                     max_wait_ms=10, min_bytes=1, session_id=session, session_epoch=epoch, topics=asked
                 )
                 session = connection.call(request, FetchResponse, 11).session_id
-                epoch += 1
             connection.call(FetchRequest(session_id=session, session_epoch=-1), FetchResponse, 11)
     finally:
         connection.close()
@@ -97,7 +94,7 @@ def test_requests_of_every_kind_make_no_cycles(talk, tmp_path):
     for client in (librdkafka, kafka_python, aiokafka):
         client(f"127.0.0.1:{tap.port}")
     for request in tap.requests():
-        say_again(broker.bootstrap, request)
+        say_again(broker, request)
     fetch_in_sessions(broker.bootstrap)
     for kinds in counted(tmp_path):
         assert not {kind: count for kind, count in kinds.items() if count >= TIMES}

@@ -296,7 +296,8 @@ class Checkpointer:
             storage.disk_full(reply.errno)
             return
         for mark in self._marks:
-            mark.log.snapshots.removed(mark.old)
+            if mark.old:  # of few of the thousands that there may be
+                mark.log.snapshots.removed(mark.old)
         self._marks = []
         storage.wal.release(self._covered + 1)
         self._count.inc()

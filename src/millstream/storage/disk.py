@@ -375,6 +375,11 @@ def read_file(disk: Disk, path: str) -> bytearray:
         file.close()
 
 
+def read_text(disk: Disk, path: str) -> str:
+    """What a small file says, in a line; as `read_file`."""
+    return read_file(disk, path).decode(errors="replace").strip()
+
+
 def replace_file(disk: Disk, path: str, data: Buffer) -> None:
     """Put `data` in the file's place in one step that no crash can halve."""
     write_aside(disk, path, data)

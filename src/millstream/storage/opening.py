@@ -38,7 +38,7 @@ from millstream.format.names import (
 )
 from millstream.format.producers import decode_producers
 from millstream.format.segment import WalkEnd
-from millstream.storage.disk import exists, make_directories, read_file, replace_file
+from millstream.storage.disk import exists, make_directories, read_file, read_text, replace_file
 from millstream.storage.index import SegmentIndex, batches_from, grow_index, index_path
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note) -> LoadedLog:
         return EMPTY_LOG
     if FAULT_FILE in names:
         with _reading(f"{directory}/{FAULT_FILE}"):
-            reason = bytes(read_file(disk, f"{directory}/{FAULT_FILE}")).decode(errors="replace").strip()
+            reason = read_text(disk, f"{directory}/{FAULT_FILE}")
         raise Corruption(reason)
     for name in names:
         orphan = name.endswith(INDEX_SUFFIX) and name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX not in names

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.errors import Corruption
 from millstream.format.names import DELETED_SUFFIX, TEMPORARY_SUFFIX, TOPIC_FILE
 from millstream.storage.bulk_writes import BulkWriter
-from millstream.storage.disk import FileCache, exists, make_directories, read_file, write_all
+from millstream.storage.disk import FileCache, exists, make_directories, read_text, write_all
 from millstream.storage.index import SegmentIndex, grow_index, index_path
 from millstream.storage.leisure import Leisure
 from millstream.storage.wal_state import write_wal_state
@@ -281,10 +281,9 @@ class SegmentFiles:
         directory = os.path.dirname(path)
         topic, partition = os.path.split(directory)
         try:
-            label = bytes(read_file(self.disk, f"{topic}/{TOPIC_FILE}")).decode(errors="replace").strip()
+            return f"{read_text(self.disk, f'{topic}/{TOPIC_FILE}')}/{partition}"
         except OSError:
             return directory
-        return f"{label}/{partition}"
 
     # -- checkpoint ----------------------------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ from millstream.format.names import (
 )
 from millstream.format.producers import decode_producers
 from millstream.format.segment import WalkEnd, may_follow
-from millstream.storage.disk import exists, read_file
+from millstream.storage.disk import exists, read_file, read_text
 from millstream.storage.index import SegmentIndex, index_path, whole_batches_from
 from millstream.wire.errors import BatchError
 from millstream.wire.records import batch_crc_ok, iter_records
@@ -134,7 +134,7 @@ def find_logs(disk: Disk, data_dir: str) -> list[LogFiles]:
         if topic_id.endswith(DELETED_SUFFIX):
             continue
         try:
-            topic = bytes(read_file(disk, f"{root}/{topic_id}/{TOPIC_FILE}")).decode(errors="replace").strip()
+            topic = read_text(disk, f"{root}/{topic_id}/{TOPIC_FILE}")
         except OSError:
             topic = topic_id
         for partition in sorted(int(name) for name in _list(disk, f"{root}/{topic_id}") if name.isdigit()):
@@ -213,7 +213,7 @@ class _LogCheck:
         names = _list(disk, directory)
         if FAULT_FILE in names:
             try:
-                reason = bytes(read_file(disk, f"{directory}/{FAULT_FILE}")).decode(errors="replace").strip()
+                reason = read_text(disk, f"{directory}/{FAULT_FILE}")
             except OSError as error:
                 reason = unreadable(error)
             self._found(CORRUPT, f"{directory}/{FAULT_FILE}", -1, -1, f"the log is fenced: {reason}")

@@ -6,6 +6,8 @@ from typing import Any
 
 from millstream.format.names import wal_name
 from millstream.storage.index import SegmentIndex, grow_index
+from millstream.storage.read_faults import ReadFaults
+from millstream.telemetry.metrics import StatsSlab
 from millstream.testing.local_storage import DATA_DIR, LocalShard, place_of, plain_batch, recover_locally
 from millstream.testing.sim_disk import SimDisk
 
@@ -14,6 +16,10 @@ WAL = f"{DATA_DIR}/wal/0/{wal_name(0)}"
 
 SEGMENT = f"{place_of(1).directory}/00000000000000000000"
 """The first segment of group 1's log, without the suffix."""
+
+
+FAULTS = ReadFaults(StatsSlab(0, "worker"))
+"""For a worker whose faults nobody looks at."""
 
 
 def new_shard(seed: int = 1, disk: SimDisk | None = None, **options: Any) -> LocalShard:
@@ -76,9 +82,9 @@ def entries(index: SegmentIndex) -> list[tuple[int, int, int]]:
     return list(zip(index.offsets, index.positions, index.timestamps, strict=True))
 
 
-def rebuilt(disk: SimDisk, path: str, base_offset: int = 0) -> list[tuple[int, int, int]]:
-    """The entries that a segment's index should have."""
-    index = SegmentIndex(base_offset)
+def rebuilt(disk: SimDisk, path: str) -> list[tuple[int, int, int]]:
+    """The entries that the index of a log's first segment should have."""
+    index = SegmentIndex(0)
     grow_index(disk, path, index, disk.size(path), 0)
     return entries(index)
 

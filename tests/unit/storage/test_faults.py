@@ -5,7 +5,7 @@ import random
 
 import pytest
 from compaction_support import COMPACTED, compact, compacted_shard, last_values, overwrite, records_of
-from storage_support import append, fill, new_shard, read_everything, settle
+from storage_support import FAULTS, append, fill, new_shard, read_everything, settle
 
 from millstream.format.names import segment_name
 from millstream.iobuf import ArenaFull
@@ -13,9 +13,7 @@ from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE, ExitStatus
 from millstream.storage.checkpoint import _Mark
 from millstream.storage.commands import Checkpoint, Checkpointed, Cut, Done, Failed, Remove, Write
 from millstream.storage.disk import exists
-from millstream.storage.read_faults import ReadFaults
 from millstream.storage.worker import Worker
-from millstream.telemetry.metrics import StatsSlab
 from millstream.testing.local_storage import DATA_DIR, MIB, LocalShard, Stopped, place_of, recover_locally
 from millstream.testing.sim_disk import SimDisk
 
@@ -356,7 +354,7 @@ def test_a_sync_of_everything_that_finds_a_full_disk_is_final() -> None:
     """What segments got meanwhile may be gone, and no later sync would say so."""
     disk = SimDisk(random.Random(1))
     recover_locally(disk)
-    worker = Worker(disk, DATA_DIR, memoryview(bytes(100)), None, ReadFaults(StatsSlab(0, "worker")))
+    worker = Worker(disk, DATA_DIR, memoryview(bytes(100)), None, FAULTS)
     directories = [place_of(group).directory for group in range(1, 21)]
     for directory in directories:
         worker.carry_out(Write(1, f"{directory}/{segment_name(0)}", 0, [0, 50], []))
@@ -412,7 +410,7 @@ def test_files_are_removed_and_cut_once_a_full_disk_has_room_for_it(
     disk = SimDisk(random.Random(1))
     recover_locally(disk)
     waits: list[float] = []
-    worker = Worker(disk, DATA_DIR, memoryview(bytes(100)), None, ReadFaults(StatsSlab(0, "worker")), wait=waits.append)
+    worker = Worker(disk, DATA_DIR, memoryview(bytes(100)), None, FAULTS, wait=waits.append)
     worker.carry_out(Write(1, LOG, 0, [0, 50], []))
     disk.fail = lambda kind, _: code if kind in ("unlink", "truncate") and len(waits) < 3 else 0
     reply = worker.carry_out(change)

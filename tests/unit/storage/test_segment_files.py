@@ -6,17 +6,15 @@ import threading
 from pathlib import Path
 
 import pytest
+from storage_support import FAULTS
 
 from millstream.format.index import SegmentSummary
 from millstream.storage.commands import Checkpoint, Write
 from millstream.storage.disk import SystemDisk, SystemFile
 from millstream.storage.leisure import Leisure
-from millstream.storage.read_faults import ReadFaults
 from millstream.storage.segment_files import SegmentFiles
-from millstream.telemetry.metrics import StatsSlab
 
 ARENA = memoryview(bytes(range(256)))
-FAULTS = ReadFaults(StatsSlab(0, "worker"))
 
 
 class HookedDisk(SystemDisk):

@@ -3,16 +3,15 @@
 from pathlib import Path
 
 import pytest
+from storage_support import FAULTS
 
 from millstream.format.wal import FILE_HEADER_BYTES
 from millstream.storage import leisure
 from millstream.storage.commands import Command, HurryFile, Prepared, PrepareFile
 from millstream.storage.disk import SystemDisk
 from millstream.storage.leisure import Leisure
-from millstream.storage.read_faults import ReadFaults
 from millstream.storage.wal_files import WalFiles
 from millstream.storage.worker import Worker
-from millstream.telemetry.metrics import StatsSlab
 
 FILE_BYTES = 1 << 20
 FIRST, SECOND = (PrepareFile(number, f"/wal/0000000{number}.wal", FILE_BYTES) for number in (0, 1))
@@ -85,7 +84,7 @@ def test_a_file_is_filled_with_rests_unless_somebody_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurried: int | None, rests: int
 ) -> None:
     monkeypatch.setattr(leisure, "_PIECE_NS", 0)
-    worker = Worker(SystemDisk(), str(tmp_path), memoryview(b""), None, ReadFaults(StatsSlab(0, "worker")))
+    worker = Worker(SystemDisk(), str(tmp_path), memoryview(b""), None, FAULTS)
     rested: list[float] = []
     worker.files.filling = Leisure(rested.append)
     if hurried is not None:
