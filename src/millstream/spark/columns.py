@@ -5,11 +5,12 @@ DataFrame's own, so the types stand here once, in the order of the Kafka connect
 (``.schema("value binary, offset bigint")``) gets those columns alone, in its order, and the others are never built.
 
 Buffers are used again: a megabyte and a half of fresh memory for each batch would cost more in page faults than the
-decoding. A set of buffers is free when nothing but the pool refers to its arrays, which Python's reference counts tell
-exactly, because Arrow holds a reference on each array for as long as any batch, slice or copy of it lives.
+decoding. Arrow is lent views of the arrays and holds each for as long as any batch, slice or copy of it lives; a set is
+free when all the views that were lent of it are gone, which weak references tell. (Reference counts would not: from
+Python 3.14 on the interpreter need not count what a variable refers to.)
 """
 
-import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -52,6 +53,7 @@ class Buffers:
     """One set of column buffers and how far they are filled. Not shared between threads."""
 
     __slots__ = (
+        "_lent",
         "arrays",
         "capacity",
         "header_capacity",
@@ -102,6 +104,8 @@ class Buffers:
         )  # fmt: skip
         """In the order in which the kernel takes them."""
 
+        self._lent: list[weakref.ref[Any]] = []
+
     @property
     def rows(self) -> int:
         return int(self.state[k.ROWS])
@@ -109,14 +113,17 @@ class Buffers:
     def clear(self) -> None:
         """Forget the rows; what the masks and data hold is overwritten as rows come."""
         self.state[:] = 0
+        self._lent.clear()
+
+    def lend(self, array: Any, length: int | None = None) -> Any:
+        """An Arrow buffer on the first ``length`` elements of one of these arrays, or on all of them."""
+        view = array[:length]
+        self._lent.append(weakref.ref(view))
+        return pa.py_buffer(view)
 
     def is_free(self) -> bool:
-        """Whether no Arrow buffer refers to these arrays any more."""
-        return all(sys.getrefcount(array) <= _OWN_REFERENCES for array in self.arrays)
-
-
-_OWN_REFERENCES: Final = 4
-"""The attribute, the tuple, the loop variable, and the argument of ``getrefcount``."""
+        """Whether all that was lent has been given back."""
+        return all(view() is None for view in self._lent)
 
 
 class BufferPool:
@@ -171,33 +178,31 @@ class BatchBuilder:
         rows = filled.rows
         if name in self._constants:
             return self._constants[name].slice(0, rows)
-        state = filled.state
+        state, lend = filled.state, filled.lend
         if name == "key":
-            data = filled.key_data[: state[k.KEY_BYTES]]
-            return _binary(pa.binary(), rows, filled.key_ends, filled.key_valid, data, int(state[k.NULL_KEYS]))
+            ends, data = lend(filled.key_ends, rows + 1), lend(filled.key_data, state[k.KEY_BYTES])
+            return _binary(pa.binary(), rows, lend(filled.key_valid), ends, data, state[k.NULL_KEYS])
         if name == "value":
-            data = filled.value_data[: state[k.VALUE_BYTES]]
-            return _binary(pa.binary(), rows, filled.value_ends, filled.value_valid, data, int(state[k.NULL_VALUES]))
+            ends, data = lend(filled.value_ends, rows + 1), lend(filled.value_data, state[k.VALUE_BYTES])
+            return _binary(pa.binary(), rows, lend(filled.value_valid), ends, data, state[k.NULL_VALUES])
         if name == "headers":
             return _headers(filled)
         fixed = {"offset": filled.offsets, "timestamp": filled.timestamps, "timestampType": filled.timestamp_types}
-        return pa.Array.from_buffers(ARROW_TYPES[name], rows, [None, pa.py_buffer(fixed[name])], 0)
+        return pa.Array.from_buffers(ARROW_TYPES[name], rows, [None, lend(fixed[name])], 0)
 
 
-def _binary(arrow_type: Any, rows: int, ends: Any, valid: Any, data: Any, nulls: int) -> Any:
-    mask = pa.py_buffer(valid) if nulls else None
-    return pa.Array.from_buffers(arrow_type, rows, [mask, pa.py_buffer(ends[: rows + 1]), pa.py_buffer(data)], nulls)
+def _binary(arrow_type: Any, rows: int, mask: Any, ends: Any, data: Any, nulls: int) -> Any:
+    return pa.Array.from_buffers(arrow_type, rows, [mask if nulls else None, ends, data], int(nulls))
 
 
 def _headers(filled: Buffers) -> Any:
-    state = filled.state
+    state, lend = filled.state, filled.lend
     rows, count = filled.rows, int(state[k.HEADERS])
-    key_data = filled.header_key_data[: state[k.HEADER_KEY_BYTES]]
-    value_data = filled.header_value_data[: state[k.HEADER_VALUE_BYTES]]
-    keys = _binary(pa.string(), count, filled.header_key_ends, None, key_data, 0)
-    nulls = int(state[k.NULL_HEADER_VALUES])
-    values = _binary(pa.binary(), count, filled.header_value_ends, filled.header_value_valid, value_data, nulls)
+    ends, data = lend(filled.header_key_ends, count + 1), lend(filled.header_key_data, state[k.HEADER_KEY_BYTES])
+    keys = _binary(pa.string(), count, None, ends, data, 0)
+    ends, data = lend(filled.header_value_ends, count + 1), lend(filled.header_value_data, state[k.HEADER_VALUE_BYTES])
+    values = _binary(pa.binary(), count, lend(filled.header_value_valid), ends, data, state[k.NULL_HEADER_VALUES])
     pairs = pa.Array.from_buffers(HEADERS_TYPE.value_type, count, [None], 0, children=[keys, values])
     nulls = int(state[k.NULL_HEADERS])
-    mask = pa.py_buffer(filled.header_valid) if nulls else None
-    return pa.Array.from_buffers(HEADERS_TYPE, rows, [mask, pa.py_buffer(filled.header_ends)], nulls, children=[pairs])
+    mask = lend(filled.header_valid) if nulls else None
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, [mask, lend(filled.header_ends)], nulls, children=[pairs])

@@ -115,6 +115,21 @@ def test_buffers_are_not_used_again_while_somebody_holds_them():
     assert rows_of(kept) == expected(log)
 
 
+@pytest.mark.parametrize("column", ["key", "value", "offset", "timestamp", "headers"])
+def test_a_slice_of_one_column_holds_its_buffers(column):
+    log = b"".join(plain(100, start=start) for start in range(0, 3000, 100))
+    decoder = Decoder(Wanted(EVERYTHING, row_limit=100), "t", 0, 0, 1 << 62)
+    kept = []
+    for batch in decoder.decode(decoder.scan(memoryview(log), "test"), "test", ()):
+        kept += [batch.column(column).slice(7, 80)]
+    tail = list(decoder.finish())
+    assert len(kept) + len(tail) == 30
+    rows = rows_of(read(log))
+    for at, piece in enumerate(kept):
+        rows_at = rows[at * 100 + 7 : at * 100 + 87]
+        assert rows_of([pa.record_batch([piece], [column])]) == [{column: row[column]} for row in rows_at]
+
+
 def test_a_reader_that_holds_one_batch_while_it_asks_for_the_next_needs_two_sets_of_buffers():
     decoder = Decoder(Wanted(EVERYTHING, row_limit=100), "t", 0, 0, 1 << 62)
     log = b"".join(plain(100, start=start) for start in range(0, 3000, 100))
