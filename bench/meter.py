@@ -27,7 +27,9 @@ RECEIVE_BYTES = 1 << 18
 
 @dataclass
 class Outcome:
-    """What one load did, after its warm-up. Bytes are those of record batches; ``latencies_us`` is sorted."""
+    """What one load did, after its warm-up. Bytes are those of record batches; ``latencies_us`` is sorted;
+    ``stolen_s`` is how long cores had work and the host of the virtual machine ran something else.
+    """
 
     requests: int = 0
     bytes: int = 0
@@ -35,6 +37,7 @@ class Outcome:
     broker_cpu_s: float = 0.0
     client_cpu_s: float = 0.0
     late_sends: int = 0
+    stolen_s: float = 0.0
     latencies_us: "array[float]" = field(default_factory=lambda: array("d"))
 
     @property
@@ -54,19 +57,21 @@ class Outcome:
 
 
 class Meter:
-    """Broker and client CPU between two moments."""
+    """Broker and client CPU between two moments, and what the machine did not get of its cores."""
 
     def __init__(self, broker_pid: int) -> None:
         self._pid = broker_pid
-        self._broker = self._client = self._clock = 0.0
+        self._broker = self._client = self._clock = self._stolen = 0.0
 
     def begin(self) -> None:
-        self._broker, self._client, self._clock = processes.cpu_seconds(self._pid), _own_cpu(), time.perf_counter()
+        self._broker, self._client, self._stolen = processes.cpu_seconds(self._pid), _own_cpu(), processes.stolen_s()
+        self._clock = time.perf_counter()
 
     def end(self, outcome: Outcome) -> None:
         """Closes the wall clock and the client's share now, the broker's when it has come to rest, `REST_S` at most."""
         outcome.seconds = time.perf_counter() - self._clock
         outcome.client_cpu_s = _own_cpu() - self._client
+        outcome.stolen_s = processes.stolen_s() - self._stolen
         processes.wait_for_rest(self._pid, REST_S)
         outcome.broker_cpu_s = processes.cpu_seconds(self._pid) - self._broker
 

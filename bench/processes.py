@@ -104,6 +104,15 @@ def wait_for_rest(root: int, limit_s: float, look_s: float = 0.2) -> None:
             return
 
 
+def stolen_s() -> float:
+    """How long cores of this machine had work and its host ran something else, since the start, over all cores.
+
+    The kernel counts it in ticks of its clock, mostly 10 ms, so it says little about less than a second.
+    """
+    with open("/proc/stat", encoding="ascii") as file:
+        return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
+
+
 def pss_bytes(root: int) -> int:
     """Proportional set size of the tree."""
     total = 0

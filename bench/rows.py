@@ -99,6 +99,7 @@ def of_produce(outcome: meter.Outcome) -> Figures:
         "cores": outcome.broker_cpu_s / outcome.seconds,
         "client_cores": outcome.client_cpu_s / outcome.seconds,
         "late_sends": outcome.late_sends,
+        "stolen_ms_per_s": 1000 * outcome.stolen_s / outcome.seconds,
         "requests": outcome.requests,
     }
 

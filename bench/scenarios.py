@@ -33,7 +33,15 @@ _STALLS = (
     Figure("callback_p999_ms", "callbacks of the shard, p99.9, ms (at most)", True, 2, 2.0),
     Figure("callback_max_ms", "longest callback, ms (at most)", True, 1),
 )
-_LATE = Figure("late_sends", "sent late by the generator", True, 0)
+_DISK = (
+    Figure("tick_p99_ms", "a write to the log and its sync, p99, ms (at most)", True, 2),
+    Figure("write_max_ms", "longest write to the log, ms (at most)", True, 1),
+    Figure("sync_max_ms", "longest sync of the log, ms (at most)", True, 1),
+)
+_MACHINE = (
+    Figure("stolen_ms_per_s", "withheld by the host, ms of cores a second", True, 1),
+    Figure("late_sends", "sent late by the generator", True, 0),
+)
 
 
 def _scheduled(cores: float | None) -> tuple[Figure, ...]:
@@ -44,6 +52,7 @@ def _scheduled(cores: float | None) -> tuple[Figure, ...]:
         Figure("cores", "broker cores in use", True, 2, cores),
         Figure("cpu_us", "broker CPU, µs a request", True, 1),
         *_STALLS,
+        *_DISK,
     )
 
 
@@ -63,7 +72,7 @@ _TAIL = (
     Figure("end_p999_ms", "sent to received, p99.9, ms", True, 2),
     Figure("p99_ms", "produce, p99, ms", True, 2),
     Figure("fetches_per_s", "fetches a second", False, 0),
-    _LATE,
+    *_MACHINE,
 )
 
 _small = functools.partial(plain.produce, records=1)
@@ -131,7 +140,7 @@ LOADS: tuple[Scenario, ...] = (
     Scenario(
         "rfc",
         "produce 1 KB on a schedule, 10 240 a second, 128 partitions, 16 connections",
-        (*_scheduled(0.6), _LATE),
+        (*_scheduled(0.6), *_MACHINE),
         plain.rfc,
         rounds=2,
     ),
@@ -162,7 +171,7 @@ ALONE: tuple[Scenario, ...] = (
             Figure("p50_ms", "produce, p50, ms", True, 2),
             Figure("p99_ms", "produce, p99, ms", True, 2),
             Figure("from_files_percent", "old data read from files, %", True, 0),
-            _LATE,
+            *_MACHINE,
         ),
         busy.catch_up,
         rounds=1,
@@ -171,7 +180,7 @@ ALONE: tuple[Scenario, ...] = (
     Scenario(
         "rfc-busy",
         "the same schedule with segment rolls, retention, checkpoints, and 40 MB/s of old data read",
-        (*_scheduled(None), *_HAPPENED, _LATE),
+        (*_scheduled(None), *_HAPPENED, *_MACHINE),
         busy.everything,
         rounds=1,
         alone=busy.ALONE,
@@ -179,7 +188,7 @@ ALONE: tuple[Scenario, ...] = (
     Scenario(
         "rfc-realtime",
         "the same schedule at real-time priority, generator too (ours: shards.realtime=true, wal.pacing.us=100)",
-        (*_scheduled(None), _LATE),
+        (*_scheduled(None), *_MACHINE),
         plain.rfc,
         rounds=2,
         alone=plain.REALTIME,
@@ -188,7 +197,7 @@ ALONE: tuple[Scenario, ...] = (
     Scenario(
         "rfc-busy-realtime",
         "the same, with segment rolls, retention, checkpoints, and 40 MB/s of old data read",
-        (*_scheduled(None), *_HAPPENED, _LATE),
+        (*_scheduled(None), *_HAPPENED, *_MACHINE),
         busy.everything,
         rounds=1,
         alone=busy.REALTIME,

@@ -117,8 +117,10 @@ class Outage:
             self._error = error
 
     def _delivered(self, error, message):
-        assert error is None or error.code() == KafkaError._PURGE_QUEUE, error
-        self.acked[message.partition(), message.offset()] = message.value()
+        if error is None:
+            self.acked[message.partition(), message.offset()] = message.value()
+        else:
+            assert error.code() == KafkaError._PURGE_QUEUE, error
 
     def start(self):
         self._producing.start()

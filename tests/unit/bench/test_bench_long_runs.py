@@ -256,5 +256,6 @@ def test_a_metric_that_nothing_touched_before_counts_from_nought():
     page.value = lambda _: 1.0
     figures = scenarios.plain.stalls.between(empty, page)
     assert (figures["callback_p999_ms"], figures["callback_max_ms"], figures["long_stalls"]) == (2.0, 64.0, 1.0)
+    assert (figures["tick_p99_ms"], figures["write_max_ms"]) == (1.0, 64.0)
     assert json.loads(json.dumps(figures))
     assert sys.modules["bench.stalls"].between(page, page)["long_stalls"] == 0
