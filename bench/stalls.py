@@ -12,25 +12,27 @@ from bench.subjects import Subject
 from millstream.cli.exposition import Exposition, Histogram, quantile
 
 CALLBACKS = "millstream_reactor_callback_seconds"
-DISK = (
+COLLECTIONS = "millstream_gc_pause_seconds"
+LONG = "millstream_reactor_long_stalls_total"
+LATENCIES = (
+    ("callback_p99_ms", CALLBACKS, 0.99),
+    ("callback_p999_ms", CALLBACKS, 0.999),
+    ("callback_max_ms", CALLBACKS, 1.0),
     ("tick_p99_ms", "millstream_wal_tick_latency_seconds", 0.99),
     ("write_max_ms", "millstream_wal_write_latency_seconds", 1.0),
     ("sync_max_ms", "millstream_wal_sync_latency_seconds", 1.0),
 )
-COLLECTIONS = "millstream_gc_pause_seconds"
-LONG = "millstream_reactor_long_stalls_total"
+"""Figure, histogram, quantile; where nothing was counted there is no figure."""
 
 
 def between(before: Exposition, now: Exposition) -> Figures:
     """Between two readings: callbacks of all shards, writes and syncs of their logs, the collector's pauses; in ms."""
     earlier, later = before.histogram(CALLBACKS), now.histogram(CALLBACKS)
     figures: Figures = {"long_stalls": now.value(LONG) - before.value(LONG)}
-    for name, q in (("callback_p99_ms", 0.99), ("callback_p999_ms", 0.999), ("callback_max_ms", 1.0)):
-        bound = quantile(earlier, later, q)
+    for name, metric, q in LATENCIES:
+        bound = quantile(before.histogram(metric), now.histogram(metric), q)
         if bound is not None:
             figures[name] = 1000 * bound
-    for name, metric, q in DISK:
-        figures[name] = 1000 * (quantile(before.histogram(metric), now.histogram(metric), q) or 0.0)
     pauses, pauses_then = now.histogram(COLLECTIONS), before.histogram(COLLECTIONS)
     figures["collections"] = _total(pauses) - _total(pauses_then)
     figures["collection_max_ms"] = 1000 * (quantile(pauses_then, pauses, 1.0) or 0.0)

@@ -11,7 +11,7 @@ Python 3.14 on the interpreter need not count what a variable refers to.)
 """
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -22,6 +22,9 @@ from millstream.spark.wanted import Column
 
 RecordBatch: TypeAlias = Any
 """A ``pyarrow.RecordBatch``; pyarrow ships no types, and this says what is meant."""
+
+Lend: TypeAlias = Callable[[Any], Any]
+"""``Buffers.lend``."""
 
 HEADERS_TYPE: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -115,9 +118,9 @@ class Buffers:
         self.state[:] = 0
         self._lent.clear()
 
-    def lend(self, array: Any, length: int | None = None) -> Any:
-        """An Arrow buffer on the first ``length`` elements of one of these arrays, or on all of them."""
-        view = array[:length]
+    def lend(self, array: Any) -> Any:
+        """An Arrow buffer on one of these arrays, or on a slice of one."""
+        view = array[:]
         self._lent.append(weakref.ref(view))
         return pa.py_buffer(view)
 
@@ -180,28 +183,30 @@ class BatchBuilder:
             return self._constants[name].slice(0, rows)
         state, lend = filled.state, filled.lend
         if name == "key":
-            ends, data = lend(filled.key_ends, rows + 1), lend(filled.key_data, state[k.KEY_BYTES])
-            return _binary(pa.binary(), rows, lend(filled.key_valid), ends, data, state[k.NULL_KEYS])
+            data = filled.key_data[: state[k.KEY_BYTES]]
+            return _binary(lend, pa.binary(), rows, filled.key_ends, filled.key_valid, data, int(state[k.NULL_KEYS]))
         if name == "value":
-            ends, data = lend(filled.value_ends, rows + 1), lend(filled.value_data, state[k.VALUE_BYTES])
-            return _binary(pa.binary(), rows, lend(filled.value_valid), ends, data, state[k.NULL_VALUES])
+            data, nulls = filled.value_data[: state[k.VALUE_BYTES]], int(state[k.NULL_VALUES])
+            return _binary(lend, pa.binary(), rows, filled.value_ends, filled.value_valid, data, nulls)
         if name == "headers":
             return _headers(filled)
         fixed = {"offset": filled.offsets, "timestamp": filled.timestamps, "timestampType": filled.timestamp_types}
         return pa.Array.from_buffers(ARROW_TYPES[name], rows, [None, lend(fixed[name])], 0)
 
 
-def _binary(arrow_type: Any, rows: int, mask: Any, ends: Any, data: Any, nulls: int) -> Any:
-    return pa.Array.from_buffers(arrow_type, rows, [mask if nulls else None, ends, data], int(nulls))
+def _binary(lend: Lend, arrow_type: Any, rows: int, ends: Any, valid: Any, data: Any, nulls: int) -> Any:
+    mask = lend(valid) if nulls else None
+    return pa.Array.from_buffers(arrow_type, rows, [mask, lend(ends[: rows + 1]), lend(data)], nulls)
 
 
 def _headers(filled: Buffers) -> Any:
     state, lend = filled.state, filled.lend
     rows, count = filled.rows, int(state[k.HEADERS])
-    ends, data = lend(filled.header_key_ends, count + 1), lend(filled.header_key_data, state[k.HEADER_KEY_BYTES])
-    keys = _binary(pa.string(), count, None, ends, data, 0)
-    ends, data = lend(filled.header_value_ends, count + 1), lend(filled.header_value_data, state[k.HEADER_VALUE_BYTES])
-    values = _binary(pa.binary(), count, lend(filled.header_value_valid), ends, data, state[k.NULL_HEADER_VALUES])
+    key_data = filled.header_key_data[: state[k.HEADER_KEY_BYTES]]
+    value_data = filled.header_value_data[: state[k.HEADER_VALUE_BYTES]]
+    keys = _binary(lend, pa.string(), count, filled.header_key_ends, None, key_data, 0)
+    nulls = int(state[k.NULL_HEADER_VALUES])
+    values = _binary(lend, pa.binary(), count, filled.header_value_ends, filled.header_value_valid, value_data, nulls)
     pairs = pa.Array.from_buffers(HEADERS_TYPE.value_type, count, [None], 0, children=[keys, values])
     nulls = int(state[k.NULL_HEADERS])
     mask = lend(filled.header_valid) if nulls else None

@@ -117,11 +117,11 @@ def test_buffers_are_not_used_again_while_somebody_holds_them():
 
 @pytest.mark.parametrize("column", ["key", "value", "offset", "timestamp", "headers"])
 def test_a_slice_of_one_column_holds_its_buffers(column):
-    log = b"".join(plain(100, start=start) for start in range(0, 3000, 100))
+    records = [(b"k%d" % i, b"v%d" % i, ((f"h{i}", b"%d" % i),), 1_000 + i) for i in range(3000)]
+    log = b"".join(build_batch(records[start : start + 100], base_offset=start) for start in range(0, 3000, 100))
     decoder = Decoder(Wanted(EVERYTHING, row_limit=100), "t", 0, 0, 1 << 62)
-    kept = []
-    for batch in decoder.decode(decoder.scan(memoryview(log), "test"), "test", ()):
-        kept += [batch.column(column).slice(7, 80)]
+    batches = decoder.decode(decoder.scan(memoryview(log), "test"), "test", ())
+    kept = [batch.column(column).slice(7, 80) for batch in batches]
     tail = list(decoder.finish())
     assert len(kept) + len(tail) == 30
     rows = rows_of(read(log))
