@@ -364,7 +364,9 @@ def apply_crash(directory: str | os.PathLike[str], rng: random.Random, *, torn: 
         if change.number in lost:
             _undo(change, names, rng, torn=torn)
         elif change.kind == "rename":
-            names.renamed(change.path, change.target)
+            names.moved(change.path, change.target)
+        elif change.kind in ("unlink", "rmdir"):
+            names.moved(change.path, None)
     return len(undone)
 
 
@@ -428,15 +430,18 @@ class _Names:
     """Where a file of an earlier name is now, seen backwards in time."""
 
     def __init__(self) -> None:
-        self._moves: list[tuple[str, str]] = []
+        self._moves: list[tuple[str, str | None]] = []
 
-    def renamed(self, source: str, target: str) -> None:
+    def moved(self, source: str, target: str | None) -> None:
+        """Renamed, or removed: then ``target`` is None."""
         self._moves.append((source, target))
 
     def now(self, path: str) -> str | None:
-        """The present path of what was called ``path`` then; None if something else has taken its place."""
+        """The present path of what was called ``path`` then; None if it is no more."""
         for source, target in reversed(self._moves):
             if path == source or path.startswith(source + "/"):
+                if target is None:
+                    return None
                 path = target + path[len(source) :]
             elif path == target:
                 return None

@@ -217,6 +217,12 @@ def content(disk, root):
 @example(  # the sync of a new file says nothing of one that had its name before
     [("write", "b", 0, b"1"), ("rename", "b", "a"), ("sync_directory",), ("write", "b", 0, b"2"), ("sync", "b")]
 )
+@example(  # what was done to a file that is gone is not taken back in one that has its name now
+    [
+        *[("write", "a", 0, b"1"), ("sync", "a"), ("truncate", "a", 0), ("unlink", "a")],
+        *[("write", "a", 0, b"2"), ("sync_directory",)],
+    ]
+)
 def test_it_agrees_with_the_simple_disk_in_memory(tmp_path_factory, steps):
     base = tmp_path_factory.mktemp("faults")
     root = str(base / "data")
