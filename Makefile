@@ -35,10 +35,10 @@ run: setup ## See it work: stream real flights through a broker into Spark
 	$(PY) examples/flights/run.py
 
 test: setup ## Run the tests that every change must pass (under 10 minutes)
-	@$(PY) -m pytest -m "$(FAST)"
+	@$(PY) -m pytest -m "$(FAST)" --numprocesses 2 --dist worksteal
 
-test-all: setup ## Run every test but other people's suites
-	@$(PY) -m pytest -m "not conformance"
+test-all: test ## Run every test but other people's suites
+	@$(PY) -m pytest -m "slow and not conformance"
 
 check: setup ## Check format, lint, types, layers and shape
 	$(VENV)/bin/ruff format --check $(CODE)

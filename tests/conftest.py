@@ -13,6 +13,9 @@ DESCRIPTORS = 8192
 GARBAGE_DESCRIPTORS = 100
 """How many more may be open than after the last collection before the next."""
 
+SHOWN_BYTES = 32
+"""So long may bytes be that stand in a test's name: longer ones bury it, and some are others in each collection."""
+
 THRESHOLDS = gc.get_threshold()
 
 settings.register_profile("millstream", deadline=None, print_blob=True)
@@ -28,6 +31,10 @@ def pytest_configure(config):
         resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background, and it would be inherited
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_make_parametrize_id(config, val, argname):
+    return f"{len(val)}-bytes" if isinstance(val, bytes) and len(val) > SHOWN_BYTES else None
 
 
 @pytest.hookimpl(trylast=True)
