@@ -40,6 +40,10 @@ class Child:
         self._ended = False
         self.tell(what)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def tell(self, what: object) -> None:
         """Sends a line; to a child that has gone it raises what that said."""
         assert self._process.stdin is not None

@@ -56,6 +56,12 @@ def _scheduled(cores: float | None) -> tuple[Figure, ...]:
     )
 
 
+_BARE = (
+    Figure("bare_p99_ms", "a bare loop in its place: p99, ms", True, 2),
+    Figure("bare_p999_ms", "a bare loop in its place: p99.9, ms", True, 2),
+    Figure("bare_cpu_us", "a bare loop in its place: CPU, µs a request", True, 1),
+)
+
 _HAPPENED = (
     Figure("segments_rolled", "segments rolled", True, 0),
     Figure("segments_deleted", "segments deleted", True, 0),
@@ -140,7 +146,7 @@ LOADS: tuple[Scenario, ...] = (
     Scenario(
         "rfc",
         "produce 1 KB on a schedule, 10 240 a second, 128 partitions, 16 connections",
-        (*_scheduled(0.6), *_MACHINE),
+        (*_scheduled(0.6), *_BARE, *_MACHINE),
         plain.rfc,
         rounds=2,
     ),
@@ -188,7 +194,7 @@ ALONE: tuple[Scenario, ...] = (
     Scenario(
         "rfc-realtime",
         "the same schedule at real-time priority, generator too (ours: shards.realtime=true, wal.pacing.us=100)",
-        (*_scheduled(None), *_MACHINE),
+        (*_scheduled(None), *_BARE, *_MACHINE),
         plain.rfc,
         rounds=2,
         alone=plain.REALTIME,
