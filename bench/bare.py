@@ -84,6 +84,7 @@ def serve(listener: socket.socket, log: Log, topic: str) -> None:
                 count = connections[fd].recv_into(buffer)
                 if not count:
                     connections.pop(fd).close()
+                    begun.pop(fd, None)
                     continue
                 data = begun[fd] + buffer[:count]
                 end = 0
