@@ -275,12 +275,16 @@ def soak(run: Mapping[str, Any], path: Path) -> Path:
     files.set(title="Descriptors and fragments", ylabel="descriptors")
     beside.set(ylabel="fragments", ylim=(0, 1.3 * max(1, *fragments)))
 
-    used = [
-        (later["cpu_s"] - earlier["cpu_s"]) / (later["at"] - earlier["at"])
-        for earlier, later in itertools.pairwise(samples)
-    ]
-    cores.plot(at[1:], used, color=blue)
-    cores.set(title="Broker CPU, all processes", ylabel="cores")
+    for name, label, colour, dash in (
+        ("cpu_s", "used by the broker, all processes", blue, "-"),
+        ("stolen_s", "withheld by the host", orange, "--"),
+    ):
+        rate = [
+            (later[name] - earlier[name]) / (later["at"] - earlier["at"])
+            for earlier, later in itertools.pairwise(samples)
+        ]
+        cores.plot(at[1:], rate, color=colour, linestyle=dash, label=label)
+    cores.set(title="CPU", ylabel="cores")
 
     _delays(delay, at, samples)
 
@@ -302,7 +306,7 @@ def soak(run: Mapping[str, Any], path: Path) -> Path:
         axes.axvspan(0, run["warm_s"] / unit, color="#f1f1f1", zorder=0)
         axes.set_xlim(0, at[-1])
     files.legend(handles=[one, two], loc="upper right", ncols=2)
-    for axes in (memory, delay, stall):
+    for axes in (memory, cores, delay, stall):
         axes.legend(loc="upper right", ncols=4)
     outcome = run["outcome"]
     about = "The scheduled load, cut short"

@@ -4,7 +4,8 @@
 
 One broker with one shard takes 10 240 requests of 1 KB a second on a schedule into 128 partitions, whose segments are
 rolled and deleted by retention all the time; each group reads everything and checks it (``tail_load``). Every few
-seconds memory (PSS), file descriptors, fragments, callbacks, CPU, latencies and log lines are written down.
+seconds memory (PSS), file descriptors, fragments, callbacks, CPU, latencies, log lines, and how much of its cores the
+machine's host withheld are written down.
 
 It passes when, over the second half, the trends of memory, descriptors and fragments are flat (``trend``: at most 2 %
 of their level), no callback of a shard took more than 50 ms after the warm-up, the log has no ERROR line, every
@@ -16,6 +17,7 @@ late shows that.
 
 import argparse
 import dataclasses
+import itertools
 import json
 import re
 import signal
@@ -220,8 +222,23 @@ def remarks(run: Run) -> list[tuple[str, str]]:
     found.append(
         ("longest callback, ms (at most)", f"{max(s['callbacks'].get('callback_max_ms', 0) for s in late):.1f}")
     )
+    found += withheld(late)
     found += [(name.replace("_", " "), f"{late[-1][name] - late[0][name]:,.0f}") for name in COUNTS]
     found.append(("WARN lines", str(sum(" WARN " in line for line in run.lines))))
+    return found
+
+
+def withheld(samples: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What of the cores the machine's host withheld: on the whole, and while a callback took too long."""
+    rates = [
+        (1000 * (later["stolen_s"] - earlier["stolen_s"]) / (later["at"] - earlier["at"]), later)
+        for earlier, later in itertools.pairwise(samples)
+    ]
+    ordered = sorted(rate for rate, _ in rates)
+    title = "withheld by the host, ms of cores a second"
+    found = [(f"{title}, middle and worst sample", f"{ordered[len(ordered) // 2]:.0f} / {ordered[-1]:.0f}")]
+    stalled = [(rate, sample) for rate, sample in rates if sample["callbacks"]["long_stalls"]]
+    found += [(f"{title}, around the long callback at {clock(s['at'])}", f"{rate:.0f}") for rate, s in stalled]
     return found
 
 

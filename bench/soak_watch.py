@@ -2,8 +2,9 @@
 
     python -m bench.soak_watch      (started by ``soak``, see ``child``)
 
-A line of JSON each time: memory (PSS), file descriptors and CPU of its process tree, and from its metrics the arena's
-fragments, callbacks since the last line, and lines of its log by level. It ends when its standard input does.
+A line of JSON each time: memory (PSS), file descriptors and CPU of its process tree, what the machine's host withheld,
+and from its metrics the arena's fragments, callbacks since the last line, and lines of its log by level. It ends when
+its standard input does.
 """
 
 import json
@@ -53,6 +54,7 @@ def sample(pid: int, before: Exposition, now: Exposition) -> dict[str, Any]:
         "pss_bytes": processes.pss_bytes(pid),
         "open_files": open_files(pid),
         "cpu_s": processes.cpu_seconds(pid),
+        "stolen_s": processes.stolen_s(),
         **levels,
         **lines,
         **pauses,

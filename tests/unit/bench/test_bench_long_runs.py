@@ -176,6 +176,16 @@ def test_a_long_run_is_broken_by_error_lines_and_by_what_the_groups_miss():
     assert [verdict.good for verdict in soak.judge(seen)] == [False]  # too little was seen to say anything
 
 
+def test_a_long_run_tells_what_the_host_withheld_on_the_whole_and_around_each_long_callback():
+    seen = judged(
+        stolen_s=lambda i: 0.02 * i + 3.0 * (i >= 50), callbacks=lambda i: {"long_stalls": float(i in (50, 55))}
+    )
+    whole, first, second = soak.withheld(seen.samples)
+    assert whole[1] == "2 / 302"
+    assert (first[0].rpartition("at ")[2], first[1]) == ("0:08:20", "302")
+    assert (second[0].rpartition("at ")[2], second[1]) == ("0:09:10", "2")
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("2h", 7200), ("10m", 600), ("1.5m", 90), ("45s", 45), ("45", 45)])
 def test_durations_are_read_with_their_unit(text, seconds):
     assert soak.seconds(text) == seconds
