@@ -170,7 +170,7 @@ def test_the_header_of_another_file_does_not_hide_the_frames(bad: int, newer: st
 
 
 def test_state_file_survives_a_round_trip_and_nothing_else() -> None:
-    state = wal.WalState(next_sequence=10, next_generation=1 << 33, clean=True, logs=b"xyz")
+    state = wal.WalState(next_sequence=10, next_generation=1 << 33, clean=True, logs=b"xyz", term=3)
     data = wal.encode_wal_state(state)
     assert wal.decode_wal_state(bytearray(data)) == state
     for at in range(len(data)):

@@ -37,7 +37,7 @@ from millstream.net.intake import Intake
 from millstream.partition.admin_home import AdminHome
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.home import Home
-from millstream.partition.lifecycle import Lifecycle, last_term
+from millstream.partition.lifecycle import Lifecycle, next_term
 from millstream.partition.manifest import describe_partitions
 from millstream.partition.table import PartitionTable
 from millstream.partition.timeouts import AckTimeouts
@@ -127,7 +127,7 @@ class ShardProcess:
         shared, shard = self.shared, self.shard
         settings = shared.settings
         opened = self.storage.open_controller_log(controller_log_config(settings), clean=clean)
-        group = RaftGroup(opened, last_term(opened, clean=clean))
+        group = RaftGroup(opened, next_term(opened, clean=clean))
         store = SnapshotStore(shared.disk, settings.data_dir)
         snapshots = Snapshots(
             shard.reactor, self.metadata, store, opened, shared.disk, settings.data_dir, shared.cluster.placement

@@ -137,10 +137,13 @@ class WalState(msgspec.Struct, frozen=True, array_like=True):
     logs: bytes = b""
     """Summaries of the logs at that stop (`storage.summary`)."""
 
+    term: int = 0
+    """How many starts of this broker have followed a crash: no log is led in a lower term (leader epoch) any more."""
+
     @property
-    def age(self) -> tuple[int, int, bool]:
+    def age(self) -> tuple[int, int, int, bool]:
         """Greater for the one that was written later; numbers never go back, and a start ends what a stop left."""
-        return self.next_sequence, self.next_generation, not self.clean
+        return self.next_sequence, self.next_generation, self.term, not self.clean
 
 
 STATE_MAGIC: Final = b"MSWS"

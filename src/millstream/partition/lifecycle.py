@@ -4,8 +4,10 @@ Every shard applies the same metadata. For each partition the table gets an entr
 rebuilds what the log implies (term, idempotent producers) and only then lets requests in. A partition whose log
 recovery found faulty is entered as such: it is refused by name and the rest goes on.
 
-The term of a partition is the last one found in its log, and one more after a crash: a suffix that was visible but
-not synced (``write.caching``) and is gone must not be mistaken for what takes its place (KIP-101).
+The term of a partition (its leader epoch) never falls, and it is another one after each crash: a suffix that was
+visible but not synced (``write.caching``) and is gone must not be mistaken for what takes its place (KIP-101), and a
+client that has seen a term believes no lower one (KIP-320). A log remembers only the terms that something was written
+in, so the last of them counts together with what the state of the write-ahead log says of crashes (`WalState.term`).
 """
 
 from collections.abc import Generator
@@ -95,7 +97,7 @@ class Lifecycle:
             return
         log.producer_snapshot = producers.snapshot
         log.active_producers = producers.last_offsets
-        term = last_term(log, clean=self._clean or fresh)
+        term = next_term(log, clean=self._clean or fresh)
         group = RaftGroup(log, term, write_caching=may_cache(name, config))
         partition = Partition(name, topic_id, index, raft_group, log, group, config, producers, self.meters)
         partition.delayed = self._delayed
@@ -151,13 +153,10 @@ def may_cache(name: str, config: TopicConfig) -> bool:
     return config.write_caching and not name.startswith("__")
 
 
-def last_term(log: Log, *, clean: bool) -> int:
-    """The term to lead in: the last one in the log, or the one after it when the broker did not stop cleanly."""
-    epochs = log.leader_epochs
-    if not epochs:
-        return 0
-    last = epochs[-1][0]
-    return last if clean else last + 1
+def next_term(log: Log, *, clean: bool) -> int:
+    """The term to lead in: see the module. ``clean`` says that the last stop was an orderly one, or the log is new."""
+    last = log.epoch if clean else log.epoch + 1
+    return max(last, log.storage.term)
 
 
 def replay_producers(log: Log, producers: ProducerState, now_ms: int) -> None:

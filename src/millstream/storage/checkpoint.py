@@ -275,7 +275,7 @@ class Checkpointer:
                 storage.send(Checkpoint(number, segments, files, remove, last=False))
                 segments, files, remove = [], [], []
         self._sent = True
-        state = WalState(self._covered + 1, storage.wal.files.next_generation)
+        state = WalState(self._covered + 1, storage.wal.files.next_generation, term=storage.term)
         wal_state = storage.wal_directory, encode_wal_state(state)
         storage.send(Checkpoint(number, segments, files, remove, wal_state, leisurely=not self._hurry))
 

@@ -141,10 +141,8 @@ def recover(
     run.replay(directories, lambda group: None if group == CONTROLLER_GROUP else locate(group))
     run.remove_leftovers()
     disk.sync_all(data_dir)
-    for directory in directories:
-        state = WalState(directory.verdict.next_sequence, directory.verdict.next_generation)
-        write_wal_state(disk, directory.path, state)
-    _remove_directories(disk, root, states, shards)
+    begin = {one.shard: WalState(one.verdict.next_sequence, one.verdict.next_generation) for one in directories}
+    _begin(disk, root, begin, shards, 1 + _term(states))
     return run.report(directories, int((time.monotonic() - begun) * 1000))
 
 
@@ -166,9 +164,23 @@ def _open_clean(disk: Disk, data_dir: str, states: dict[int, WalState], shards: 
     for state in states.values():
         summaries += decode_summaries(state.logs)
     write_opened(disk, data_dir, summaries)
-    root = f"{data_dir}/{WAL_DIRECTORY}"
-    for number, state in states.items():
-        write_wal_state(disk, f"{root}/{number}", WalState(state.next_sequence, state.next_generation))
+    begin = {number: WalState(state.next_sequence, state.next_generation) for number, state in states.items()}
+    _begin(disk, f"{data_dir}/{WAL_DIRECTORY}", begin, shards, _term(states))
+
+
+def _term(states: dict[int, WalState]) -> int:
+    """The term of the last start."""
+    return max((state.term for state in states.values()), default=0)
+
+
+def _begin(disk: Disk, root: str, states: dict[int, WalState], shards: int, term: int) -> None:
+    """Say where the write-ahead log of each shard of this start begins, and in which term."""
+    for shard in range(shards):
+        for changed in make_directories(disk, f"{root}/{shard}"):
+            disk.sync_directory(changed)
+    for number in {*states, *range(shards)}:
+        state = states.get(number, WalState())
+        write_wal_state(disk, f"{root}/{number}", msgspec.structs.replace(state, term=term))
     _remove_directories(disk, root, states, shards)
 
 

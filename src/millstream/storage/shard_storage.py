@@ -146,6 +146,9 @@ class ShardStorage:
             # From the first frame on, a missing state file has to mean something.
             state = WalState()
             write_wal_state(disk, directory, state)
+        self.term = state.term
+        """The lowest term that a log may be led in: larger after each crash, of which nobody knows what it took."""
+
         files: list[int] = []
         for name in disk.list(directory):
             number = parse_wal_name(name)
@@ -326,7 +329,7 @@ class ShardStorage:
             # After a clean stop nobody would look for it.
             operator_log.warning("files of deleted topics are left: the next start removes them and looks at each log")
             return
-        leave_summaries(self.disk, self.wal_directory, self.wal, self.logs.values())
+        leave_summaries(self.disk, self.wal_directory, self.wal, self.term, self.logs.values())
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------
 

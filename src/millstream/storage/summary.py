@@ -72,12 +72,12 @@ def summarize(log: Log) -> LogSummary:
     return LogSummary(log.group, log.durable_state(), segments, producers, tuple(log.snapshots.files))
 
 
-def leave_summaries(disk: Disk, directory: str, wal: Wal, logs: Iterable[Log]) -> None:
+def leave_summaries(disk: Disk, directory: str, wal: Wal, term: int, logs: Iterable[Log]) -> None:
     """Say in the ``state`` files of a write-ahead log that everything is durable in the segments, and what there is. A
     disk that refuses it costs the next start time, no more.
     """
     summaries = encode_summaries([summarize(log) for log in logs])
-    state = WalState(wal.next_sequence, wal.files.next_generation, clean=True, logs=summaries)
+    state = WalState(wal.next_sequence, wal.files.next_generation, clean=True, logs=summaries, term=term)
     try:
         write_wal_state(disk, directory, state)
     except OSError as error:

@@ -321,6 +321,32 @@ def test_any_number_of_shards_finds_what_another_number_left() -> None:
     assert second.open(4).next_offset == 10
 
 
+def test_the_term_of_a_start_is_larger_after_each_crash_on_every_shard_and_never_falls() -> None:
+    disk = SimDisk(random.Random(1))
+
+    def terms(shards: int) -> list[int]:
+        clean = recover_locally(disk, shards=shards).clean
+        started = [LocalShard(disk, random.Random(n), shard_id=n, clean=clean) for n in range(shards)]
+        for shard in started:
+            fill(shard, shard.open(shard.context.id), 1)
+            shard.call(shard.storage.checkpoint)
+        if not crashes:
+            for shard in started:
+                shard.stop()
+        disk.crash(torn=True)
+        return [shard.storage.term for shard in started]
+
+    crashes = True
+    assert terms(shards=1) == [0]
+    assert terms(shards=1) == [1]
+    crashes = False
+    assert terms(shards=3) == [2, 2, 2]
+    assert terms(shards=2) == [2, 2]
+    crashes = True
+    assert terms(shards=1) == [2]
+    assert terms(shards=2) == [3, 3]
+
+
 def test_a_group_that_the_controller_no_longer_knows_is_left_alone() -> None:
     shard = new_shard()
     fill(shard, shard.open(1), 5)
