@@ -33,10 +33,10 @@ def records(broker, count):
     return found
 
 
-def current_epoch(broker):
+def current_epoch(broker, topic="t"):
     host, port = broker.bootstrap.split(":")
     with Connection(host, int(port), timeout_s=30) as connection:
-        answer = connection.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), MetadataResponse, 9)
+        answer = connection.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), MetadataResponse, 9)
     return answer.topics[0].partitions[0].leader_epoch
 
 
@@ -51,6 +51,20 @@ def test_a_leader_epoch_never_falls_though_nothing_was_written_in_it(broker_fact
     assert epochs == [0, 1, 1, 1, 2, 2]
     produce(broker, b"second")
     assert records(broker, 2) == [(0, b"first"), (2, b"second")]
+
+
+def test_a_topic_begins_with_leader_epoch_zero_however_often_the_broker_crashed(broker_factory):
+    broker = broker_factory(topics={"t": 1}, shards=1)
+    broker.kill()
+    broker.start()
+    with raw.Caller(broker.bootstrap) as caller:
+        caller.create_topics({"later": 1})
+    epochs = [current_epoch(broker, "later")]
+    for end in (broker.stop, broker.kill):
+        end()
+        broker.start()
+        epochs.append(current_epoch(broker, "later"))
+    assert epochs == [0, 1, 2]
 
 
 def test_what_takes_the_place_of_visible_records_that_a_crash_took_has_another_leader_epoch(broker_factory):

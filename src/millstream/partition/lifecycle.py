@@ -8,6 +8,7 @@ The term of a partition (its leader epoch) never falls, and it is another one af
 visible but not synced (``write.caching``) and is gone must not be mistaken for what takes its place (KIP-101), and a
 client that has seen a term believes no lower one (KIP-320). A log remembers only the terms that something was written
 in, so the last of them counts together with what the state of the write-ahead log says of crashes (`WalState.term`).
+A partition that is created begins with 0, as Kafka's does.
 """
 
 from collections.abc import Generator
@@ -97,7 +98,7 @@ class Lifecycle:
             return
         log.producer_snapshot = producers.snapshot
         log.active_producers = producers.last_offsets
-        term = next_term(log, clean=self._clean or fresh)
+        term = 0 if fresh else next_term(log, clean=self._clean)
         group = RaftGroup(log, term, write_caching=may_cache(name, config))
         partition = Partition(name, topic_id, index, raft_group, log, group, config, producers, self.meters)
         partition.delayed = self._delayed
@@ -154,7 +155,7 @@ def may_cache(name: str, config: TopicConfig) -> bool:
 
 
 def next_term(log: Log, *, clean: bool) -> int:
-    """The term to lead in: see the module. ``clean`` says that the last stop was an orderly one, or the log is new."""
+    """The term to lead in: see the module. ``clean`` says that the last stop was an orderly one."""
     last = log.epoch if clean else log.epoch + 1
     return max(last, log.storage.term)
 

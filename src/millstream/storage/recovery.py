@@ -174,21 +174,23 @@ def _term(states: dict[int, WalState]) -> int:
 
 
 def _begin(disk: Disk, root: str, states: dict[int, WalState], shards: int, term: int) -> None:
-    """Say where the write-ahead log of each shard of this start begins, and in which term."""
+    """Say where the write-ahead log of each shard of this start begins, and in which term; remove the directories of
+    shards that no longer run, the name first: half of one would mislead.
+    """
+    _remove_deleted(disk, root)  # what a crash has left, before a directory needs that name again
     for shard in range(shards):
         for changed in make_directories(disk, f"{root}/{shard}"):
             disk.sync_directory(changed)
     for number in {*states, *range(shards)}:
         state = states.get(number, WalState())
         write_wal_state(disk, f"{root}/{number}", msgspec.structs.replace(state, term=term))
-    _remove_directories(disk, root, states, shards)
-
-
-def _remove_directories(disk: Disk, root: str, states: dict[int, WalState], shards: int) -> None:
-    """Remove the directories of shards that no longer run, the name first: half of one would mislead."""
     for number in [number for number in states if number >= shards]:
         disk.rename(f"{root}/{number}", f"{root}/{number}{DELETED_SUFFIX}")
     disk.sync_directory(root)
+    _remove_deleted(disk, root)
+
+
+def _remove_deleted(disk: Disk, root: str) -> None:
     for name in disk.list(root):
         if name.endswith(DELETED_SUFFIX):
             remove_deleted(disk, f"{root}/{name}")

@@ -147,7 +147,7 @@ class ShardStorage:
             state = WalState()
             write_wal_state(disk, directory, state)
         self.term = state.term
-        """The lowest term that a log may be led in: larger after each crash, of which nobody knows what it took."""
+        """The lowest term to lead an older log in: larger after each crash, of which nobody knows what it took."""
 
         files: list[int] = []
         for name in disk.list(directory):

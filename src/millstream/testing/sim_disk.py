@@ -9,12 +9,12 @@ what the power failure would have left, so that a history can be judged at every
 
 Faults: `crash_at` counts operations and raises `PowerFailure` at the n-th (which may or may not have happened);
 `capacity_bytes` makes a full disk (ENOSPC), and with `copies` (copy on write) one that has no room for what is
-overwritten either; `direct_block_bytes` is the logical block that writes past the page cache must keep to (0: there
-are none); `fail` is asked before each operation for an errno to raise. A write that
-fails may have been done in part. A sync that fails leaves of what was unsynced some sectors on the disk and takes the
-rest for clean, as Linux does: it is still read, and no later sync makes it durable. `flip` rots a byte, `damage` a
-sector. `before` is told of every operation before it is done. Everything random comes from the generator given at
-construction, so a history repeats from its seed.
+overwritten either; `direct_block_bytes` is the logical block that writes past the page cache must keep to (0: there are
+none); `fail` is asked before each operation for an errno to raise. A write that fails may have been done in part. A
+sync that fails leaves of what was unsynced some sectors on the disk and takes the rest for clean, as Linux does: it is
+still read, and no later sync makes it durable. `flip` rots a byte, `damage` a sector. `before` is told of every
+operation before it is done. Everything random comes from the generator given at construction, so a history repeats from
+its seed.
 """
 
 from __future__ import annotations
@@ -410,16 +410,16 @@ class SimDisk:
             raise OSError(errno.EXDEV, "the storage renames within a directory only", source)
         if name not in directory.names:
             raise _error(errno.ENOENT, source)
+        if isinstance(replaced := directory.names.get(new_name), _Directory) and replaced.names:
+            raise _error(errno.ENOTEMPTY, target)
         directory.change((name, None), (new_name, directory.names[name]))
         self.happened("rename", target)
 
     def unlink(self, path: str) -> None:
-        if self._parent(path)[1] not in self._parent(path)[0].names:
-            raise _error(errno.ENOENT, path)
-        self.happens("unlink", path)
         directory, name = self._parent(path)
         if name not in directory.names:
             raise _error(errno.ENOENT, path)
+        self.happens("unlink", path)
         directory.change((name, None))
         self.happened("unlink", path)
 

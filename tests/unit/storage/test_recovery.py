@@ -347,6 +347,25 @@ def test_the_term_of_a_start_is_larger_after_each_crash_on_every_shard_and_never
     assert terms(shards=2) == [3, 3]
 
 
+def test_a_crash_at_any_point_of_starts_with_more_and_fewer_shards_is_recovered_from() -> None:
+    shard = LocalShard(SimDisk(random.Random(5)), random.Random(0))
+    fill(shard, shard.open(3), 5)
+    disk = crash(shard)
+    rng = random.Random(7)
+    cut = 0
+    for _ in range(300):
+        disk.crash_at = disk.operations + rng.randrange(60)
+        try:
+            recover_locally(disk, shards=rng.randint(1, 3))
+        except PowerFailure:
+            cut += 1
+        disk.crash_at = -1
+        disk.crash(torn=True)
+    report = recover_locally(disk)
+    assert cut > 100 and not report.faults
+    assert LocalShard(disk, random.Random(1), clean=report.clean).open(3).next_offset == 5
+
+
 def test_a_group_that_the_controller_no_longer_knows_is_left_alone() -> None:
     shard = new_shard()
     fill(shard, shard.open(1), 5)
