@@ -422,7 +422,9 @@ class GroupCoordinator:
             group.vanish()
         writes = self._writes.values()
         tokens += [pending.token for pending in writes if isinstance(pending, PendingCommit)]
-        tokens += [pending.token for pending in writes if isinstance(pending, door.GATED)]
+        tokens += [
+            token for pending in writes if isinstance(pending, door.GATED) and (token := pending.token) is not None
+        ]
         for several in self._busy.values():
             tokens += [token for given in several if (token := door.token_of(given)) is not None]
         self._busy.clear()

@@ -210,6 +210,15 @@ def test_a_coordinator_that_stops_hands_back_all_who_wait():
     assert driver.coordinator.unload() == tokens
 
 
+def test_unloading_while_the_end_of_a_member_is_written_gives_back_nobody():
+    driver = ConsumerDriver()
+    driver.joins("m")
+    driver.hold_log = True
+    driver.advance(SESSION_MS)
+    assert driver.held
+    assert driver.coordinator.unload() == []
+
+
 @pytest.mark.parametrize("write", ["all", "last of each key"])
 def test_the_successor_knows_the_group_and_moves_nothing(write):
     driver, kept = shared()
