@@ -258,6 +258,17 @@ def test_existing_partitions_are_committed_and_others_refused(broker: Broker, ve
     assert fetch(broker, group_on(broker, 1), None) == {("t", 0): (5, 0), ("u", 0): (9, 0)}
 
 
+@pytest.mark.parametrize("version", range(2, 11))
+@pytest.mark.parametrize("good", [True, False])
+def test_a_topic_that_a_commit_names_twice_is_answered_for_all_its_partitions(broker: Broker, good: bool, version: int):
+    request = commit_request("g", {"t": {7: 1}}, version)
+    again = {"t": {8: 1, 0: 4} if good else {8: 1}, "none": {0: 1}}
+    request.topics.extend(commit_request("g", again, version).topics * 2)
+    (answer,) = call(broker, offset_commit, request, version)
+    told = [[p.partition_index for p in topic.partitions] for topic in answer.topics]
+    assert told == [[7, 8, 8, 0, 0] if good else [7, 8, 8], [0, 0]]
+
+
 def test_a_commit_of_nothing_that_exists_does_not_reach_the_coordinator(broker: Broker):
     assert commit(broker, "g", {"none": {0: 1}}) == {("none", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert call(broker, list_groups, ListGroupsRequest(), 5)[0].groups == []

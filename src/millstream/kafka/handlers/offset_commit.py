@@ -31,7 +31,7 @@ def handle(
     """Answer when what exists has been committed."""
     good, refused = _sort_out(node, request, ctx.api_version)
     if not good:
-        respond(OffsetCommitResponse(topics=refused))
+        respond(OffsetCommitResponse(topics=_merged(refused)))
         return
     resolved = OffsetCommitRequest(
         group_id=request.group_id,
@@ -46,7 +46,7 @@ def handle(
         if isinstance(answer, ErrorCode):
             answer = commit_error(resolved, answer)
         assert isinstance(answer, OffsetCommitResponse)
-        respond(OffsetCommitResponse(topics=_merged(refused, answer.topics)) if refused else answer)
+        respond(OffsetCommitResponse(topics=_merged([*refused, *answer.topics])) if refused else answer)
 
     node.coordinator.ask(request.group_id, OFFSET_COMMIT, ctx.api_version, ctx.client_id, ctx.host, resolved, done)
 
@@ -89,17 +89,12 @@ def _refused(
     )
 
 
-def _merged(
-    first: list[OffsetCommitResponseTopic], second: list[OffsetCommitResponseTopic]
-) -> list[OffsetCommitResponseTopic]:
-    """Both, with one entry for each topic."""
-    topics = {(topic.name, topic.topic_id): topic for topic in first}
-    for topic in second:
-        key = (topic.name, topic.topic_id)
-        before = topics.get(key)
-        if before is not None:
-            topic = OffsetCommitResponseTopic(
-                name=topic.name, topic_id=topic.topic_id, partitions=[*before.partitions, *topic.partitions]
-            )
-        topics[key] = topic
-    return list(topics.values())
+def _merged(answers: list[OffsetCommitResponseTopic]) -> list[OffsetCommitResponseTopic]:
+    """The same partitions, with one entry for each topic: a request may name one twice."""
+    topics: dict[tuple[str, bytes], list[OffsetCommitResponsePartition]] = {}
+    for topic in answers:
+        topics.setdefault((topic.name, topic.topic_id), []).extend(topic.partitions)
+    return [
+        OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=partitions)
+        for (name, topic_id), partitions in topics.items()
+    ]
