@@ -3,19 +3,21 @@
 A heartbeat moves its member's deadline, thousands of times a second for large groups; a heap operation each time
 would be the heaviest part of a heartbeat. So a ``Deadline`` that moves later only notes its new time: the heap keeps
 the old entry, and when that comes up it is put back at the real time. Only a deadline that moves *earlier*, or has no
-entry, is pushed.
+entry, is pushed. Entries that were left behind go when the heap has doubled since they last went: a member that comes
+and goes leaves one that would hold its group for its whole session timeout.
 
 ``next_us`` may therefore be early, never late: the caller wakes up, finds nothing due and asks again, once per period.
 """
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from millstream.core.group.group import Group
 
 OFF = 0
 CAME = -1
+_COMPACT_AT: Final = 1_024
 
 
 class Deadline:
@@ -43,9 +45,10 @@ SYNC = "sync"
 class Deadlines:
     """The heap. Times are of the caller's monotonic clock, in µs, and greater than 0."""
 
-    __slots__ = ("_heap", "_order")
+    __slots__ = ("_compact_at", "_heap", "_order")
 
     def __init__(self) -> None:
+        self._compact_at = _COMPACT_AT
         self._heap: list[tuple[int, int, Deadline]] = []
         self._order = 0
 
@@ -82,6 +85,23 @@ class Deadlines:
         return None
 
     def _push(self, deadline: Deadline, at_us: int) -> None:
+        if len(self._heap) >= self._compact_at:
+            self._compact()
         self._order += 1
         deadline.entry_us = at_us
         heapq.heappush(self._heap, (at_us, self._order, deadline))
+
+    def _compact(self) -> None:
+        """Take out the entries of deadlines that are off or have another one."""
+        kept: list[tuple[int, int, Deadline]] = []
+        for entry in self._heap:
+            entry_us, _, deadline = entry
+            if deadline.entry_us != entry_us:
+                continue
+            if deadline.at_us == OFF:
+                deadline.entry_us = OFF
+            else:
+                kept.append(entry)
+        heapq.heapify(kept)
+        self._heap = kept
+        self._compact_at = max(2 * len(kept), _COMPACT_AT)

@@ -45,3 +45,18 @@ def test_moving_a_deadline_later_does_not_grow_the_heap():
     for at in range(1, 10_000):
         heap.set(deadline, at)
     assert len(heap._heap) == 1
+
+
+def test_deadlines_that_are_given_up_do_not_stay_until_their_time():
+    heap, group, lasting = Deadlines(), Group("g", 0), Deadline(SESSION, Group("g", 0), "m")
+    heap.set(lasting, 2_000_000)
+    moved = Deadline(SESSION, group, "moved")
+    for at in range(1_000_000, 900_000, -1):
+        heap.set(moved, at)
+        left = Deadline(SESSION, group, "left")
+        heap.set(left, at)
+        heap.cancel(left)
+    assert len(heap._heap) < 5_000
+    assert heap.pop_due(900_001) is moved
+    assert heap.pop_due(1_999_999) is None
+    assert heap.pop_due(2_000_000) is lasting
