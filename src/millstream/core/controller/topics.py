@@ -23,7 +23,7 @@ from millstream.core.controller.requests import (
 )
 from millstream.core.controller.rules import PARTITIONS_MAX, TOO_MANY_PARTITIONS, Decision, Rules
 from millstream.core.controller.state import ControllerState, TopicState
-from millstream.core.controller.topic_names import CLUSTER_METADATA, colliding_topic, illegal_topic_name
+from millstream.core.controller.topic_names import CLUSTER_METADATA, GROUP_METADATA, colliding_topic, illegal_topic_name
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 
@@ -265,6 +265,11 @@ def _added(state: ControllerState, asked: AddPartitions, rules: Rules, first_gro
     topic = state.topics.get(asked.name)
     if topic is None:
         raise Rejected("", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if asked.name == GROUP_METADATA:
+        raise Rejected(
+            f"The number of partitions of {GROUP_METADATA} cannot be changed: by it each group finds its offsets.",
+            ErrorCode.INVALID_PARTITIONS,
+        )
     have = len(topic.partitions)
     if asked.count == have:
         raise Rejected(f"Topic already has {have} partition(s).", ErrorCode.INVALID_PARTITIONS)

@@ -259,6 +259,14 @@ def test_what_cannot_be_deleted_says_why(bench):
     assert set(bench.state.topics) == {"a", "b", "c"}
 
 
+def test_the_topic_of_the_groups_keeps_its_count_which_says_where_each_group_is(bench):
+    bench.create("__consumer_offsets")
+    ((error, words),) = outcome(bench.do(CreatePartitions((AddPartitions("__consumer_offsets", 5),))))
+    assert error == "INVALID_PARTITIONS"
+    assert "__consumer_offsets" in words
+    assert len(bench.state.topics["__consumer_offsets"].partitions) == 1
+
+
 def test_a_topic_grows_and_keeps_what_it_has(bench):
     bench.create(CreateTopic("a", 2))
     bench.create("b")
