@@ -153,8 +153,8 @@ class GroupsPartition:
         self._begun_us = reactor.now_us()
         self._records = 0
         self._latest: dict[bytes, Record] = {}
-        """While loading: the last record of each key. The groups are a function of these alone, as of a compacted
-        log.
+        """While loading: the last record of each key that was not forgotten, in the order of the log. The groups are
+        a function of these alone, as of a compacted log.
         """
         self._read(partition.log_start_offset)
 
@@ -215,7 +215,9 @@ class GroupsPartition:
         for record in iter_records(batch):
             if record.key is None:
                 raise Corruption(f"the record at offset {record.offset} has no key")
-            latest[record.key] = record
+            latest.pop(record.key, None)
+            if record.value is not None:
+                latest[record.key] = record
             self._records += 1
             if self._records % _LOAD_SLICE_RECORDS == 0:
                 yield
@@ -223,8 +225,7 @@ class GroupsPartition:
     def _replay(self) -> Generator[None, None, None]:
         latest, self._latest = self._latest, {}
         for count, record in enumerate(latest.values()):
-            # What was forgotten need not be forgotten again; its key may stand before what came after.
-            decoded = decode_record(record) if record.value is not None else None
+            decoded = decode_record(record)
             if decoded is not None:
                 self.core.replay(*decoded)
             if count % _LOAD_SLICE_RECORDS == 0:

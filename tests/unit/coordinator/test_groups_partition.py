@@ -79,6 +79,16 @@ def test_the_last_record_of_a_key_counts_and_tombstones_forget():
     assert groups.core.groups["h"].offsets.get("t", 0).offset == 3
 
 
+def test_records_count_in_the_order_of_their_last_ones_as_in_a_compacted_log():
+    """An offset has had keys of two versions."""
+    key, new = stored("g", 3)
+    older = b"\0\0" + key[2:]
+    partition = FakePartition(0, [batch_of(stored("g", 1), (older, stored("g", 2)[1]), (key, new))])
+    groups, reactor = opened(partition)
+    reactor.turn()
+    assert groups.core.groups["g"].offsets.get("t", 0).offset == 3
+
+
 def test_what_was_committed_after_a_group_was_forgotten_is_there():
     group_key, _ = encode_record(*group_tombstone("g"))
     offset_key, _ = stored("g", 1)
