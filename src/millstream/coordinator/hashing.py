@@ -4,6 +4,8 @@ from functools import lru_cache
 from typing import Final
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+_KEPT_LENGTH_MAX: Final = 256
+"""Characters of a name whose partition is kept; a name may have 32,767, and thousands are kept."""
 
 
 def java_string_hash(text: str) -> int:
@@ -15,8 +17,14 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-@lru_cache(maxsize=4096)
 def partition_of(group_id: str, partitions: int) -> int:
     """The partition that keeps ``group_id``. The most negative hash counts as 0, as in Kafka."""
+    return (_kept if len(group_id) <= _KEPT_LENGTH_MAX else _computed)(group_id, partitions)
+
+
+def _computed(group_id: str, partitions: int) -> int:
     value = java_string_hash(group_id)
     return 0 if value == -(1 << 31) else abs(value) % partitions
+
+
+_kept = lru_cache(maxsize=4096)(_computed)

@@ -1,5 +1,7 @@
 """Stored records against bytes that Apache Kafka 4.3.1's own classes wrote for the same values."""
 
+import tracemalloc
+
 import pytest
 
 from millstream.coordinator.hashing import java_string_hash, partition_of
@@ -148,3 +150,12 @@ def test_a_record_that_says_nothing_is_corruption_and_named_by_its_offset(key, v
 def test_groups_hash_as_in_java(group: str, value: int, partition: int):
     assert java_string_hash(group) == value
     assert partition_of(group, 50) == partition
+
+
+def test_long_names_of_groups_are_not_kept():
+    tracemalloc.start()
+    for i in range(20):
+        partition_of(f"{i}{'x' * 5_000}", 50)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 50_000
