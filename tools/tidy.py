@@ -2,9 +2,10 @@
 
 Run by ``make check``. Lengths are a ratchet: a file stays under 500 lines and a function under 70, what is longer is
 listed with its length in ``tools/tidy-allowed.txt``, where numbers may only go down (``--update`` lowers them and drops
-what is no longer needed, it never raises or adds). Also refused: marks of unfinished work, names of package hosts,
-modules that nothing imports, test files of one name (pytest imports them by it), settings without documentation and
-metrics without one.
+what is no longer needed, it never raises or adds). The same list holds import circles of more than three files, by
+package (``circles.py``), private words in prose and bare ``int`` parameters of a room (``ratchets.py``). Also refused:
+marks of unfinished work, names of package hosts, modules that nothing imports, test files of one name (pytest imports
+them by it), settings without documentation and metrics without one.
 """
 
 from __future__ import annotations
@@ -13,13 +14,21 @@ import argparse
 import ast
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
+
+from circles import circles, common_package, import_graph
+from ratchets import PRIVATE_WORDS, ROOMS, bare_ints, private_words
 
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = ROOT / "tools" / "tidy-allowed.txt"
 FILE_LINES = 500
 FUNCTION_LINES = 70
+CIRCLE_FILES = 3
+COUNTED = re.compile("(prose|int):")
+"""Allowances that a change need not lower along with what it lowers: several changes at once would all touch them."""
+
 CODE_FOLDERS = ("src", "tests", "tools", "bench", "conformance", "examples")
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".yml", ".yaml", ".txt", ".sh", ".cfg", ".ini", ".json", ".xml", ".html", ""}
 
@@ -44,11 +53,11 @@ ENTRY_MODULES = {"millstream.cli.__main__", "millstream.testing.plugin"}
 
 
 class Problem(NamedTuple):
-    """One finding. ``lines`` is the length for the two kinds of it that may be allowed."""
+    """One finding. ``size`` is its length or number, for the kinds of it that may be allowed."""
 
     where: str
     what: str
-    lines: int = 0
+    size: int = 0
 
 
 def main() -> int:
@@ -56,20 +65,20 @@ def main() -> int:
     parser.add_argument("--update", action="store_true", help="lower the allowed lengths to what they are now")
     update = parser.parse_args().update
     allowed = read_allowed()
-    code = [path for path in tracked_files() if path.suffix == ".py"]
-    lengths = [problem for path in code for problem in too_long(path)]
+    paths = tracked_files()
+    code = [path for path in paths if path.suffix == ".py"]
+    exact = [problem for path in code for problem in too_long(path)] + large_circles(ROOT / "src", code)
+    counted = spoken_privately(paths) + bare_parameters(ROOT / "src" / "millstream")
     if update:
-        write_allowed(
-            {
-                problem.where: min(problem.lines, allowed[problem.where])
-                for problem in lengths
-                if problem.where in allowed
-            }
-        )
-        allowed = read_allowed()
-    problems = [problem for problem in lengths if problem.lines > allowed.get(problem.where, 0)]
-    problems += stale_allowances(allowed, lengths)
-    problems += [problem for path in tracked_files() for problem in forbidden_text(path)]
+        allowed = {
+            problem.where: min(problem.size, allowed[problem.where])
+            for problem in exact + counted
+            if problem.where in allowed
+        }
+        write_allowed(allowed)
+    problems = [problem for problem in exact + counted if problem.size > allowed.get(problem.where, 0)]
+    problems += stale_allowances({where: size for where, size in allowed.items() if not COUNTED.match(where)}, exact)
+    problems += [problem for path in paths for problem in forbidden_text(path)]
     problems += dead_modules(ROOT / "src", code)
     problems += namesakes(code)
     problems += undocumented_properties() + undocumented_metrics()
@@ -122,12 +131,52 @@ def functions(node: ast.AST, prefix: str) -> list[tuple[str, ast.FunctionDef | a
 
 def stale_allowances(allowed: dict[str, int], lengths: list[Problem]) -> list[Problem]:
     """Allowances that are larger than needed: the ratchet has to be turned."""
-    actual = {problem.where: problem.lines for problem in lengths}
+    actual = {problem.where: problem.size for problem in lengths}
     return [
-        Problem(where, f"is allowed {limit} lines and has {actual.get(where, 0)}; run tools/tidy.py --update")
+        Problem(where, f"is allowed {limit} and has {actual.get(where, 0)}; run tools/tidy.py --update")
         for where, limit in allowed.items()
         if actual.get(where, 0) < limit
     ]
+
+
+def large_circles(source: Path, code: list[Path]) -> list[Problem]:
+    """Import circles of more than three files: everybody who touches one file has to know the others."""
+    sources = {module_name(path, source): path for path in code if path.is_relative_to(source)}
+    return [
+        Problem(
+            f"circle:{common_package(circle)}",
+            f"{len(circle)} files import each other in a circle, at most {CIRCLE_FILES}: {', '.join(circle)}",
+            len(circle),
+        )
+        for circle in circles(import_graph(sources))
+        if len(circle) > CIRCLE_FILES
+    ]
+
+
+def spoken_privately(paths: list[Path]) -> list[Problem]:
+    """How often the product's code and the pages use words that only this project uses."""
+    prose = [
+        path for path in paths if path.suffix == ".md" or (path.is_relative_to(ROOT / "src") and path.suffix == ".py")
+    ]
+    files: dict[str, Counter[str]] = {str(path.relative_to(ROOT)): private_words(path) for path in prose}
+    problems: list[Problem] = []
+    for word in PRIVATE_WORDS:
+        where = {name: words[word] for name, words in files.items() if words[word]}
+        listed = ", ".join(f"{name} ({count})" for name, count in sorted(where.items()))
+        what = f"the private word “{word}” stands there {sum(where.values())} times: {listed}"
+        problems.append(Problem(f"prose:{word.replace(' ', '-')}", what, sum(where.values())))
+    return problems
+
+
+def bare_parameters(source: Path) -> list[Problem]:
+    """Parameters of public functions that say neither their type nor their unit, by room."""
+    problems: list[Problem] = []
+    for room in ROOMS:
+        counts = {str(path.relative_to(source)): bare_ints(path) for path in sorted((source / room).rglob("*.py"))}
+        listed = ", ".join(f"{name} ({count})" for name, count in counts.items() if count)
+        what = f"{sum(counts.values())} parameters are a bare int and name no unit: {listed}"
+        problems.append(Problem(f"int:{room}", what, sum(counts.values())))
+    return problems
 
 
 def forbidden_text(path: Path) -> list[Problem]:
@@ -245,13 +294,13 @@ def read_allowed() -> dict[str, int]:
     if not ALLOWED.exists():
         return {}
     entries = (line.split() for line in ALLOWED.read_text(encoding="utf-8").splitlines() if line and line[0] != "#")
-    return {where: int(lines) for lines, where in entries}
+    return {where: int(size) for size, where in entries}
 
 
 def write_allowed(allowed: dict[str, int]) -> None:
-    header = "# Lengths over the limits of tools/tidy.py. They may only go down: tools/tidy.py --update\n"
+    header = "# What is over the limits of tools/tidy.py. It may only become less: tools/tidy.py --update\n"
     ALLOWED.write_text(
-        header + "".join(f"{lines:>5} {where}\n" for where, lines in sorted(allowed.items())), encoding="utf-8"
+        header + "".join(f"{size:>5} {where}\n" for where, size in sorted(allowed.items()) if size), encoding="utf-8"
     )
 
 

@@ -14,6 +14,7 @@ def tidy(tmp_path, monkeypatch):
     spec = importlib.util.spec_from_file_location("tidy_under_test", ROOT / "tools" / "tidy.py")
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "tidy_under_test", module)
+    monkeypatch.syspath_prepend(ROOT / "tools")
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "ALLOWED", tmp_path / "allowed.txt")
@@ -40,6 +41,60 @@ def test_an_allowance_may_only_shrink(tidy):
     stale = tidy.stale_allowances(tidy.read_allowed(), lengths)
     assert [problem.where for problem in stale] == ["src/a.py", "src/gone.py"]
     assert not tidy.stale_allowances({"src/a.py": 550}, lengths)
+
+
+def test_what_is_counted_may_be_less_than_it_is_allowed(tidy):
+    assert [
+        where for where in ("prose:told", "int:raft", "circle:p", "src/a.py::A.f") if tidy.COUNTED.match(where)
+    ] == [
+        "prose:told",
+        "int:raft",
+    ]
+
+
+def test_a_circle_of_more_than_three_files_is_found_wherever_its_imports_stand(tidy):
+    code = [
+        put(tidy, "src/p/__init__.py", "from p.d import D\n"),
+        put(tidy, "src/p/a.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.b import B\n"),
+        put(tidy, "src/p/b.py", "def late():\n    from .c import C\n"),
+        put(tidy, "src/p/c.py", "from p import D as Renamed\n"),
+        put(tidy, "src/p/d.py", "import p.a\n"),
+        put(tidy, "src/p/e.py", "from . import d\n"),
+        put(tidy, "src/p/f.py", "import p.g, p.h\n"),
+        put(tidy, "src/p/g.py", "import p.h\n"),
+        put(tidy, "src/p/h.py", "import p.f\n"),
+    ]
+    (found,) = tidy.large_circles(tidy.ROOT / "src", code)
+    assert (found.where, found.size) == ("circle:p", 4)
+    assert found.what.endswith("p.a, p.b, p.c, p.d")
+    put(tidy, "src/p/c.py", "from q import D\n")
+    assert not tidy.large_circles(tidy.ROOT / "src", code)
+
+
+def test_private_words_are_counted_in_prose_and_nowhere_else(tidy):
+    words = [
+        put(tidy, "docs/a.md", "Whoever is told, is\ntold.\n"),
+        put(tidy, "src/a.py", '"""Told."""\ntold = 1  # looked at\nx = f"{told} told"\n'),
+        put(tidy, "tests/a.py", "# told\n"),
+    ]
+    sizes = {problem.where: problem.size for problem in tidy.spoken_privately(words) if problem.size}
+    assert sizes == {"prose:told": 4, "prose:whoever": 1, "prose:looked-at": 1}
+
+
+def test_bare_int_parameters_of_public_functions_are_counted(tidy):
+    text = """
+class A:
+    def __init__(self, term: int, size_bytes: int): ...
+    def read(self, offset: int, name: str, *, end: "int | None" = None): ...
+    def _own(self, offset: int): ...
+class _B:
+    def read(self, offset: int): ...
+def wait(timeout_ms: int, count: int, epoch: int): ...
+"""
+    put(tidy, "src/millstream/raft/a.py", text)
+    sizes = {problem.where: problem.size for problem in tidy.bare_parameters(tidy.ROOT / "src" / "millstream")}
+    assert sizes.pop("int:raft") == 4
+    assert not any(sizes.values())
 
 
 def test_marks_of_unfinished_work_and_hosts_are_found(tidy):

@@ -1,0 +1,82 @@
+"""What is counted and may only become less: private words in prose, and bare ``int`` parameters.
+
+**Private words.** Prose is docstrings, comments and texts of a program (logs, errors, help), and pages in Markdown.
+The words are a dialect of this project, for which the field or plain English has a word.
+
+**Bare ints.** A parameter of a public function that is annotated ``int`` may be an offset, a position, a term or a
+shard, and the type checker takes one for the other. Where the name ends in a unit (``timeout_ms``, ``max_bytes``,
+``count``) the name says what it is; other quantities have a type of their own in ``millstream.model``.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+PRIVATE_WORDS = (
+    "told",
+    "looked at",
+    "whoever",
+    "somebody",
+    "let go",
+    "leisure",
+    "census",
+    "leftovers",
+    "rescued",
+    "door",
+    "see the module",
+)
+_WORDS = re.compile(r"\b(" + "|".join(word.replace(" ", r"\s+") for word in PRIVATE_WORDS) + r")\b", re.IGNORECASE)
+
+ROOMS = ("coordinator", "core", "format", "iobuf", "kafka", "net", "partition", "raft", "shard", "storage")
+"""The rooms whose ``int`` parameters are counted: those that offsets, positions and terms pass through."""
+
+UNITS = ("bytes", "count", "limit", "max", "min", "ms", "ns", "percent", "port", "records", "seconds", "size", "us")
+
+
+def private_words(path: Path) -> Counter[str]:
+    """How often each private word stands in the prose of the file."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        text = _prose(text)
+    return Counter(re.sub(r"\s+", " ", found[1].lower()) for found in _WORDS.finditer(text))
+
+
+def bare_ints(path: Path) -> int:
+    """How many parameters of the file's public functions are a bare ``int`` without a unit in their name."""
+    return sum(
+        1
+        for function in _public_functions(ast.parse(path.read_text(encoding="utf-8")))
+        for parameter in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+        if parameter.annotation is not None
+        and ast.unparse(parameter.annotation).strip("'\"") in ("int", "int | None")
+        and parameter.arg.rsplit("_", 1)[-1] not in UNITS
+    )
+
+
+def _prose(code: str) -> str:
+    """Comments and texts of Python code. What stands between the braces of an f-string is code."""
+    comments = [
+        token.string for token in tokenize.generate_tokens(io.StringIO(code).readline) if token.type == tokenize.COMMENT
+    ]
+    texts = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
+    return "\n".join(comments + [text for text in texts if isinstance(text, str)])
+
+
+def _public_functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Functions and methods whose name, and whose class's name, does not begin with an underscore; constructors too."""
+    found: list[ast.FunctionDef | ast.AsyncFunctionDef] = []
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if not node.name.startswith("_") or node.name == "__init__":
+                found.append(node)
+        elif isinstance(node, ast.ClassDef):
+            if not node.name.startswith("_"):
+                found += _public_functions(node)
+        elif not isinstance(node, ast.expr):
+            found += _public_functions(node)
+    return found
