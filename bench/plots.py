@@ -15,6 +15,7 @@ from bench.rows import LADDER
 from bench.scenarios import ALL
 
 LOOKS = (("#1b4f8a", "-", ""), ("#7fb2e5", "--", ""), ("#5aa469", ":", ""))
+CALLBACKS = "callbacks.png"
 PEER_LOOK = ("#d9772b", "-.", "////")
 BUDGET = "#111111"
 LATENCIES = (
@@ -233,7 +234,7 @@ def bench(results: report.Results, subjects: Sequence[str], peer: str, folder: P
     made = (
         ("Broker CPU of small produce, bulk produce and fetch", cost(results, subjects, peer, folder / "cost.png")),
         ("Latency of the scheduled loads by percentile", latency(results, subjects, peer, folder / "latency.png")),
-        ("Durations of the shard's callbacks", callbacks(results, subjects, folder / "callbacks.png")),
+        ("Durations of the shard's callbacks", callbacks(results, subjects, folder / CALLBACKS)),
     )
     return [(shows, path) for shows, path in made if path is not None]
 

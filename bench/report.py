@@ -1,7 +1,7 @@
-"""Figures as people read them: a table with ratios and budgets, JSON with everything, rows for ``docs/performance.md``.
+"""The report of a bench run: a table with ratios and budgets, JSON with every round, and sections of two pages.
 
-A ratio says how many times better ours is than the peer: peer over ours where less is better, ours over peer elsewhere.
-A budget is judged on the first subject (one shard). A figure is the median of its rounds; all rounds are in the JSON.
+A ratio says how many times better Millstream is than the peer: peer ÷ ours where less is better, ours ÷ peer elsewhere.
+A budget is judged on the first subject (one shard). A figure is the median of its rounds; the JSON has all rounds.
 """
 
 import json
@@ -10,7 +10,7 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ BEGIN, END = "<!-- figures: written by make bench -->", "<!-- end of figures -->
 
 
 def machine() -> dict[str, str]:
-    """What the figures were measured on and with."""
+    """The machine and the versions that the figures belong to."""
     model = "unknown processor"
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
         model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
@@ -70,14 +70,24 @@ def _budget(figure: Figure) -> str:
     return "" if figure.budget is None else f"{'≤' if figure.less_is_better else '≥'} {figure.budget:g}"
 
 
-def rows(scenarios: Sequence[Scenario], results: Results, subjects: Sequence[str], peer: str) -> list[list[str]]:
-    """Cells of the table: load, figure, one column a subject, ratio, budget, verdict."""
+def rows(
+    scenarios: Sequence[Scenario],
+    results: Results,
+    subjects: Sequence[str],
+    peer: str,
+    only: Mapping[str, Sequence[str]] | None = None,
+) -> list[list[str]]:
+    """Cells of the table: load, figure, one column a subject, ratio, budget, verdict.
+
+    ``only`` limits the table to some figures (names by scenario key).
+    """
     out: list[list[str]] = []
     for scenario in scenarios:
         measured = results.get(scenario.key, {})
         if not measured:
             continue
-        for number, figure in enumerate(scenario.figures):
+        shown_figures = [f for f in scenario.figures if only is None or f.name in only.get(scenario.key, ())]
+        for number, figure in enumerate(shown_figures):
             values = {name: median(measured.get(name, []), figure.name) for name in subjects}
             ours = values[subjects[0]] if subjects[0] != peer else None
             theirs = values.get(peer)
@@ -110,7 +120,7 @@ def markdown(
     command: str,
     plots: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """The section of ``docs/performance.md``; plots are (what it shows, path from the page)."""
+    """The generated section of a page; plots are (what the plot shows, path from the page)."""
     measured = (
         f"Measured {about['date']} at commit `{about['commit']}`: {about['processor']}, Linux {about['kernel']}, "
         f"Python {about['python']}, Apache Kafka {about['kafka']} on {about['java']}. Of the machine itself: "
@@ -131,7 +141,10 @@ def markdown(
 
 
 def write_document(path: Path, section: str, begin: str = BEGIN, end: str = END) -> None:
-    """Puts the section between two marks of the page; the rest of it is written by people."""
+    """Replaces what stands between the two marks of the page; the text around them stays.
+
+    Raises `ValueError` if a mark is missing.
+    """
     text = path.read_text(encoding="utf-8")
     head, _, rest = text.partition(begin)
     _, mark, tail = rest.partition(end)
@@ -141,7 +154,7 @@ def write_document(path: Path, section: str, begin: str = BEGIN, end: str = END)
 
 
 def write_json(path: Path, results: Results, about: dict[str, str], command: str) -> None:
-    """Everything that was measured, every round of it."""
+    """Writes every round of every figure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     document: dict[str, Any] = {"about": about, "command": command, "results": results}
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -35,6 +35,7 @@ Names = dict[str, int | None]
 
 OUTPUT = Path(".cache/bench")
 DOCUMENT = Path("docs/performance.md")
+ALL_FIGURES = Path("docs/notes/figures.md")
 IMAGES = DOCUMENT.parent / "images"
 
 
@@ -141,7 +142,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-peer", action="store_true", help="without Apache Kafka")
     parser.add_argument("--no-ours", action="store_true", help="Apache Kafka alone")
     parser.add_argument("--shards", help="shard counts, the first has the budgets (default 1,2; quick: 1)")
-    parser.add_argument("--write-docs", action="store_true", help=f"put the table into {DOCUMENT}")
+    parser.add_argument(
+        "--write-docs", action="store_true", help=f"put tables and plots into {DOCUMENT} and {ALL_FIGURES}"
+    )
     parser.add_argument("--strict", action="store_true", help="exit code 1 if a budget is missed")
     given = parser.parse_args(arguments)
     given.shards = given.shards or ("1" if given.quick else "1,2")
@@ -205,16 +208,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.show(console, table, list(names))
     report.write_json(OUTPUT / "last.json", results, about, command)
     drawn = plots.bench(results, list(names), PEER, IMAGES if given.write_docs else OUTPUT)
-    shown = [(shows, f"{path.parent.name}/{path.name}" if given.write_docs else path.name) for shows, path in drawn]
-    section = report.markdown(table, list(names), about, command, shown)
+    section = report.markdown(table, list(names), about, command, [(shows, path.name) for shows, path in drawn])
     (OUTPUT / "last.md").write_text(section, encoding="utf-8")
     written = [OUTPUT / "last.json", OUTPUT / "last.md", *(path for _, path in drawn)]
     if given.write_docs:
-        report.write_document(DOCUMENT, section)
-        written.append(DOCUMENT)
+        write_pages(results, table, names, about, command, drawn)
+        written += [DOCUMENT, ALL_FIGURES]
     console.print(f"written: {', '.join(map(str, written))}")
     missed = [cells for cells in table if cells[-1] == "missed"]
     return 1 if given.strict and missed else 0
+
+
+def write_pages(
+    results: report.Results,
+    table: list[list[str]],
+    names: Sequence[str],
+    about: dict[str, str],
+    command: str,
+    drawn: Sequence[tuple[str, Path]],
+) -> None:
+    """Writes the most important figures and two plots into one page, every figure and the third plot into the other."""
+    headlines = [names[0], *(name for name in names if name == PEER and name != names[0])]
+    short = report.rows(scenarios.ALL, results, headlines, PEER, scenarios.HEADLINES)
+    plots_of_page = [(shows, f"images/{path.name}") for shows, path in drawn if path.name != plots.CALLBACKS]
+    others = [(shows, f"../images/{path.name}") for shows, path in drawn if path.name == plots.CALLBACKS]
+    report.write_document(DOCUMENT, report.markdown(short, headlines, about, command, plots_of_page))
+    report.write_document(ALL_FIGURES, report.markdown(table, list(names), about, command, others))
 
 
 if __name__ == "__main__":

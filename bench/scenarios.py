@@ -9,7 +9,7 @@ import functools
 from bench import busy, hop, plain, spark_beside, wide
 from bench.rows import FULL, QUICK, Alone, Figure, Figures, Plan, Scenario
 
-__all__ = ["ALL", "ALONE", "FULL", "LOADS", "QUICK", "Alone", "Figure", "Figures", "Plan", "Scenario"]
+__all__ = ["ALL", "ALONE", "FULL", "HEADLINES", "LOADS", "QUICK", "Alone", "Figure", "Figures", "Plan", "Scenario"]
 
 
 def _cost(budget: float | None) -> tuple[Figure, ...]:
@@ -279,3 +279,22 @@ ALONE: tuple[Scenario, ...] = (
 )
 
 ALL = (*LOADS, *ALONE)
+
+HEADLINES: dict[str, tuple[str, ...]] = {
+    "small-16x8": ("cpu_us",),
+    "small-1x64": ("cpu_us",),
+    "small-64x1": ("cpu_us",),
+    "small-1000x1": ("cpu_us",),
+    "bulk": ("gb_per_cpu_s",),
+    "fetch-1m": ("gb_per_cpu_s",),
+    "fetch-128k": ("gb_per_cpu_s",),
+    "rfc": ("p50_ms", "p99_ms", "p999_ms", "cores"),
+    "tail-1": ("end_p99_ms",),
+    "tail-10": ("delivered_us",),
+    "start": ("first_ack_s",),
+    "idle-1000": ("idle_pss_mb", "first_ack_killed_s"),
+    "wide-10000": ("create_s",),
+    "hop": ("hop_us",),
+    "spark": ("mrows_100", "gb_1000"),
+}
+"""Figures of ``docs/performance.md`` by scenario; every figure is in ``docs/notes/figures.md``."""

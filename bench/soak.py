@@ -39,7 +39,7 @@ from bench.tail_load import Tail
 from millstream.testing.process import Broker
 
 OUTPUT = Path(".cache/soak")
-DOCUMENT = Path("docs/performance.md")
+DOCUMENT = Path("docs/notes/soak.md")
 PLOT = Path("docs/images/soak.png")
 BEGIN, END = "<!-- long run: written by make soak -->", "<!-- end of the long run -->"
 TOPIC = "soak"
@@ -243,7 +243,7 @@ def withheld(samples: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def section(run: Run, verdicts: Sequence[Verdict], command: str) -> str:
-    """The section of ``docs/performance.md``."""
+    """The generated section of ``docs/notes/soak.md``."""
     about = report.machine()
     measured = (
         f"Measured {about['date']} at commit `{about['commit']}`: {about['processor']}, Linux {about['kernel']}, "
@@ -259,7 +259,7 @@ def section(run: Run, verdicts: Sequence[Verdict], command: str) -> str:
         *(f"| {v.title} | {v.figure} | {v.limit} | {'held' if v.good else 'broken'} |" for v in verdicts),
         *(f"| {title} | {figure} | | |" for title, figure in remarks(run)),
         "",
-        f"![The long run: memory, descriptors, latency and stalls over time](images/{PLOT.name})",
+        f"![The long run: memory, descriptors, latency and stalls over time](../images/{PLOT.name})",
     ]
     return "\n".join(lines) + "\n"
 

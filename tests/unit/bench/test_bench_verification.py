@@ -7,9 +7,10 @@ import subprocess
 import sys
 import threading
 from array import array
+from pathlib import Path
 
 import pytest
-from bench import meter, processes, raw, report, scenarios, verify
+from bench import meter, plots, processes, raw, report, run, scenarios, soak, verify
 from bench.subjects import Subject
 
 from millstream.shard.process import may_become_realtime
@@ -196,11 +197,53 @@ def test_the_document_keeps_what_people_wrote_around_the_figures(tmp_path):
         report.write_document(page, "new\n")
 
 
-def test_the_page_of_the_project_has_a_place_for_figures():
-    page = (scenarios.__file__).rsplit("/bench/", 1)[0] + "/docs/performance.md"
-    with open(page, encoding="utf-8") as file:
-        text = file.read()
-    assert text.index(report.BEGIN) < text.index(report.END)
+def test_a_table_of_headlines_has_the_chosen_figures_alone():
+    scenario = scenarios.Scenario(
+        "s", "load", (scenarios.Figure("c", "cost", True, 1), scenarios.Figure("f", "flow", False)), lambda *_: {}
+    )
+    results = {"s": {"ours": [{"c": 10, "f": 6}]}}
+    assert report.rows([scenario], results, ["ours"], "kafka", {"s": ("f",)}) == [
+        ["load", "flow", "6.00", "–", "", ""],
+    ]
+    assert report.rows([scenario], results, ["ours"], "kafka", {}) == []
+
+
+def test_headlines_name_figures_that_are_measured():
+    figures = {scenario.key: {figure.name for figure in scenario.figures} for scenario in scenarios.ALL}
+    assert [key for key, names in scenarios.HEADLINES.items() if not figures[key].issuperset(names)] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "marks"),
+    [
+        (run.DOCUMENT, (report.BEGIN, report.END)),
+        (run.ALL_FIGURES, (report.BEGIN, report.END)),
+        (soak.DOCUMENT, (soak.BEGIN, soak.END)),
+    ],
+)
+def test_the_pages_of_the_project_have_a_place_for_figures(page, marks):
+    root = Path(scenarios.__file__).resolve().parent.parent
+    text = (root / page).read_text(encoding="utf-8")
+    assert text.index(marks[0]) < text.index(marks[1])
+
+
+def test_the_pages_get_headlines_every_figure_and_their_plots(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs" / "notes").mkdir(parents=True)
+    for page in (run.DOCUMENT, run.ALL_FIGURES):
+        page.write_text(f"{report.BEGIN}\n{report.END}\n")
+    results = {"bulk": {"one": [{"gb_per_cpu_s": 2.0, "p99_ms": 3.0}], "kafka": [{"gb_per_cpu_s": 1.0}]}}
+    names = ["one", "two", "kafka"]
+    about = dict.fromkeys(("date", "commit", "processor", "kernel", "python", "kafka", "java", "hiccups"), "x")
+    table = report.rows(scenarios.ALL, results, names, "kafka")
+    drawn = [("costs", run.IMAGES / "cost.png"), ("callbacks", run.IMAGES / plots.CALLBACKS)]
+    run.write_pages(results, table, names, about, "command", drawn)
+    page, everything = run.DOCUMENT.read_text(), run.ALL_FIGURES.read_text()
+    assert "| GB a broker-CPU-second | 2.00 | 1.00 | 2.0 × |" in page
+    assert "two" not in page and "p99" not in page
+    assert "images/cost.png" in page and "callbacks" not in page
+    assert "p99, ms | 3.00" in everything and "two" in everything
+    assert "../images/callbacks.png" in everything and "cost.png" not in everything
 
 
 def test_what_a_broker_complains_of_during_a_step_is_told_once(tmp_path):
