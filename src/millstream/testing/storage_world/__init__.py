@@ -8,5 +8,5 @@
     faults    disks that fail, are full, rot                           bugs     storages that are broken on purpose
 
 `python -m millstream.testing.storage_world` plays fresh histories for as long as one likes and prints the seed of a
-failure. What it found is in ``docs/durability.md``.
+failure. What it found is in ``docs/notes/2026-11-23-faults-found.md``.
 """
