@@ -1,0 +1,35 @@
+"""Identifiers and quantities of replication. Each has a type of its own, so that no two are mixed up."""
+
+from typing import NewType
+
+Term = NewType("Term", int)
+"""Raft term of a group, from 0 (no term yet). Kafka's leader epoch is the term."""
+
+RaftPosition = NewType("RaftPosition", int)
+"""Entries of a group's log before a point: record offset plus the control entries before it. Ends are exclusive, so
+the entry that ends at position ``p`` is entry number ``p - 1``, and an empty log ends at 0."""
+
+ReplicaId = NewType("ReplicaId", int)
+"""Identity of one replica's disk in a group's configuration; see ``replica_id``."""
+
+TimeUs = NewType("TimeUs", int)
+"""Monotonic time of one process in microseconds. Only differences mean something."""
+
+NO_REPLICA = ReplicaId(-1)
+"""No replica: nobody voted for, no leader known."""
+
+REPLACEMENT_SHIFT = 32
+
+
+def replica_id(node_id: int, replacement: int = 0) -> ReplicaId:
+    """Identity of node ``node_id`` with its ``replacement``-th disk (0 is the first).
+
+    A node that returns with an empty disk is a new member: its old identity never votes or acknowledges again. With
+    the first disk the identity equals the node id.
+    """
+    return ReplicaId(replacement << REPLACEMENT_SHIFT | node_id)
+
+
+def node_of(replica: ReplicaId) -> int:
+    """Node id of a replica."""
+    return replica & ((1 << REPLACEMENT_SHIFT) - 1)
