@@ -25,10 +25,10 @@ from millstream.iobuf import Arena, ArenaFull
 from millstream.shard.context import Shard
 from millstream.shard.reactor import Reactor
 from millstream.storage.disk import SystemDisk
-from millstream.storage.helpers import start_helpers
-from millstream.storage.log import Log
-from millstream.storage.recovery import RecoveryReport, recover
-from millstream.storage.replay import LogPlace
+from millstream.storage.log.log import Log
+from millstream.storage.processes.helpers import start_helpers
+from millstream.storage.recovery.recovery import RecoveryReport, recover
+from millstream.storage.recovery.replay import LogPlace
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.metrics import StatsSlab
 from millstream.wire.records import build_batch

@@ -30,7 +30,7 @@ from millstream.core.controller.state import ControllerState
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.format import epochs, index, producers, segment, wal, wal_scan
 from millstream.format.names import parse_offset, parse_wal_name
-from millstream.storage import summary
+from millstream.storage.recovery import summary
 
 SEALED_HEAD = 16
 _DEEP = 2000

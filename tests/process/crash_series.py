@@ -16,8 +16,8 @@ from bench.peers.kafka import free_port
 from crash_workload import Complaint, Workload
 
 from millstream.storage.disk import SystemDisk
-from millstream.storage.verify import Progress, find_logs, verify_log
-from millstream.storage.verify_wal import verify_wal
+from millstream.storage.verification.log import Progress, find_logs, verify_log
+from millstream.storage.verification.wal import verify_wal
 from millstream.testing import Broker, BrokerFailed
 from millstream.testing.disk import NAME, SEND, SYNC, WRITE, Faults, apply_crash
 from millstream.testing.history import Outcome, Send

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from millstream.partition.partition import Partition
-from millstream.storage.log import Log
+from millstream.storage.log.log import Log
 
 
 def count_cycles(node):

@@ -18,15 +18,19 @@ from millstream.format.index import SegmentSummary
 from millstream.format.names import STATE_COPY_FILE, STATE_FILE
 from millstream.partition import lifecycle
 from millstream.partition.partition import _InternalAppend
-from millstream.storage import cutting, recovery, segment_files, segment_reads, shard_storage
+from millstream.storage import shard_storage
 from millstream.storage.disk import exists, replace_file
-from millstream.storage.log import Log
-from millstream.storage.segment_files import SegmentFiles
-from millstream.storage.snapshots import Snapshots
-from millstream.storage.wal import Wal
-from millstream.storage.wal_state import write_wal_state
-from millstream.storage.worker import Worker
-from millstream.storage.write_behind import WriteBehind
+from millstream.storage.log import cutting
+from millstream.storage.log.log import Log
+from millstream.storage.log.snapshots import Snapshots
+from millstream.storage.log.write_behind import WriteBehind
+from millstream.storage.processes.worker import Worker
+from millstream.storage.recovery import recovery
+from millstream.storage.segments import files as segment_files
+from millstream.storage.segments import reads as segment_reads
+from millstream.storage.segments.files import SegmentFiles
+from millstream.storage.wal.state import write_wal_state
+from millstream.storage.wal.wal import Wal
 from millstream.testing.sim_disk import SimFile
 
 

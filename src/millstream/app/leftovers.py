@@ -12,7 +12,7 @@ from millstream.cluster.state_files import deleted_topics, load_state
 from millstream.errors import Corruption
 from millstream.format.names import DELETED_SUFFIX, TOPICS_DIRECTORY
 from millstream.storage.disk import Disk
-from millstream.storage.segment_files import remove_deleted
+from millstream.storage.segments.files import remove_deleted
 from millstream.telemetry.log import log
 
 

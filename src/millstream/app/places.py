@@ -24,8 +24,8 @@ from millstream.errors import Corruption
 from millstream.format.names import TOPICS_DIRECTORY, WAL_DIRECTORY, controller_directory
 from millstream.format.wal import WalState
 from millstream.storage.disk import Disk
-from millstream.storage.summary import decode_summaries
-from millstream.storage.wal_state import look_at_wal_state
+from millstream.storage.recovery.summary import decode_summaries
+from millstream.storage.wal.state import look_at_wal_state
 
 
 def check_places(disk: Disk, data_dir: str) -> None:

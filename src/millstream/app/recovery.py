@@ -25,8 +25,8 @@ from millstream.errors import MillstreamError, Unavailable
 from millstream.format.names import partition_directory
 from millstream.shard.process import EXIT_OK, EXIT_STORAGE, spawn
 from millstream.storage.disk import Disk
-from millstream.storage.recovery import RecoveryReport, Repair, recover
-from millstream.storage.replay import LogPlace
+from millstream.storage.recovery.recovery import RecoveryReport, Repair, recover
+from millstream.storage.recovery.replay import LogPlace
 from millstream.telemetry.log import log
 from millstream.telemetry.metrics import StatsSlab
 

@@ -50,7 +50,7 @@ from millstream.shard.mailbox import Mailbox
 from millstream.shard.process import EXIT_CHILD, EXIT_OK, EXIT_UNAVAILABLE, become_realtime, cores, pin
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import dump_on_signal
-from millstream.storage.helpers import start_helpers
+from millstream.storage.processes.helpers import start_helpers
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log
 

@@ -1,8 +1,8 @@
 """Who notices that a disk does not answer: a write-ahead log frame that is written or synced for too long.
 
-A writer stamps shared memory while it is at the disk (`storage.writer`); the supervisor, which never waits for a disk
-itself, looks at the stamps. While a disk stands still no metric moves and producers only wait, so there is a line when
-it begins, one a minute while it lasts, and one when it is over.
+A writer stamps shared memory while it is at the disk (`storage.processes.writer`); the supervisor, which never waits
+for a disk itself, looks at the stamps. While a disk stands still no metric moves and producers only wait, so there is a
+line when it begins, one a minute while it lasts, and one when it is over.
 """
 
 import time

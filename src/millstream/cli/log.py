@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.storage.disk import Disk
-    from millstream.storage.verify import Finding, Progress
+    from millstream.storage.verification.log import Finding, Progress
 
 log_application = typer.Typer(
     name="log", help="Look into a broker's data directory: verify it, show what is in its files.", no_args_is_help=True
@@ -49,8 +49,8 @@ def verify(
 ) -> None:
     """Check every byte of a broker's logs; exit code 1 if anything durable is damaged."""
     from millstream.storage.disk import SystemDisk
-    from millstream.storage.verify import Progress, find_logs, verify_log
-    from millstream.storage.verify_wal import settled, verify_wal, wal_bytes
+    from millstream.storage.verification.log import Progress, find_logs, verify_log
+    from millstream.storage.verification.wal import settled, verify_wal, wal_bytes
 
     if partition is not None and topic is None:
         raise WrongUsage("--partition needs --topic")
@@ -82,7 +82,7 @@ def verify(
 
 def _report(check: Progress, seconds: float, root: str, *, as_json: bool) -> None:
     from millstream.config.forms import human_size
-    from millstream.storage.verify import CORRUPT
+    from millstream.storage.verification.log import CORRUPT
 
     tally = check.tally
     if as_json:
@@ -150,7 +150,7 @@ def dump(
     """Show what is in files, or in all segments of a partition; one JSON document a line with --json."""
     from millstream.cli.log_dump import Dump
     from millstream.storage.disk import SystemDisk
-    from millstream.storage.verify import find_logs, segment_paths
+    from millstream.storage.verification.log import find_logs, segment_paths
 
     if bool(files) == (topic is not None):
         raise WrongUsage("name either FILEs, or a partition with --data DIR --topic TOPIC --partition N")
@@ -224,7 +224,7 @@ def _group_names(disk: Disk, data_dir: str) -> Callable[[int], str]:
 def _read_group_names(disk: Disk, data_dir: str) -> dict[int, str]:
     from millstream.cluster.state_files import apply_following, load_state
     from millstream.errors import MillstreamError
-    from millstream.storage.verify_wal import wal_batches
+    from millstream.storage.verification.wal import wal_batches
 
     names = {0: "controller"}
     try:

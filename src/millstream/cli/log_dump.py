@@ -36,7 +36,7 @@ from millstream.format.segment import WalkEnd
 from millstream.format.wal import Kind, decode_wal_state
 from millstream.format.wal_scan import scan
 from millstream.storage.disk import SystemDisk, read_file
-from millstream.storage.index import whole_batches_from
+from millstream.storage.segments.index import whole_batches_from
 from millstream.wire.compression import Codec
 from millstream.wire.errors import BatchError
 from millstream.wire.records import batch_crc_ok, iter_records, parse_header

@@ -13,8 +13,8 @@ long the segment is.
 
 A block is appended only after the segment bytes that it describes were synced, and carries its own CRC-32C. Reading
 stops at the first block that does not verify; what is missing from there on is rebuilt from the segment
-(`storage.index`). An index is therefore never trusted beyond what was durable when it was written. All integers are
-little-endian.
+(`storage.segments.index`). An index is therefore never trusted beyond what was durable when it was written. All
+integers are little-endian.
 """
 
 import struct

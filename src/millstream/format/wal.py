@@ -135,7 +135,7 @@ class WalState(msgspec.Struct, frozen=True, array_like=True):
     """Written by an orderly stop: there is no frame at or above `next_sequence`, and `logs` is all there is to know."""
 
     logs: bytes = b""
-    """Summaries of the logs at that stop (`storage.summary`)."""
+    """Summaries of the logs at that stop (`storage.recovery.summary`)."""
 
     term: int = 0
     """How many starts of this broker have followed a crash: no log is led in a lower term (leader epoch) any more."""

@@ -1,15 +1,15 @@
 """Appends whose records have to be looked at first, in the order in which they came.
 
 A topic with a codec of its own, a compacted one, one that bounds the age of its records: batches for these are opened
-by the shard's worker (``storage.inspections``), judged, and perhaps written anew (``wire.inspection``), while the
-reactor goes on. Verdicts are acted on in the order of the batches of their partition, and as long as one is out, every
-batch of that partition joins the row, whatever it needs: an idempotent producer's sequence numbers are checked when a
-batch is appended, as for any other.
+by the shard's worker (``storage.processes.inspections``), judged, and perhaps written anew (``wire.inspection``), while
+the reactor goes on. Verdicts are acted on in the order of the batches of their partition, and as long as one is out,
+every batch of that partition joins the row, whatever it needs: an idempotent producer's sequence numbers are checked
+when a batch is appended, as for any other.
 
 A small batch that is not compressed is looked at in place when nothing is before it: ``INLINE_RECORDS`` records take
 less than the way to the worker and back.
 
-What waits here is bounded by ``storage.inspections``; beyond that an append waits like one for memory, in
+What waits here is bounded by ``storage.processes.inspections``; beyond that an append waits like one for memory, in
 ``partition.delayed``, and its connection with it. A verdict for which there is no memory in the log is tried again
 before all producers. A partition that is deleted and a shard that stops refuse what comes out of the row; a crash loses
 what was not appended, and nobody was told otherwise.
@@ -23,7 +23,7 @@ from millstream.config.topic_properties import TopicConfig
 from millstream.partition.append import BUSY, Outcome, append
 from millstream.partition.partition import Gate, Partition
 from millstream.shard.reactor import Reactor
-from millstream.storage.inspections import Verdict
+from millstream.storage.processes.inspections import Verdict
 from millstream.storage.shard_storage import ShardStorage
 from millstream.wire.batch import CODEC_MASK, HEADER_BYTES, unpack_header
 from millstream.wire.compression import CODECS

@@ -25,7 +25,7 @@ from millstream.partition.partition import Partition
 from millstream.partition.table import Faulty, PartitionTable, Remote
 from millstream.raft.group import RaftGroup
 from millstream.shard.context import Shard
-from millstream.storage.log import Log
+from millstream.storage.log.log import Log
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log as operator_log
 

@@ -24,7 +24,7 @@ from millstream.partition.meters import Meters
 from millstream.raft.group import RaftGroup
 
 if TYPE_CHECKING:
-    from millstream.storage.log import Log
+    from millstream.storage.log.log import Log
 
 
 class AckWaiter(Protocol):

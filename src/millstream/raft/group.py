@@ -18,7 +18,7 @@ from millstream.core.raft.node import Node
 from millstream.iobuf import IoBuf
 
 if TYPE_CHECKING:
-    from millstream.storage.log import Log
+    from millstream.storage.log.log import Log
 
 
 class RaftGroup:

@@ -32,9 +32,18 @@ from millstream.format.names import (
 )
 from millstream.format.wal import WalState
 from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE
-from millstream.storage.checkpoint import Checkpointer
-from millstream.storage.cold_reads import ColdReads
-from millstream.storage.commands import (
+from millstream.storage.compaction.compaction import Compaction
+from millstream.storage.disk import FULL, make_directories
+from millstream.storage.log.cache import CacheMemory
+from millstream.storage.log.cold_reads import ColdReads
+from millstream.storage.log.log import Log
+from millstream.storage.log.opening import load_log
+from millstream.storage.log.timestamps import Timestamps
+from millstream.storage.log.write_behind import WRITE_BYTES_MIN
+from millstream.storage.maintenance.checkpoint import Checkpointer
+from millstream.storage.maintenance.housekeeping import Housekeeping
+from millstream.storage.maintenance.removals import Removals
+from millstream.storage.messages.commands import (
     Checkpointed,
     Command,
     Done,
@@ -51,21 +60,12 @@ from millstream.storage.commands import (
     Written,
     decode_reply,
 )
-from millstream.storage.compaction import Compaction
-from millstream.storage.disk import FULL, make_directories
-from millstream.storage.housekeeping import Housekeeping
-from millstream.storage.inspections import Inspections
-from millstream.storage.log import Log
-from millstream.storage.log_cache import CacheMemory
-from millstream.storage.opening import load_log
-from millstream.storage.read_faults import ReadFaults
-from millstream.storage.removals import Removals
-from millstream.storage.summary import leave_summaries, open_summarized, read_opened
-from millstream.storage.timestamps import Timestamps
-from millstream.storage.wal import Wal
-from millstream.storage.wal_files import WalFiles
-from millstream.storage.wal_state import look_at_wal_state, write_wal_state
-from millstream.storage.write_behind import WRITE_BYTES_MIN
+from millstream.storage.processes.inspections import Inspections
+from millstream.storage.recovery.summary import leave_summaries, open_summarized, read_opened
+from millstream.storage.segments.read_faults import ReadFaults
+from millstream.storage.wal.files import WalFiles
+from millstream.storage.wal.state import look_at_wal_state, write_wal_state
+from millstream.storage.wal.wal import Wal
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ if TYPE_CHECKING:
     from millstream.shard.context import Shard
     from millstream.shard.process import ExitStatus
     from millstream.storage.disk import Disk
-    from millstream.storage.helpers import Helpers
-    from millstream.storage.segments import Segment
+    from millstream.storage.log.segment_list import Segment
+    from millstream.storage.processes.helpers import Helpers
 
 _SPACE_CHECK_US: Final = 1_000_000
 _STARTS_AGAIN: Final = 1.05

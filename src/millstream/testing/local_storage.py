@@ -24,16 +24,16 @@ from crc32c import crc32c
 from millstream.format.names import wal_directory
 from millstream.iobuf import Arena
 from millstream.shard.process import ExitStatus
-from millstream.storage.cleaner import Cleaner, Pace
-from millstream.storage.commands import CLEANER_LANE, LANE_OF, Command, decode_command, encode
+from millstream.storage.compaction.cleaner import Cleaner, Pace
 from millstream.storage.disk import DIRECT_BLOCK_BYTES
 from millstream.storage.leisure import Leisure
-from millstream.storage.read_faults import ReadFaults
-from millstream.storage.recovery import LogPlace, RecoveryReport, recover
+from millstream.storage.messages.commands import CLEANER_LANE, LANE_OF, Command, decode_command, encode
+from millstream.storage.processes.worker import Worker
+from millstream.storage.processes.writer import TickWriter
+from millstream.storage.recovery.recovery import LogPlace, RecoveryReport, recover
+from millstream.storage.segments.read_faults import ReadFaults
 from millstream.storage.shard_storage import ShardStorage
-from millstream.storage.ticks import SLOT_COUNT, W_RECORDS, TickSlots
-from millstream.storage.worker import Worker
-from millstream.storage.writer import TickWriter
+from millstream.storage.wal.ticks import SLOT_COUNT, W_RECORDS, TickSlots
 from millstream.telemetry.metrics import StatsSlab
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from millstream.config.topic_properties import TopicConfig
     from millstream.storage.disk import Disk
-    from millstream.storage.log import Log
+    from millstream.storage.log.log import Log
     from millstream.testing.storage_world.lanes import Lanes
 
 DATA_DIR = "/data"

@@ -54,7 +54,7 @@ class _LateDisk:
 
 def ack_before_sync() -> Disk:
     """The writer answers when a tick is written, and syncs it only before it writes the next."""
-    from millstream.storage.writer import TickWriter
+    from millstream.storage.processes.writer import TickWriter
 
     original = TickWriter.__init__
 

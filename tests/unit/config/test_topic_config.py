@@ -14,7 +14,7 @@ from millstream.config import (
 from millstream.config.describe import SOURCE_DEFAULT, SOURCE_DYNAMIC_BROKER, SOURCE_STATIC_BROKER, SOURCE_TOPIC
 from millstream.config.topic_properties import INDEX_ENTRY_BYTES, INDEX_INTERVAL_MIN_BYTES
 from millstream.format import index as format_index
-from millstream.storage.log_cache import MARK_BYTES
+from millstream.storage.log.cache import MARK_BYTES
 
 # Every topic property of Apache Kafka 4.3 (its LogConfig), so that none is met with "no such setting".
 KAFKA_TOPIC_PROPERTIES = """

@@ -10,7 +10,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.partition.append import LOOK
 from millstream.partition.inspecting import INLINE_RECORDS, InspectedAppends, rules_of
 from millstream.partition.partition import Gate
-from millstream.storage.inspections import Verdict
+from millstream.storage.processes.inspections import Verdict
 from millstream.wire.inspection import AS_IT_CAME, Refusal
 from millstream.wire.records import build_batch, iter_records, parse_header
 

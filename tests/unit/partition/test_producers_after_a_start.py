@@ -9,7 +9,7 @@ from millstream.core.producer_state import Append, Duplicate
 from millstream.partition.append import append
 from millstream.partition.delete_records import delete_records
 from millstream.raft.group import RaftGroup
-from millstream.storage import header_replay
+from millstream.storage.log import header_replay
 from millstream.testing.sim_disk import SimDisk
 from millstream.testing.storage_world.life import Life
 from millstream.testing.storage_world.models import TopicModel

@@ -5,8 +5,8 @@ import struct
 from typing import Any
 
 from millstream.format.names import wal_name
-from millstream.storage.index import SegmentIndex, grow_index
-from millstream.storage.read_faults import ReadFaults
+from millstream.storage.segments.index import SegmentIndex, grow_index
+from millstream.storage.segments.read_faults import ReadFaults
 from millstream.telemetry.metrics import StatsSlab
 from millstream.testing.local_storage import DATA_DIR, LocalShard, place_of, plain_batch, recover_locally
 from millstream.testing.sim_disk import SimDisk

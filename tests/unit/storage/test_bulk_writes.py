@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.storage.bulk_writes import BulkWriter
 from millstream.storage.disk import DIRECT_BLOCK_BYTES, SystemDisk, SystemFile, read_file
+from millstream.storage.segments.bulk_writes import BulkWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

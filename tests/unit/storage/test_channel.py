@@ -2,7 +2,7 @@
 
 import random
 
-from millstream.storage.channel import ReactorChannel, WorkerChannel, channel_pair, cut_messages
+from millstream.storage.messages.channel import ReactorChannel, WorkerChannel, channel_pair, cut_messages
 
 
 class ByHand:

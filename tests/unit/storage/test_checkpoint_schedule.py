@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 from storage_support import append, kill, new_shard, read_everything, reopened, settle
 
-from millstream.storage.commands import SYNCS_LANE, Checkpoint, Command, Hurry, Reply
-from millstream.storage.wal import WalFull
-from millstream.storage.write_behind import WRITE_BYTES_MIN
+from millstream.storage.log.write_behind import WRITE_BYTES_MIN
+from millstream.storage.messages.commands import SYNCS_LANE, Checkpoint, Command, Hurry, Reply
+from millstream.storage.wal.wal import WalFull
 from millstream.testing.local_storage import LocalShard, recover_locally
 
 LOGS = 32

@@ -10,10 +10,10 @@ from storage_support import FAULTS, append, fill, new_shard, read_everything, se
 from millstream.format.names import segment_name
 from millstream.iobuf import ArenaFull
 from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE, ExitStatus
-from millstream.storage.checkpoint import _Mark
-from millstream.storage.commands import Checkpoint, Checkpointed, Cut, Done, Failed, Remove, Write
 from millstream.storage.disk import exists
-from millstream.storage.worker import Worker
+from millstream.storage.maintenance.checkpoint import _Mark
+from millstream.storage.messages.commands import Checkpoint, Checkpointed, Cut, Done, Failed, Remove, Write
+from millstream.storage.processes.worker import Worker
 from millstream.testing.local_storage import DATA_DIR, MIB, LocalShard, Stopped, place_of, recover_locally
 from millstream.testing.sim_disk import SimDisk
 

@@ -8,7 +8,7 @@ from storage_support import new_shard
 
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
-from millstream.storage import inspections as module
+from millstream.storage.processes import inspections as module
 from millstream.wire.inspection import AS_IT_CAME, Rules
 from millstream.wire.records import build_batch, iter_records, parse_header
 

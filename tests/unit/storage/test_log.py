@@ -8,7 +8,7 @@ from storage_support import append, fill, new_shard, read_everything, settle
 
 from millstream.errors import Rejected
 from millstream.iobuf import ArenaFull
-from millstream.storage.commands import SEGMENTS_LANE
+from millstream.storage.messages.commands import SEGMENTS_LANE
 from millstream.testing.local_storage import MIB, LocalShard, plain_batch, recover_locally
 from millstream.testing.sim_disk import SimDisk
 

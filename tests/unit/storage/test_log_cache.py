@@ -6,8 +6,8 @@ import pytest
 from storage_support import append, fill, new_shard, read_everything, settle
 
 from millstream.iobuf import BLOCK_BYTES, ArenaFull, MemoryClass
-from millstream.storage.commands import Write
-from millstream.storage.write_behind import WRITE_BYTES_MAX, WRITE_BYTES_MIN
+from millstream.storage.log.write_behind import WRITE_BYTES_MAX, WRITE_BYTES_MIN
+from millstream.storage.messages.commands import Write
 from millstream.testing.local_storage import MIB
 
 ROOMY = {"wal_bytes": 64 * MIB, "wal_file_bytes": 4 * MIB, "checkpoint_bytes": 1 << 40}

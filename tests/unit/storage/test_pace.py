@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.storage.pace import TickPace
+from millstream.storage.wal.pace import TickPace
 
 PACING_US = 500
 LONGER_US = 625

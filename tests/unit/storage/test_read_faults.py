@@ -2,7 +2,7 @@
 
 import re
 
-from millstream.storage.read_faults import AGAIN_S, ReadFaults
+from millstream.storage.segments.read_faults import AGAIN_S, ReadFaults
 from millstream.telemetry.metrics import StatsSlab
 
 

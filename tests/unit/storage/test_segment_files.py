@@ -9,10 +9,10 @@ import pytest
 from storage_support import FAULTS
 
 from millstream.format.index import SegmentSummary
-from millstream.storage.commands import Checkpoint, Write
 from millstream.storage.disk import SystemDisk, SystemFile
 from millstream.storage.leisure import Leisure
-from millstream.storage.segment_files import SegmentFiles
+from millstream.storage.messages.commands import Checkpoint, Write
+from millstream.storage.segments.files import SegmentFiles
 
 ARENA = memoryview(bytes(range(256)))
 

@@ -9,8 +9,8 @@ import pytest
 from storage_support import SEGMENT, append, entries, fill, kill, new_shard, read_everything, reopened, settle
 
 from millstream.format.index import INDEX_INTERVAL_BYTES
-from millstream.storage.index import Growing, SegmentIndex, batches_from
-from millstream.storage.worker import Worker
+from millstream.storage.processes.worker import Worker
+from millstream.storage.segments.index import Growing, SegmentIndex, batches_from
 from millstream.testing.local_storage import LocalShard, recover_locally
 from millstream.testing.sim_disk import SimDisk
 

@@ -9,8 +9,8 @@ from storage_support import append, fill, new_shard, settle
 from millstream.format.index import encode_block, scan_index
 from millstream.format.names import partition_directory
 from millstream.storage.disk import read_file, replace_file
-from millstream.storage.verify import CORRUPT, MENDED, Progress, find_logs, verify_log
-from millstream.storage.verify_wal import verify_wal, wal_batches, wal_bytes
+from millstream.storage.verification.log import CORRUPT, MENDED, Progress, find_logs, verify_log
+from millstream.storage.verification.wal import verify_wal, wal_batches, wal_bytes
 
 DATA = "/data"
 SEGMENT = "00000000000000000000"

@@ -7,11 +7,11 @@ from storage_support import FAULTS
 
 from millstream.format.wal import FILE_HEADER_BYTES
 from millstream.storage import leisure
-from millstream.storage.commands import Command, HurryFile, Prepared, PrepareFile
 from millstream.storage.disk import SystemDisk
 from millstream.storage.leisure import Leisure
-from millstream.storage.wal_files import WalFiles
-from millstream.storage.worker import Worker
+from millstream.storage.messages.commands import Command, HurryFile, Prepared, PrepareFile
+from millstream.storage.processes.worker import Worker
+from millstream.storage.wal.files import WalFiles
 
 FILE_BYTES = 1 << 20
 FIRST, SECOND = (PrepareFile(number, f"/wal/0000000{number}.wal", FILE_BYTES) for number in (0, 1))

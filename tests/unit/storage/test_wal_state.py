@@ -9,9 +9,9 @@ from storage_support import append, fill, new_shard, read_everything, settle
 from millstream.errors import Corruption
 from millstream.format.wal import WalState, decode_wal_state, encode_wal_state
 from millstream.storage.disk import read_file, replace_file
-from millstream.storage.verify import CORRUPT, MENDED, Progress
-from millstream.storage.verify_wal import verify_wal
-from millstream.storage.wal_state import read_wal_state, write_wal_state
+from millstream.storage.verification.log import CORRUPT, MENDED, Progress
+from millstream.storage.verification.wal import verify_wal
+from millstream.storage.wal.state import read_wal_state, write_wal_state
 from millstream.testing.local_storage import DATA_DIR, LocalShard, recover_locally
 from millstream.testing.sim_disk import KEPT, LOST, TORN, SimDisk
 

@@ -10,8 +10,8 @@ from storage_support import WAL, append, new_shard, read_everything, settle
 
 from millstream.format.wal_scan import scan
 from millstream.storage.disk import DIRECT_BLOCK_BYTES, SystemDisk, read_file, write_all
+from millstream.storage.processes.writer import TickWriter
 from millstream.storage.staging import STAGING_BYTES, Staging
-from millstream.storage.writer import TickWriter
 from millstream.testing.sim_disk import SimDisk, SimFile
 
 SIZES = (10, 3000, 700, STAGING_BYTES + 999, 5, 2 * STAGING_BYTES, 61)

@@ -21,7 +21,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.partition.append import append
 from millstream.partition.delete_records import delete_records
 from millstream.raft.group import RaftGroup
-from millstream.storage.commands import LANES
+from millstream.storage.messages.commands import LANES
 from millstream.testing.local_storage import WRITER_LANE, Stopped
 from millstream.testing.sim_disk import SimDisk
 from millstream.testing.storage_world.judge import adopt, judge

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from millstream.core.producer_state import Append, Duplicate
 from millstream.errors import MillstreamError
 from millstream.format.names import parse_segment
-from millstream.storage.index import Growing, SegmentIndex, batches_from
+from millstream.storage.segments.index import Growing, SegmentIndex, batches_from
 from millstream.testing.storage_world.models import Violation, replayed
 from millstream.wire.records import iter_records, parse_header
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.partition.partition import Partition
-    from millstream.storage.log import Log
+    from millstream.storage.log.log import Log
     from millstream.testing.sim_disk import SimDisk
     from millstream.testing.storage_world.life import Life
     from millstream.testing.storage_world.models import Batch, OffsetsModel, TopicModel

@@ -23,8 +23,8 @@ from millstream.partition.delayed import DelayedAppends
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
 from millstream.partition.table import Faulty, PartitionTable
-from millstream.storage.recovery import RecoveryReport, recover
-from millstream.storage.replay import LogPlace
+from millstream.storage.recovery.recovery import RecoveryReport, recover
+from millstream.storage.recovery.replay import LogPlace
 from millstream.testing.local_storage import DATA_DIR, LocalShard
 from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,

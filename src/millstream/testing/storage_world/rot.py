@@ -23,7 +23,7 @@ from millstream.format.segment import WalkEnd
 from millstream.format.wal import PAGE_BYTES
 from millstream.format.wal_scan import scan
 from millstream.storage.disk import read_file
-from millstream.storage.verify import CORRUPT, Progress, find_logs, verify_log
+from millstream.storage.verification.log import CORRUPT, Progress, find_logs, verify_log
 from millstream.testing.local_storage import DATA_DIR
 from millstream.testing.sim_disk import LOST, SECTOR_BYTES, TORN, SimDisk
 from millstream.testing.storage_world.judge import judge_topic
@@ -32,7 +32,7 @@ from millstream.testing.storage_world.models import Violation
 from millstream.wire.errors import BatchError
 
 if TYPE_CHECKING:
-    from millstream.storage.log import Log
+    from millstream.storage.log.log import Log
     from millstream.testing.storage_world.history import History
     from millstream.testing.storage_world.models import TopicModel
 

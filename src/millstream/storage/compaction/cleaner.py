@@ -1,0 +1,367 @@
+"""Compaction's deeds: read sealed segments, gather keys, write what survives into one file beside them, give it its
+name.
+
+::
+
+    GatherKeys     the dirty part's keys, in a buffer of fixed size     → how far it got
+    Rewrite        some segments → <base>.<generation>.log.cleaned, .index.cleaned, both synced
+    PutRewritten   index renamed, segment renamed, directory synced     the one moment at which anything changes
+
+Nothing that was there is written to or removed here: the shard removes the old files a while after it reads the new
+one, so that whoever still reads them reads the same bytes to the end. A crash before the rename leaves a ``.cleaned``
+file, which the next opening removes; after it, a segment of a higher generation, and the next opening removes what it
+took the place of. Which record survives is `core.compaction`; what becomes of a batch's bytes, `format.compacted`.
+
+Every batch that is read must match its checksum and go on behind the one before. One that does not ends the pass with a
+fault that names file, byte and offset, and nothing was changed.
+
+It runs in a process of its own, on what the machine has left: at the lowest priority, for no more than a share of a
+core, and below ``log.cleaner.io.max.bytes.per.second`` (`Pace`).
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from millstream.core.compaction import Pass, header_stays, horizon_to_note, survives
+from millstream.core.key_map import KeyMap
+from millstream.format.compacted import delete_horizon_ms, emptied, filtered, records_of, walk_records
+from millstream.format.names import CLEANED_SUFFIX
+from millstream.format.segment import BATCH_HEADER_BYTES, parse_batch
+from millstream.storage.disk import read_at, write_all
+from millstream.storage.messages.commands import (
+    Command,
+    EndPass,
+    GatherKeys,
+    Interrupt,
+    KeysGathered,
+    PutRewritten,
+    Reply,
+    Rewrite,
+    Rewritten,
+    RewrittenPut,
+    Source,
+)
+from millstream.storage.no_room import once_there_is_room
+from millstream.storage.segments.index import Growing, SegmentIndex, index_path
+from millstream.wire.errors import BatchError
+from millstream.wire.records import batch_crc_ok, parse_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.format.compacted import RawRecord
+    from millstream.format.index import SegmentSummary
+    from millstream.storage.disk import Buffer, Disk
+    from millstream.wire.records import BatchHeader
+
+_CHUNK_BYTES: Final = 1024 * 1024
+_SALT_BYTES: Final = 32
+_LASTING: Final = frozenset({errno.EIO, errno.ENOENT, errno.EBADMSG, errno.EUCLEAN})
+"""What a disk says of a file that it will not read the next time either."""
+
+
+class DamagedSegment(Exception):
+    """A batch is not what it should be."""
+
+
+class Pace:
+    """How fast the cleaner may go; `wait` sleeps for the seconds given and says whether the work is to be given up."""
+
+    def __init__(self, bytes_per_second: float, cpu_percent: int, wait: Callable[[float], bool]) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._idle_per_busy = 100 / cpu_percent - 1
+        self.wait = wait
+        self._busy_s = time.thread_time()
+
+    def spent(self, size_bytes: int) -> None:
+        """So many bytes were read or written: rest as long as that is worth, by bytes or by time on a processor.
+
+        Raises:
+            OSError: ECANCELED, the work is to be given up.
+        """
+        busy_s = time.thread_time()
+        rest_s = max((busy_s - self._busy_s) * self._idle_per_busy, size_bytes / self._bytes_per_second)
+        self._busy_s = busy_s
+        if self.wait(rest_s):
+            raise OSError(errno.ECANCELED, "compaction is given up")
+
+
+class Cleaner:
+    """Carries out one command at a time. Knows no process and no socket: tests call it directly."""
+
+    def __init__(self, disk: Disk, pace: Pace) -> None:
+        self._disk = disk
+        self._pace = pace
+        self._keys: KeyMap | None = None
+        self._buffer: mmap.mmap | None = None
+        self._end_offset = 0
+
+    def carry_out(self, command: Command) -> Reply | None:
+        """Do it; the reply, if this command has one."""
+        match command:
+            case GatherKeys():
+                return self._gather(command)
+            case Rewrite():
+                return self._rewrite(command)
+            case PutRewritten():
+                return self._put(command)
+            case EndPass():
+                self.forget()
+                if command.path:
+                    self._remove(command.path)
+                return None
+            case Interrupt():
+                return None  # it came too late: there is nothing under way
+            case _:
+                raise AssertionError(f"the cleaner was sent {command}")
+
+    def forget(self) -> None:
+        """Give the memory for keys back."""
+        if self._keys is not None and self._buffer is not None:
+            self._keys.release()
+            self._buffer.close()
+        self._keys = self._buffer = None
+
+    # -- keys ----------------------------------------------------------------------------------------------------------
+
+    def _gather(self, command: GatherKeys) -> KeysGathered:
+        self.forget()
+        self._buffer = mmap.mmap(-1, command.buffer_bytes)
+        self._keys = KeyMap(memoryview(self._buffer), command.load_percent / 100, os.urandom(_SALT_BYTES))
+        self._end_offset = command.first_offset
+        size = 0
+        try:
+            for source in command.sources:
+                size += source.size_bytes
+                if not self._gather_from(source, command.first_offset):
+                    break
+                self._end_offset = source.end_offset
+        except OSError as error:
+            number, fault = _told(error)
+            return KeysGathered(command.id, number, 0, 0, size, fault)
+        except DamagedSegment as damage:
+            return KeysGathered(command.id, 0, 0, 0, size, str(damage))
+        return KeysGathered(command.id, 0, self._end_offset, self._keys.count, size, "")
+
+    def _gather_from(self, source: Source, first_offset: int) -> bool:
+        """Gather one segment's keys, whole batches of them; False when there is no room for more."""
+        assert self._keys is not None
+        put = self._keys.put
+        for header, batch in self._batches(source):
+            base = header.base_offset
+            if base + header.last_offset_delta < first_offset:
+                continue
+            if not header.is_control:
+                for record in _records(source, header, batch):
+                    offset = base + record.offset_delta
+                    if record.key is not None and offset >= first_offset and not put(record.key, offset):
+                        return False
+            self._end_offset = header.next_offset
+        return True
+
+    # -- rewriting -----------------------------------------------------------------------------------------------------
+
+    def _rewrite(self, command: Rewrite) -> Rewritten:
+        try:
+            output = _Output(self._disk, command, self._pace)
+            try:
+                for place, source in enumerate(command.sources):
+                    self._rewrite_one(source, output, last=place == len(command.sources) - 1)
+                summary = output.finish(command.sources[-1].end_offset)
+            finally:
+                output.close()
+        except (OSError, DamagedSegment) as error:
+            self._remove(command.path)
+            number, fault = _told(error) if isinstance(error, OSError) else (0, str(error))
+            return Rewritten(command.id, number, None, 0, 0, 0, fault)
+        size = sum(source.size_bytes for source in command.sources)
+        return Rewritten(command.id, 0, summary, size, output.records, output.gone, "")
+
+    def _rewrite_one(self, source: Source, output: _Output, *, last: bool) -> None:
+        """Put what survives of one segment behind what there is."""
+        assert self._keys is not None
+        command = output.command
+        one = Pass(self._end_offset, command.now_ms, command.delete_retention_ms)
+        left = source.size_bytes
+        for header, batch in self._batches(source):
+            left -= header.size
+            if header.is_control or header.base_offset >= one.end_offset:
+                output.add(batch, header.record_count)
+                continue
+            try:
+                kept, count = _filter(header, batch, self._keys, one)
+            except BatchError as error:
+                raise _damaged(source, header, error.message) from error
+            output.gone += header.record_count - count
+            if kept is not None:
+                output.add(kept, count)
+            elif header_stays(
+                header.last_offset, command.producers.get(header.producer_id), last_of_segment=last and not left
+            ):
+                output.add(emptied(header), 0)
+
+    def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The batches of a segment, each sound."""
+        file = self._disk.open(source.path)
+        try:
+            position = 0
+            expected = 0
+            wanted = _CHUNK_BYTES
+            while position < source.size_bytes:
+                size = min(wanted, source.size_bytes - position)
+                chunk = memoryview(read_at(file, position, size))
+                self._pace.spent(len(chunk))
+                if len(chunk) < size:
+                    what = f"the file ends at byte {position + len(chunk)}, {source.size_bytes} were written"
+                    raise DamagedSegment(f"{source.path}: {what}")
+                at = 0
+                while len(chunk) - at >= BATCH_HEADER_BYTES:
+                    header = _header(source, chunk, at, position + at, expected)
+                    if at + header.size > len(chunk):
+                        break
+                    batch = chunk[at : at + header.size]
+                    if not batch_crc_ok(batch):
+                        raise _damaged(source, header, f"the batch at byte {position + at} fails its checksum")
+                    yield header, batch
+                    expected = header.next_offset
+                    at += header.size
+                if not at:
+                    if len(chunk) == source.size_bytes - position:
+                        raise DamagedSegment(f"{source.path}: byte {position}: the last batch is not whole")
+                    wanted *= 2
+                else:
+                    wanted = _CHUNK_BYTES
+                position += at
+        finally:
+            file.close()
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def _put(self, command: PutRewritten) -> RewrittenPut:
+        path = command.path
+        named = False
+        try:
+            self._disk.rename(index_path(path) + CLEANED_SUFFIX, index_path(path))
+            self._disk.rename(path + CLEANED_SUFFIX, path)
+            named = True
+            # The name is taken: there is no way back.
+            sync = partial(self._disk.sync_directory, os.path.dirname(path))
+            once_there_is_room(sync, f"{path} could not be synced", self._pace.wait)
+        except OSError as error:
+            return RewrittenPut(command.id, error.errno or errno.EIO, named)
+        return RewrittenPut(command.id, 0, named)
+
+    def _remove(self, path: str) -> None:
+        """Remove what was not put in place; what cannot be removed now is by the next opening."""
+        for name in (path, index_path(path)):
+            try:
+                self._disk.unlink(name + CLEANED_SUFFIX)
+            except OSError:
+                continue
+
+
+class _Output:
+    """The segment that is being written, aside, and its index."""
+
+    def __init__(self, disk: Disk, command: Rewrite, pace: Pace) -> None:
+        self.command = command
+        self.records = self.gone = 0
+        self._disk = disk
+        self._pace = pace
+        self._index = SegmentIndex(command.base_offset, command.generation)
+        self._growing = Growing(self._index, command.created_ms, command.index_interval)
+        self._pending: list[Buffer] = []
+        self._pending_bytes = self._written = 0
+        self._file = disk.open(command.path + CLEANED_SUFFIX, create=True)
+        self._file.truncate(0)
+
+    def add(self, batch: memoryview | bytes, records: int) -> None:
+        """One more batch."""
+        self.records += records
+        size = len(batch)
+        self._growing.add(parse_batch(batch, 0, 0, size))
+        self._pending.append(batch)
+        self._pending_bytes += size
+        if self._pending_bytes >= _CHUNK_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        write_all(self._file, self._pending, self._written)
+        self._written += self._pending_bytes
+        self._pace.spent(self._pending_bytes)
+        self._pending, self._pending_bytes = [], 0
+
+    def finish(self, end_offset: int) -> SegmentSummary:
+        """Make it durable under its name aside."""
+        self._flush()
+        self._file.sync()
+        if self._growing.end_offset != end_offset:
+            raise AssertionError(f"{self._file.path} ends at {self._growing.end_offset}, not at {end_offset}")
+        summary = self._growing.summary(sealed=True)
+        file = self._disk.open(index_path(self.command.path) + CLEANED_SUFFIX, create=True)
+        try:
+            file.truncate(0)
+            write_all(file, [self._index.encode(summary)], 0)
+            file.sync()
+        finally:
+            file.close()
+        return summary
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _filter(header: BatchHeader, batch: memoryview, keys: KeyMap, one: Pass) -> tuple[memoryview | bytes | None, int]:
+    """What survives of a batch."""
+    horizon_ms = delete_horizon_ms(header)
+    base = header.base_offset
+
+    def stays(record: RawRecord) -> bool:
+        # A record without a key was let in before its topic was compacted: nobody could ever replace it.
+        return (record.key is not None or base + record.offset_delta >= one.end_offset) and survives(
+            base + record.offset_delta,
+            -1 if record.key is None else keys.get(record.key),
+            has_value=record.has_value,
+            delete_horizon_ms=horizon_ms,
+            one=one,
+        )
+
+    return filtered(
+        header,
+        batch,
+        stays,
+        lambda tombstones: horizon_to_note(tombstones=tombstones, delete_horizon_ms=horizon_ms, one=one),
+    )
+
+
+def _records(source: Source, header: BatchHeader, batch: memoryview) -> Iterator[RawRecord]:
+    try:
+        yield from walk_records(records_of(header, batch), header)
+    except BatchError as error:
+        raise _damaged(source, header, error.message) from error
+
+
+def _header(source: Source, chunk: memoryview, at: int, position: int, expected: int) -> BatchHeader:
+    try:
+        header = parse_header(chunk, at)
+    except BatchError as error:
+        raise DamagedSegment(f"{source.path}: byte {position}: {error.message}") from error
+    if header.base_offset < expected or header.last_offset_delta < 0 or position + header.size > source.size_bytes:
+        raise DamagedSegment(f"{source.path}: byte {position}: no batch with an offset from {expected} on")
+    return header
+
+
+def _told(error: OSError) -> tuple[int, str]:
+    """The errno of a reply, and what there is to say of the file if there is no use in trying again."""
+    number = error.errno or errno.EIO
+    return number, f"{error.filename}: {os.strerror(number)}" if number in _LASTING else ""
+
+
+def _damaged(source: Source, header: BatchHeader, what: str) -> DamagedSegment:
+    return DamagedSegment(f"{source.path}: offset {header.base_offset}: {what}")

@@ -1,0 +1,440 @@
+"""Compaction of a shard's logs, one at a time: finds the dirtiest, has the cleaner rewrite it, takes over the result.
+
+::
+
+    look ──► checkpoint ──► gather keys ──► rewrite a group ──► put ──► take over ──► … ──► end
+    every log.cleaner.backoff.ms          └───── for each group of segments ─────┘
+
+Before anything is read, a checkpoint has put the segments and their indexes on the disk and made void what the
+write-ahead log holds of them, so recovery never replays into a file that compaction made. It has saved the producers,
+too: of a producer's batches compaction leaves the last, while he may ask again for any of his last five. While the
+cleaner works, the log goes on as ever: appended to, read, trimmed, deleted. A result is taken over only if the segments
+it was made of are still the log's; from the moment when the file is to get its name until the reactor knows that it
+has, no segment is dropped (`Log.replacing`). Taking over is one step on the reactor: the new segment is in the list,
+the old ones' ranges are out of the cache. Old files go ``file.delete.delay.ms`` later, when nobody reads them any more.
+
+What can go wrong: a damaged batch, or a file that cannot be read, makes the partition *uncleanable* until the broker
+starts again, with one line in the log; it is served as ever and nothing of it is changed. A full disk ends the pass,
+the next round tries again. A sync that failed stops the shard. Records are never lost to a crash: see
+`storage.compaction.cleaner`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Final
+
+from millstream.core.compaction import Rules, SegmentFacts, dirtiest, group_segments, segments_to_rewrite, stretch_of
+from millstream.core.key_map import SLOT_BYTES
+from millstream.format.names import segment_name
+from millstream.storage.disk import FULL
+from millstream.storage.log.cutting import drop_segments
+from millstream.storage.log.segment_list import Segment
+from millstream.storage.messages.commands import EndPass, GatherKeys, Interrupt, PutRewritten, Remove, Rewrite, Source
+from millstream.telemetry.log import log as operator_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from millstream.core.compaction import Stretch
+    from millstream.shard.timers import Timer
+    from millstream.storage.log.log import Log
+    from millstream.storage.messages.commands import KeysGathered, Rewritten, RewrittenPut
+    from millstream.storage.shard_storage import ShardStorage
+
+_SHARE: Final = 0.05
+_SLICE_LOGS: Final = 64
+"""Logs that are passed over in one slice; one that is looked at is a slice by itself."""
+
+
+class _Run:
+    """One pass over one log."""
+
+    def __init__(self, log: Log, stretch: Stretch, begun_us: int) -> None:
+        self.log = log
+        self.stretch = stretch
+        self.begun_us = begun_us
+        self.generation = log.generation
+        self.start_offset = log.durable_start
+        self.end_offset = 0
+        self.groups: list[list[Segment]] = []
+        self.group: list[Segment] = []
+        self.new: Segment | None = None
+        self.producers: dict[int, int] = {}
+        self.before_bytes = self.after_bytes = self.records = self.gone = 0
+
+
+class Compaction:
+    """See the module. One per shard, on its reactor."""
+
+    def __init__(self, storage: ShardStorage, shards: int) -> None:
+        settings = storage.settings
+        self._storage = storage
+        self._enabled: bool = settings.log_cleaner_enable
+        self._backoff_us: int = settings.log_cleaner_backoff_ms * 1000
+        self._load_percent = int(settings.log_cleaner_io_buffer_load_factor * 100)
+        self._buffer_bytes: int = max(settings.log_cleaner_dedupe_buffer_size // shards, 2 * SLOT_BYTES)
+        self._run: _Run | None = None
+        self._next_id = 1
+        self._awaited = 0
+        self._stopping = False
+        self._uncleanable: set[int] = set()
+        self._when_idle: list[Callable[[], None]] = []
+        self._old: dict[int, tuple[list[str], Timer]] = {}
+        stats = storage.stats
+        self._runs = stats.counter("log_cleaner_runs")
+        self._read = stats.counter("log_cleaner_read_bytes")
+        self._cleaned = stats.counter("log_cleaner_cleaned_bytes")
+        self._removed = stats.counter("log_cleaner_removed_records")
+        self._time = stats.histogram("log_cleaner_run_latency")
+        self._last_run = stats.gauge("log_cleaner_last_run")
+        self._dirty_percent = stats.gauge("log_cleaner_max_dirty_percent")
+        self._uncleanable_count = stats.gauge("log_cleaner_uncleanable_partitions")
+        if self._enabled:
+            storage.reactor.call_later(self._backoff_us, self.look)
+
+    # -- which log -----------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Look at all logs, in slices; compact the dirtiest if it is due."""
+        if self._stopping or self._run is not None:
+            return
+        found: list[tuple[Log, Stretch]] = []
+
+        def looked() -> None:
+            if self._stopping:
+                return
+            self._dirty_percent.set(max((int(stretch.ratio * 100) for _, stretch in found), default=0))
+            found[:] = [(log, stretch) for log, stretch in found if not log.closed]
+            chosen = dirtiest([(stretch, log.config.min_cleanable_dirty_ratio) for log, stretch in found])
+            if chosen is None or not self._storage.accepts_writes:
+                self._storage.reactor.call_later(self._backoff_us, self.look)
+            else:
+                self._begin(*found[chosen])
+
+        self._storage.reactor.background("compaction", self._look_at_all(found), _SHARE, looked)
+
+    def _look_at_all(self, found: list[tuple[Log, Stretch]]) -> Generator[None, None, None]:
+        for count, log in enumerate(list(self._storage.logs.values())):
+            if log.closed or log.cutting or not self.compacts(log) or log.group in self._uncleanable:
+                if count % _SLICE_LOGS == 0:
+                    yield
+                continue
+            drop_segments(log)  # a crash may have come between a trim and its deed
+            stretch = self.stretch(log)
+            if stretch.clean_bytes + stretch.dirty_bytes:
+                found.append((log, stretch))
+            yield
+
+    @staticmethod
+    def compacts(log: Log) -> bool:
+        """Whether this log's topic is compacted."""
+        return log.group != 0 and "compact" in log.config.cleanup_policy
+
+    def stretch(self, log: Log) -> Stretch:
+        """What of a log could be compacted now."""
+        config = log.config
+        return stretch_of(
+            _facts(log, self._storage.now_ms()),
+            clean_offset=log.clean_offset,
+            start_offset=log.durable_start,
+            stable_offset=log.durable_offset,
+            now_ms=self._storage.now_ms(),
+            rules=Rules(config.min_cleanable_dirty_ratio, config.min_compaction_lag_ms, config.max_compaction_lag_ms),
+        )
+
+    # -- a pass --------------------------------------------------------------------------------------------------------
+
+    def _begin(self, log: Log, stretch: Stretch) -> None:
+        """Have everything that will be read on the disk, and nothing of it in the write-ahead log."""
+        storage = self._storage
+        run = self._run = _Run(log, stretch, storage.reactor.now_us())
+        written = storage.wal.durable_sequence
+        log.snapshots.wanted = True
+        storage.changed(log)
+        # A snapshot says nothing after a crash that takes what it was taken of.
+        storage.checkpoint(lambda: storage.wal.when_durable(lambda: self._gather(run, written)))
+
+    def _gather(self, run: _Run, written: int) -> None:
+        if self._run is not run:
+            return  # it was given up
+        log, end = run.log, run.stretch.end_offset
+        segments = [one for one in log.segments_list.all() if one.sealed and one.base_offset < end]
+        if self._is_void(run) or self._storage.wal.needed_sequence <= written or not segments:
+            # A note in the write-ahead log still stands for a change of files, and holds older frames with it.
+            self._end(run, again=False)
+            return
+        if any(one.end > log.written_position or one in log.rolled for one in segments):
+            raise AssertionError(f"{log.name}: a checkpoint left something of offsets below {end}")
+        first = run.stretch.first_dirty_offset
+        room = (end - first) * 100 // self._load_percent + 2
+        self._storage.send(
+            GatherKeys(
+                self._await(),
+                [_source(one) for one in segments if one.end_offset > first],
+                first,
+                min(self._buffer_bytes, room * SLOT_BYTES),
+                self._load_percent,
+            )
+        )
+
+    def gathered(self, reply: KeysGathered) -> None:
+        """The cleaner knows the keys."""
+        run = self._answered(reply.id)
+        self._read.inc(reply.bytes)
+        if self._failed(run, reply.errno, reply.fault):
+            return
+        if reply.end_offset <= run.stretch.first_dirty_offset:
+            self._give_up(run, "log.cleaner.dedupe.buffer.size has no room for the keys of one batch")
+            return
+        run.end_offset = reply.end_offset
+        if run.log.active_producers is not None:
+            run.producers = run.log.active_producers()
+        facts = _facts(run.log, self._storage.now_ms())
+        segments = run.log.segments_list.all()[: segments_to_rewrite(facts, reply.end_offset)]
+        place = 0
+        for count in group_segments(facts[: len(segments)], run.log.segment_bytes):
+            run.groups.append(segments[place : place + count])
+            place += count
+
+        def durable() -> None:
+            if self._run is run:  # else it was given up
+                self._next_group(run)
+
+        # A producer's trace may go where a later batch of his follows, and that one has to survive a crash.
+        self._storage.wal.when_durable(durable)
+
+    def _next_group(self, run: _Run) -> None:
+        log = run.log
+        if self._is_void(run):
+            self._end(run, again=False)
+            return
+        while run.groups:
+            run.group = [one for one in run.groups.pop(0) if not one.dead]  # the log may have been trimmed
+            if run.group:
+                break
+        else:
+            self._finish(run)
+            return
+        config = log.config
+        start, end = run.group[0].base_offset, run.group[-1].end_offset
+        path, generation = _target(run.group)
+        self._storage.send(
+            Rewrite(
+                self._await(),
+                [_source(one) for one in run.group],
+                path,
+                start,
+                generation,
+                run.group[-1].created_ms,
+                log.index_interval,
+                self._storage.now_ms(),
+                config.delete_retention_ms,
+                {number: offset for number, offset in run.producers.items() if start <= offset < end},
+            )
+        )
+
+    def rewritten(self, reply: Rewritten) -> None:
+        """A group is rewritten, aside."""
+        run = self._answered(reply.id)
+        self._read.inc(reply.read_bytes)
+        if self._failed(run, reply.errno, reply.fault):
+            return
+        path, _ = _target(run.group)
+        if self._is_void(run):
+            self._end(run, again=False, path=path)
+        elif any(one.dead for one in run.group):
+            self._storage.send(EndPass(path))  # trimmed meanwhile: the next pass sees to what is left of it
+            self._end(run, again=True)
+        else:
+            assert reply.summary is not None
+            summary = reply.summary
+            run.log.replacing = True
+            run.records += reply.records
+            run.gone += reply.gone
+            run.before_bytes += sum(one.size_bytes for one in run.group)
+            run.after_bytes += summary.size_bytes
+            # Its place in the stream is given to it with its place in the list.
+            run.new = Segment.of(run.log.directory, summary, 0, run.log.index_interval)
+            self._storage.send(PutRewritten(self._await(), path))
+
+    def put(self, reply: RewrittenPut) -> None:
+        """The file has its name."""
+        run = self._answered(reply.id)
+        run.log.replacing = False
+        if reply.errno in FULL and not reply.named:
+            drop_segments(run.log)  # a trim may have waited for this
+            self._storage.send(EndPass(_target(run.group)[0]))
+            self._failed(run, reply.errno, "")
+            return
+        if reply.errno and not run.log.closed:
+            assert run.new is not None
+            self._storage.fail(f"{run.log.name}: {run.new.path} could not be synced: {os.strerror(reply.errno)}")
+            return
+        self._take_over(run)
+
+    def _take_over(self, run: _Run) -> None:
+        log, new = run.log, run.new
+        assert new is not None
+        if log.closed:
+            self._end(run, again=False)
+            return
+        old = run.group
+        for segment in old:
+            segment.dead = True
+        # Out of the cache, and with them what was trimmed before; all of it is written.
+        while (oldest := log.cache.oldest) is not None and oldest.segment.dead:
+            log.cache.drop_oldest()
+            self._storage.memory.give_back(oldest)
+        log.segments_list.replace(old, new)
+        self._remove_later([one.path for one in old], log.config.file_delete_delay_ms)
+        self._cleaned.inc(new.size_bytes)
+        drop_segments(log)  # a trim may have waited for this
+        self._next_group(run)
+
+    def _finish(self, run: _Run) -> None:
+        """Everything is rewritten: the log is clean so far."""
+        log, storage = run.log, self._storage
+        log.clean_offset = run.end_offset
+        log.state_dirty = True
+        storage.changed(log)
+        took_us = storage.reactor.now_us() - run.begun_us
+        self._runs.inc()
+        self._time.observe(took_us)
+        self._removed.inc(run.gone)
+        self._last_run.set(storage.now_ms() // 1000)
+        operator_log.at(log.name).info(
+            "compacted up to offset %d: %d bytes became %d, %d records stay, %d are gone, in %d ms",
+            run.end_offset,
+            run.before_bytes,
+            run.after_bytes,
+            run.records,
+            run.gone,
+            took_us // 1000,
+        )
+        self._end(run, again=True)
+
+    def _end(self, run: _Run, *, again: bool, path: str = "") -> None:
+        """The pass is over; look at once whether there is another to make, or later."""
+        assert self._run is run
+        self._run = None
+        self._storage.send(EndPass(path))
+        idle, self._when_idle = self._when_idle, []
+        for callback in idle:
+            callback()
+        if not self._stopping:
+            self._storage.reactor.call_later(0 if again else self._backoff_us, self.look)
+
+    # -- what goes wrong -----------------------------------------------------------------------------------------------
+
+    def _is_void(self, run: _Run) -> bool:
+        return run.log.closed or self._stopping or run.log.generation != run.generation or run.log.cutting
+
+    def _failed(self, run: _Run, number: int, fault: str) -> bool:
+        """Whether the cleaner could not do it; the pass is over then."""
+        log = run.log
+        gone = log.closed or (number == errno.ENOENT and log.durable_start > run.start_offset)
+        if fault and not gone:
+            self._give_up(run, fault)
+        elif fault or number:
+            if number != errno.ECANCELED and not gone:
+                where = operator_log.at(log.name)
+                tail = "tried again later" if number in FULL else "the partition is left as it is for now"
+                where.warning("not compacted: %s; %s", os.strerror(number), tail)
+            self._end(run, again=False)
+        return bool(fault or number)
+
+    def _give_up(self, run: _Run, reason: str) -> None:
+        log = run.log
+        self._uncleanable.add(log.group)
+        self._uncleanable_count.set(len(self._uncleanable))
+        operator_log.at(log.name).error("not compacted until the next start: %s", reason)
+        self._end(run, again=True)
+
+    # -- conversation --------------------------------------------------------------------------------------------------
+
+    def _await(self) -> int:
+        self._awaited = self._next_id
+        self._next_id += 1
+        return self._awaited
+
+    def _answered(self, number: int) -> _Run:
+        if self._run is None or number != self._awaited:
+            raise AssertionError(f"the cleaner answers {number}, {self._awaited} was asked")
+        self._awaited = 0
+        return self._run
+
+    # -- old files, closing, stopping ----------------------------------------------------------------------------------
+
+    def _remove_later(self, paths: list[str], delay_ms: int) -> None:
+        number = self._storage.expect(_nothing)
+        timer = self._storage.reactor.call_later(delay_ms * 1000, lambda: self._remove_now(number))
+        self._old[number] = (paths, timer)
+
+    def _remove_now(self, number: int) -> None:
+        paths, timer = self._old.pop(number)
+        timer.cancel()
+        self._storage.send(Remove(number, paths))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a pass is under way."""
+        return self._run is not None
+
+    def forget(self, log: Log) -> None:
+        """A log is closed."""
+        self._uncleanable.discard(log.group)
+        self._uncleanable_count.set(len(self._uncleanable))
+
+    def when_idle(self, log: Log | None, callback: Callable[[], None]) -> None:
+        """Call back when the cleaner does nothing with a log (or any): at once, or when what it does is given up."""
+        run = self._run
+        if run is None or (log is not None and run.log is not log):
+            callback()
+            return
+        self._when_idle.append(callback)
+        if self._awaited:
+            self._storage.send(Interrupt())
+        else:
+            self._end(run, again=False)  # it waits for a checkpoint, which a full disk may hold up for long
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Begin nothing more, give up what is under way, remove what is superfluous; `done` when that is so."""
+        self._stopping = True
+
+        def idle() -> None:
+            for number in list(self._old):
+                self._remove_now(number)
+            done()
+
+        self.when_idle(None, idle)
+
+
+def _facts(log: Log, now_ms: int) -> list[SegmentFacts]:
+    log.refresh()
+    return [
+        SegmentFacts(
+            one.base_offset,
+            one.end_offset,
+            one.size_bytes,
+            one.summary().min_timestamp,
+            one.max_timestamp if one.max_timestamp >= 0 else changed_ms,
+        )
+        for one, changed_ms in zip(log.segments_list, log.segments_list.changed_ms(now_ms), strict=True)
+    ]
+
+
+def _source(segment: Segment) -> Source:
+    return Source(segment.path, segment.end_offset, segment.size_bytes)
+
+
+def _target(group: list[Segment]) -> tuple[str, int]:
+    """Path and generation of what a group becomes."""
+    generation = 1 + max(one.generation for one in group)
+    first = group[0]
+    return f"{os.path.dirname(first.path)}/{segment_name(first.base_offset, generation)}", generation
+
+
+def _nothing() -> None:
+    """Old files are gone."""

@@ -1,0 +1,245 @@
+"""Reads of what the log cache no longer holds: memory from the arena, the read itself by the worker.
+
+The reactor allocates fragments, the worker fills them from the segment and says how many bytes are whole, sound
+batches; what is left over goes back. The log cache is not touched: history streams past it. When the arena has no
+fragments, the read waits (`_RETRY_US`) for others to release theirs, up to `_PATIENCE_US`; then, or when too many
+wait, it fails retriably.
+
+A damaged batch fails the read that meets it, with `Corruption` that names file, byte and offset, and one line in the
+log; the rest of the log goes on being served. Callbacks never come before `read` returned. After `stop` nothing is
+sent: the worker answers what it was sent, everything else is refused retriably.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, Unavailable
+from millstream.format.epochs import epochs_between
+from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
+from millstream.model.error_code import ErrorCode
+from millstream.storage.messages.commands import Read
+from millstream.storage.segments.read_faults import closed, stopping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.iobuf import Arena, Fragment
+    from millstream.shard.reactor import Reactor
+    from millstream.storage.log.log import Log
+    from millstream.storage.log.segment_list import Segment
+    from millstream.storage.messages.commands import Command, ReadDone
+    from millstream.storage.segments.read_faults import ReadFaults
+    from millstream.telemetry.metrics import StatsSlab
+
+    Done = Callable[[IoBuf | MillstreamError], None]
+
+_RETRY_US: Final = 2_000
+_PATIENCE_US: Final = 5_000_000
+_WAITING_MAX: Final = 4096
+_ROOM_MIN: Final = 512
+
+
+class _Call:
+    """One read, from `read` to its callback."""
+
+    __slots__ = (
+        "begun_us",
+        "done",
+        "end_offset",
+        "fragments",
+        "generation",
+        "log",
+        "max_bytes",
+        "minimum_one",
+        "offset",
+        "room",
+        "segment",
+    )
+
+    def __init__(
+        self,
+        log: Log,
+        offset: int,
+        end_offset: int,
+        max_bytes: int,
+        minimum_one: bool,
+        done: Done,
+        begun_us: int,
+    ) -> None:
+        self.log = log
+        self.offset = offset
+        self.end_offset = end_offset
+        self.max_bytes = max_bytes
+        self.minimum_one = minimum_one
+        self.done = done
+        self.begun_us = begun_us
+        self.room = max_bytes
+        self.segment: Segment | None = None
+        self.generation = log.generation
+        self.fragments: list[Fragment] = []
+
+
+class ColdReads:
+    """See the module. One per shard."""
+
+    def __init__(
+        self, reactor: Reactor, arena: Arena, stats: StatsSlab, send: Callable[[Command], None], faults: ReadFaults
+    ) -> None:
+        self._reactor = reactor
+        self._arena = arena
+        self._send = send
+        self._calls: dict[int, _Call] = {}
+        self._next_id = 1
+        self._waiting: deque[_Call] = deque()
+        self._retrying = False
+        self._stopped = False
+        self._faults = faults
+        self._reads = stats.counter("cold_reads")
+        self._latency = stats.histogram("cold_read_latency")
+        self._bytes = stats.counter("read_bytes", source="segment")
+
+    def read(self, log: Log, offset: int, end_offset: int, max_bytes: int, done: Done, *, minimum_one: bool) -> None:
+        """See `Log.read_cold`."""
+        call = _Call(log, offset, end_offset, max(0, max_bytes), minimum_one, done, self._reactor.now_us())
+        self._reads.inc()
+        if len(self._waiting) >= _WAITING_MAX:
+            self._reactor.call_soon(done, Retriable("too many reads wait for memory", ErrorCode.KAFKA_STORAGE_ERROR))
+        elif not self._waiting and self._start(call):
+            return
+        else:
+            self._wait(call)
+
+    def stop(self) -> None:
+        """The worker is told to end: what it would be asked from now on, it may not be there to answer."""
+        self._stopped = True
+        while self._waiting:
+            self._start(self._waiting.popleft())
+
+    def _start(self, call: _Call) -> bool:
+        """Send the read to the worker; False when there is no memory for it."""
+        log = call.log
+        if log.closed:
+            self._reactor.call_soon(call.done, closed(log))
+            return True
+        if self._stopped:
+            self._reactor.call_soon(call.done, stopping(log))
+            return True
+        segment = log.segments_list.find(call.offset)
+        if segment is None or call.offset < log.start_offset:
+            self._reactor.call_soon(
+                call.done, Rejected(f"{log.name}: offset {call.offset} is not there", ErrorCode.OFFSET_OUT_OF_RANGE)
+            )
+            return True
+        limit = min(log.written_position, log.refresh().end if not segment.sealed else segment.end) - segment.stream
+        room = min(max(call.room, _ROOM_MIN), limit)
+        if room <= 0:
+            raise AssertionError(f"{log.name}: offset {call.offset} is neither cached nor written")
+        fragments: list[Fragment] = []
+        try:
+            while room > 0:
+                fragments.append(self._arena.allocate(min(room, MAX_FRAGMENT_BYTES)))
+                room -= fragments[-1].capacity
+        except ArenaFull:
+            for fragment in fragments:
+                fragment.release()
+            return False
+        call.fragments = fragments
+        call.segment = segment
+        call.generation = log.generation
+        spans: list[int] = []
+        for fragment in fragments:
+            spans += (fragment.offset, fragment.offset + fragment.capacity)
+        number = self._next_id
+        self._next_id += 1
+        self._calls[number] = call
+        self._send(
+            Read(
+                number,
+                segment.path,
+                segment.base_offset,
+                limit,
+                call.offset,
+                call.end_offset,
+                call.max_bytes,
+                call.minimum_one,
+                spans,
+                epochs_between(log.epochs, call.offset, call.end_offset),
+            )
+        )
+        return True
+
+    def _wait(self, call: _Call) -> None:
+        self._waiting.append(call)
+        if not self._retrying:
+            self._retrying = True
+            self._reactor.call_later(_RETRY_US, self._retry)
+
+    def _retry(self) -> None:
+        self._retrying = False
+        waiting = self._waiting
+        while waiting and self._start(waiting[0]):
+            waiting.popleft()
+        oldest_us = self._reactor.now_us() - _PATIENCE_US
+        while waiting and waiting[0].begun_us < oldest_us:
+            waiting.popleft().done(Retriable("no memory to read into", ErrorCode.KAFKA_STORAGE_ERROR))
+        if waiting and not self._retrying:
+            self._retrying = True
+            self._reactor.call_later(_RETRY_US, self._retry)
+
+    def finished(self, reply: ReadDone) -> None:
+        """The worker's answer."""
+        call = self._calls.pop(reply.id)
+        if reply.need:
+            call.room = reply.need
+            _release(call.fragments)
+            if self._waiting or not self._start(call):
+                self._wait(call)
+            return
+        if reply.errno == errno.ENOENT and call.log.segments_list.find(call.offset) is not call.segment:
+            # Compaction took the place of the file that was to be read.
+            _release(call.fragments)
+            if self._waiting or not self._start(call):
+                self._wait(call)
+            return
+        self._latency.observe(self._reactor.now_us() - call.begun_us)
+        failure = self._failure(call, reply)
+        if failure is not None:
+            _release(call.fragments)
+            call.done(failure)
+            return
+        found = IoBuf()
+        left = reply.bytes
+        for fragment in call.fragments:
+            found.append(fragment, 0, min(left, fragment.capacity))
+            left -= min(left, fragment.capacity)
+        self._bytes.inc(reply.bytes)
+        call.done(found)
+
+    def _failure(self, call: _Call, reply: ReadDone) -> MillstreamError | None:
+        name = call.log.name
+        path = call.segment.path if call.segment is not None else call.log.directory
+        fault = reply.fault
+        if reply.errno == errno.ENOENT:
+            if call.log.closed:
+                return closed(call.log)
+            if call.offset < call.log.start_offset:
+                return Rejected(f"{name}: offset {call.offset} was deleted", ErrorCode.OFFSET_OUT_OF_RANGE)
+            fault = f"{path} is missing"
+        if fault and call.generation != call.log.generation:
+            return Retriable(f"{name}: its end was cut while it was read", ErrorCode.KAFKA_STORAGE_ERROR)
+        if fault:
+            self._faults.corrupt(name, path, call.offset, fault)
+            return Corruption(f"{name}: {fault}")
+        if reply.errno:
+            self._faults.failed(name, path, reply.errno)
+            return Unavailable(f"{name}: {os.strerror(reply.errno)}")
+        return None
+
+
+def _release(fragments: list[Fragment]) -> None:
+    for fragment in fragments:
+        fragment.release()

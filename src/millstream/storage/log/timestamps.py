@@ -1,0 +1,227 @@
+"""From a timestamp to an offset: the segment by what is known of each, the batch by the index, the record by looking
+into one batch.
+
+Segments and batches are chosen by their largest timestamps, which producers may send in any order; the answer is the
+*first* record in offset order that is late enough, as Kafka's ListOffsets wants it. Every batch that is passed on the
+way is held against its checksum: behind a damaged one no record is an answer. There is one way to look: the worker's,
+which may block and decompress. What is still only in the log cache is written to its segment for that, but
+only when nothing before it is late enough: on a full disk that has to wait. After `stop` the worker is asked nothing
+more: a search that would is refused retriably.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from millstream.errors import Corruption, MillstreamError, Retriable, Unavailable
+from millstream.format.epochs import epoch_at
+from millstream.model.error_code import ErrorCode
+from millstream.storage.messages.commands import Find
+from millstream.storage.segments.read_faults import closed, stopping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.storage.log.log import Log
+    from millstream.storage.log.segment_list import Segment
+    from millstream.storage.messages.commands import Command, Found
+    from millstream.storage.segments.read_faults import ReadFaults
+
+    Answer = tuple[int, int, int] | MillstreamError | None
+    Done = Callable[[Answer], None]
+
+
+class _Reach(NamedTuple):
+    """How far a search looks, whatever is written while it lasts: what comes later in the log is no answer as long as
+    something before it was not looked at.
+    """
+
+    position: int
+    """In the log's stream."""
+
+    partial: bool
+    """It may lie within a batch."""
+
+    generation: int
+    """Of the log: after a cut of its end, the position says nothing."""
+
+
+class Timestamps:
+    """Lookups of one shard's logs."""
+
+    def __init__(self, send: Callable[[Command], None], faults: ReadFaults) -> None:
+        self._send = send
+        self._faults = faults
+        self._calls: dict[int, tuple[Log, Segment, _Reach, Done]] = {}
+        self._next_id = 1
+        self._stopped = False
+
+    def stop(self) -> None:
+        """The worker is told to end: what it would be asked from now on, it may not be there to answer."""
+        self._stopped = True
+
+    def find(self, log: Log, timestamp: int, end_offset: int, done: Done) -> None:
+        """See `Log.offset_for_timestamp`."""
+        self._find(log, _all_below(log, end_offset), timestamp, end_offset, done)
+
+    def _find(self, log: Log, reach: _Reach, timestamp: int, end_offset: int, done: Done) -> None:
+        if log.written_position >= reach.position:
+            self._search(log, None, reach, timestamp, end_offset, done)
+            return
+
+        def first_try(answer: Answer) -> None:
+            if answer is not None:
+                done(answer)
+            else:
+                log.behind.when_written(
+                    reach.position, lambda: self._search(log, None, reach, timestamp, end_offset, done)
+                )
+
+        written = _Reach(log.written_position, partial=True, generation=log.generation)
+        self._search(log, None, written, timestamp, end_offset, first_try)
+
+    def find_largest(self, log: Log, end_offset: int, done: Done) -> None:
+        """See `Log.max_timestamp`."""
+        largest = max(segment.max_timestamp for segment in log.segments_list.all())
+        if largest < 0:
+            # Records without timestamps, if there are any: the first of them, as in Kafka.
+            self.find(log, largest, end_offset, done)
+            return
+        reach = _all_below(log, end_offset)
+
+        def first_try(answer: Answer) -> None:
+            # The batch that made it the largest may be out of bounds, above the end or below the start: then look at
+            # all.
+            if answer is not None:
+                done(answer)
+            else:
+                self._largest_of_all(log, reach, end_offset, done)
+
+        self._find(log, reach, largest, end_offset, first_try)
+
+    def _search(
+        self, log: Log, after: Segment | None, reach: _Reach, timestamp: int, end_offset: int, done: Done
+    ) -> None:
+        """Ask the worker about the next segment that may hold it."""
+        if log.closed:
+            done(closed(log))
+            return
+        log.refresh()
+        for segment in log.segments_list.all():
+            if after is not None and segment.end_offset <= after.end_offset:
+                continue
+            if segment.base_offset >= end_offset or segment.stream >= reach.position:
+                break
+            if segment.max_timestamp < timestamp or not segment.size_bytes or segment.end_offset <= log.start_offset:
+                continue
+
+            def answered(answer: Answer, segment: Segment = segment) -> None:
+                if answer is None:
+                    # One that compaction took the place of, maybe of its file too, is looked for once more.
+                    last = after if segment.dead else segment
+                    self._search(log, last, reach, timestamp, end_offset, done)
+                else:
+                    done(answer)
+
+            self._ask(log, segment, reach, timestamp, end_offset, answered, largest=False)
+            return
+        done(None)
+
+    def _largest_of_all(self, log: Log, reach: _Reach, end_offset: int, done: Done) -> None:
+        """The largest of all segments; those that can hold no larger one than was found are not read."""
+        best: list[tuple[int, int, int]] = []
+        segments = [one for one in log.segments_list.all() if one.base_offset < end_offset and one.size_bytes]
+        segments.sort(key=_latest, reverse=True)
+        asked: list[Segment] = []
+
+        def following(answer: Answer) -> None:
+            if log.closed:
+                answer = closed(log)
+            if isinstance(answer, MillstreamError):
+                done(answer)
+                return
+            if answer is not None and (not best or (answer[1], -answer[0]) > (best[0][1], -best[0][0])):
+                best[:] = [answer]
+            if segments and (not best or _latest(segments[0]) > (best[0][1], -best[0][0])):
+                asked.append(segments.pop(0))
+                self._ask(log, asked[-1], reach, -1, end_offset, following, largest=True)
+            elif any(one.dead for one in asked):
+                # Compaction took the place of what was asked.
+                self._largest_of_all(log, reach, end_offset, done)
+            else:
+                done(best[0] if best else None)
+
+        following(None)
+
+    def _ask(
+        self,
+        log: Log,
+        segment: Segment,
+        reach: _Reach,
+        timestamp: int,
+        end_offset: int,
+        answered: Done,
+        *,
+        largest: bool,
+    ) -> None:
+        if self._stopped:
+            answered(stopping(log))
+            return
+        if reach.generation != log.generation:
+            answered(_cut(log))
+            return
+        limit = min(reach.position - segment.stream, segment.size_bytes)
+        if limit <= 0:
+            answered(None)
+            return
+        partial = reach.partial and limit < segment.size_bytes
+        number = self._next_id
+        self._next_id += 1
+        self._calls[number] = (log, segment, reach, answered)
+        start = max(log.start_offset, segment.base_offset)
+        self._send(
+            Find(number, segment.path, segment.base_offset, limit, timestamp, start, end_offset, largest, partial)
+        )
+
+    def finished(self, reply: Found) -> None:
+        """The worker's answer."""
+        log, segment, reach, answered = self._calls.pop(reply.id)
+        name, path = log.name, segment.path
+        fault = reply.fault
+        if reply.errno == errno.ENOENT:
+            if segment.dead or log.closed:
+                answered(None)  # the segment was deleted meanwhile
+                return
+            fault = f"{path} is missing"
+        if fault and reach.generation != log.generation:
+            answered(_cut(log))
+        elif fault:
+            self._faults.corrupt(name, path, -1, fault)
+            answered(Corruption(f"{name}: {fault}"))
+        elif reply.errno:
+            self._faults.failed(name, path, reply.errno)
+            answered(Unavailable(f"{name}: {path} could not be read: {os.strerror(reply.errno)}"))
+        elif reply.offset < 0:
+            answered(None)
+        else:
+            # In the batch it is outside the checksum.
+            known = epoch_at(log.epochs, reply.offset)
+            answered((reply.offset, reply.timestamp, reply.leader_epoch if known < 0 else known))
+
+
+def _all_below(log: Log, end_offset: int) -> _Reach:
+    """Up to a batch's end behind all records below `end_offset`."""
+    # With `write.caching` readers see more than what is durable.
+    position = log.durable_position if end_offset <= log.durable_offset else log.next_position
+    return _Reach(position, partial=False, generation=log.generation)
+
+
+def _cut(log: Log) -> Retriable:
+    return Retriable(f"{log.name}: its end was cut while it was searched", ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _latest(segment: Segment) -> tuple[int, int]:
+    """No record of it is later, or as late and in front of this."""
+    return segment.max_timestamp, -segment.base_offset

@@ -1,0 +1,190 @@
+"""Bringing a log's durable bytes into its segment files, after the fact and in big pieces.
+
+Ranges of the log cache are written once `WRITE_BYTES_MIN` of them are full and durable, or a quarter of the log's
+stream in the cache, up to four times as much: a log that has much of the cache leaves what is written longer in it.
+Less than that, and a quiet log's open range, is written when its segment is sealed, or a checkpoint or the cache asks
+for it (`write`). One `Write` of a log is under way at a time, so a failed one leaves no hole: the next goes to the same
+place. Only durable bytes are ever written, so a segment never holds what the write-ahead log does not, and recovery may
+take a segment's bytes for the copy that they are.
+
+A full disk (ENOSPC, EDQUOT) is told to `on_refused` and `advance` tries again; any other error ends the shard.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from millstream.storage.messages.commands import Write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.storage.log.cache import Range
+    from millstream.storage.log.log import Log
+    from millstream.storage.messages.commands import Command
+
+WRITE_BYTES_MAX: Final = 4 * 1024 * 1024
+WRITE_BYTES_MIN: Final = 1024 * 1024
+"""A write of 128 KiB costs the worker three times as much a byte, and the reactor a message each; one of 4 MiB costs
+three quarters as much a byte.
+"""
+
+
+class WriteBehind:
+    """One per log."""
+
+    __slots__ = (
+        "_generation",
+        "held",
+        "_log",
+        "_pending",
+        "_send",
+        "_unwritten",
+        "_waiters",
+        "on_refused",
+        "target",
+        "under_way",
+    )
+
+    def __init__(self, log: Log, send: Callable[[Command], None], on_refused: Callable[[Log, int], None]) -> None:
+        self._log = log
+        self._send = send
+        self._unwritten: deque[Range] = deque()
+        self._waiters: list[tuple[int, Callable[[], None]]] = []
+        self._generation = 0
+        self._pending: tuple[int, int] = (0, 0)  # (generation, stream position the Write under way reaches)
+        self.target = log.written_position - _head_start(log.group)
+        """Stream position up to which somebody wants the segment to reach."""
+
+        self.under_way = False
+        self.held: list[int] = []
+        """Stream positions of cuts of the log's end that are not in the files yet: nothing behind is written."""
+
+        self.on_refused = on_refused
+
+    def add(self, one: Range) -> None:
+        """A new range of the log, to be written some time."""
+        self._unwritten.append(one)
+
+    def filled(self, position: int) -> None:
+        """The log's ranges up to `position` are full, the one from there on is open."""
+        log = self._log
+        least = log.storage.write_bytes_min
+        if position - self.target >= min(max(least, log.cache.span // 4), 4 * least):
+            self.target = position
+
+    def write(self, target: int) -> None:
+        """Write up to stream position `target` as it becomes durable."""
+        if target > self.target:
+            self.target = target
+        if not self.under_way:
+            self.advance()
+
+    def when_written(self, position: int, callback: Callable[[], None]) -> None:
+        """Write up to `position`, which is durable, then call back; at once if it is written."""
+        if self._log.written_position >= position or self._log.closed:
+            callback()
+            return
+        self._waiters.append((position, callback))
+        self.write(position)
+
+    def advance(self) -> None:
+        """Send the next piece, if there is one to send."""
+        log = self._log
+        limit = min(self.target, log.durable_position, *self.held)
+        begin = position = log.written_position
+        if position >= limit or log.closed:
+            return
+        segment = None
+        spans: list[int] = []
+        for one in self._unwritten:
+            if one.end <= position:
+                continue
+            if segment is None:
+                segment = one.segment
+            elif one.segment is not segment and not (segment.dead and one.segment.dead):
+                break
+            start = position - one.stream
+            end = min(one.used, limit - one.stream)
+            if end <= start:
+                break
+            spans += (one.offset + start, one.offset + end)
+            position += end - start
+            if position - begin >= WRITE_BYTES_MAX and not segment.dead:
+                break
+        if segment is None or position == begin:
+            raise AssertionError(f"{log.name}: bytes {begin} to {limit} of the log are in no range")
+        self.under_way = True
+        self._pending = (self._generation, position)
+        if segment.dead:
+            self.written(0, 0)
+            return
+        entries = _entries_below(segment.entries, position - segment.stream)
+        del segment.entries[: len(entries)]
+        self._send(Write(log.group, segment.path, begin - segment.stream, spans, entries, log.topic))
+
+    def written(self, errno: int, count: int) -> None:
+        """The worker's answer: `count` bytes are in the page cache, or why not."""
+        log = self._log
+        self.under_way = False
+        generation, position = self._pending
+        if errno:
+            self.on_refused(log, errno)
+            return
+        log.count_written(count)
+        if generation == self._generation and position > log.written_position:
+            log.written_position = position
+        unwritten = self._unwritten
+        while unwritten and unwritten[0].end <= log.written_position and not log.is_open(unwritten[0]):
+            unwritten.popleft()
+        if self._waiters:
+            ready = [callback for wanted, callback in self._waiters if wanted <= log.written_position]
+            self._waiters = [waiter for waiter in self._waiters if waiter[0] > log.written_position]
+            for callback in ready:
+                callback()
+        if not self.under_way:
+            self.advance()
+
+    def cut(self, position: int) -> None:
+        """The log ends at stream position `position` now."""
+        self._generation += 1
+        while self._unwritten and self._unwritten[-1].stream >= position:
+            self._unwritten.pop()
+        self.target = min(self.target, position)
+        waiters, self._waiters = self._waiters, []
+        for wanted, callback in waiters:
+            self._waiters.append((min(wanted, position), callback))
+
+    def hold(self, position: int) -> None:
+        """Write nothing behind `position` for now: the files are about to be cut there."""
+        self.held.append(position)
+
+    def go_on(self, position: int) -> None:
+        """They are."""
+        self.held.remove(position)
+        if not self.under_way:
+            self.advance()
+
+    def abandon(self) -> None:
+        """The log is closed: nobody waits for its bytes any more."""
+        waiters, self._waiters = self._waiters, []
+        self._unwritten.clear()
+        for _, callback in waiters:
+            callback()
+
+
+def _head_start(group: int) -> int:
+    """How much sooner than `WRITE_BYTES_MIN` a log's first write is due: spread evenly over consecutive groups.
+
+    Logs that are filled evenly would all be written in the same moment otherwise, again and again.
+    """
+    return (group * 40503 & 0xFFFF) * WRITE_BYTES_MIN >> 16  # 2^16 divided by the golden ratio
+
+
+def _entries_below(entries: list[int], position: int) -> list[int]:
+    """The leading index entries for places before `position`."""
+    count = 0
+    while count < len(entries) and entries[count + 1] < position:
+        count += 3
+    return entries[:count]

@@ -1,0 +1,350 @@
+"""Checkpoints: segments made durable, so that the write-ahead log's frames are void and their files can be used again.
+
+::
+
+    mark    every log that changed: how far it is durable, summaries of its segments, its state      (in slices)
+    write   each log's bytes up to its mark into its segments                             (in slices, spread over time)
+    sync    the worker: segments, index blocks, small files, directories, and last the WAL's state files
+    free    WAL files of which every frame is older than the marks
+
+A frame is void only when the ``state`` files say so durably, and they are written after everything else: a crash
+anywhere before repeats the replay, which is harmless. A mark is what was durable when some tick was closed, to the
+byte and with the timestamps of that moment, so nothing here waits for the write-ahead log: a full one is exactly what
+a checkpoint has to help.
+
+A hundred logs of which each gathered most of a megabyte would be a hundred megabytes at once, and every write to the
+write-ahead log would wait behind them. So there is a schedule: at least `_BYTES_PER_S`, and everything is written by
+the time that the write-ahead log has grown by half of what makes the next checkpoint due. What comes after the writes
+is spread, too (`storage.leisure`). Nothing is spread once that time has come (`hurry`), or anybody waits: whoever asked
+to be told, a full log, the next checkpoint.
+
+A full disk fails a checkpoint, not the shard: its marks are taken again by the next one, which `ShardStorage` tries
+every second. When the write-ahead log is full and a checkpoint has nothing to make void (the disk has no room for its
+first file), another would not either, and none follows. A failed sync ends the shard. One checkpoint runs at a time;
+requests that come meanwhile are answered by the next.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from millstream.format.epochs import encode_log_state
+from millstream.format.names import EPOCHS_FILE, PRODUCERS_SUFFIX, offset_name
+from millstream.format.producers import encode_producers
+from millstream.format.wal import WalState, encode_wal_state
+from millstream.storage.messages.commands import Checkpoint, Hurry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from millstream.format.index import SegmentSummary
+    from millstream.storage.log.log import Log
+    from millstream.storage.log.segment_list import Segment
+    from millstream.storage.messages.commands import Checkpointed
+    from millstream.storage.shard_storage import ShardStorage
+
+_SHARE: Final = 0.3
+"""Of the core, for marking and writing while there is other work."""
+
+_BYTES_PER_S: Final = 16 * 1024 * 1024
+"""Written at least, so that a crash has little to replay once producers pause: 128 MiB in eight seconds."""
+
+_STEP_US: Final = 10_000
+"""Between two looks at the schedule."""
+
+_PART_SEGMENTS: Final = 500
+"""Segments named in one message."""
+
+SNAPSHOT_BYTES: Final = 64 * 1024
+"""So many bytes of a log may be replayed to rebuild its producers before a checkpoint saves them."""
+
+_SNAPSHOT_FILES: Final = 2
+"""Kept of each log: if the newest does not verify, the one before does."""
+
+
+class _Mark:
+    """One log as it was when the checkpoint looked at it."""
+
+    __slots__ = ("files", "generation", "log", "old", "position", "rolled", "segments", "snapshot", "state")
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        mark = log.durable_mark
+        self.position = mark.position
+        self.rolled = [one for one in log.rolled if one.end <= mark.position]
+        log.rolled = [one for one in log.rolled if one.end > mark.position]
+        self.segments: list[tuple[Segment, SegmentSummary]] = [(one, one.summary()) for one in self.rolled]
+        segment = mark.segment
+        if mark.position > segment.stream and segment not in self.rolled and not segment.dead:
+            self.segments.append((segment, segment.summary_at(mark)))
+        self.files: list[tuple[str, bytes]] = []
+        self.old: list[int] = []
+        """Offsets of snapshots whose files are removed when this one is there."""
+
+        self.generation = log.generation
+        self.state = log.state_dirty
+        self.snapshot = False
+        if self.state:
+            self.files.append((f"{log.directory}/{EPOCHS_FILE}", encode_log_state(log.durable_state())))
+        snapshots = log.snapshots
+        if snapshots.wanted or self.position - snapshots.position >= log.storage.checkpointer.snapshot_bytes:
+            self.add_snapshot()
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes up to the mark that are not in the segments yet."""
+        return max(0, self.position - self.log.written_position)
+
+    def add_snapshot(self) -> None:
+        """Save the producers as of the mark."""
+        log = self.log
+        data = None if log.producer_snapshot is None else log.producer_snapshot()
+        if data is not None:
+            log.snapshots.note(log.next_offset, data)
+            self.files.append(
+                (
+                    f"{log.directory}/{offset_name(log.next_offset, PRODUCERS_SUFFIX)}",
+                    encode_producers(log.next_offset, data),
+                )
+            )
+        log.snapshots.position = self.position
+        log.snapshots.wanted = False
+        self.snapshot = True
+        self.old = log.snapshots.files[:-_SNAPSHOT_FILES]
+
+    @property
+    def remove(self) -> list[str]:
+        """Files that are not needed once this checkpoint is durable."""
+        return [f"{self.log.directory}/{offset_name(one, PRODUCERS_SUFFIX)}" for one in self.old]
+
+    def give_back(self) -> None:
+        """The checkpoint failed: what was marked is still to be done."""
+        log = self.log
+        # Not what a cut of the log's end made active again.
+        log.rolled = [one for one in self.rolled if one.sealed and not one.dead and one not in log.rolled] + log.rolled
+        log.state_dirty = log.state_dirty or self.state
+        log.snapshots.wanted = log.snapshots.wanted or self.snapshot
+
+
+class Checkpointer:
+    """Runs checkpoints of one shard. `request` may be called at any time on the reactor."""
+
+    def __init__(self, storage: ShardStorage) -> None:
+        self._storage = storage
+        self._marks: list[_Mark] = []
+        self._waiting: list[Callable[[], None]] = []  # for the next checkpoint
+        self._answering: list[Callable[[], None]] = []  # for the one that runs
+        self._when_idle: list[Callable[[], None]] = []
+        self._sent = False  # the worker is at it
+        self._changes: dict[int, int] = {}  # changes of files that the worker has yet to make, their notes' frames
+        self._again = False
+        self._next_id = 1
+        self._covered = 0
+        self._begun_us = 0
+        self._writes = 0
+        self._next_mark = 0
+        self._bytes = 0  # to be written by the one that runs
+        self._asked_bytes = 0  # of them, those that the logs were asked to write
+        self._hurry = False
+        self.snapshot_bytes = SNAPSHOT_BYTES
+        self.running = False
+        self.refused = False
+        """The last one found the disk full."""
+
+        self.wal_bytes = 0
+        """Bytes of the write-ahead log when the last checkpoint began."""
+
+        stats = storage.stats
+        self._count = stats.counter("checkpoints")
+        self._latency = stats.histogram("checkpoint_latency")
+
+    def request(self, done: Callable[[], None] | None = None) -> None:
+        """Have a checkpoint that covers everything durable now; `done` when it is over."""
+        if done is not None:
+            self._waiting.append(done)
+        if self.running:
+            self._again = self._again or done is not None
+            self.hurry()
+            return
+        self._begin()
+
+    def due(self) -> None:
+        """Something has changed, and `checkpoint.ms` have passed."""
+        if self.running:
+            self._again = True
+        self.request()
+
+    def look(self) -> None:
+        """After every tick: is it time for a checkpoint, or for the one that runs to come to its end?"""
+        grown = self._storage.wal.written_bytes - self.wal_bytes
+        if 2 * grown >= self._storage.checkpoint_bytes:
+            self.hurry()
+            if grown >= self._storage.checkpoint_bytes:
+                self.request()
+
+    def hurry(self) -> None:
+        """Have the checkpoint that runs, if one does, finish as soon as it can."""
+        if self.running and not self._hurry:
+            self._hurry = True
+            if self._sent:
+                self._storage.send(Hurry(self._next_id - 1))
+
+    def _begin(self, *, hurry: bool = False) -> None:
+        storage = self._storage
+        self.running = True
+        self._again = False
+        self._answering, self._waiting = self._waiting, []
+        self._hurry = hurry or bool(self._answering) or storage.wal.full
+        self._begun_us = storage.reactor.now_us()
+        # The note of a cut or a trim is needed until the files show it.
+        self._covered = min([storage.wal.durable_sequence, *(frame - 1 for frame in self._changes.values())])
+        self.wal_bytes = storage.wal.written_bytes
+        self._marks = []
+        logs = list(storage.dirty_logs)
+        storage.reactor.background("checkpoint", self._mark(logs), _SHARE, self._marked)
+
+    def _mark(self, logs: list[Log]) -> Generator[None, None, None]:
+        dirty = self._storage.dirty_logs
+        for log in logs:
+            dirty.pop(log, None)
+            log.dirty = False
+            if not log.closed:
+                self._marks.append(_Mark(log))
+            yield
+
+    def _marked(self) -> None:
+        self._writes = len(self._marks) + 1
+        self._next_mark = self._asked_bytes = 0
+        self._bytes = sum(mark.unwritten for mark in self._marks)
+        self._write_due()
+
+    def _write_due(self) -> None:
+        self._storage.reactor.background("checkpoint", self._write(), _SHARE, self._wrote_due)
+
+    def _write(self) -> Generator[None, None, None]:
+        due = self._due_bytes()
+        while self._next_mark < len(self._marks) and (self._hurry or self._asked_bytes <= due):
+            mark = self._marks[self._next_mark]
+            self._next_mark += 1
+            self._asked_bytes += mark.unwritten
+            behind, durable = mark.log.behind, mark.log.durable_position
+            # Up to now, not to the mark: logs that were marked together would be full together.
+            behind.write(durable)
+            behind.when_written(min(mark.position, durable), self._written)
+            yield
+
+    def _due_bytes(self) -> int:
+        """How much of what is to be written should be by now."""
+        storage = self._storage
+        grown = storage.wal.written_bytes - self.wal_bytes
+        return max(
+            self._bytes * 2 * grown // storage.checkpoint_bytes,
+            _BYTES_PER_S * (storage.reactor.now_us() - self._begun_us) // 1_000_000,
+        )
+
+    def _wrote_due(self) -> None:
+        if self._next_mark < len(self._marks):
+            self._storage.reactor.call_later(_STEP_US, self._write_due)
+        else:
+            self._written()
+
+    def _written(self) -> None:
+        """One log, or the loop over them, is through."""
+        self._writes -= 1
+        if self._writes:
+            return
+        storage = self._storage
+        marks = [mark for mark in self._marks if not mark.log.closed]
+        if any(mark.generation != mark.log.generation for mark in marks):
+            # A log's end was cut meanwhile: what was marked of it is no more.
+            self._take_back()
+            self._waiting, self._answering = self._answering + self._waiting, []
+            self._begin(hurry=self._hurry)
+            return
+        number = self._next_id
+        self._next_id += 1
+        segments: list[tuple[str, SegmentSummary]] = []
+        files: list[tuple[str, bytes]] = []
+        remove: list[str] = []
+        for mark in marks:
+            segments += [(one.path, summary) for one, summary in mark.segments if not one.dead]
+            files += mark.files
+            remove += mark.remove
+            if len(segments) >= _PART_SEGMENTS:
+                storage.send(Checkpoint(number, segments, files, remove, last=False))
+                segments, files, remove = [], [], []
+        self._sent = True
+        state = WalState(self._covered + 1, storage.wal.files.next_generation, term=storage.term)
+        wal_state = storage.wal_directory, encode_wal_state(state)
+        storage.send(Checkpoint(number, segments, files, remove, wal_state, leisurely=not self._hurry))
+
+    def finished(self, reply: Checkpointed) -> None:
+        """The worker's answer."""
+        storage = self._storage
+        self._sent = False
+        if reply.errno and not reply.synced:
+            storage.fail(f"checkpoint: {reply.what}: {os.strerror(reply.errno)}")
+            return
+        self.running = False
+        self.refused = reply.errno != 0
+        if reply.errno:
+            self._take_back()
+            self._waiting = self._answering + self._waiting
+            self._answering = []
+            self._now_idle()
+            storage.disk_full(reply.errno)
+            return
+        for mark in self._marks:
+            if mark.old:  # of few of the thousands that there may be
+                mark.log.snapshots.removed(mark.old)
+        self._marks = []
+        storage.wal.release(self._covered + 1)
+        self._count.inc()
+        self._latency.observe(storage.reactor.now_us() - self._begun_us)
+        answering, self._answering = self._answering, []
+        for done in answering:
+            done()
+        self._now_idle()
+        if (self._again or (storage.wal.full and self.would_free)) and not self.running:
+            self._begin()
+
+    @property
+    def would_free(self) -> bool:
+        """Whether frames became durable that the last checkpoint did not cover: one more would make them void."""
+        return self._storage.wal.durable_sequence > self._covered
+
+    def wait_for_change(self, number: int) -> None:
+        """A note is durable that stands for a change of files until `change_made`."""
+        self._changes[number] = self._storage.wal.durable_sequence
+
+    def change_made(self, number: int) -> None:
+        """The files show it, if not durably; the next checkpoint sees to that."""
+        del self._changes[number]
+
+    @property
+    def changing(self) -> bool:
+        """Whether the worker has yet to cut or remove files."""
+        return bool(self._changes)
+
+    def _now_idle(self) -> None:
+        idle, self._when_idle = self._when_idle, []
+        for callback in idle:
+            callback()
+
+    def _take_back(self) -> None:
+        """Nothing came of the marks: the next checkpoint takes them again."""
+        for mark in self._marks:
+            mark.give_back()
+            if not mark.log.closed:
+                mark.log.dirty = True
+                self._storage.dirty_logs[mark.log] = None
+        self._marks = []
+
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Call back when no checkpoint is on its way to the disk: at once, or when this one is over."""
+        if self._sent:
+            self._when_idle.append(callback)
+            self.hurry()
+        else:
+            callback()

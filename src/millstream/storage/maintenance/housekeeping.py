@@ -1,0 +1,169 @@
+"""What has to be done to logs from time to time: retention, and sealing segments that have grown old.
+
+Retention looks at every log each `log.retention.check.interval.ms`, in slices of the reactor's background work; the
+decision is `core.retention`, the deed `Log.trim_prefix`, so a crash in between leaves the log before or after it. A
+topic that is only compacted keeps everything here. A segment is sealed `segment.ms` after its first batch, by a timer
+for the log that is due next; logs are looked at when their earliest open segment would have been due, so however many
+segments come and go in between, there is one entry a log.
+
+A trim that finds no room in the write-ahead log is left to the next round. How much there is of everything is added up
+for the metrics every few seconds in which something was written or deleted.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final
+
+from millstream.core.retention import SegmentFacts, start_after_retention
+from millstream.iobuf import ArenaFull
+from millstream.telemetry.log import log as operator_log
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from millstream.shard.timers import Timer
+    from millstream.storage.log.log import Log
+    from millstream.storage.log.segment_list import Segment
+    from millstream.storage.shard_storage import ShardStorage
+
+_SHARE: Final = 0.05
+_FIRST_ROUND_US: Final = 30_000_000
+"""The first look comes half a minute after the start, as Kafka's does."""
+
+_MEASURE_US: Final = 5_000_000
+
+
+class Housekeeping:
+    """One per shard."""
+
+    def __init__(self, storage: ShardStorage, interval_ms: int) -> None:
+        self._storage = storage
+        self._interval_us = interval_ms * 1000
+        self._running = False
+        self._due: list[tuple[int, int]] = []  # (when to look in ms, group)
+        self._looks: dict[int, int] = {}  # the entry of a group that counts
+        self._timer: Timer | None = None
+        self._timer_due_ms = 0
+        stats = storage.stats
+        self._deleted = stats.counter("retention_deleted_bytes")
+        self._sizes = stats.gauge("log_size_bytes")
+        self._segments = stats.gauge("log_segments")
+        self._measured = (-1, 0)
+        storage.reactor.call_later(min(self._interval_us, _FIRST_ROUND_US), self._round)
+        storage.reactor.call_later(_MEASURE_US, self._measure)
+
+    # -- age of segments -----------------------------------------------------------------------------------------------
+
+    def segment_began(self, log: Log, segment: Segment) -> None:
+        """A segment got its first batch, or its log another `segment.ms`: see to it that it is sealed in time."""
+        due_ms = segment.created_ms + log.segment_ms
+        if self._looks.get(log.group, due_ms + 1) <= due_ms:
+            return
+        self._looks[log.group] = due_ms
+        heapq.heappush(self._due, (due_ms, log.group))
+        if self._timer is None or due_ms < self._timer_due_ms:
+            self._arm()
+
+    def forget(self, log: Log) -> None:
+        """A log is closed: nobody has to look at it, which may have been due in weeks."""
+        self._looks.pop(log.group, None)
+        if len(self._due) > 2 * len(self._looks) + 64:
+            self._due = [(due_ms, group) for due_ms, group in self._due if self._looks.get(group) == due_ms]
+            heapq.heapify(self._due)
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._due:
+            self._timer_due_ms = self._due[0][0]
+            delay_us = max(0, self._timer_due_ms - self._storage.now_ms()) * 1000
+            self._timer = self._storage.reactor.call_later(delay_us, self._seal_due)
+
+    def _seal_due(self) -> None:
+        self._timer = None
+        now_ms = self._storage.now_ms()
+        while self._due and self._due[0][0] <= now_ms:
+            due_ms, group = heapq.heappop(self._due)
+            if self._looks.get(group) != due_ms:
+                continue  # an earlier look took its place
+            del self._looks[group]
+            log = self._storage.logs.get(group)
+            if log is None:
+                continue  # deleted meanwhile
+            segment = log.segments_list.active
+            if log.next_offset == segment.base_offset:
+                continue  # its first batch will say so
+            if segment.created_ms + log.segment_ms <= now_ms:
+                log.roll()
+            else:
+                self.segment_began(log, segment)
+        self._arm()
+
+    # -- retention -----------------------------------------------------------------------------------------------------
+
+    def _round(self) -> None:
+        if not self._running:
+            self._running = True
+            self._storage.reactor.background("housekeeping", self.look_at_all(), _SHARE, self._round_over)
+        self._storage.reactor.call_later(self._interval_us, self._round)
+
+    def _round_over(self) -> None:
+        self._running = False
+
+    def look_at_all(self) -> Generator[None, None, None]:
+        """Apply retention to every log, one at a time."""
+        for log in list(self._storage.logs.values()):
+            if not log.closed:
+                self.retain(log)
+            yield
+
+    def retain(self, log: Log) -> None:
+        """Apply retention to one log."""
+        config = log.config
+        if log.group == 0 or "delete" not in config.cleanup_policy:
+            return
+        log.refresh()
+        now_ms = self._storage.now_ms()
+        facts = [
+            SegmentFacts(one.base_offset, one.end_offset, one.size_bytes, one.max_timestamp, changed_ms)
+            for one, changed_ms in zip(log.segments_list, log.segments_list.changed_ms(now_ms), strict=True)
+        ]
+        start = start_after_retention(facts, now_ms, config.retention_ms, config.retention_bytes, log.durable_offset)
+        if start is None or start <= log.start_offset:
+            return
+        gone = sum(one.size_bytes for one in facts if one.end_offset <= start)
+        before = log.start_offset
+
+        def durable() -> None:
+            self._deleted.inc(gone)
+            operator_log.at(log.name).info(
+                "retention: offsets %d to %d, %d bytes, are deleted", before, start - 1, gone
+            )
+
+        try:
+            log.trim_prefix(start, durable)
+        except ArenaFull:
+            return
+
+    # -- how much there is ---------------------------------------------------------------------------------------------
+
+    def _measure(self) -> None:
+        storage = self._storage
+        now = (storage.wal.written_bytes, len(storage.logs))
+        if now != self._measured:
+            self._measured = now
+            storage.reactor.background("housekeeping", self.measure_all(), _SHARE)
+        storage.reactor.call_later(_MEASURE_US, self._measure)
+
+    def measure_all(self) -> Generator[None, None, None]:
+        """Add up the logs for the metrics."""
+        size = segments = 0
+        for log in list(self._storage.logs.values()):
+            if not log.closed:
+                size += log.size_bytes
+                segments += len(log.segments_list)
+            yield
+        self._sizes.set(size)
+        self._segments.set(segments)

@@ -1,0 +1,83 @@
+"""The directories of deleted partitions: removed by the worker, again and again where the disk refuses.
+
+A full disk, or one that fails for a moment, breaks a deletion off anywhere. That is said, and it is tried again:
+`_ATTEMPTS` times, after twice as long each time. Whatever is left when the shard stops is `pending`, and its stop no
+clean one: the next start looks for what deletions left behind, which it does not after a clean stop. After `stop`
+nothing is sent.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from millstream.storage.messages.commands import RemoveDirectory
+from millstream.telemetry.log import log as operator_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.shard.reactor import Reactor
+    from millstream.storage.messages.commands import Command, Removed
+
+_ATTEMPTS: Final = 10
+_AGAIN_US: Final = 1_000_000
+
+
+class _Removal:
+    """One directory."""
+
+    __slots__ = ("attempts", "directory", "done")
+
+    def __init__(self, directory: str, done: Callable[[], None]) -> None:
+        self.directory = directory
+        self.done = done
+        self.attempts = 0
+
+
+class Removals:
+    """See the module. One per shard."""
+
+    def __init__(self, reactor: Reactor, send: Callable[[Command], None]) -> None:
+        self._reactor = reactor
+        self._send = send
+        self._removals: dict[int, _Removal] = {}
+        self._next_id = 1
+        self._stopped = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is a directory that is to go, and is not known to be gone."""
+        return bool(self._removals)
+
+    def remove(self, directory: str, done: Callable[[], None]) -> None:
+        """Remove a partition's directory; `done` when it is gone, or was tried for the last time."""
+        number = self._next_id
+        self._next_id += 1
+        self._removals[number] = _Removal(directory, done)
+        self._attempt(number)
+
+    def stop(self) -> None:
+        """The worker is told to end: what it would be asked from now on, it may not be there to do."""
+        self._stopped = True
+
+    def _attempt(self, number: int) -> None:
+        if not self._stopped:
+            self._send(RemoveDirectory(number, self._removals[number].directory))
+
+    def finished(self, reply: Removed) -> None:
+        """The worker's answer."""
+        removal = self._removals[reply.id]
+        if not reply.errno:
+            del self._removals[reply.id]
+            removal.done()
+            return
+        removal.attempts += 1
+        why = os.strerror(reply.errno)
+        if removal.attempts == 1:
+            operator_log.warning("a deleted topic's files could not be removed: %s; that is tried again", why)
+        if removal.attempts < _ATTEMPTS:
+            self._reactor.call_later(_AGAIN_US << (removal.attempts - 1), lambda: self._attempt(reply.id))
+        else:
+            operator_log.warning("%s is deleted by the next start, it could not be now: %s", removal.directory, why)
+            removal.done()

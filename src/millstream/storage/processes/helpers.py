@@ -1,0 +1,170 @@
+"""The processes beside a shard, writer, worker and cleaner: forked before its reactor exists and before it is pinned.
+
+`start_helpers` makes the shared memory and descriptors that they and the shard talk through and forks them;
+`ShardStorage` takes over what it returns. With `shards.realtime` the writer, which acks wait for, gets real-time
+priority like the shard; what the others do can wait. Helpers die with the shard (`shard.process.spawn`), and the shard
+stops when one of them ends before it was told to.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from millstream.format.names import wal_directory
+from millstream.shard.process import become_realtime, spawn
+from millstream.storage.messages.channel import ReactorChannel, WorkerChannel, channel_pair
+from millstream.storage.messages.commands import CLEANER_LANE, LANE_OF, LANES, READS_LANE, Stop, encode
+from millstream.storage.processes.cleaner_process import CleanerProcess
+from millstream.storage.processes.worker import Worker, run_worker
+from millstream.storage.processes.writer import TickWriter, run_writer
+from millstream.storage.segments.bulk_writes import DIRECT_BYTES_MIN
+from millstream.storage.segments.read_faults import ReadFaults
+from millstream.storage.wal.ticks import TickSlots
+from millstream.telemetry.log import log as operator_log
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping
+
+    from millstream.config.settings import Settings
+    from millstream.iobuf import Arena
+    from millstream.shard.process import Child, ExitStatus
+    from millstream.shard.reactor import Reactor
+    from millstream.storage.disk import Disk
+    from millstream.storage.messages.commands import Command
+    from millstream.telemetry.metrics import StatsSlab
+
+
+class Helpers:
+    """How a shard speaks with its writer and its worker: forked before its reactor exists, attached after."""
+
+    def __init__(
+        self, slots: TickSlots, go_fd: int, done_fd: int, ends: list[socket.socket], children: list[Child]
+    ) -> None:
+        self.slots = slots
+        self.children = children
+        self._go_fd = go_fd
+        self._done_fd = done_fd
+        self._ends = ends
+        self._reactor: Reactor | None = None
+        self._lanes: list[ReactorChannel] = []
+        self._reader = 0
+        self._on_landed: Callable[[], None] = _nothing
+
+    def attach(
+        self,
+        reactor: Reactor,
+        on_landed: Callable[[], None],
+        on_message: Callable[[bytes], None],
+        on_ended: Callable[[str, ExitStatus | None], None],
+    ) -> None:
+        """Hear from the helpers on this reactor: a tick landed, the worker said something, one of them ended."""
+        self._reactor = reactor
+        self._on_landed = on_landed
+        self._lanes = [ReactorChannel(reactor, end, on_message) for end in self._ends]
+        reactor.add_reader(self._done_fd, self._rung)
+        for child in self.children:
+            reactor.add_reader(child.pidfd, partial(self._ended, child, on_ended))
+
+    @property
+    def count(self) -> int:
+        """How many processes there are."""
+        return len(self.children)
+
+    def submit(self) -> None:
+        """Have the writer look at the next slot."""
+        os.eventfd_write(self._go_fd, 1)
+
+    def send(self, command: Command) -> None:
+        """Send the worker or the cleaner a command, by its lane; it leaves at the end of the turn."""
+        lane = LANE_OF[type(command)]
+        if lane == READS_LANE:
+            lane += self._reader
+            self._reader = (self._reader + 1) % (LANES - READS_LANE)
+        self._lanes[lane].send(encode(command))
+
+    def stop_worker(self) -> None:
+        """Have the worker finish what it was sent, then end; the cleaner too."""
+        for lane in self._lanes:
+            lane.send(encode(Stop()))
+
+    def _rung(self) -> None:
+        os.eventfd_read(self._done_fd)
+        self._on_landed()
+
+    def _ended(self, child: Child, on_ended: Callable[[str, ExitStatus | None], None]) -> None:
+        if self._reactor is not None:
+            self._reactor.remove_reader(child.pidfd)
+        for lane in self._lanes:
+            lane.hear_all()  # its end may be heard of before its last words
+        on_ended(child.name, child.poll())
+
+    def detach(self) -> None:
+        """All have ended: listen no more."""
+        if self._reactor is not None:
+            self._reactor.remove_reader(self._done_fd)
+            for lane in self._lanes:
+                lane.close()
+
+
+def _nothing() -> None:
+    """Not attached yet."""
+
+
+def start_helpers(
+    shard_id: int, arena: Arena, disk: Disk, settings: Settings, stats: Mapping[str, StatsSlab]
+) -> Helpers:
+    """Fork writer, worker and cleaner, in the shard's process, before its reactor is made and before `pin`.
+
+    `stats` has a slab for each of them, by role.
+    """
+    slots = TickSlots()
+    data_dir = settings.data_dir
+    go_fd, done_fd = os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC)
+    cleans = settings.log_cleaner_enable
+    pairs = [channel_pair() for _ in range(LANES + cleans)]
+    ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+    def begin(role: str) -> None:
+        operator_log.who(f"shard {shard_id} {role}", stats[role])
+        stats[role].started()
+
+    def writer_main() -> int:
+        for end in ours + theirs:
+            end.close()
+        begin("writer")
+        if settings.shard_realtime:
+            become_realtime()
+        # It makes no cycles, and a collection would stand between a frame and its sync.
+        gc.disable()
+        directory = wal_directory(data_dir, shard_id)
+        writer = TickWriter(disk, directory, shard_id, arena.view, direct=settings.storage_direct_io)
+        return run_writer(writer, slots, go_fd, done_fd, stats["writer"])
+
+    def worker_main() -> int:
+        for end in ours:
+            end.close()
+        begin("worker")
+        gc.freeze()
+        direct_bytes_min = DIRECT_BYTES_MIN if settings.storage_direct_io else None
+        worker = Worker(disk, data_dir, arena.view, direct_bytes_min, ReadFaults(stats["worker"]))
+        return run_worker(worker, [WorkerChannel(end) for end in theirs[:LANES]])
+
+    def cleaner_main() -> int:
+        for end in ours + theirs[:CLEANER_LANE]:
+            end.close()
+        begin("cleaner")
+        gc.freeze()
+        end = theirs[CLEANER_LANE]
+        limit = settings.log_cleaner_io_max_bytes_per_second / settings.shards
+        return CleanerProcess(disk, end, WorkerChannel(end), limit, settings.log_cleaner_cpu_percent).run()
+
+    children = [spawn(f"writer {shard_id}", writer_main), spawn(f"worker {shard_id}", worker_main)]
+    if cleans:
+        children.append(spawn(f"cleaner {shard_id}", cleaner_main))
+    for end in theirs:
+        end.close()
+    return Helpers(slots, go_fd, done_fd, ours, children)

@@ -1,0 +1,191 @@
+"""The reactor's side of batch inspection: memory for a producer's batch, the worker's verdict, the batch to store.
+
+A batch is copied into fragments of the arena, the worker looks at it (``wire.inspection``) and leaves the batch to
+store in the same place; when that one is larger, more fragments are taken and it is collected. Nothing waits here:
+without memory, or with ``BYTES_MAX`` under way, ``start`` says no before anything was done, and the caller tries again.
+Verdicts come in the order of the batches, but for those that have to be collected: who needs an order keeps it himself.
+Callbacks never come before ``start`` returned. After ``stop`` nothing is begun, and a batch that grew is refused: the
+worker, which does what it was sent before it ends, may not be there to hand it over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
+from millstream.model.error_code import ErrorCode
+from millstream.storage.messages.commands import Collect, Inspect
+from millstream.wire.inspection import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.iobuf import Arena, Fragment
+    from millstream.shard.reactor import Reactor
+    from millstream.storage.messages.commands import Command, Inspected
+    from millstream.telemetry.metrics import StatsSlab
+    from millstream.wire.inspection import Rules
+
+BYTES_MAX: Final = 16 << 20
+"""Of batches under way on one shard, as they came."""
+
+_RETRY_US: Final = 2_000
+_PATIENCE_US: Final = 5_000_000
+
+
+class Verdict(NamedTuple):
+    """``batch`` is to be stored, and released by who gets it; None: it is refused with ``error``."""
+
+    error: int
+    refusal: Refusal | None
+    batch: IoBuf | None
+
+
+class _Call:
+    """One batch under way."""
+
+    __slots__ = ("begun_us", "done", "fragments", "size")
+
+    def __init__(self, fragments: list[Fragment], size: int, done: Callable[[Verdict], None], begun_us: int) -> None:
+        self.fragments = fragments
+        self.size = size
+        self.done = done
+        self.begun_us = begun_us
+
+
+class Inspections:
+    """See the module. One per shard."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        arena: Arena,
+        stats: StatsSlab,
+        send: Callable[[Command], None],
+        expect: Callable[[Callable[[], None]], int],
+    ) -> None:
+        self._reactor = reactor
+        self._arena = arena
+        self._send = send
+        self._expect = expect
+        self._calls: dict[int, _Call] = {}
+        self._next_id = 1
+        self._bytes = 0
+        self._stopped = False
+        self._inspected = stats.counter("kafka_produce_inspected_batches")
+        self._latency = stats.histogram("kafka_produce_inspection_latency")
+
+    def start(self, views: Sequence[memoryview], size: int, rules: Rules, done: Callable[[Verdict], None]) -> bool:
+        """Have a batch looked at; ``views`` are copied before this returns. False: no room now, nothing was done."""
+        if self._stopped or (self._bytes and self._bytes + size > BYTES_MAX):
+            return False
+        fragments = self._allocate(size)
+        if fragments is None:
+            return False
+        spans = _fill(fragments, views, size)
+        number = self._next_id
+        self._next_id += 1
+        self._calls[number] = _Call(fragments, size, done, self._reactor.now_us())
+        self._bytes += size
+        self._send(Inspect(number, spans, rules))
+        return True
+
+    def stop(self) -> None:
+        """The shard stops: what is stored from now on would come too late."""
+        self._stopped = True
+
+    def _allocate(self, size: int) -> list[Fragment] | None:
+        fragments: list[Fragment] = []
+        try:
+            while size > 0:
+                fragments.append(self._arena.allocate(min(size, MAX_FRAGMENT_BYTES)))
+                size -= fragments[-1].capacity
+        except ArenaFull:
+            _release(fragments)
+            return None
+        return fragments
+
+    def finished(self, reply: Inspected) -> None:
+        """The worker's verdict."""
+        call = self._calls[reply.id]
+        if reply.need:
+            _release(call.fragments)
+            call.fragments = []
+            self._collect(reply.id, reply.need)
+        elif reply.error:
+            _release(call.fragments)
+            self._settle(reply.id, Verdict(reply.error, Refusal(reply.message, reply.records), None))
+        else:
+            self._settle(reply.id, Verdict(0, None, _chain(call.fragments, reply.bytes)))
+
+    def _collect(self, number: int, size: int) -> None:
+        """Take memory for a batch that grew; without any for long, it is refused retriably, as when the shard stops."""
+        if self._stopped:
+            self._settle(number, Verdict(int(ErrorCode.KAFKA_STORAGE_ERROR), None, None))
+            return
+        call = self._calls[number]
+        fragments = self._allocate(size)
+        if fragments is not None:
+            spans = _spans(fragments)
+
+            def collected() -> None:
+                self._settle(number, Verdict(0, None, _chain(fragments, size)))
+
+            self._send(Collect(self._expect(collected), number, spans))
+        elif self._reactor.now_us() - call.begun_us < _PATIENCE_US:
+            self._reactor.call_later(_RETRY_US, lambda: self._collect(number, size))
+        else:
+
+            def forgotten() -> None:
+                self._settle(number, Verdict(int(ErrorCode.NOT_ENOUGH_REPLICAS), None, None))
+
+            self._send(Collect(self._expect(forgotten), number, []))
+
+    def _settle(self, number: int, verdict: Verdict) -> None:
+        call = self._calls.pop(number)
+        self._bytes -= call.size
+        self._inspected.inc()
+        self._latency.observe(self._reactor.now_us() - call.begun_us)
+        call.done(verdict)
+
+
+def _spans(fragments: list[Fragment]) -> list[int]:
+    spans: list[int] = []
+    for fragment in fragments:
+        spans += (fragment.offset, fragment.offset + fragment.capacity)
+    return spans
+
+
+def _fill(fragments: list[Fragment], views: Sequence[memoryview], size: int) -> list[int]:
+    """Copy ``size`` bytes into the fragments; the spans that they take there."""
+    spans: list[int] = []
+    parts = iter(views)
+    rest = memoryview(b"")
+    for fragment in fragments:
+        at, end = 0, min(size, fragment.capacity)
+        while at < end:
+            if not len(rest):
+                rest = next(parts)
+                continue
+            part = rest[: end - at]
+            fragment.view[at : at + len(part)] = part
+            rest = rest[len(part) :]
+            at += len(part)
+        spans += (fragment.offset, fragment.offset + end)
+        size -= end
+    return spans
+
+
+def _chain(fragments: list[Fragment], size: int) -> IoBuf:
+    """The first ``size`` bytes of the fragments, which are the chain's now."""
+    chain = IoBuf()
+    for fragment in fragments:
+        end = min(size, fragment.capacity)
+        chain.append(fragment, 0, end)
+        size -= end
+    return chain
+
+
+def _release(fragments: list[Fragment]) -> None:
+    for fragment in fragments:
+        fragment.release()

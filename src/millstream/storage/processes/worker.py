@@ -1,0 +1,255 @@
+"""The worker process of a shard: everything about files that may block, except the write-ahead log.
+
+::
+
+    reactor ◄──►  segments  write, cut, remove, in the order they were sent
+            ◄──►  syncs     checkpoints
+            ◄──►  chores    preparing WAL files
+            ◄──►  batches   producers' batches that have to be opened (inspector.py)
+            ◄──►  reads     cold reads, timestamps; three of them, used in turn
+
+Each lane has a socket and a thread of its own, so that a long sync delays no cold read and nothing is handed from
+thread to thread. They share an interpreter lock, which matters little here: all but one wait in system calls, and that
+one (batches) gives the lock up while it compresses and every five milliseconds. None of them is on the path of a
+produce to an ordinary topic or of a tailing fetch.
+
+Errors are values in the replies: a full disk (ENOSPC, EDQUOT) is an errno that the shard survives; a failed sync, and
+any other error while writing, is `Failed`, upon which the shard stops with the reason; a damaged batch is a fault of
+that read alone. A removal or a cut for which a full disk has no room is tried until it has (`no_room`): what comes
+after it in its lane may be about the same names, and waits. Acknowledgements do not. When the shard is gone the worker
+ends. An exception that nobody expected ends the process, and with it the shard.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+import traceback
+from functools import partial
+from typing import TYPE_CHECKING
+
+from millstream.errors import Corruption
+from millstream.shard.process import EXIT_SOFTWARE
+from millstream.storage.disk import FULL
+from millstream.storage.messages.commands import (
+    Checkpoint,
+    Checkpointed,
+    Collect,
+    Command,
+    Cut,
+    Done,
+    Failed,
+    Find,
+    Found,
+    Hurry,
+    HurryFile,
+    Inspect,
+    Prepared,
+    PrepareFile,
+    Read,
+    ReadDone,
+    Remove,
+    Removed,
+    RemoveDirectory,
+    Reply,
+    Stop,
+    Write,
+    Written,
+    decode_command,
+    encode,
+)
+from millstream.storage.no_room import once_there_is_room
+from millstream.storage.processes.inspector import Inspector
+from millstream.storage.segments.files import SegmentFiles, SyncFailed
+from millstream.storage.segments.reads import Fault, Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.storage.disk import Disk
+    from millstream.storage.messages.channel import WorkerChannel
+    from millstream.storage.segments.read_faults import ReadFaults
+
+
+class Worker:
+    """Carries out commands, one call each. Knows no threads and no sockets: tests call it directly, and give it
+    something else than a sleep to `wait` with.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        data_dir: str,
+        arena: memoryview,
+        direct_bytes_min: int | None,
+        faults: ReadFaults,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._disk = disk
+        self._wait = wait
+        self.files = SegmentFiles(disk, data_dir, arena, direct_bytes_min, faults)
+        self.reader = Reader(self.files, arena)
+        inspector = Inspector(arena)
+        self._parts: list[Checkpoint] = []
+        self._handlers: dict[type[Command], Callable[..., Reply | None]] = {
+            Write: self._write,
+            Cut: self._cut,
+            Remove: self._remove,
+            RemoveDirectory: self._remove_directory,
+            Checkpoint: self._checkpoint,
+            Hurry: self._hurry,
+            Read: self._read,
+            Find: self._find,
+            PrepareFile: self._prepare,
+            HurryFile: self._hurry_file,
+            Inspect: inspector.inspect,
+            Collect: inspector.collect,
+        }
+
+    def carry_out(self, command: Command) -> Reply | None:
+        """Do it; the reply, if this command has one now."""
+        return self._handlers[type(command)](command)
+
+    def finish(self) -> None:
+        """Make the last changes durable, deletions above all; raises OSError if that is impossible."""
+        self.files.sync()
+        self.files.sync_directories()
+
+    def _write(self, command: Write) -> Reply:
+        try:
+            return Written(command.group, 0, self.files.write(command))
+        except OSError as error:
+            if error.errno in FULL:
+                return Written(command.group, error.errno or 0, 0)
+            return Failed(f"{command.path} could not be written: {error.strerror}")
+
+    def _cut(self, command: Cut) -> Reply:
+        try:
+            once_there_is_room(partial(self.files.cut, command), f"{command.path} could not be cut", self._wait)
+        except OSError as error:
+            return Failed(f"{command.path} could not be cut: {error.strerror}")
+        self.reader.forget(command.path)
+        return Done(command.id)
+
+    def _remove(self, command: Remove) -> Reply:
+        try:
+            for path in command.paths:
+                once_there_is_room(partial(self.files.remove, path), f"{path} could not be removed", self._wait)
+                self.reader.forget(path)
+        except OSError as error:
+            return Failed(f"{error.filename} could not be removed: {error.strerror}")
+        return Done(command.id)
+
+    def _remove_directory(self, command: RemoveDirectory) -> Reply:
+        try:
+            self.files.remove_directory(command.directory)
+        except OSError as error:
+            return Removed(command.id, error.errno or errno.EIO)
+        return Removed(command.id, 0)
+
+    def _checkpoint(self, command: Checkpoint) -> Reply | None:
+        self._parts.append(command)
+        if not command.last:
+            return None
+        parts, self._parts = self._parts, []
+        if command.leisurely:
+            self.files.leisure.begin(command.id)
+        try:
+            return self._make_durable(command, parts)
+        finally:
+            self.files.leisure.end()
+
+    def _hurry(self, command: Hurry) -> None:
+        self.files.leisure.hurry(command.id)
+
+    def _make_durable(self, command: Checkpoint, parts: list[Checkpoint]) -> Reply:
+        try:
+            self.files.sync()
+        except OSError as error:
+            what = f"{error.filename or 'segments'} could not be synced"
+            return Checkpointed(command.id, error.errno or errno.EIO, synced=False, what=what)
+        try:
+            for part in parts:
+                self.files.finish(part)
+        except OSError as error:
+            full = error.errno in FULL and not isinstance(error, SyncFailed)
+            return Checkpointed(
+                command.id,
+                error.errno or errno.EIO,
+                synced=full,
+                what=f"{error.filename or 'a directory'} could not be made durable",
+            )
+        return Checkpointed(command.id, 0, synced=True, what="")
+
+    def _read(self, command: Read) -> Reply:
+        try:
+            count, need = self.reader.read(command)
+        except (Fault, Corruption) as fault:
+            return ReadDone(command.id, 0, 0, 0, str(fault))
+        except OSError as error:
+            return ReadDone(command.id, error.errno or errno.EIO, 0, 0, "")
+        return ReadDone(command.id, 0, count, need, "")
+
+    def _find(self, command: Find) -> Reply:
+        try:
+            found = self.reader.find(command)
+        except (Fault, Corruption) as fault:
+            return Found(command.id, 0, -1, -1, -1, str(fault))
+        except OSError as error:
+            return Found(command.id, error.errno or errno.EIO, -1, -1, -1, "")
+        return Found(command.id, 0, *(found or (-1, -1, -1)), fault="")
+
+    def _prepare(self, command: PrepareFile) -> Reply:
+        filling = self.files.filling
+        filling.begin(command.number)
+        try:
+            self.files.prepare_file(command)
+        except OSError as error:
+            return Prepared(command.number, error.errno or errno.EIO)
+        finally:
+            filling.end()
+        return Prepared(command.number, 0)
+
+    def _hurry_file(self, command: HurryFile) -> None:
+        self.files.filling.hurry(command.number)
+
+
+def run_worker(worker: Worker, channels: list[WorkerChannel]) -> int:
+    """The process: a thread for each lane, this one for the first, until each was told to stop or the shard is gone."""
+    threads = [threading.Thread(target=_run_lane, args=(worker, channel), daemon=True) for channel in channels[1:]]
+    for thread in threads:
+        thread.start()
+    _run_lane(worker, channels[0], gather=True)
+    for thread in threads:
+        thread.join()
+    worker.finish()
+    return 0
+
+
+def _run_lane(worker: Worker, channel: WorkerChannel, *, gather: bool = False) -> None:
+    """Carry out one lane's commands in order until `Stop`.
+
+    With `gather` the replies to commands that came together leave together: each wakes the reactor, and nobody waits
+    for the first write of a row before the last.
+    """
+    try:
+        while messages := channel.receive():
+            replies: list[bytes] = []
+            for message in messages:
+                command = decode_command(message)
+                if isinstance(command, Stop):
+                    channel.send(replies)
+                    return
+                reply = worker.carry_out(command)
+                if reply is not None:
+                    replies.append(encode(reply))
+                    if not gather:
+                        channel.send(replies)
+                        replies.clear()
+            channel.send(replies)
+    except BaseException:  # noqa: BLE001  # the process cannot be trusted any more, and with it the shard
+        traceback.print_exc()
+        os._exit(EXIT_SOFTWARE)
+    os._exit(0)  # the shard is gone

@@ -1,0 +1,495 @@
+"""Replaying one log's write-ahead records into its segments, when the broker did not stop in order.
+
+The segments are trusted up to the first record that the write-ahead log still holds: it was freed only after they
+were synced. From there on the records are written again, in place and along the segment boundaries that are there,
+and what lies behind the last of them is cut. Doing it twice does no harm, and a crash in the middle leaves everything
+needed to do it again.
+
+Damage inside the durable prefix of the write-ahead log (a record that does not verify, a gap) is first looked for in
+the segment, which holds a copy of all that was durable and written behind: a batch that is there and matches its
+checksum mends the gap, with one line. If it is not there, the log is faulty: nothing of it is cut or overwritten,
+what the write-ahead log still holds of it is put aside (``.rescued``), and it is fenced until a person decides. Only
+a torn last frame, which nobody was promised, is cut in silence.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from millstream.errors import Corruption
+from millstream.format.epochs import LogState, decode_log_state, encode_log_state
+from millstream.format.index import OFFSETS_PER_SEGMENT
+from millstream.format.names import (
+    EPOCHS_FILE,
+    FAULT_FILE,
+    PRODUCERS_SUFFIX,
+    parse_offset,
+    segment_name,
+)
+from millstream.format.segment import Batch, WalkEnd, parse_batch, walk
+from millstream.format.wal import Kind
+from millstream.storage.disk import make_directories, read_at, read_file, write_all, write_aside
+from millstream.storage.log.opening import derive_state, fence, live_segments, remove_segment
+from millstream.storage.recovery.rescued import Rescued
+from millstream.storage.segments.files import label_topic
+from millstream.storage.segments.index import Growing, SegmentIndex, batches_from, index_path, sound_bytes
+from millstream.wire.records import batch_crc_ok
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.format.index import SegmentSummary
+    from millstream.format.wal import Record
+    from millstream.storage.disk import Buffer, Disk, File
+
+_WRITE_BYTES: Final = 1024 * 1024
+_READ_BYTES: Final = 4 * 1024 * 1024
+
+
+class LogPlace(msgspec.Struct, frozen=True):
+    """Where a group's log lives and what it is called."""
+
+    directory: str
+    name: str
+    segment_bytes: int
+
+
+class LogReplay:
+    """The replay of one group: `apply` each record in order, `flush` before their buffers go, `finish` once. No
+    file is open in between: there may be more groups than a process may have descriptors.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        place: LogPlace,
+        trimmed_to: int,
+        truncations: list[int],
+        now_ms: int,
+        note: Callable[[str, str], None],
+    ) -> None:
+        self._disk = disk
+        self.place = place
+        self._now_ms = now_ms
+        self._note = note
+        self._begun = False
+        self._file: File | None = None
+        self._base = 0
+        self._index = SegmentIndex(0)
+        self._growing = Growing(self._index, now_ms)
+        self._pending: list[Buffer] = []
+        self._pending_at = 0
+        self._pending_bytes = 0
+        self._rescued = Rescued(disk, place.directory)
+        # Suffixes were cut off: the segments may show it already, so records that a later cut makes void are not
+        # written again, and what stands behind the end is no copy of anything.
+        self._void_from = [min(truncations[place:]) for place in range(len(truncations))]
+        self._cut_back = bool(truncations)
+        self._cut_at = min(truncations, default=None)
+        self._visited: list[int] = []
+        # To be written once the segments are synced.
+        self._indexes: list[tuple[str, SegmentIndex, SegmentSummary]] = []
+        self.records = 0
+        self.bytes = 0
+        self.fault = ""
+        """Why the log has to be fenced; empty while it is sound."""
+
+        self.uncertain = ""
+        """Unreadable frames may have held records of this log; void once a later record continues it."""
+
+        self.damaged_at = ""
+        """File and byte of the last record that does not verify."""
+
+        try:
+            names = disk.list(place.directory)
+        except FileNotFoundError:
+            names = []
+        self._fenced = FAULT_FILE in names
+        self._files: dict[int, str] = {}
+        self._state: LogState | None = None
+        try:
+            self._files = live_segments(disk, place.directory, names)
+            if EPOCHS_FILE in names:
+                self._state = decode_log_state(read_file(disk, f"{place.directory}/{EPOCHS_FILE}"))
+        except Corruption as error:
+            self._fail(f"{place.directory}: {error.message}")
+        self._bases = sorted(self._files)
+        self._reached = 0  # the log went at least to here when it was trimmed
+        self._start = max(trimmed_to, 0 if self._state is None else self._state.start_offset)
+        self._epochs = [] if self._state is None else list(self._state.epochs)
+        self._vote = b"" if self._state is None else self._state.vote
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def apply(self, record: Record, payload: memoryview | None) -> None:
+        """One more record of the group; `payload` is None when it does not verify."""
+        self.records += 1
+        if self.fault:
+            if payload is not None:
+                self._rescue(record, payload)
+            return
+        try:
+            match record.kind:
+                case Kind.BATCH:
+                    self._batch(record, payload)
+                case Kind.TRIM:
+                    self._start = max(self._start, record.base)
+                    self._reached = max(self._reached, record.last)
+                case Kind.TRUNCATE:
+                    self._truncate(record.base)
+                case Kind.VOTE:
+                    if payload is None:
+                        raise Corruption(f"a vote in the write-ahead log of {self.place.name} is damaged")
+                    self._vote = bytes(payload)
+                case _:
+                    raise Corruption(f"a record of unknown kind {record.kind}")
+        except (Corruption, WalkEnd) as error:
+            self._fail(str(error))
+            if payload is not None:
+                self._rescue(record, payload)
+        self._close()
+
+    def _batch(self, record: Record, payload: memoryview | None) -> None:
+        if self._void_from and record.base >= self._void_from[0]:
+            return
+        if not self._begun:
+            if record.last < self._start and not self._begin_trimmed(record.base):
+                self._note_epoch(record.leader_epoch, record.base)
+                return
+            if not self._begun and (record.base > self._start or not self._begin_trimmed(record.base)):
+                self._begin(record.base)
+        next_offset = self._growing.end_offset
+        if record.base < next_offset:
+            raise Corruption(f"the write-ahead log goes back to offset {record.base} from {next_offset}")
+        if record.base > next_offset:
+            self._mend(record.base, "are missing from the write-ahead log")
+        if payload is None:
+            self._mend(record.last + 1, "are damaged in the write-ahead log", self.damaged_at)
+            return
+        self.uncertain = ""
+        if self._growing.size_bytes and (
+            self._growing.size_bytes + record.size > self.place.segment_bytes
+            or record.last - self._base > OFFSETS_PER_SEGMENT
+            or record.base in self._bases
+        ):
+            self._next_segment(record.base)
+        position = self._growing.size_bytes
+        if not self._pending:
+            self._pending_at = position
+        self._pending.append(payload)
+        self._pending_bytes += record.size
+        self.bytes += record.size
+        self._grow(parse_batch(payload, 0, position, position + len(payload)))
+        if self._pending_bytes >= _WRITE_BYTES:
+            self.flush()
+
+    def _grow(self, batch: Batch) -> None:
+        self._note_epoch(batch.leader_epoch, batch.base_offset)
+        self._growing.add(batch)
+
+    def _note_epoch(self, epoch: int, offset: int) -> None:
+        if not self._epochs or epoch > self._epochs[-1][0]:
+            self._epochs.append((epoch, offset))
+
+    def _truncate(self, offset: int) -> None:
+        """The log was cut here; no record before was at or behind `offset`, they are void."""
+        lowest = self._void_from.pop(0)
+        if not self._begun:
+            self._begin(lowest)
+        elif self._growing.end_offset < lowest:
+            raise Corruption(f"the log ends at {self._growing.end_offset} and was cut at {lowest}")
+        self._forget_epochs(offset)
+
+    def _begin_trimmed(self, offset: int) -> bool:
+        """Begin at or before the log's start, if the segments reach so far.
+
+        If they do not, they were to be removed and came back in the crash, some of them and perhaps torn: they go now.
+        Whatever is not trimmed follows in the write-ahead log.
+        """
+        while len(self._bases) > 1 and self._bases[1] <= self._start:
+            self._unlink(self._bases[0])
+        if not self._bases or self._bases[0] > offset:
+            return False
+        try:
+            self._begin(offset)
+        except (Corruption, WalkEnd):
+            self._begun = False
+            for base in [one for one in self._bases if one <= offset]:
+                self._unlink(base)
+            return False
+        return True
+
+    def _remove_trimmed(self) -> None:
+        """No batch is to be replayed: trimmed segments that came back go again, but not one that the log went on in."""
+        while len(self._bases) > 1 and self._bases[1] <= self._start:
+            self._unlink(self._bases[0])
+        if not self._bases or self._bases[0] >= self._start or self._reached > self._start:
+            return
+        base = self._bases[0]
+        index = SegmentIndex.load(self._disk, self._path(base), base)
+        if index.summary is not None and index.summary.end_offset >= self._start:
+            return
+        growing = Growing(index, self._now_ms)
+        file = self._disk.open(self._path(base))
+        try:
+            for batch in batches_from(file, growing.size_bytes, file.size()):
+                if not growing.goes_on_with(batch):
+                    break
+                growing.add(batch)
+                if growing.end_offset >= self._start:
+                    return
+        except WalkEnd:
+            pass  # torn before the start: nothing of it is the log's
+        finally:
+            file.close()
+        self._unlink(base)
+
+    def _unlink(self, base: int) -> None:
+        self._bases.remove(base)
+        if self._base == base:
+            self._close()
+        remove_segment(self._disk, self._path(base))
+        self._files.pop(base, None)
+
+    # -- places --------------------------------------------------------------------------------------------------------
+
+    def _begin(self, offset: int) -> None:
+        """Stand where the batch at `offset` starts, everything before it trusted."""
+        first = not self._begun
+        self._begun = True
+        if self._state is None and self._bases and first:
+            self._derive_state(offset)
+        below = [base for base in self._bases if base <= offset]
+        if self._cut_back and len(below) > 1 and below[-1] == offset:
+            below.pop()  # the segment before may still have what was cut off behind its end
+        if not below:
+            if self._bases or offset <= self._start or (not self._start and not offset):
+                self._open(offset, SegmentIndex(offset), create=True)
+                return
+            raise Corruption(
+                f"offsets {self._start} to {offset - 1} are neither in a segment nor in the write-ahead log"
+            )
+        base = below[-1]
+        path = self._path(base)
+        index = SegmentIndex.load(self._disk, path, base)
+        summary = index.summary
+        if summary is not None and summary.generation and summary.end_offset == offset and not self._cut_back:
+            # What compaction wrote stays as it is; the log went on in another file.
+            self._open(offset, SegmentIndex(offset), create=True)
+            self._forget_epochs(offset)
+            return
+        if summary is not None and summary.end_offset > offset:
+            index = SegmentIndex(base, index.generation)
+        self._open(base, index, create=False)
+        file, growing = self._current()
+        size = file.size()
+        if growing.size_bytes > size:
+            raise Corruption(f"{path} has {size} bytes, {growing.size_bytes} were synced")
+        if growing.end_offset < offset:
+            for batch in batches_from(file, growing.size_bytes, size):
+                if not growing.goes_on_with(batch):
+                    break
+                growing.add(batch)
+                if growing.end_offset >= offset:
+                    break
+        if growing.end_offset != offset:
+            raise Corruption(f"{path}: offset {offset} does not follow offset {growing.end_offset - 1}")
+        if first:
+            self._look_at_tail(file, size)
+        self._forget_epochs(offset)
+
+    def _forget_epochs(self, offset: int) -> None:
+        while self._epochs and self._epochs[-1][1] >= offset:
+            self._epochs.pop()
+
+    def _derive_state(self, until: int) -> None:
+        below = {base: name for base, name in self._files.items() if base < until}
+        if below:
+            self._note(
+                "epochs_rebuilt",
+                f"{self.place.name}: {self.place.directory}/{EPOCHS_FILE} was missing and is derived from segments",
+            )
+            state = derive_state(self._disk, self.place.directory, below, until)
+            self._start, self._epochs = state.start_offset, list(state.epochs)
+
+    def _look_at_tail(self, file: File, size: int) -> None:
+        """Say so when what was written behind is torn; it is written again either way."""
+        position = self._growing.size_bytes
+        wanted = _READ_BYTES
+        reason = ""
+        while position < size and not reason:
+            data = memoryview(read_at(file, position, min(wanted, size - position)))
+            end = 0
+            for batch in walk(data):
+                if not batch_crc_ok(data[batch.position : batch.position + batch.size]):
+                    reason = "a batch does not match its checksum"
+                    break
+                end = batch.position + batch.size
+            wanted = _READ_BYTES
+            if not end and not reason:
+                try:
+                    wanted = parse_batch(data, 0, position, size).size
+                except WalkEnd:
+                    reason = "the last batch is not whole"
+            position += end
+        if reason:
+            self._note(
+                "torn_segment",
+                f"{self.place.name}: {file.path} is torn at byte {position} ({reason});"
+                " written again from the write-ahead log",
+            )
+
+    def _open(self, base: int, index: SegmentIndex, *, create: bool) -> None:
+        if create:
+            make_directories(self._disk, self.place.directory)
+        if topic := self.place.name.rpartition("/")[0]:
+            label_topic(self._disk, os.path.dirname(self.place.directory), topic)
+        self._close()
+        self._file = self._disk.open(self._path(base), create=create)
+        if base not in self._bases:
+            self._bases = sorted([*self._bases, base])
+        self._visited = [one for one in self._visited if one < base] + [base]
+        self._base = base
+        self._index = index
+        self._growing = Growing(index, self._now_ms)
+
+    def _next_segment(self, base: int) -> None:
+        """The current segment ends here; go on in the one that starts at `base`, which may be there already."""
+        self.flush()
+        file, growing = self._current()
+        file.truncate(growing.size_bytes)
+        self._indexes.append((file.path, self._index, growing.summary(sealed=True)))
+        self._open(base, SegmentIndex(base), create=True)
+
+    def _current(self) -> tuple[File, Growing]:
+        if self._file is None:
+            self._file = self._disk.open(self._path(self._base))
+        return self._file, self._growing
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _path(self, base: int) -> str:
+        return f"{self.place.directory}/{self._files.get(base) or segment_name(base)}"
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        if self._pending:
+            file, _ = self._current()
+            write_all(file, self._pending, self._pending_at)
+            self._pending = []
+            self._pending_bytes = 0
+        self._close()
+
+    # -- damage --------------------------------------------------------------------------------------------------------
+
+    def _mend(self, until: int, what: str, where: str = "") -> None:
+        """Take the batches up to offset `until` from the segment, where they were written behind, if they are there."""
+        begin = self._growing.end_offset
+        self._take_from_segment(until)
+        if self._growing.end_offset != until:
+            reason = f"offsets {self._growing.end_offset} to {until - 1} {what}, and no segment has them"
+            raise Corruption(f"{reason} ({where})" if where else reason)
+        mended = f"{self.place.name}: offsets {begin} to {until - 1} {what}; the segment has them"
+        self._note("other", f"{mended} ({where})" if where else mended)
+
+    def _take_from_segment(self, until: int | None) -> None:
+        """Keep the sound batches that stand behind the current place."""
+        self.flush()
+        while not self._cut_back:
+            file, growing = self._current()
+            size = file.size()
+            if growing.size_bytes >= size:
+                if growing.end_offset not in self._bases or growing.end_offset == self._base:
+                    return
+                self._next_segment(growing.end_offset)
+                continue
+            try:
+                head = read_at(file, growing.size_bytes, min(64, size - growing.size_bytes))
+                batch = parse_batch(head, 0, growing.size_bytes, size)
+            except WalkEnd:
+                return
+            if (
+                batch.base_offset != growing.end_offset
+                or (until is not None and batch.last_offset >= until)
+                or sound_bytes(file, batch) is None
+            ):
+                return
+            self._grow(batch)
+
+    def _fail(self, reason: str) -> None:
+        self.fault = f"{self.place.name}: {reason}"
+        self.flush()
+
+    def _rescue(self, record: Record, payload: memoryview) -> None:
+        """Put aside what can no longer be put in its place."""
+        if not self._fenced and record.kind == Kind.BATCH:
+            self._rescued.put(record.base, payload)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Cut what lies behind the last record, or put up the fence; the caller syncs, then calls `describe`."""
+        if self.uncertain and not self.fault:
+            if self._begun:
+                self._take_from_segment(None)
+            self._fail(self.uncertain)
+        if self._cut_at is not None:
+            self._forget_producers(self._cut_at)
+        if not self.fault and self._begun:
+            self._cut()
+        elif not self.fault and self._reached:
+            self._remove_trimmed()
+        self._close()
+        if self.fault and not self._fenced:
+            fence(self._disk, self.place.directory, self.fault)
+
+    def _forget_producers(self, offset: int) -> None:
+        """Remove what was known of the producers behind a cut: it may speak of what was cut off."""
+        try:
+            names = self._disk.list(self.place.directory)
+        except FileNotFoundError:
+            return
+        for name in names:
+            known = parse_offset(name, PRODUCERS_SUFFIX)
+            if known is not None and known > offset:
+                self._disk.unlink(f"{self.place.directory}/{name}")
+
+    def describe(self) -> list[str]:
+        """Write what goes with the segments, which are durable now, under temporary names; the names to be given."""
+        if self.fault:
+            return []
+        files: list[tuple[str, bytes]] = []
+        for path, index, summary in self._indexes:
+            if summary.base_offset not in self._visited:
+                continue
+            if index.whole and index.file_bytes:
+                index.append_block(self._disk, path, summary)
+            else:
+                files.append((index_path(path), index.encode(summary)))
+        clean_offset = 0 if self._state is None else self._state.clean_offset
+        state = LogState(self._start, tuple(self._epochs), self._vote, clean_offset)
+        if state != self._state:
+            files.append((f"{self.place.directory}/{EPOCHS_FILE}", encode_log_state(state)))
+        if files:
+            make_directories(self._disk, self.place.directory)
+        for path, data in files:
+            write_aside(self._disk, path, data, sync=False)
+        return [path for path, _ in files]
+
+    def _cut(self) -> None:
+        self.flush()
+        file, growing = self._current()
+        if file.size() > growing.size_bytes:
+            file.truncate(growing.size_bytes)
+        for base in [one for one in self._bases if one > self._visited[0] and one not in self._visited]:
+            self._unlink(base)
+        if growing.size_bytes:
+            self._indexes.append((file.path, self._index, growing.summary(sealed=False)))
+        else:
+            self._unlink(self._base)

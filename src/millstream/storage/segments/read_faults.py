@@ -1,0 +1,70 @@
+"""What reading a segment found wrong: counted each time, said a few times a minute, by topic and partition.
+
+A consumer asks again for what it could not get, so that one damaged batch is found many times a second: it is told once
+in `AGAIN_S`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import MillstreamError, Retriable, Unavailable
+from millstream.model.error_code import ErrorCode
+from millstream.telemetry.log import RateLimit
+from millstream.telemetry.log import log as operator_log
+
+if TYPE_CHECKING:
+    from millstream.storage.log.log import Log
+    from millstream.telemetry.metrics import StatsSlab
+
+AGAIN_S: Final = 600.0
+_LINES_A_MINUTE: Final = 10
+_REMEMBERED_MAX: Final = 1024
+
+Clock = Callable[[], float]
+
+
+def closed(log: Log) -> MillstreamError:
+    """What who reads a log is told when its topic was deleted meanwhile."""
+    return Unavailable(f"{log.name}: the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def stopping(log: Log) -> MillstreamError:
+    """What who reads a log is told when its shard stops."""
+    return Retriable(f"{log.name}: its shard stops", ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+class ReadFaults:
+    """One per shard."""
+
+    def __init__(self, stats: StatsSlab, now: Clock = time.monotonic) -> None:
+        self._corrupt = stats.counter("storage_faults", kind="corruption")
+        self._failed = stats.counter("storage_faults", kind="read_error")
+        self._damage = stats.damage
+        self._now = now
+        self._lines = RateLimit(_LINES_A_MINUTE, now)
+        self._told: dict[tuple[str, str], float] = {}
+
+    def corrupt(self, name: str, path: str, offset: int, what: str) -> None:
+        """The segment `path` of the log `name` holds bytes that nobody wrote, at `offset` (-1: somewhere)."""
+        self._corrupt.inc()
+        self._damage.put(name, offset, path)
+        self._say(name, f"corrupt: {what}")
+
+    def failed(self, name: str, path: str, error: int) -> None:
+        """The disk could not read a segment of the log `name`."""
+        self._failed.inc()
+        self._say(name, f"{path} could not be read: {os.strerror(error)}")
+
+    def _say(self, name: str, line: str) -> None:
+        now = self._now()
+        if now - self._told.get((name, line), -AGAIN_S) < AGAIN_S:
+            return
+        if self._lines.allows():
+            if len(self._told) >= _REMEMBERED_MAX:
+                self._told.clear()
+            self._told[name, line] = now
+            operator_log.at(name).error("%s%s", line, self._lines.left_out())

@@ -1,0 +1,452 @@
+"""Checking a data directory without a broker: every byte of the segments and of the write-ahead log, nothing changed.
+
+What was promised to be durable must be there, whole and in order; this is what `verify_log` looks at, and `verify_wal`
+in the module of that name:
+
+- each batch's header and CRC-32C; offsets without a gap (compacted segments may have gaps), leader epochs as the
+  ``epochs`` file has them; segments that meet each other; the log's start inside of them;
+- each index: every entry points to the batch and the timestamp it names, the summary is what the segment holds;
+- the small files: epochs, producer snapshots, the mark of a fenced log;
+- the write-ahead log: its state, frames that were durable and cannot be read, records that do not match their checksum.
+
+A finding is ``corrupt`` when something durable is damaged or missing, and ``mended`` when the next start sees to it by
+itself: a torn last frame, an index that is missing or short, bytes of a segment that no checkpoint covers and that
+are written again from the write-ahead log. The line between them is each index's summary, which is written only after
+the segment was synced.
+
+A file that the disk cannot read is a finding, too: ``mended`` if it is derived, an index or a producer snapshot, else
+``corrupt``; of a segment, what comes before is looked at. Only a directory that cannot be listed ends the check
+(OSError). Files that vanish while they are looked at, because a broker runs, are left out. Memory: one batch and a few
+MiB.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from millstream.errors import Corruption
+from millstream.format.epochs import LogState, decode_log_state, epoch_at
+from millstream.format.index import scan_index
+from millstream.format.names import (
+    DELETED_SUFFIX,
+    EPOCHS_FILE,
+    FAULT_FILE,
+    PRODUCERS_SUFFIX,
+    TOPIC_FILE,
+    TOPICS_DIRECTORY,
+    controller_directory,
+    live_and_replaced,
+    parse_offset,
+    parse_segment,
+)
+from millstream.format.producers import decode_producers
+from millstream.format.segment import WalkEnd, may_follow
+from millstream.storage.disk import exists, read_file, read_text
+from millstream.storage.segments.index import SegmentIndex, index_path, whole_batches_from
+from millstream.wire.errors import BatchError
+from millstream.wire.records import batch_crc_ok, iter_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.format.index import IndexScan, SegmentSummary
+    from millstream.format.segment import Batch
+    from millstream.storage.disk import Disk, File
+
+_NO_EPOCH: Final = (-1, ("", -1, -1))
+
+CORRUPT: Final = "corrupt"
+MENDED: Final = "mended"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is not as it should be."""
+
+    severity: str
+    """`CORRUPT` or `MENDED`."""
+
+    log: str
+    """Topic and partition, or which write-ahead log."""
+
+    file: str
+    position: int
+    """Byte in the file; -1: the whole file."""
+
+    offset: int
+    """The first offset that is concerned; -1: unknown, or none."""
+
+    what: str
+
+
+class LogFiles(msgspec.Struct, frozen=True):
+    """A log that was found on disk."""
+
+    name: str
+    topic: str
+    partition: int
+    directory: str
+    size_bytes: int
+    """Of its segments."""
+
+
+class Tally(msgspec.Struct):
+    """What was looked at."""
+
+    logs: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    frames: int = 0
+    bytes: int = 0
+
+
+class Progress:
+    """What a check counts and finds. `advance` hears of bytes that were looked at."""
+
+    def __init__(self, advance: Callable[[int], None] | None = None) -> None:
+        self.tally = Tally()
+        self.findings: list[Finding] = []
+        self._advance = advance
+
+    def looked_at(self, size_bytes: int) -> None:
+        """So many bytes more."""
+        self.tally.bytes += size_bytes
+        if self._advance is not None:
+            self._advance(size_bytes)
+
+    @property
+    def corrupt(self) -> bool:
+        """Whether anything durable is damaged."""
+        return any(one.severity == CORRUPT for one in self.findings)
+
+
+def find_logs(disk: Disk, data_dir: str) -> list[LogFiles]:
+    """Every log under a data directory, the controller's first; topics that are being deleted are left out."""
+    logs: list[LogFiles] = []
+    controller = controller_directory(data_dir)
+    if exists(disk, controller):
+        logs.append(LogFiles("controller", "", 0, controller, _segment_bytes(disk, controller)))
+    root = f"{data_dir}/{TOPICS_DIRECTORY}"
+    for topic_id in _list(disk, root):
+        if topic_id.endswith(DELETED_SUFFIX):
+            continue
+        try:
+            topic = read_text(disk, f"{root}/{topic_id}/{TOPIC_FILE}")
+        except OSError:
+            topic = topic_id
+        for partition in sorted(int(name) for name in _list(disk, f"{root}/{topic_id}") if name.isdigit()):
+            directory = f"{root}/{topic_id}/{partition}"
+            logs.append(LogFiles(f"{topic}/{partition}", topic, partition, directory, _segment_bytes(disk, directory)))
+    return sorted(logs, key=lambda one: (one.topic, one.partition))
+
+
+def segment_paths(disk: Disk, log: LogFiles) -> list[str]:
+    """The segment files that make up a log, in order; what compaction replaced is left out."""
+
+    def end_of(name: str, base: int) -> int | None:
+        summary = SegmentIndex.load(disk, f"{log.directory}/{name}", base).summary
+        return None if summary is None else summary.end_offset
+
+    live, _ = live_and_replaced(_list(disk, log.directory), end_of)
+    return [f"{log.directory}/{name}" for name in live.values()]
+
+
+def _list(disk: Disk, path: str) -> list[str]:
+    try:
+        return sorted(disk.list(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _segment_bytes(disk: Disk, directory: str) -> int:
+    total = 0
+    for name in _list(disk, directory):
+        if parse_segment(name) is not None:
+            try:
+                total += disk.size(f"{directory}/{name}")
+            except FileNotFoundError:
+                continue
+    return total
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+def verify_log(
+    disk: Disk, log: LogFiles, progress: Progress, *, deep: bool = False, running: bool = False, settled: bool = False
+) -> None:
+    """Look at every file of one log.
+
+    Args:
+        disk: where it is.
+        log: from `find_logs`.
+        progress: counts, and takes the findings.
+        deep: decompress every batch and read its records, too.
+        running: a broker writes to it: judge only what a checkpoint made durable.
+        settled: the last stop was an orderly one, so that nothing is only in the write-ahead log.
+    """
+    _LogCheck(disk, log, progress, deep=deep, running=running, settled=settled).run()
+    progress.tally.logs += 1
+
+
+class _LogCheck:
+    def __init__(
+        self, disk: Disk, log: LogFiles, progress: Progress, *, deep: bool, running: bool, settled: bool
+    ) -> None:
+        self._disk = disk
+        self._log = log
+        self._progress = progress
+        self._deep = deep
+        self._running = running
+        self._settled = settled
+        self._newer = _NO_EPOCH  # the newest epoch that the file does not know, and where its first batch is
+        self._state = LogState()
+
+    def _found(self, severity: str, file: str, position: int, offset: int, what: str) -> None:
+        self._progress.findings.append(Finding(severity, self._log.name, file, position, offset, what))
+
+    def run(self) -> None:
+        disk, directory = self._disk, self._log.directory
+        names = _list(disk, directory)
+        if FAULT_FILE in names:
+            try:
+                reason = read_text(disk, f"{directory}/{FAULT_FILE}")
+            except OSError as error:
+                reason = unreadable(error)
+            self._found(CORRUPT, f"{directory}/{FAULT_FILE}", -1, -1, f"the log is fenced: {reason}")
+        self._small_files(names)
+        indexes = {name: self._index(name, base) for name in names if (base := _base_of(name)) is not None}
+        live, _ = live_and_replaced(indexes, lambda name, _: _end_of(indexes[name]))
+        expected = self._state.start_offset
+        for place, (base, name) in enumerate(live.items()):
+            if not self._running and expected >= 0 and (base > expected or (place and base < expected)):
+                gap = f"offsets {expected} to {base - 1} are in no segment"
+                what = gap if base > expected else f"begins at offset {base}, where the one before ends at {expected}"
+                self._found(CORRUPT, f"{directory}/{name}", 0, min(base, expected), what)
+            expected = self._segment(name, base, indexes[name], last=place == len(live) - 1)
+
+    def _small_files(self, names: list[str]) -> None:
+        disk, directory = self._disk, self._log.directory
+        for name in names:
+            path = f"{directory}/{name}"
+            offset = parse_offset(name, PRODUCERS_SUFFIX)
+            try:
+                if name == EPOCHS_FILE:
+                    self._state = decode_log_state(read_file(disk, path))
+                elif offset is not None:
+                    decode_producers(offset, read_file(disk, path))
+            except FileNotFoundError:
+                continue
+            except (Corruption, OSError) as error:
+                # A log start that is lost could show deleted records again; producers are rebuilt from the log.
+                severity = CORRUPT if name == EPOCHS_FILE else MENDED
+                what = unreadable(error) if isinstance(error, OSError) else error.message
+                self._found(severity, path, -1, -1, what)
+        if EPOCHS_FILE not in names and any(parse_segment(name) for name in names) and not self._running:
+            self._found(MENDED, f"{directory}/{EPOCHS_FILE}", -1, -1, "missing; the next start derives it")
+
+    def _index(self, name: str, base: int) -> IndexScan | None:
+        path = index_path(f"{self._log.directory}/{name}")
+        try:
+            found = scan_index(read_file(self._disk, path), base)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._found(MENDED, path, -1, -1, f"{unreadable(error)}; it is written anew from the segment")
+            return scan_index(b"", base)
+        if not found.whole and not self._running:
+            what = "does not verify; the next start completes it from the segment"
+            self._found(MENDED, path, found.valid_bytes, -1, what)
+        return found
+
+    def _segment(self, name: str, base: int, index: IndexScan | None, *, last: bool) -> int:
+        """Check one segment and its index; returns where it ends, -1 if that cannot be told."""
+        path = f"{self._log.directory}/{name}"
+        summary = None if index is None else index.summary
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
+            return -1
+        try:
+            size = file.size()
+            durable = 0 if summary is None else summary.size_bytes
+            if size < durable:
+                what = f"{size} bytes, {durable} were durable"
+                self._found(CORRUPT, path, size, summary.end_offset if summary else -1, what)
+            # Without an index, all of a segment that has a successor was durable.
+            limit = min(durable, size) if self._running else size
+            whole = durable if last or summary is not None else size
+            self._progress.tally.segments += 1
+            walk = _Walk(file, limit, base, gaps=(parse_segment(name) or (0, 0))[1] > 0)
+            while True:
+                try:
+                    for batch, view in walk:
+                        self._batch(path, batch, view, whole)
+                        if index is not None:
+                            walk.compare(index)
+                    break
+                except WalkEnd as stop:
+                    self._stopped(path, stop, walk, index, whole)
+                    if not walk.skip_damage(index, stop.position):
+                        walk.end_offset = -1
+                        break
+                except OSError as error:
+                    what = f"{unreadable(error)} from here on; what follows in this segment was not looked at"
+                    self._found(CORRUPT, path, walk.position, walk.end_offset, what)
+                    walk.damaged = True
+                    walk.end_offset = -1
+                    break
+            self._progress.looked_at(size)
+            if index is not None:
+                self._indexed(path, index, walk)
+            elif not self._running:
+                self._found(MENDED, index_path(path), -1, -1, "missing; the next start builds it from the segment")
+            return walk.end_offset
+        finally:
+            file.close()
+
+    def _stopped(self, path: str, stop: WalkEnd, walk: _Walk, index: IndexScan | None, durable: int) -> None:
+        if stop.position < durable:
+            following = walk.next_entry(index, stop.position)
+            until = "" if following is None else f"; what follows is readable from offset {following[0]} on"
+            self._found(CORRUPT, path, stop.position, walk.end_offset, f"{stop.reason}{until}")
+        else:
+            what = f"{stop.reason}; no checkpoint covers it, the next start writes it again or cuts it"
+            self._found(MENDED, path, stop.position, walk.end_offset, what)
+
+    def _batch(self, path: str, batch: Batch, view: memoryview, durable: int) -> None:
+        tally = self._progress.tally
+        tally.batches += 1
+        tally.records += batch.records
+        severity = CORRUPT if batch.position < durable else MENDED
+        if not batch_crc_ok(view):
+            what = "a batch does not match its CRC-32C"
+            if severity == MENDED:
+                what += "; no checkpoint covers it, the next start writes it again or cuts it"
+            self._found(severity, path, batch.position, batch.base_offset, what)
+            return
+        self._leader_epoch(path, batch, severity)
+        if self._deep and batch.records:
+            try:
+                for _ in iter_records(view):
+                    pass
+            except BatchError as error:
+                self._found(CORRUPT, path, batch.position, batch.base_offset, f"its records cannot be read: {error}")
+
+    def _leader_epoch(self, path: str, batch: Batch, severity: str) -> None:
+        """It stands outside the checksum; the ``epochs`` file knows it, unless it began after the last checkpoint."""
+        epoch, known = batch.leader_epoch, epoch_at(self._state.epochs, batch.base_offset)
+        place = (path, batch.position, batch.base_offset)
+        if epoch < self._newer[0]:
+            self._found(severity, *self._newer[1], f"leader epoch {self._newer[0]} before {epoch}")
+            self._newer = _NO_EPOCH
+        if known < 0 or (epoch > self._state.epochs[-1][0] and not self._settled):
+            if epoch > self._newer[0]:
+                self._newer = (epoch, place)
+        elif epoch != known:
+            self._found(severity, *place, f"leader epoch {epoch} where {known} was written")
+
+    def _indexed(self, path: str, index: IndexScan, walk: _Walk) -> None:
+        """Compare what the index says with what was found."""
+        for position in sorted(set(index.positions) - walk.matched):
+            if position < walk.limit and not walk.damaged:
+                place = index.positions.index(position)
+                what = "an entry of the index names no such batch"
+                self._found(CORRUPT, index_path(path), position, index.offsets[place], what)
+        if index.summary is not None and walk.at_summary is not None and walk.at_summary != _facts(index.summary):
+            what = "the index's summary is not what the segment holds"
+            self._found(CORRUPT, index_path(path), -1, index.summary.base_offset, what)
+
+
+def unreadable(error: OSError) -> str:
+    """What is found of a file that the disk does not give."""
+    return f"could not be read: {error.strerror}"
+
+
+def _base_of(name: str) -> int | None:
+    found = parse_segment(name)
+    return None if found is None else found[0]
+
+
+def _end_of(index: IndexScan | None) -> int | None:
+    """Where a segment ends, as its index says."""
+    return None if index is None or index.summary is None else index.summary.end_offset
+
+
+def _facts(summary: SegmentSummary) -> tuple[int, int]:
+    return summary.end_offset, summary.max_timestamp
+
+
+class _Walk:
+    """The batches of a segment file, read in large pieces, and what an index has to agree with."""
+
+    def __init__(self, file: File, limit: int, base_offset: int, *, gaps: bool) -> None:
+        self._file = file
+        self.limit = limit
+        self._gaps = gaps
+        self.end_offset = base_offset
+        self.max_timestamp = -1
+        self.matched: set[int] = set()
+        """Positions of index entries that are right."""
+
+        self.at_summary: tuple[int, int] | None = None
+        """What the index's summary should say."""
+
+        self._batch: Batch | None = None
+        self._before = -1
+        self.position = 0
+        """Where the next batch should be."""
+
+        self.damaged = False
+
+    @staticmethod
+    def next_entry(index: IndexScan | None, position: int) -> tuple[int, int, int] | None:
+        """(offset, position, timestamp) of the first index entry behind `position`, None if there is none."""
+        if index is None:
+            return None
+        place = bisect_right(index.positions, position)
+        if place == len(index.positions):
+            return None
+        return index.offsets[place], index.positions[place], index.timestamps[place]
+
+    def skip_damage(self, index: IndexScan | None, position: int) -> bool:
+        """Go on behind damage at `position`, where the index says that a batch starts; False if it does not say."""
+        entry = self.next_entry(index, position)
+        if entry is None or entry[1] >= self.limit:
+            return False
+        self.end_offset, self.position, self.max_timestamp = entry
+        self.damaged = True
+        return True
+
+    def __iter__(self) -> Iterator[tuple[Batch, memoryview]]:
+        """Each batch with its bytes.
+
+        Raises:
+            WalkEnd: what follows is no batch, or not the next one.
+        """
+        for batch, view in whole_batches_from(self._file, self.position, self.limit):
+            if not may_follow(batch, self.end_offset, gaps=self._gaps):
+                raise WalkEnd(batch.position, f"offset {batch.base_offset} where {self.end_offset} should come")
+            self._batch, self._before = batch, self.max_timestamp
+            self.max_timestamp = max(self.max_timestamp, batch.max_timestamp)
+            self.end_offset = batch.last_offset + 1
+            self.position = batch.position + batch.size
+            yield batch, view
+
+    def compare(self, index: IndexScan) -> None:
+        """Compare the batch that was read last with the index."""
+        batch = self._batch
+        assert batch is not None
+        place = _find(index, batch.position)
+        if place is not None and (index.offsets[place], index.timestamps[place]) == (batch.base_offset, self._before):
+            self.matched.add(batch.position)
+        if index.summary is not None and batch.position + batch.size == index.summary.size_bytes:
+            self.at_summary = (self.end_offset, self.max_timestamp)
+
+
+def _find(index: IndexScan, position: int) -> int | None:
+    place = bisect_left(index.positions, position)
+    return place if place < len(index.positions) and index.positions[place] == position else None
