@@ -19,17 +19,24 @@ from fuzz_mutation import BYTES, CLAIMS, scramble
 
 from millstream.cluster import state_files
 from millstream.core.controller.commands import (
+    BrokerRegistered,
+    BrokerReplaced,
     Command,
+    FeatureLevelRaised,
     PartitionsAdded,
     PartitionState,
+    ReplicaChange,
     TopicDeleted,
     decode_command,
     encode_command,
+    level_of,
 )
+from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
 from millstream.core.controller.state import ControllerState
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.format import epochs, index, producers, segment, wal, wal_scan
 from millstream.format.names import parse_offset, parse_wal_name
+from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
 from millstream.storage.recovery import summary
 
 SEALED_HEAD = 16
@@ -221,12 +228,27 @@ def _producers_file() -> bytes:
     return producers.encode_producers(77, _producers())
 
 
+_PROFILE = BrokerProfile(
+    (ListenerAddress("PLAINTEXT", "h", 9092),), PeerAddress("h", 33145), "r", 2, "0.1.0", FeatureLevel(1)
+)
+
+
 def _snapshots() -> list[bytes]:
     state = ControllerState()
     made = [state_files.pack_snapshot(state)]
     for command in _all_commands():
-        if not isinstance(command, PartitionsAdded):  # its Raft groups are the topic's here
+        # The Raft groups of added partitions are the topic's here, and brokers come below.
+        if (
+            not isinstance(command, PartitionsAdded)
+            and not level_of(command)
+            and type(command) is not FeatureLevelRaised
+        ):
             state.apply(command)
+    made.append(state_files.pack_snapshot(state))
+    state.apply(FeatureLevelRaised(FeatureLevel(1)))
+    for node in (NodeId(1), NodeId(2)):
+        state.apply(BrokerRegistered(node, Incarnation(bytes([node]) * 16), _PROFILE))
+    state.apply(BrokerReplaced(NodeId(2), Incarnation(b"\2" * 16), Incarnation(b"\3" * 16), _PROFILE))
     return [*made, state_files.pack_snapshot(state)]
 
 
@@ -237,6 +259,12 @@ def _all_commands() -> list[Command]:
         str: "topic",
         int: 5,
         bytes: bytes(15) + b"\7",
+        NodeId: 5,
+        BrokerEpoch: 6,
+        FeatureLevel: 1,
+        Incarnation: bytes(16),
+        BrokerProfile: _PROFILE,
+        tuple[ReplicaChange, ...]: (ReplicaChange(0, (1, 2)),),
         tuple[PartitionState, ...]: partitions,
     }
     made: list[Command] = []

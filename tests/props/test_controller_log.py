@@ -11,6 +11,8 @@ from millstream.config.settings import Settings
 from millstream.core.controller.commands import AnyCommand, ClusterCreated, decode_command, encode_command
 from millstream.core.controller.configs import effective_settings
 from millstream.core.controller.decide import decide
+from millstream.core.controller.load import Load
+from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
 from millstream.core.controller.requests import (
     AddPartitions,
     AllocateProducerIds,
@@ -25,7 +27,10 @@ from millstream.core.controller.requests import (
     CreateTopic,
     CreateTopics,
     DeleteTopics,
+    FenceBroker,
+    RegisterBroker,
     TopicReference,
+    UnfenceBroker,
     decode_request,
     encode_request,
 )
@@ -60,6 +65,15 @@ CHANGES = st.lists(
 CONFIGS = st.lists(
     st.tuples(st.sampled_from(["retention.ms", "segment.ms", "x"]), st.sampled_from(["1000", "a"])), max_size=2
 ).map(tuple)
+NODES = st.sampled_from([1, 1, 1, 2, 3])
+DISKS = st.integers(1, 4).map(lambda n: n.to_bytes(16, "big"))
+LEVELS = st.sampled_from([0, 1, 1, 1])
+
+
+def profile(level: int) -> BrokerProfile:
+    return BrokerProfile((ListenerAddress("PLAINTEXT", "h", 9092),), PeerAddress("h", 33145), "", 1, "0", level)
+
+
 REQUESTS: st.SearchStrategy[AnyRequest] = st.one_of(
     st.builds(
         CreateTopics,
@@ -91,6 +105,9 @@ REQUESTS: st.SearchStrategy[AnyRequest] = st.one_of(
         st.booleans(),
     ),
     st.builds(AllocateProducerIds, st.integers(-1, 2000)),
+    st.builds(RegisterBroker, st.sampled_from(["", "x", "y"]), NODES, DISKS, st.builds(profile, LEVELS), st.booleans()),
+    st.builds(FenceBroker, NODES, st.integers(0, 40)),
+    st.builds(UnfenceBroker, NODES, st.integers(0, 40)),
 )
 
 
@@ -102,7 +119,7 @@ def counting_ids() -> Callable[[], bytes]:
 def run(requests: list[AnyRequest]) -> list[AnyCommand]:
     """The log of a controller that is asked ``requests``."""
     start: Any = Settings(data_dir="/unused", shards=1, node_id=1)
-    rules = Rules(1, (1,), start, start, counting_ids())
+    rules = Rules(1, start, start, counting_ids())
     state = ControllerState()
     log: list[AnyCommand] = [ClusterCreated("x", 1)]
     state.apply(log[0])
@@ -155,12 +172,22 @@ def test_the_state_keeps_its_promises_under_any_requests(requests):
         keys = [collision_key(name) for name in state.topics if "." in name or "_" in name]
         assert sorted(keys) == sorted(key for key, names in state.colliding.items() for _ in names)
         assert all(topic.partitions for topic in state.topics.values())
+        load = Load()
+        for topic in state.topics.values():
+            load.add(topic.partitions)
+        assert (load.replicas, load.leaders) == (state.load.replicas, state.load.leaders)
+        brokers = state.registry.brokers
+        disks = [broker.incarnation for broker in brokers.values()]
+        assert len(set(disks)) == len(disks)
+        assert not state.registry.retired.keys() & disks
+        assert all(broker.profile.feature_level >= state.feature_level for broker in brokers.values())
+        assert all(node in brokers or node == 1 for node in load.replicas)
 
 
 @given(st.lists(REQUESTS, max_size=15))
 def test_commands_are_exactly_what_was_answered_as_done(requests):
     start: Any = Settings(data_dir="/unused", shards=1, node_id=1)
-    rules = Rules(1, (1,), start, start, counting_ids())
+    rules = Rules(1, start, start, counting_ids())
     state = ControllerState()
     state.apply(ClusterCreated("x", 1))
     for request in requests:
@@ -171,6 +198,9 @@ def test_commands_are_exactly_what_was_answered_as_done(requests):
         elif isinstance(request, AlterConfigs):
             assert len(decision.commands) <= len(good)
             assert len(decision.results) == len(request.resources)
+        elif isinstance(request, RegisterBroker | FenceBroker | UnfenceBroker):
+            assert len(decision.results) == 1
+            assert good or not decision.commands
         else:
             assert len(decision.commands) == len(good)
         for command in decision.commands:

@@ -6,12 +6,18 @@ from millstream.cluster.metadata import MetadataCache
 from millstream.core.controller.commands import (
     CLUSTER_DEFAULT,
     AnyCommand,
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerReplaced,
+    BrokerUnfenced,
     ClientMetricsChanged,
     ClusterCreated,
+    FeatureLevelRaised,
     GroupConfigsChanged,
     NodeConfigsChanged,
     PartitionsAdded,
     ProducerIdsAllocated,
+    ReplicasChanged,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -44,6 +50,32 @@ def announce(commands: Iterable[AnyCommand], cache: MetadataCache) -> None:
                 log.info("group %s changed%s", command.group, _shown(command.changes))
             case ProducerIdsAllocated():
                 log.debug("producer ids from %d: %d", command.start, command.count)
+            case ReplicasChanged():
+                log.info(
+                    "%d partitions of topic %s get other replicas", len(command.changes), _name(command.topic_id, cache)
+                )
+            case FeatureLevelRaised() | BrokerRegistered() | BrokerReplaced() | BrokerFenced() | BrokerUnfenced():
+                _announce_broker(command)
+
+
+def _announce_broker(
+    command: FeatureLevelRaised | BrokerRegistered | BrokerReplaced | BrokerFenced | BrokerUnfenced,
+) -> None:
+    match command:
+        case FeatureLevelRaised():
+            log.info("the cluster has feature level %d now", command.level)
+        case BrokerRegistered():
+            peer = command.profile.peer
+            log.info(
+                "broker %d registered: release %s, %s:%d", command.node, command.profile.release, peer.host, peer.port
+            )
+        case BrokerReplaced():
+            disks = command.previous.hex(), command.incarnation.hex()
+            log.warning("broker %d: data directory %s is replaced by %s", command.node, *disks)
+        case BrokerFenced():
+            log.warning("broker %d gives no sign of life and is fenced", command.node)
+        case BrokerUnfenced():
+            log.info("broker %d is alive", command.node)
 
 
 def _name(topic_id: bytes, cache: MetadataCache) -> str:

@@ -197,7 +197,7 @@ class Controller:
 
     def _rules_now(self) -> Rules:
         start = self._cache.start_settings
-        return Rules(start.node_id, (start.node_id,), live_settings(self._state, start), start, new_topic_id)
+        return Rules(start.node_id, live_settings(self._state, start), start, new_topic_id)
 
     # Commit, apply, answer
 

@@ -16,7 +16,7 @@ the shard: the partitions it was to open would be missing. Bad commands cannot c
 needs nothing.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -26,13 +26,19 @@ from millstream.config.settings import Settings
 from millstream.config.topic_properties import TopicConfig, topic_config
 from millstream.core.controller.commands import (
     AnyCommand,
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerReplaced,
+    BrokerUnfenced,
     ClientMetricsChanged,
     ClusterCreated,
+    FeatureLevelRaised,
     GroupConfigsChanged,
     NodeConfigsChanged,
     PartitionsAdded,
     PartitionState,
     ProducerIdsAllocated,
+    ReplicasChanged,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -41,6 +47,7 @@ from millstream.core.controller.configs import effective_settings
 from millstream.core.controller.state import ControllerState, TopicState
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.errors import Rejected
+from millstream.model.cluster import NodeId
 from millstream.net.shared import Shared
 from millstream.telemetry.log import log as operator_log
 
@@ -98,6 +105,12 @@ class MetadataListener:
 
     def partitions_added(self, topic: TopicMeta, first_index: int) -> Steps:
         """The topic has new partitions, from ``first_index`` on."""
+
+    def replicas_changed(self, topic: TopicMeta) -> Steps:
+        """Partitions of the topic shall be held by other brokers than before."""
+
+    def broker_changed(self, node: NodeId) -> Steps:
+        """A broker registered, was fenced, or is alive again."""
 
     def configs_changed(self, topic: TopicMeta) -> Steps:
         """``topic.config`` may differ: the topic's own properties changed, or the node's defaults did."""
@@ -191,41 +204,57 @@ class MetadataCache:
         Raises:
             Corruption: the command contradicts the state.
         """
-        before = self.state
         gone = self._by_id.get(command.topic_id) if isinstance(command, TopicDeleted) else None
-        before.apply(command)
+        self.state.apply(command)
+        match command:
+            case NodeConfigsChanged():
+                yield from self._settings_changed()
+                return
+            case GroupConfigsChanged():
+                self._set_group(command.group)
+                return
+            case TopicDeleted():
+                assert gone is not None
+                notify = self._deleted(gone)
+            case BrokerRegistered() | BrokerReplaced() | BrokerFenced() | BrokerUnfenced():
+                self.encoded.clear()
+                notify = _broker_changed(command.node)
+            case ClientMetricsChanged():
+                notify = _client_metrics_changed(command.name)
+            case ClusterCreated() | ProducerIdsAllocated() | FeatureLevelRaised():
+                return
+            case _:
+                notify = self._topic_changed(command, homes)
+        for listener in self._listeners:
+            yield from notify(listener) or ()
+
+    def _topic_changed(
+        self, command: TopicCreated | PartitionsAdded | TopicConfigsChanged | ReplicasChanged, homes: Iterator[int]
+    ) -> Callable[[MetadataListener], Steps]:
+        """Hold a topic's new value, after the state has it; returns what listeners are told."""
         match command:
             case TopicCreated():
                 state = self.state.topics_by_id[command.topic_id]
-                topic = TopicMeta(state, _partitions(command.partitions, 0, homes), self.settings)
-                self._put(topic)
-                for listener in self._listeners:
-                    yield from listener.topic_created(topic) or ()
+                created = TopicMeta(state, _partitions(command.partitions, 0, homes), self.settings)
+                self._put(created)
+                return lambda listener: listener.topic_created(created)
             case PartitionsAdded():
-                topic = self._changed(command.topic_id, _partitions(command.partitions, command.first_index, homes))
-                for listener in self._listeners:
-                    yield from listener.partitions_added(topic, command.first_index) or ()
+                added = _partitions(command.partitions, command.first_index, homes)
+                grown = self._changed(command.topic_id, added)
+                return lambda listener: listener.partitions_added(grown, command.first_index)
             case TopicConfigsChanged():
-                topic = self._changed(command.topic_id)
-                for listener in self._listeners:
-                    yield from listener.configs_changed(topic) or ()
-            case TopicDeleted():
-                assert gone is not None
-                del self._topics[gone.name]
-                del self._by_id[gone.topic_id]
-                self._names = None
-                self.encoded.clear()
-                for listener in self._listeners:
-                    yield from listener.topic_deleted(gone) or ()
-            case NodeConfigsChanged():
-                yield from self._settings_changed()
-            case ClientMetricsChanged():
-                for listener in self._listeners:
-                    yield from listener.client_metrics_changed(command.name) or ()
-            case GroupConfigsChanged():
-                self._set_group(command.group)
-            case ClusterCreated() | ProducerIdsAllocated():
-                pass
+                configured = self._changed(command.topic_id)
+                return lambda listener: listener.configs_changed(configured)
+            case ReplicasChanged():
+                moved = self._moved(command)
+                return lambda listener: listener.replicas_changed(moved)
+
+    def _deleted(self, gone: TopicMeta) -> Callable[[MetadataListener], Steps]:
+        del self._topics[gone.name]
+        del self._by_id[gone.topic_id]
+        self._names = None
+        self.encoded.clear()
+        return lambda listener: listener.topic_deleted(gone)
 
     def set_leader_epochs(self, topic_id: bytes, epochs: Iterable[tuple[int, int]]) -> None:
         """Partitions (index, epoch) of a topic have leaders of these epochs; what is gone is ignored."""
@@ -263,6 +292,16 @@ class MetadataCache:
         self._put(topic)
         return topic
 
+    def _moved(self, command: ReplicasChanged) -> TopicMeta:
+        """The new value of a topic whose replicas changed, after the state has it; leaders stay until they tell."""
+        state = self.state.topics_by_id[command.topic_id]
+        partitions = list(self._by_id[command.topic_id].partitions)
+        for change in command.changes:
+            partitions[change.index] = msgspec.structs.replace(partitions[change.index], replicas=change.replicas)
+        topic = TopicMeta(state, tuple(partitions), self.settings)
+        self._put(topic)
+        return topic
+
     def _settings_changed(self) -> Generator[None, None, None]:
         """The node's live settings changed, and the defaults of every topic with them."""
         self.settings = live_settings(self.state, self.start_settings)
@@ -276,6 +315,14 @@ class MetadataCache:
             for listener in self._listeners:
                 yield from listener.configs_changed(topic) or ()
             yield
+
+
+def _broker_changed(node: NodeId) -> Callable[[MetadataListener], Steps]:
+    return lambda listener: listener.broker_changed(node)
+
+
+def _client_metrics_changed(name: str) -> Callable[[MetadataListener], Steps]:
+    return lambda listener: listener.client_metrics_changed(name)
 
 
 def _partitions(

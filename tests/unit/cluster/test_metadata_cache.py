@@ -3,10 +3,23 @@
 import pytest
 from cluster_world import World
 
+from millstream.cluster.announce import announce
 from millstream.cluster.messages import Commit
-from millstream.cluster.metadata import MetadataCache
+from millstream.cluster.metadata import MetadataCache, MetadataListener
 from millstream.config.settings import Settings
-from millstream.core.controller.commands import ClusterCreated, NodeConfigsChanged, PartitionState, TopicCreated
+from millstream.core.controller.commands import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerUnfenced,
+    ClusterCreated,
+    FeatureLevelRaised,
+    NodeConfigsChanged,
+    PartitionState,
+    ReplicaChange,
+    ReplicasChanged,
+    TopicCreated,
+)
+from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
 from millstream.core.controller.requests import (
     AddPartitions,
     CreatePartitions,
@@ -19,6 +32,7 @@ from millstream.core.controller.state import ControllerState
 
 SETTINGS = Settings(data_dir="/unused", shards=1, node_id=1)
 ID = b"i" * 16
+PROFILE = BrokerProfile((ListenerAddress("PLAINTEXT", "h", 9092),), PeerAddress("h", 33145), "", 1, "0.1.0", 1)
 
 
 def cache_of(*commands):
@@ -79,6 +93,40 @@ def test_a_configuration_is_resolved_once_and_again_after_a_change():
     assert (first.retention_ms, cache.topic_config("t").retention_ms) == (604_800_000, 7)
     apply(cache, NodeConfigsChanged(2, {"log.retention.ms": "8"}))
     assert cache.topic_config("t").retention_ms == 7
+
+
+class Heard(MetadataListener):
+    def __init__(self):
+        self.events = []
+
+    def replicas_changed(self, topic):
+        self.events.append((topic.name, topic.partitions[0].replicas))
+
+    def broker_changed(self, node):
+        self.events.append(node)
+
+
+def test_brokers_and_replicas_reach_listeners_and_void_encoded_answers(capfd):
+    cache = cache_of(created("t"))
+    heard = Heard()
+    cache.subscribe(heard)
+    cache.set_leader_epochs(ID, [(0, 7)])
+    commands = [FeatureLevelRaised(1)]
+    for node in (1, 2):
+        commands += [BrokerRegistered(node, bytes([node]) * 16, PROFILE), BrokerUnfenced(node, 2 + 2 * node)]
+    commands.append(ReplicasChanged(ID, (ReplicaChange(0, (1, 2)),)))
+    commands.append(BrokerFenced(2, 6))
+    for command in commands:
+        cache.encoded[1] = b"old"
+        announce([command], cache)
+        apply(cache, command)
+        assert (cache.encoded == {}) == (not isinstance(command, FeatureLevelRaised))
+    assert heard.events == [1, 1, 2, 2, ("t", (1, 2)), 2]
+    assert cache.partition("t", 0).leader_epoch == 7
+    lines = capfd.readouterr().err
+    assert "broker 1 registered: release 0.1.0, h:33145" in lines
+    assert "1 partitions of topic t get other replicas" in lines
+    assert "broker 2 gives no sign of life and is fenced" in lines
 
 
 def test_properties_that_this_release_does_not_take_are_left_out_and_the_rest_counts(capfd):

@@ -6,16 +6,23 @@ so that a later release may decide differently without reading old logs differen
 
 Stored form: each command is one record of an ordinary record batch; the record's value is the MessagePack map of the
 struct with its tag under ``type``. Commands decided together stand in one batch and are therefore kept or lost
-together. Fields may be added with a default; a field never changes its meaning. A tag or a shape that this release does
-not know is ``Corruption``: to skip a command would be to serve another cluster.
+together. Fields may be added with a default; a field never changes its meaning. A field that older releases must not
+overlook comes with a higher ``version`` of its command. A tag, a version or a shape that this release does not know is
+``Corruption``: to skip a command would be to serve another cluster.
+
+``COMMAND_LEVELS`` says from which feature level of the cluster on each version of each command may be decided
+(``FeatureLevelRaised``). A log of level 0 is one of a single broker and of the first release.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import msgspec
 
+from millstream.core.controller.profile import BrokerProfile
 from millstream.errors import Corruption
+from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
 
 CLUSTER_DEFAULT: Final = -1
 """Node id under which configurations for every broker are kept (a broker resource with an empty name)."""
@@ -34,8 +41,10 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     leader_epoch: int = 0
 
 
-class Command(msgspec.Struct, frozen=True, tag_field="type"):
-    """Root of the commands."""
+class Command(msgspec.Struct, frozen=True, tag_field="type", kw_only=True, omit_defaults=True):
+    """Root of the commands. ``version`` is the version of this command's meaning; 0 is not written."""
+
+    version: int = 0
 
 
 class ClusterCreated(Command, frozen=True, tag="cluster_created"):
@@ -105,6 +114,60 @@ class ProducerIdsAllocated(Command, frozen=True, tag="producer_ids_allocated"):
     node: int
 
 
+class FeatureLevelRaised(Command, frozen=True, tag="feature_level_raised"):
+    """Commands that need up to this level may follow. Every registered broker knows it; it never falls."""
+
+    level: FeatureLevel
+
+
+class BrokerRegistered(Command, frozen=True, tag="broker_registered"):
+    """A broker joined, or came back with the same disk. It is fenced until ``BrokerUnfenced``."""
+
+    node: NodeId
+    incarnation: Incarnation
+    profile: BrokerProfile
+
+
+class BrokerReplaced(Command, frozen=True, tag="broker_replaced"):
+    """The disk ``previous`` of a fenced broker is gone for good: ``incarnation`` takes its place, empty.
+
+    ``previous`` may never register again. Each Raft group takes it out of its voters and adds the new one as a learner.
+    """
+
+    node: NodeId
+    previous: Incarnation
+    incarnation: Incarnation
+    profile: BrokerProfile
+
+
+class BrokerFenced(Command, frozen=True, tag="broker_fenced"):
+    """The broker that registered as ``epoch`` gives no sign of life: it may not lead or acknowledge."""
+
+    node: NodeId
+    epoch: BrokerEpoch
+
+
+class BrokerUnfenced(Command, frozen=True, tag="broker_unfenced"):
+    """The broker that registered as ``epoch`` is alive and knows the cluster as of its registration."""
+
+    node: NodeId
+    epoch: BrokerEpoch
+
+
+class ReplicaChange(msgspec.Struct, frozen=True, array_like=True):
+    """One partition of a topic and the brokers that shall hold it, in order of preference for leadership."""
+
+    index: int
+    replicas: tuple[int, ...]
+
+
+class ReplicasChanged(Command, frozen=True, tag="replicas_changed"):
+    """Partitions of a topic shall be held by other brokers than before. Their Raft groups follow by themselves."""
+
+    topic_id: bytes
+    changes: tuple[ReplicaChange, ...]
+
+
 AnyCommand: TypeAlias = (
     ClusterCreated
     | TopicCreated
@@ -115,7 +178,43 @@ AnyCommand: TypeAlias = (
     | ClientMetricsChanged
     | GroupConfigsChanged
     | ProducerIdsAllocated
+    | FeatureLevelRaised
+    | BrokerRegistered
+    | BrokerReplaced
+    | BrokerFenced
+    | BrokerUnfenced
+    | ReplicasChanged
 )
+
+MANY_BROKERS: Final = FeatureLevel(1)
+"""Brokers are registered, and partitions may have several replicas."""
+
+FEATURE_LEVEL: Final = MANY_BROKERS
+"""The highest feature level that this release knows."""
+
+_FIRST: Final = (FeatureLevel(0),)
+_MANY: Final = (MANY_BROKERS,)
+
+COMMAND_LEVELS: Final[Mapping[type[Command], tuple[FeatureLevel, ...]]] = MappingProxyType(
+    {
+        ClusterCreated: _FIRST,
+        TopicCreated: _FIRST,
+        TopicDeleted: _FIRST,
+        PartitionsAdded: _FIRST,
+        TopicConfigsChanged: _FIRST,
+        NodeConfigsChanged: _FIRST,
+        ClientMetricsChanged: _FIRST,
+        GroupConfigsChanged: _FIRST,
+        ProducerIdsAllocated: _FIRST,
+        FeatureLevelRaised: _FIRST,
+        BrokerRegistered: _MANY,
+        BrokerReplaced: _MANY,
+        BrokerFenced: _MANY,
+        BrokerUnfenced: _MANY,
+        ReplicasChanged: _MANY,
+    }
+)
+"""For each version of a command, counted from 0: the feature level that the cluster must have."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyCommand)
@@ -137,9 +236,21 @@ def decode_command(data: bytes | memoryview) -> AnyCommand:
         Corruption: the bytes are no command of this or an earlier release.
     """
     try:
-        return _decoder.decode(data)
+        command = _decoder.decode(data)
     except UNREADABLE as error:
         raise Corruption(f"a record of the controller's log is no command that this version knows: {error}") from None
+    known = len(COMMAND_LEVELS[type(command)])
+    if not 0 <= command.version < known:
+        raise Corruption(
+            f"a record of the controller's log is version {command.version} of {type(command).__struct_config__.tag}; "
+            f"this release knows versions up to {known - 1}"
+        )
+    return command
+
+
+def level_of(command: AnyCommand) -> FeatureLevel:
+    """The feature level that the cluster must have for ``command``."""
+    return COMMAND_LEVELS[type(command)][command.version]
 
 
 def encode_commands(commands: Iterable[AnyCommand]) -> bytes:

@@ -17,6 +17,7 @@ topics costs a thousand small decisions, and no more than ``rules.PARTITIONS_MAX
 from collections.abc import Callable
 from typing import Any, Final
 
+from millstream.core.controller.brokers import decide_fence_broker, decide_register_broker, decide_unfence_broker
 from millstream.core.controller.commands import ClusterCreated, ProducerIdsAllocated
 from millstream.core.controller.configs import decide_alter_configs
 from millstream.core.controller.requests import (
@@ -27,7 +28,10 @@ from millstream.core.controller.requests import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    FenceBroker,
+    RegisterBroker,
     Result,
+    UnfenceBroker,
 )
 from millstream.core.controller.rules import Decision, Rules
 from millstream.core.controller.state import ControllerState
@@ -65,4 +69,7 @@ _DECIDE: Final[dict[type, Callable[[ControllerState, Any, Rules], Decision]]] = 
     AlterConfigs: decide_alter_configs,
     AllocateProducerIds: _allocate_producer_ids,
     CreateCluster: _create_cluster,
+    RegisterBroker: decide_register_broker,
+    FenceBroker: decide_fence_broker,
+    UnfenceBroker: decide_unfence_broker,
 }

@@ -10,6 +10,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from millstream.core.controller.profile import BrokerProfile
+from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
 from millstream.model.error_code import ErrorCode
 
 NO_TOPIC_ID = bytes(16)
@@ -135,8 +137,44 @@ class CreateCluster(Request, frozen=True, tag="create_cluster"):
     cluster_id: str
 
 
+class RegisterBroker(Request, frozen=True, tag="register_broker"):
+    """Make a broker known, again after each of its starts.
+
+    ``cluster_id`` is the one on its disk, empty for an empty disk. ``replace``: the disk with which the broker is
+    registered is gone for good.
+    """
+
+    cluster_id: str
+    node: NodeId
+    incarnation: Incarnation
+    profile: BrokerProfile
+    replace: bool = False
+
+
+class FenceBroker(Request, frozen=True, tag="fence_broker"):
+    """The broker that registered as ``epoch`` is silent."""
+
+    node: NodeId
+    epoch: BrokerEpoch
+
+
+class UnfenceBroker(Request, frozen=True, tag="unfence_broker"):
+    """The broker that registered as ``epoch`` is alive and has caught up."""
+
+    node: NodeId
+    epoch: BrokerEpoch
+
+
 AnyRequest: TypeAlias = (
-    CreateTopics | DeleteTopics | CreatePartitions | AlterConfigs | AllocateProducerIds | CreateCluster
+    CreateTopics
+    | DeleteTopics
+    | CreatePartitions
+    | AlterConfigs
+    | AllocateProducerIds
+    | CreateCluster
+    | RegisterBroker
+    | FenceBroker
+    | UnfenceBroker
 )
 
 
@@ -144,7 +182,8 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     """What became of one part of a request.
 
     ``name`` and ``topic_id`` are what a client is shown; ``partitions`` and ``replication_factor`` are set for topics
-    that were (or could be) created, ``first_producer_id`` for a block of ids.
+    that were (or could be) created, ``first_producer_id`` for a block of ids, ``broker_epoch`` and ``feature_level``
+    for a broker that was registered.
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -154,6 +193,8 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     partitions: int = -1
     replication_factor: int = -1
     first_producer_id: int = -1
+    broker_epoch: BrokerEpoch = BrokerEpoch(-1)
+    feature_level: FeatureLevel = FeatureLevel(0)
 
 
 Results: TypeAlias = tuple[Result, ...]

@@ -18,13 +18,12 @@ TOO_MANY_PARTITIONS: Final = "Excessively large number of partitions per request
 class Rules(msgspec.Struct, frozen=True):
     """The node's side of a decision.
 
-    ``node`` is the broker that decides, ``brokers`` the ids of all registered ones in order. ``settings`` are the
-    node's as they are now, ``start_settings`` the same without the live changes that the state holds. ``new_topic_id``
-    is the one source of randomness; it never gives the same id twice.
+    ``node`` is the broker that decides. ``settings`` are the node's as they are now, ``start_settings`` the same
+    without the live changes that the state holds. ``new_topic_id`` is the one source of randomness; it never gives the
+    same id twice.
     """
 
     node: int
-    brokers: tuple[int, ...]
     settings: Settings
     start_settings: Settings
     new_topic_id: Callable[[], bytes]

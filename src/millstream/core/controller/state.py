@@ -10,36 +10,53 @@ Every shard and every restart must reach the same state from the same commands, 
 no clock, no random number, no default that could differ between two nodes. ``revision`` counts the commands applied
 since the cluster exists; as each is one record, it is also the offset of the next record of the controller's log.
 
-A command that contradicts the state (a topic created twice, partitions that leave a gap) cannot have been decided by
-this code: it is ``Corruption``, and whoever applies it must stop. A snapshot that does not decode is ``Corruption``
-too.
+A command that contradicts the state (a topic created twice, partitions that leave a gap), or that needs a higher
+feature level than the cluster has, cannot have been decided by this code: it is ``Corruption``, and whoever applies it
+must stop. A snapshot that does not decode is ``Corruption`` too.
+
+``state_hash`` is how brokers compare: equal at equal revisions, or one of them has gone wrong.
 """
 
+import hashlib
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 from millstream.core.controller.commands import (
+    FEATURE_LEVEL,
     UNREADABLE,
     AnyCommand,
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerReplaced,
+    BrokerUnfenced,
     ClientMetricsChanged,
     ClusterCreated,
+    FeatureLevelRaised,
     GroupConfigsChanged,
     NodeConfigsChanged,
     PartitionsAdded,
     PartitionState,
     ProducerIdsAllocated,
+    ReplicasChanged,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
+    level_of,
 )
+from millstream.core.controller.load import Load
+from millstream.core.controller.registry import BrokerState, Registry
 from millstream.errors import Corruption
+from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
 
 FIRST_GROUP: Final = 1
 """Raft groups of partitions are numbered from here; 0 is the controller."""
 
-SNAPSHOT_VERSION: Final = 1
+SNAPSHOT_VERSION: Final = 2
+"""Version 1 has no brokers and no feature level; a state of level 0 is still written as one."""
+
+_LEVEL_0_VERSION: Final = 1
 
 
 class TopicState(msgspec.Struct, frozen=True):
@@ -54,21 +71,25 @@ class TopicState(msgspec.Struct, frozen=True):
 
 
 class ControllerState:
-    """Topics by name and id, configurations, counters. Changed by ``apply`` only.
+    """Brokers, topics by name and id, configurations, counters. Changed by ``apply`` only.
 
     Invariants: ``topics`` and ``topics_by_id`` hold the same values; every Raft group is below ``next_raft_group``,
-    every producer id handed out below ``next_producer_id``; both only grow.
+    every producer id handed out below ``next_producer_id``; both only grow, and so does ``feature_level``, which every
+    registered broker knows. ``load`` counts the replicas of all topics.
     """
 
     __slots__ = (
         "client_metrics",
         "cluster_id",
         "colliding",
+        "feature_level",
         "first_node",
         "group_configs",
+        "load",
         "next_producer_id",
         "next_raft_group",
         "node_configs",
+        "registry",
         "revision",
         "topics",
         "topics_by_id",
@@ -79,6 +100,9 @@ class ControllerState:
         self.revision = 0
         self.cluster_id = ""
         self.first_node = -1
+        self.feature_level = FeatureLevel(0)
+        self.registry = Registry()
+        self.load = Load()
         self.next_raft_group = FIRST_GROUP
         self.next_producer_id = 0
         self.topics: dict[str, TopicState] = {}
@@ -102,6 +126,9 @@ class ControllerState:
         Raises:
             Corruption: the command contradicts the state, which is left as it was.
         """
+        needed = level_of(command)
+        if needed > self.feature_level:
+            _require(False, f"a command of feature level {needed} in a cluster of level {self.feature_level}")
         _APPLY[type(command)](self, command)
         self.revision += 1
 
@@ -111,6 +138,8 @@ class ControllerState:
         for name in ControllerState.__slots__:
             value = getattr(self, name)
             setattr(other, name, dict(value) if isinstance(value, dict) else value)
+        other.registry = self.registry.copy()
+        other.load = self.load.copy()
         other.colliding = {key: set(names) for key, names in self.colliding.items()}
         return other
 
@@ -129,6 +158,11 @@ class ControllerState:
 
     def put_topic(self, topic: TopicState) -> None:
         """Hold ``topic`` under its name and id. For ``apply`` and ``decode_state``."""
+        before = self.topics.get(topic.name)
+        if before is None or before.partitions is not topic.partitions:
+            if before is not None:
+                self.load.remove(before.partitions)
+            self.load.add(topic.partitions)
         self.topics[topic.name] = topic
         self.topics_by_id[topic.topic_id] = topic
         if "." in topic.name or "_" in topic.name:
@@ -158,6 +192,7 @@ def _topic_created(state: ControllerState, command: TopicCreated) -> None:
 
 def _topic_deleted(state: ControllerState, command: TopicDeleted) -> None:
     topic = _topic(state, command.topic_id)
+    state.load.remove(topic.partitions)
     del state.topics[topic.name]
     del state.topics_by_id[topic.topic_id]
     key = collision_key(topic.name)
@@ -214,6 +249,58 @@ def _producer_ids_allocated(state: ControllerState, command: ProducerIdsAllocate
     state.next_producer_id = command.start + command.count
 
 
+def _feature_level_raised(state: ControllerState, command: FeatureLevelRaised) -> None:
+    _require(
+        command.level > state.feature_level, f"feature level {command.level} is no more than {state.feature_level}"
+    )
+    if command.level > FEATURE_LEVEL:
+        raise Corruption(
+            f"this cluster has feature level {command.level}, this release knows {FEATURE_LEVEL}: start a newer release"
+        )
+    for broker in state.registry.brokers.values():
+        _require(
+            broker.profile.feature_level >= command.level,
+            f"feature level {command.level} is not known to broker {broker.node}",
+        )
+    state.feature_level = command.level
+
+
+def _broker_registered(state: ControllerState, command: BrokerRegistered) -> None:
+    _require_level(state, command)
+    state.registry.register(command, BrokerEpoch(state.revision + 1))
+
+
+def _broker_replaced(state: ControllerState, command: BrokerReplaced) -> None:
+    _require_level(state, command)
+    state.registry.replace(command, BrokerEpoch(state.revision + 1))
+
+
+def _require_level(state: ControllerState, command: BrokerRegistered | BrokerReplaced) -> None:
+    level = command.profile.feature_level
+    _require(level >= state.feature_level, f"broker {command.node} does not know feature level {state.feature_level}")
+
+
+def _broker_fenced(state: ControllerState, command: BrokerFenced | BrokerUnfenced) -> None:
+    state.registry.fence(command)
+
+
+def _replicas_changed(state: ControllerState, command: ReplicasChanged) -> None:
+    topic = _topic(state, command.topic_id)
+    partitions = list(topic.partitions)
+    _require(bool(command.changes), f"no changed replicas of topic {topic.name}")
+    for change in command.changes:
+        replicas = change.replicas
+        _require(0 <= change.index < len(partitions), f"topic {topic.name} has no partition {change.index}")
+        _require(bool(replicas), f"partition {change.index} of topic {topic.name} is left without replicas")
+        _require(len(set(replicas)) == len(replicas), f"a broker twice in partition {change.index} of {topic.name}")
+        for node in replicas:
+            _require(NodeId(node) in state.registry.brokers, f"broker {node} of topic {topic.name} is not registered")
+        before = partitions[change.index]
+        leader = before.leader if before.leader in replicas else replicas[0]
+        partitions[change.index] = msgspec.structs.replace(before, replicas=replicas, leader=leader)
+    state.put_topic(msgspec.structs.replace(topic, partitions=tuple(partitions), revision=state.revision + 1))
+
+
 _APPLY: Final[dict[type, Callable[[ControllerState, Any], None]]] = {
     ClusterCreated: _cluster_created,
     TopicCreated: _topic_created,
@@ -224,6 +311,12 @@ _APPLY: Final[dict[type, Callable[[ControllerState, Any], None]]] = {
     ClientMetricsChanged: _client_metrics_changed,
     GroupConfigsChanged: _group_configs_changed,
     ProducerIdsAllocated: _producer_ids_allocated,
+    FeatureLevelRaised: _feature_level_raised,
+    BrokerRegistered: _broker_registered,
+    BrokerReplaced: _broker_replaced,
+    BrokerFenced: _broker_fenced,
+    BrokerUnfenced: _broker_fenced,
+    ReplicasChanged: _replicas_changed,
 }
 
 
@@ -270,6 +363,9 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     node_configs: dict[int, dict[str, str]]
     client_metrics: dict[str, dict[str, str]] = {}
     group_configs: dict[str, dict[str, str]] = {}
+    feature_level: FeatureLevel = FeatureLevel(0)
+    brokers: list[BrokerState] = []
+    retired: dict[Incarnation, NodeId] = {}
 
 
 _snapshot_decoder = msgspec.msgpack.Decoder(_Snapshot)
@@ -278,7 +374,7 @@ _snapshot_decoder = msgspec.msgpack.Decoder(_Snapshot)
 def encode_state(state: ControllerState) -> bytes:
     """The whole state in bytes; equal states give equal bytes."""
     snapshot = _Snapshot(
-        SNAPSHOT_VERSION,
+        SNAPSHOT_VERSION if state.feature_level else _LEVEL_0_VERSION,
         state.revision,
         state.cluster_id,
         state.first_node,
@@ -291,8 +387,16 @@ def encode_state(state: ControllerState) -> bytes:
         {node: dict(sorted(configs.items())) for node, configs in sorted(state.node_configs.items())},
         {name: dict(sorted(configs.items())) for name, configs in sorted(state.client_metrics.items())},
         {name: dict(sorted(configs.items())) for name, configs in sorted(state.group_configs.items())},
+        state.feature_level,
+        [state.registry.brokers[node] for node in state.registry.nodes()],
+        dict(sorted(state.registry.retired.items())),
     )
     return msgspec.msgpack.encode(snapshot)
+
+
+def state_hash(state: ControllerState) -> bytes:
+    """16 bytes that are equal for equal states (BLAKE2b of ``encode_state``)."""
+    return hashlib.blake2b(encode_state(state), digest_size=16).digest()
 
 
 def decode_state(data: bytes | memoryview) -> ControllerState:
@@ -305,9 +409,14 @@ def decode_state(data: bytes | memoryview) -> ControllerState:
         snapshot = _snapshot_decoder.decode(data)
     except UNREADABLE as error:
         raise Corruption(f"the controller's snapshot does not decode: {error}") from None
-    if snapshot.version != SNAPSHOT_VERSION:
+    if not _LEVEL_0_VERSION <= snapshot.version <= SNAPSHOT_VERSION:
         raise Corruption(
-            f"the controller's snapshot has version {snapshot.version}, this release reads {SNAPSHOT_VERSION}"
+            f"the controller's snapshot has version {snapshot.version}, this release reads up to {SNAPSHOT_VERSION}"
+        )
+    if snapshot.feature_level > FEATURE_LEVEL:
+        raise Corruption(
+            f"this cluster has feature level {snapshot.feature_level}, this release knows {FEATURE_LEVEL}: start a "
+            "newer release"
         )
     state = ControllerState()
     state.revision = snapshot.revision
@@ -318,6 +427,9 @@ def decode_state(data: bytes | memoryview) -> ControllerState:
     state.node_configs = snapshot.node_configs
     state.client_metrics = snapshot.client_metrics
     state.group_configs = snapshot.group_configs
+    state.feature_level = snapshot.feature_level
+    state.registry.brokers = {broker.node: broker for broker in snapshot.brokers}
+    state.registry.retired = snapshot.retired
     for topic in snapshot.topics:
         state.put_topic(topic)
     return state

@@ -6,11 +6,13 @@ depend on the order in which a client lists them.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 from millstream.config.topic_properties import topic_config
+from millstream.core.controller.brokers import internal_factor
 from millstream.core.controller.commands import PartitionsAdded, PartitionState, TopicCreated, TopicDeleted
+from millstream.core.controller.placement import Placer, Replicas, candidates
 from millstream.core.controller.requests import (
     NO_TOPIC_ID,
     AddPartitions,
@@ -23,7 +25,13 @@ from millstream.core.controller.requests import (
 )
 from millstream.core.controller.rules import PARTITIONS_MAX, TOO_MANY_PARTITIONS, Decision, Rules
 from millstream.core.controller.state import ControllerState, TopicState
-from millstream.core.controller.topic_names import CLUSTER_METADATA, GROUP_METADATA, colliding_topic, illegal_topic_name
+from millstream.core.controller.topic_names import (
+    CLUSTER_METADATA,
+    GROUP_METADATA,
+    INTERNAL_TOPICS,
+    colliding_topic,
+    illegal_topic_name,
+)
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 
@@ -32,9 +40,6 @@ UNKNOWN_ID = "This server does not host this topic ID."
 
 Named = TypeVar("Named", CreateTopic, AddPartitions)
 
-Replicas = Sequence[tuple[int, ...]]
-"""The nodes of each partition, leader first."""
-
 
 def decide_create_topics(state: ControllerState, request: CreateTopics, rules: Rules) -> Decision:
     """Create what can be created."""
@@ -42,6 +47,7 @@ def decide_create_topics(state: ControllerState, request: CreateTopics, rules: R
     results: list[Result] = []
     commands: list[TopicCreated] = []
     next_group = state.next_raft_group
+    placer = Placer(candidates(state), state.load)
     for topic, repeated in _by_name(request.topics):
         name = topic.name
         try:
@@ -49,7 +55,7 @@ def decide_create_topics(state: ControllerState, request: CreateTopics, rules: R
                 raise Rejected("Duplicate topic name.", ErrorCode.INVALID_REQUEST)
             if excessive:
                 raise Rejected(TOO_MANY_PARTITIONS, ErrorCode.POLICY_VIOLATION)
-            created = _created(state, topic, rules, next_group)
+            created = _created(state, topic, rules, next_group, placer)
         except Rejected as error:
             results.append(Result(error.code, error.message, name))
             continue
@@ -82,7 +88,9 @@ def _wanted_partitions(topic: CreateTopic, rules: Rules) -> int:
     return rules.settings.num_partitions if topic.partitions == -1 else max(topic.partitions, 0)
 
 
-def _created(state: ControllerState, topic: CreateTopic, rules: Rules, first_group: int) -> TopicCreated:
+def _created(
+    state: ControllerState, topic: CreateTopic, rules: Rules, first_group: int, placer: Placer
+) -> TopicCreated:
     """The command that creates ``topic``; Rejected with Kafka's code if it must not exist."""
     name = topic.name
     if name == CLUSTER_METADATA:
@@ -96,7 +104,11 @@ def _created(state: ControllerState, topic: CreateTopic, rules: Rules, first_gro
     if other is not None:
         raise Rejected(f"Topic '{name}' collides with existing topic: {other}", ErrorCode.INVALID_TOPIC_EXCEPTION)
     configs = _configs(topic, rules)
-    replicas = _manual_replicas(topic, rules) if topic.assignments else _placed_replicas(topic, rules)
+    if topic.assignments:
+        replicas = _manual_replicas(state, topic)
+        placer.count(replicas)
+    else:
+        replicas = _placed_replicas(state, topic, rules, placer)
     return TopicCreated(name, rules.new_topic_id(), _partitions(replicas, first_group), configs)
 
 
@@ -109,7 +121,7 @@ def _configs(topic: CreateTopic, rules: Rules) -> dict[str, str]:
     return configs
 
 
-def _placed_replicas(topic: CreateTopic, rules: Rules) -> Replicas:
+def _placed_replicas(state: ControllerState, topic: CreateTopic, rules: Rules, placer: Placer) -> Replicas:
     """Nodes for a topic that leaves them to us."""
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         raise Rejected(
@@ -120,26 +132,14 @@ def _placed_replicas(topic: CreateTopic, rules: Rules) -> Replicas:
         raise Rejected("Number of partitions was set to an invalid non-positive value.", ErrorCode.INVALID_PARTITIONS)
     settings = rules.settings
     count = settings.num_partitions if topic.partitions == -1 else topic.partitions
-    factor = settings.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
-    return _place(0, count, factor, rules)
+    factor = topic.replication_factor
+    if factor == -1:
+        internal = topic.name in INTERNAL_TOPICS
+        factor = internal_factor(state) if internal else settings.default_replication_factor
+    return placer.place(count, factor)
 
 
-def _place(first_index: int, count: int, factor: int, rules: Rules) -> Replicas:
-    """Spread partitions over the brokers in turn, the leader of each one broker further than the last's."""
-    brokers = rules.brokers
-    if factor > len(brokers):
-        raise Rejected(
-            f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
-            f"reached because only {len(brokers)} broker(s) are registered.",
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-        )
-    return [
-        tuple(brokers[(index + replica) % len(brokers)] for replica in range(factor))
-        for index in range(first_index, first_index + count)
-    ]
-
-
-def _manual_replicas(topic: CreateTopic, rules: Rules) -> Replicas:
+def _manual_replicas(state: ControllerState, topic: CreateTopic) -> Replicas:
     """Nodes for a topic whose client chose them."""
     for number, what in ((topic.replication_factor, "replication factor"), (topic.partitions, "numPartitions")):
         if number != -1:
@@ -154,7 +154,7 @@ def _manual_replicas(topic: CreateTopic, rules: Rules) -> Replicas:
                 f"Found multiple manual partition assignments for partition {index}",
                 ErrorCode.INVALID_REPLICATION_ASSIGNMENT,
             )
-        _check_assignment(nodes, len(topic.assignments[0][1]), rules)
+        _check_assignment(state, nodes, len(topic.assignments[0][1]))
         by_index[index] = nodes
     if sorted(by_index) != list(range(len(by_index))):
         raise Rejected(
@@ -163,9 +163,9 @@ def _manual_replicas(topic: CreateTopic, rules: Rules) -> Replicas:
     return [by_index[index] for index in range(len(by_index))]
 
 
-def _check_assignment(nodes: tuple[int, ...], factor: int, rules: Rules) -> None:
+def _check_assignment(state: ControllerState, nodes: tuple[int, ...], factor: int) -> None:
     """Raise Rejected unless one partition may have these replicas."""
-    problem = assignment_problem(nodes, rules.brokers)
+    problem = assignment_problem(nodes, [broker.node for broker in candidates(state)])
     if problem is None and len(nodes) != factor:
         problem = (
             f"includes a partition with {len(nodes)} replica(s), but this is not consistent with previous partitions, "
@@ -175,7 +175,7 @@ def _check_assignment(nodes: tuple[int, ...], factor: int, rules: Rules) -> None
         raise Rejected(f"The manual partition assignment {problem}", ErrorCode.INVALID_REPLICATION_ASSIGNMENT)
 
 
-def assignment_problem(nodes: tuple[int, ...], brokers: tuple[int, ...]) -> str | None:
+def assignment_problem(nodes: tuple[int, ...], brokers: Collection[int]) -> str | None:
     """Why these cannot be the replicas of a partition, as the rest of Kafka's sentence; None if they can."""
     if not nodes:
         return "includes an empty replica list."
@@ -240,16 +240,18 @@ def _deletable(
 
 def decide_create_partitions(state: ControllerState, request: CreatePartitions, rules: Rules) -> Decision:
     """Give topics the partitions that they lack."""
+    _ = rules
     results: list[Result] = []
     commands: list[PartitionsAdded] = []
     next_group = state.next_raft_group
     room = PARTITIONS_MAX
+    placer = Placer(candidates(state), state.load)
     for asked, repeated in _by_name(request.topics):
         name = asked.name
         try:
             if repeated:
                 raise Rejected("Duplicate topic name.", ErrorCode.INVALID_REQUEST)
-            added = _added(state, asked, rules, next_group, room)
+            added = _added(state, asked, next_group, room, placer)
         except Rejected as error:
             results.append(Result(error.code, error.message or None, name))
             continue
@@ -260,7 +262,9 @@ def decide_create_partitions(state: ControllerState, request: CreatePartitions, 
     return Decision(tuple(results), () if request.validate_only else tuple(commands))
 
 
-def _added(state: ControllerState, asked: AddPartitions, rules: Rules, first_group: int, room: int) -> PartitionsAdded:
+def _added(
+    state: ControllerState, asked: AddPartitions, first_group: int, room: int, placer: Placer
+) -> PartitionsAdded:
     """The command that adds the missing partitions; Rejected with Kafka's code if they must not be."""
     topic = state.topics.get(asked.name)
     if topic is None:
@@ -283,7 +287,7 @@ def _added(state: ControllerState, asked: AddPartitions, rules: Rules, first_gro
         raise Rejected(TOO_MANY_PARTITIONS, ErrorCode.POLICY_VIOLATION)
     factor = len(topic.partitions[0].replicas)
     if asked.assignments is None:
-        replicas = _place(have, missing, factor, rules)
+        replicas = placer.place(missing, factor)
     else:
         if len(asked.assignments) != missing:
             raise Rejected(
@@ -292,6 +296,7 @@ def _added(state: ControllerState, asked: AddPartitions, rules: Rules, first_gro
                 ErrorCode.INVALID_REPLICATION_ASSIGNMENT,
             )
         for nodes in asked.assignments:
-            _check_assignment(nodes, factor, rules)
+            _check_assignment(state, nodes, factor)
         replicas = asked.assignments
+        placer.count(replicas)
     return PartitionsAdded(topic.topic_id, have, _partitions(replicas, first_group))

@@ -1,0 +1,205 @@
+"""Decisions about brokers: who may join under which id, who is fenced, and what a joining broker changes for others.
+
+A broker is its *node id* to clients and its *incarnation* (the identity of its disk) to Raft. The two stay together:
+
+- An id that is registered with another disk is refused: two brokers would be one, or an empty disk would vote with the
+  promises of the one that is gone. ``replace`` says that the old disk is gone for good; a broker that is alive cannot
+  be replaced, and a disk that was replaced never comes back.
+- A disk that is registered under another id, or that belongs to another cluster, is refused.
+
+Every refusal is one sentence with the remedy, for the person who starts the broker.
+
+When a broker becomes alive, internal topics that had too few brokers for their replication factor get the replicas that
+they lack. The feature level rises as soon as every registered broker knows a higher one.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from millstream.core.controller.commands import (
+    FEATURE_LEVEL,
+    MANY_BROKERS,
+    AnyCommand,
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerReplaced,
+    BrokerUnfenced,
+    FeatureLevelRaised,
+    ReplicaChange,
+    ReplicasChanged,
+)
+from millstream.core.controller.placement import Placer, candidates
+from millstream.core.controller.profile import profile_problem
+from millstream.core.controller.quorum import odd_at_most
+from millstream.core.controller.requests import FenceBroker, RegisterBroker, Result, UnfenceBroker
+from millstream.core.controller.rules import Decision, Rules
+from millstream.core.controller.state import ControllerState
+from millstream.core.controller.topic_names import INTERNAL_TOPICS
+from millstream.errors import Rejected
+from millstream.model.cluster import INCARNATION_BYTES, BrokerEpoch, FeatureLevel, NodeId
+from millstream.model.error_code import ErrorCode
+
+NODE_ID_MAX: Final = 2**31 - 1
+
+INTERNAL_FACTOR: Final = 3
+"""Replicas of an internal topic where there are enough brokers; Kafka's default of offsets.topic.replication.factor."""
+
+
+def decide_register_broker(state: ControllerState, request: RegisterBroker, rules: Rules) -> Decision:
+    """Register a broker, or say why it cannot be.
+
+    The broker that decides is alive by that: it is unfenced in the same batch. Others are unfenced later, by their
+    beats. A registration that changes nothing (the answer to the first one was lost) still begins a new epoch.
+    """
+    try:
+        commands = _registered(state, request)
+    except Rejected as error:
+        return Decision((Result(error.code, error.message),))
+    after = state.copy()
+    for command in commands:
+        after.apply(command)
+    epoch = after.registry.brokers[request.node].epoch
+    commands += _raised_level(after)
+    if request.node == rules.node:
+        commands += _unfenced(after, request.node, epoch)
+    return Decision((Result(broker_epoch=epoch, feature_level=after.feature_level),), tuple(commands))
+
+
+def _registered(state: ControllerState, request: RegisterBroker) -> list[AnyCommand]:
+    """The commands that register the broker; Rejected if it must not be."""
+    _check_request(state, request)
+    node, incarnation, profile = request.node, request.incarnation, request.profile
+    registry = state.registry
+    shown = incarnation.hex()
+    before = registry.brokers.get(node)
+    owner = registry.owner(incarnation)
+    if incarnation in registry.retired:
+        raise Rejected(
+            f"this data directory (incarnation {shown}) was replaced by another one of broker {node}: what it holds "
+            "is outdated; start with an empty directory and a free node id",
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        )
+    if owner is not None and owner != node:
+        raise Rejected(
+            f"this data directory (incarnation {shown}) belongs to broker {owner}, not {node}: start it with "
+            f"--node-id {owner}, or give broker {node} a directory of its own",
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        )
+    if before is None:
+        first = [] if state.feature_level else [FeatureLevelRaised(MANY_BROKERS)]
+        return [*first, BrokerRegistered(node, incarnation, profile)]
+    if before.incarnation == incarnation:
+        return [BrokerRegistered(node, incarnation, profile)]
+    if not request.replace:
+        raise Rejected(
+            f"broker {node} is registered with another data directory (incarnation {before.incarnation.hex()}): give "
+            "this broker a free node id, or, if the other directory is lost for good, start this one with --replace",
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        )
+    if not before.fenced:
+        raise Rejected(
+            f"broker {node} is alive with its other data directory (incarnation {before.incarnation.hex()}) and cannot "
+            "be replaced: stop it and wait until it is fenced, or give this broker a free node id",
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        )
+    return [BrokerReplaced(node, before.incarnation, incarnation, profile)]
+
+
+def _check_request(state: ControllerState, request: RegisterBroker) -> None:
+    node = request.node
+    if not 0 <= node <= NODE_ID_MAX:
+        raise Rejected(f"a node id is a number from 0 to {NODE_ID_MAX}, not {node}", ErrorCode.INVALID_REQUEST)
+    if len(request.incarnation) != INCARNATION_BYTES:
+        raise Rejected(
+            f"an incarnation has {INCARNATION_BYTES} bytes, not {len(request.incarnation)}", ErrorCode.INVALID_REQUEST
+        )
+    problem = profile_problem(request.profile)
+    if problem is not None:
+        raise Rejected(f"broker {node} {problem}", ErrorCode.INVALID_REQUEST)
+    if request.cluster_id not in ("", state.cluster_id):
+        raise Rejected(
+            f"the data directory of broker {node} belongs to cluster {request.cluster_id}, this is cluster "
+            f"{state.cluster_id}: start it with seeds of its own cluster, or with an empty directory",
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+        )
+    needed = max(state.feature_level, MANY_BROKERS)
+    if request.profile.feature_level < needed:
+        raise Rejected(
+            f"broker {node} runs release {request.profile.release}, which knows feature level "
+            f"{request.profile.feature_level}; this cluster needs {needed}: install a newer release on it",
+            ErrorCode.UNSUPPORTED_VERSION,
+        )
+    if not state.registry.brokers and node != state.first_node:
+        raise Rejected(
+            f"broker {state.first_node}, which created the cluster, has to register before broker {node}: try again",
+            ErrorCode.BROKER_NOT_AVAILABLE,
+        )
+
+
+def _raised_level(state: ControllerState) -> list[AnyCommand]:
+    """The level that every registered broker knows, if it is higher than that of the cluster."""
+    known = min(broker.profile.feature_level for broker in state.registry.brokers.values())
+    level = FeatureLevel(min(known, FEATURE_LEVEL))
+    return [FeatureLevelRaised(level)] if level > state.feature_level else []
+
+
+def decide_fence_broker(state: ControllerState, request: FenceBroker, rules: Rules) -> Decision:
+    """Fence a broker, unless the request speaks of an earlier life of it."""
+    refused = _stale(state, request)
+    if refused is None and request.node == rules.node:
+        refused = Result(ErrorCode.INVALID_REQUEST, f"broker {request.node} is the active controller, so it is alive")
+    if refused is not None:
+        return Decision((refused,))
+    if state.registry.brokers[request.node].fenced:
+        return Decision((Result(),))
+    return Decision((Result(),), (BrokerFenced(request.node, request.epoch),))
+
+
+def decide_unfence_broker(state: ControllerState, request: UnfenceBroker, rules: Rules) -> Decision:
+    """Lift a broker's fence, and give internal topics the replicas that they can have now."""
+    _ = rules
+    refused = _stale(state, request)
+    if refused is not None:
+        return Decision((refused,))
+    if not state.registry.brokers[request.node].fenced:
+        return Decision((Result(),))
+    return Decision((Result(),), tuple(_unfenced(state.copy(), request.node, request.epoch)))
+
+
+def _stale(state: ControllerState, request: FenceBroker | UnfenceBroker) -> Result | None:
+    broker = state.registry.brokers.get(request.node)
+    if broker is None:
+        return Result(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.node} is not registered")
+    if broker.epoch != request.epoch:
+        return Result(
+            ErrorCode.STALE_BROKER_EPOCH, f"broker {request.node} has epoch {broker.epoch} now, not {request.epoch}"
+        )
+    return None
+
+
+def _unfenced(state: ControllerState, node: NodeId, epoch: BrokerEpoch) -> list[AnyCommand]:
+    """The commands that make a broker alive; ``state``, a copy, has them applied then."""
+    unfenced = BrokerUnfenced(node, epoch)
+    state.apply(unfenced)
+    return [unfenced, *_raised_factors(state)]
+
+
+def internal_factor(state: ControllerState) -> int:
+    """The replication factor of internal topics: odd, because two brokers that must both be up are less than one."""
+    alive = sum(not broker.fenced for broker in candidates(state))
+    return max(odd_at_most(alive, INTERNAL_FACTOR), 1)
+
+
+def _raised_factors(state: ControllerState) -> Iterator[ReplicasChanged]:
+    """Replicas for the internal topics that have fewer than they can have."""
+    factor = internal_factor(state)
+    placer = Placer(candidates(state), state.load)
+    for name in sorted(INTERNAL_TOPICS & state.topics.keys()):
+        topic = state.topics[name]
+        changes = tuple(
+            ReplicaChange(index, placer.extend(partition.replicas, factor))
+            for index, partition in enumerate(topic.partitions)
+            if len(partition.replicas) < factor
+        )
+        if changes:
+            yield ReplicasChanged(topic.topic_id, changes)

@@ -1,0 +1,167 @@
+"""Which brokers hold a new partition: rack-aware, then least loaded, leaders spread evenly.
+
+::
+
+    candidates(state) ──► Placer.place(count, factor) ──► replicas of each partition, preferred leader first
+
+Rules, in this order (hard constraints as in Redpanda's allocator, the spread of leaders as in Kafka's):
+
+1. The replicas of a partition are on different brokers.
+2. As many different racks as there are, up to the number of replicas. Brokers of unknown rack share one.
+3. Alive brokers before fenced ones; a fenced broker is never the preferred leader.
+4. The broker with the fewest replicas per core; for the preferred leader, the one with the fewest leaderships per core.
+5. Of equal ones, the one that follows this leader least; then in turn.
+
+The second place goes to the follower that has it least under this leader: whoever is down, its leaderships spread over
+the others.
+
+The plan depends on the state alone: any broker that decides it decides the same. Bad input: a factor above the number
+of brokers, or no broker that is alive, is ``Rejected`` in Kafka's words. Cost: brokers × replicas; 10,000 partitions of
+factor 3 on three brokers, the most that one request may ask for, take about 0.25 s; 100 take 2.5 ms.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from millstream.core.controller.load import Load
+from millstream.core.controller.state import ControllerState
+from millstream.errors import Rejected
+from millstream.model.cluster import NodeId
+from millstream.model.error_code import ErrorCode
+
+Replicas = Sequence[tuple[int, ...]]
+"""The brokers of each partition, preferred leader first."""
+
+
+class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """A broker that may be given replicas."""
+
+    node: NodeId
+    rack: str
+    cores: int
+    fenced: bool
+
+
+def candidates(state: ControllerState) -> tuple[Candidate, ...]:
+    """The brokers of ``state`` by node id. A cluster that registers no brokers yet has the one that created it."""
+    brokers = state.registry.brokers
+    if not brokers and state.exists:
+        return (Candidate(NodeId(state.first_node), "", 1, fenced=False),)
+    return tuple(
+        Candidate(node, brokers[node].profile.rack, brokers[node].profile.shards, brokers[node].fenced)
+        for node in state.registry.nodes()
+    )
+
+
+class Placer:
+    """Places partitions one after the other, each with those before it counted in.
+
+    Lifecycle: one for each decision; it changes a copy of the load that it is given.
+    """
+
+    def __init__(self, brokers: tuple[Candidate, ...], load: Load) -> None:
+        self._brokers = brokers
+        self._load = load.copy()
+        self._ring = {broker.node: place for place, broker in enumerate(brokers)}
+        self._next_leader = 0
+        self._follows: dict[tuple[int, int], int] = {}
+        """Partitions placed here by (leader, follower); ``_seconds``: those that have the follower in second place."""
+        self._seconds: dict[tuple[int, int], int] = {}
+
+    def count(self, replicas: Replicas) -> None:
+        """Count partitions in whose replicas were chosen by somebody else."""
+        for nodes in replicas:
+            self._load.add_replicas(nodes)
+
+    def place(self, count: int, factor: int) -> Replicas:
+        """Replicas for ``count`` new partitions.
+
+        Raises:
+            Rejected: there are fewer than ``factor`` brokers, or none is alive.
+        """
+        self._check(factor)
+        if len(self._brokers) == 1:
+            return [(self._brokers[0].node,)] * count
+        return [self._place_one(factor) for _ in range(count)]
+
+    def extend(self, replicas: tuple[int, ...], factor: int) -> tuple[int, ...]:
+        """``replicas`` of an existing partition, which are counted in, and those that it lacks to have ``factor``.
+
+        Raises:
+            Rejected: as ``place``.
+        """
+        self._check(factor)
+        added = replicas
+        while len(added) < factor:
+            added = (*added, self._follower(added))
+            self._load.replicas[added[-1]] = self._load.replicas.get(added[-1], 0) + 1
+        return added
+
+    def _check(self, factor: int) -> None:
+        brokers = self._brokers
+        why = ""
+        if all(broker.fenced for broker in brokers):
+            why = "All brokers are currently fenced."
+        elif factor > len(brokers):
+            why = (
+                f"The target replication factor of {factor} cannot be reached because only {len(brokers)} broker(s) "
+                "are registered."
+            )
+        if why:
+            raise Rejected(
+                f"Unable to replicate the partition {factor} time(s): {why}", ErrorCode.INVALID_REPLICATION_FACTOR
+            )
+
+    def _place_one(self, factor: int) -> tuple[int, ...]:
+        leader = self._leader()
+        replicas: tuple[int, ...] = (leader,)
+        while len(replicas) < factor:
+            replicas = (*replicas, self._follower(replicas))
+        if factor > 2:
+            replicas = self._ordered(replicas)
+        self._load.add_replicas(replicas)
+        for node in replicas[1:]:
+            self._follows[leader, node] = self._follows.get((leader, node), 0) + 1
+        return replicas
+
+    def _ordered(self, replicas: tuple[int, ...]) -> tuple[int, ...]:
+        """The followers by how seldom they are second under this leader, fenced ones last."""
+        leader, *followers = replicas
+        seconds = self._seconds
+        fenced = {broker.node for broker in self._brokers if broker.fenced}
+        followers.sort(key=lambda node: (node in fenced, seconds.get((leader, node), 0)))
+        seconds[leader, followers[0]] = seconds.get((leader, followers[0]), 0) + 1
+        return (leader, *followers)
+
+    def _leader(self) -> int:
+        """The alive broker with the fewest leaderships per core; of equal ones the next in turn."""
+        leaders = self._load.leaders
+        size = len(self._brokers)
+        chosen = min(
+            (broker for broker in self._brokers if not broker.fenced),
+            key=lambda broker: (
+                leaders.get(broker.node, 0) / broker.cores,
+                (self._ring[broker.node] - self._next_leader) % size,
+            ),
+        )
+        self._next_leader = (self._ring[chosen.node] + 1) % size
+        return chosen.node
+
+    def _follower(self, replicas: tuple[int, ...]) -> int:
+        """The best broker for one replica more."""
+        counts = self._load.replicas
+        size = len(self._brokers)
+        racks = {broker.rack for broker in self._brokers if broker.node in replicas}
+        leader = replicas[0]
+        start = self._ring.get(NodeId(leader), 0)
+        return min(
+            (broker for broker in self._brokers if broker.node not in replicas),
+            key=lambda broker: (
+                broker.rack in racks,
+                broker.fenced,
+                counts.get(broker.node, 0) / broker.cores,
+                self._follows.get((leader, broker.node), 0),
+                (self._ring[broker.node] - start) % size,
+            ),
+        ).node

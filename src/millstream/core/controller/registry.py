@@ -1,0 +1,113 @@
+"""The registered brokers in the controller's state, and the commands that change them.
+
+::
+
+    (unknown) ──BrokerRegistered──► fenced ──BrokerUnfenced──► alive
+                                     ▲  ▲ │                      │
+                    BrokerRegistered ┘  │ └──BrokerReplaced──┐   │
+                    (same disk)         └────────────────────┘   │
+                                        ◄──BrokerFenced──────────┘
+                                        ◄──BrokerRegistered (a restart)
+
+Each registration gives the broker a new epoch, so that what was said by or about an earlier life cannot be taken for
+the present one. A command that contradicts the registry is ``Corruption``, like any other.
+"""
+
+import msgspec
+
+from millstream.core.controller.commands import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerReplaced,
+    BrokerUnfenced,
+)
+from millstream.core.controller.profile import BrokerProfile
+from millstream.errors import Corruption
+from millstream.model.cluster import INCARNATION_BYTES, BrokerEpoch, Incarnation, NodeId
+
+
+class BrokerState(msgspec.Struct, frozen=True):
+    """One registered broker. A broker that changes is a new value."""
+
+    node: NodeId
+    incarnation: Incarnation
+    epoch: BrokerEpoch
+    profile: BrokerProfile
+    fenced: bool
+
+
+class Registry:
+    """All registered brokers by node id, and the disks that were replaced. Changed by the ``apply`` of the state only.
+
+    Invariants: an incarnation belongs to at most one broker; none in ``retired`` belongs to any.
+    """
+
+    __slots__ = ("brokers", "retired")
+
+    def __init__(self) -> None:
+        self.brokers: dict[NodeId, BrokerState] = {}
+        self.retired: dict[Incarnation, NodeId] = {}
+        """Disks that were replaced, and whose they were."""
+
+    def copy(self) -> "Registry":
+        """A registry of its own with the same brokers."""
+        other = Registry()
+        other.brokers = dict(self.brokers)
+        other.retired = dict(self.retired)
+        return other
+
+    def owner(self, incarnation: Incarnation) -> NodeId | None:
+        """The broker that is registered with this disk."""
+        return next((node for node, broker in self.brokers.items() if broker.incarnation == incarnation), None)
+
+    def nodes(self) -> tuple[NodeId, ...]:
+        """All registered brokers in the order of their ids."""
+        return tuple(sorted(self.brokers))
+
+    def alive(self) -> tuple[NodeId, ...]:
+        """Those that are not fenced, in the order of their ids."""
+        return tuple(node for node in self.nodes() if not self.brokers[node].fenced)
+
+    # Commands
+
+    def register(self, command: BrokerRegistered, epoch: BrokerEpoch) -> None:
+        before = self.brokers.get(command.node)
+        if before is None:
+            self._check_new(command.incarnation)
+        else:
+            _require(
+                before.incarnation == command.incarnation, f"broker {command.node} is registered with another disk"
+            )
+        self.brokers[command.node] = BrokerState(command.node, command.incarnation, epoch, command.profile, fenced=True)
+
+    def replace(self, command: BrokerReplaced, epoch: BrokerEpoch) -> None:
+        before = self.brokers.get(command.node)
+        _require(before is not None, f"broker {command.node}, whose disk was replaced, is not registered")
+        assert before is not None
+        _require(
+            before.incarnation == command.previous, f"broker {command.node} had another disk than the replaced one"
+        )
+        _require(before.fenced, f"the disk of broker {command.node} was replaced while the broker was alive")
+        self._check_new(command.incarnation)
+        self.retired[before.incarnation] = command.node
+        self.brokers[command.node] = BrokerState(command.node, command.incarnation, epoch, command.profile, fenced=True)
+
+    def fence(self, command: BrokerFenced | BrokerUnfenced) -> None:
+        """Set or lift the fence."""
+        before = self.brokers.get(command.node)
+        _require(before is not None, f"broker {command.node} is not registered")
+        assert before is not None
+        _require(before.epoch == command.epoch, f"epoch {command.epoch} of broker {command.node} is over")
+        fenced = isinstance(command, BrokerFenced)
+        _require(before.fenced != fenced, f"broker {command.node} is {'fenced' if fenced else 'alive'} already")
+        self.brokers[command.node] = msgspec.structs.replace(before, fenced=fenced)
+
+    def _check_new(self, incarnation: Incarnation) -> None:
+        _require(len(incarnation) == INCARNATION_BYTES, f"an incarnation has {INCARNATION_BYTES} bytes")
+        _require(incarnation not in self.retired, f"the disk {incarnation.hex()} was replaced before")
+        _require(self.owner(incarnation) is None, f"the disk {incarnation.hex()} belongs to another broker")
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise Corruption(f"the controller's log contradicts itself: {otherwise}")
