@@ -109,8 +109,8 @@ def test_the_snapshot_of_many_brokers_has_another_version_and_these_fields():
     )
     assert data == before + (
         "ad666561747572655f6c6576656c01"
-        "a762726f6b6572739185a46e6f646501ab696e6361726e6174696f6ec410101112131415161718191a1b1c1d1e1f"
-        "a565706f636806" + PROFILE_BYTES + "a666656e636564c3"
+        "a762726f6b6572739186a46e6f646501ab696e6361726e6174696f6ec410101112131415161718191a1b1c1d1e1f"
+        "ab7265706c6163656d656e7401a565706f636806" + PROFILE_BYTES + "a666656e636564c3"
         "a77265746972656481c410202122232425262728292a2b2c2d2e2f01"
     )
     assert decode_state(bytes.fromhex(data)) == state

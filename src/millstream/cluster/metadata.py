@@ -231,7 +231,7 @@ class MetadataCache:
     def _topic_changed(
         self, command: TopicCreated | PartitionsAdded | TopicConfigsChanged | ReplicasChanged, homes: Iterator[int]
     ) -> Callable[[MetadataListener], Steps]:
-        """Hold a topic's new value, after the state has it; returns what listeners are told."""
+        """Hold a topic's new value, after the state has it; returns the notification of listeners."""
         match command:
             case TopicCreated():
                 state = self.state.topics_by_id[command.topic_id]

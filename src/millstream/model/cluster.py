@@ -13,6 +13,9 @@ of every Raft group, also under the same `NodeId`.
 BrokerEpoch = NewType("BrokerEpoch", int)
 """One registration of a broker: the controller's revision after it. A later registration has a higher epoch."""
 
+Revision = NewType("Revision", int)
+"""Commands of the controller's log that a state has applied; also the offset of the next command."""
+
 FeatureLevel = NewType("FeatureLevel", int)
 """Which commands the brokers of a cluster may expect in the controller's log; it only grows."""
 

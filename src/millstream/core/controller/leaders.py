@@ -5,9 +5,9 @@ sync. Placement spreads the first places evenly over the brokers, and the second
 balances leadership, with all brokers up and with one down, and a broker that returns gets back what it led. Raft's
 election priorities follow the same order.
 
-``plan_transfers`` is a pure plan: the caller carries it out, tells what came of it with the next facts, and waits as
-long as it sees fit between two plans (Redpanda: first one 30 s after it became the controller, a group that refused
-rests 5 min).
+``plan_transfers`` is a pure plan. The caller carries it out, and calls again later with the leaders of that time. The
+caller decides how long it waits between two plans (Redpanda: the first one comes 30 s after it became the controller,
+a group that refused rests 5 min).
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -51,22 +51,22 @@ def plan_transfers(
     view: Callable[[int], LeaderView | None],
     *,
     resting: Collection[int] = (),
-    at_most: int = TRANSFERS_MAX,
+    limit: int = TRANSFERS_MAX,
 ) -> list[LeaderTransfer]:
-    """The transfers to begin now, at most ``at_most``; those that relieve the fullest leaders come first.
+    """The transfers to begin now, at most ``limit``; those that relieve the fullest leaders come first.
 
-    ``view`` tells of a Raft group, None if nothing is known of it (it elects); groups in ``resting`` are left alone.
+    ``view`` gives what is known of a Raft group, None for a group that elects; groups in ``resting`` are left alone.
     """
     alive = frozenset(state.registry.alive())
     wanted = list(_misplaced(state, view, alive, resting))
-    if len(wanted) <= at_most:
+    if len(wanted) <= limit:
         return wanted
     excess: dict[NodeId, int] = {}
     for transfer in wanted:
         excess[transfer.leader] = excess.get(transfer.leader, 0) + 1
         excess[transfer.target] = excess.get(transfer.target, 0) - 1
     wanted.sort(key=lambda transfer: excess[transfer.target] - excess[transfer.leader])
-    return wanted[:at_most]
+    return wanted[:limit]
 
 
 def _misplaced(

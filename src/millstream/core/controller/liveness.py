@@ -16,14 +16,14 @@ import msgspec
 
 from millstream.core.controller.requests import AnyRequest, FenceBroker, UnfenceBroker
 from millstream.core.controller.state import ControllerState
-from millstream.model.cluster import BrokerEpoch, NodeId
+from millstream.model.cluster import BrokerEpoch, NodeId, Revision
 
 ALIVE_TIMEOUT_US: Final = 5_000_000
 
 
 class _Beat(msgspec.Struct, frozen=True, gc=False):
     epoch: BrokerEpoch
-    revision: int
+    revision: Revision
     at_us: int
 
 
@@ -41,7 +41,7 @@ class Liveness:
         self._timeout_us = timeout_us
         self._beats: dict[NodeId, _Beat] = {}
 
-    def beat(self, state: ControllerState, node: NodeId, epoch: BrokerEpoch, revision: int, now_us: int) -> None:
+    def beat(self, state: ControllerState, node: NodeId, epoch: BrokerEpoch, revision: Revision, now_us: int) -> None:
         """A broker says that it lives as ``epoch`` and has applied the controller's log up to ``revision``."""
         broker = state.registry.brokers.get(node)
         if broker is not None and broker.epoch == epoch:

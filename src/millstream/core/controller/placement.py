@@ -12,8 +12,8 @@ Rules, in this order (hard constraints as in Redpanda's allocator, the spread of
 4. The broker with the fewest replicas per core; for the preferred leader, the one with the fewest leaderships per core.
 5. Of equal ones, the one that follows this leader least; then in turn.
 
-The second place goes to the follower that has it least under this leader: whoever is down, its leaderships spread over
-the others.
+The second place goes to the follower that has it least under this leader: when a broker is down, its leaderships spread
+over all others.
 
 The plan depends on the state alone: any broker that decides it decides the same. Bad input: a factor above the number
 of brokers, or no broker that is alive, is ``Rejected`` in Kafka's words. Cost: brokers × replicas; 10,000 partitions of
@@ -70,30 +70,30 @@ class Placer:
         self._seconds: dict[tuple[int, int], int] = {}
 
     def count(self, replicas: Replicas) -> None:
-        """Count partitions in whose replicas were chosen by somebody else."""
+        """Count partitions in whose replicas the client chose."""
         for nodes in replicas:
             self._load.add_replicas(nodes)
 
-    def place(self, count: int, factor: int) -> Replicas:
+    def place(self, count: int, replica_count: int) -> Replicas:
         """Replicas for ``count`` new partitions.
 
         Raises:
-            Rejected: there are fewer than ``factor`` brokers, or none is alive.
+            Rejected: there are fewer than ``replica_count`` brokers, or none is alive.
         """
-        self._check(factor)
+        self._check(replica_count)
         if len(self._brokers) == 1:
             return [(self._brokers[0].node,)] * count
-        return [self._place_one(factor) for _ in range(count)]
+        return [self._place_one(replica_count) for _ in range(count)]
 
-    def extend(self, replicas: tuple[int, ...], factor: int) -> tuple[int, ...]:
-        """``replicas`` of an existing partition, which are counted in, and those that it lacks to have ``factor``.
+    def extend(self, replicas: tuple[int, ...], replica_count: int) -> tuple[int, ...]:
+        """The ``replicas`` of an existing partition, already counted in, with further ones up to ``replica_count``.
 
         Raises:
             Rejected: as ``place``.
         """
-        self._check(factor)
+        self._check(replica_count)
         added = replicas
-        while len(added) < factor:
+        while len(added) < replica_count:
             added = (*added, self._follower(added))
             self._load.replicas[added[-1]] = self._load.replicas.get(added[-1], 0) + 1
         return added

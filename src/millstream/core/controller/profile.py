@@ -19,7 +19,7 @@ PORT_MAX: Final = 65_535
 
 
 class ListenerAddress(msgspec.Struct, frozen=True, array_like=True):
-    """What clients of one listener are told to connect to."""
+    """The address that clients of one listener connect to."""
 
     name: str
     host: str

@@ -24,6 +24,7 @@ from millstream.core.controller.commands import (
 from millstream.core.controller.profile import BrokerProfile
 from millstream.errors import Corruption
 from millstream.model.cluster import INCARNATION_BYTES, BrokerEpoch, Incarnation, NodeId
+from millstream.model.replication import ReplicaId, replica_id
 
 
 class BrokerState(msgspec.Struct, frozen=True):
@@ -31,9 +32,16 @@ class BrokerState(msgspec.Struct, frozen=True):
 
     node: NodeId
     incarnation: Incarnation
+    replacement: int
+    """How many disks the broker had before this one."""
     epoch: BrokerEpoch
     profile: BrokerProfile
     fenced: bool
+
+    @property
+    def replica(self) -> ReplicaId:
+        """The broker's identity in the configuration of Raft groups; another disk is another replica."""
+        return replica_id(self.node, self.replacement)
 
 
 class Registry:
@@ -78,7 +86,8 @@ class Registry:
             _require(
                 before.incarnation == command.incarnation, f"broker {command.node} is registered with another disk"
             )
-        self.brokers[command.node] = BrokerState(command.node, command.incarnation, epoch, command.profile, fenced=True)
+        replacement = before.replacement if before is not None else 0
+        self._put(command, replacement, epoch)
 
     def replace(self, command: BrokerReplaced, epoch: BrokerEpoch) -> None:
         before = self.brokers.get(command.node)
@@ -90,7 +99,12 @@ class Registry:
         _require(before.fenced, f"the disk of broker {command.node} was replaced while the broker was alive")
         self._check_new(command.incarnation)
         self.retired[before.incarnation] = command.node
-        self.brokers[command.node] = BrokerState(command.node, command.incarnation, epoch, command.profile, fenced=True)
+        self._put(command, before.replacement + 1, epoch)
+
+    def _put(self, command: BrokerRegistered | BrokerReplaced, replacement: int, epoch: BrokerEpoch) -> None:
+        self.brokers[command.node] = BrokerState(
+            command.node, command.incarnation, replacement, epoch, command.profile, fenced=True
+        )
 
     def fence(self, command: BrokerFenced | BrokerUnfenced) -> None:
         """Set or lift the fence."""

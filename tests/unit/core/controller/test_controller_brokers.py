@@ -22,6 +22,7 @@ from millstream.core.controller.requests import CreateTopic, FenceBroker, Unfenc
 from millstream.core.controller.state import ControllerState, decode_state, encode_state, state_hash
 from millstream.errors import Corruption
 from millstream.model.error_code import ErrorCode
+from millstream.model.replication import replica_id
 
 THREE = (1, 2, 3)
 
@@ -101,6 +102,7 @@ def test_a_lost_disk_is_replaced_once_the_broker_is_fenced_and_never_comes_back(
     assert not result.error
     broker = bench.state.registry.brokers[2]
     assert (broker.incarnation, broker.fenced, broker.epoch) == (disk(9), True, result.broker_epoch)
+    assert (broker.replacement, broker.replica) == (1, replica_id(2, 1))
     for changes in ({"incarnation": disk(2)}, {"incarnation": disk(2), "replace": True}):
         result = bench.register(2, **changes)
         assert result.error == ErrorCode.DUPLICATE_BROKER_REGISTRATION

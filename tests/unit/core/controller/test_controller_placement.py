@@ -156,7 +156,7 @@ def test_with_few_transfers_at_once_the_fullest_leaders_are_relieved_first():
     leads[bench.state.topics["t"].partitions[0].raft_group] = LeaderView(2, (1, 2, 3))
     every = plan_transfers(bench.state, leads.get)
     assert len(every) == 7
-    assert {t.leader for t in plan_transfers(bench.state, leads.get, at_most=6)} == {1}
+    assert {t.leader for t in plan_transfers(bench.state, leads.get, limit=6)} == {1}
 
 
 def test_with_one_broker_down_leadership_is_even_over_the_others():
