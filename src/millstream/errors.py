@@ -1,24 +1,24 @@
-"""The one taxonomy of errors.
+"""The taxonomy of errors.
 
 ::
 
     MillstreamError
-    ├── Rejected         the caller broke a rule; trying the same again cannot help
-    ├── Retriable        not now: another leader, a throttle, a load in progress
-    ├── OutcomeUnknown   it may or may not have been done; never reported as failure
-    ├── Unavailable      a resource is gone for now: disk full, object store down
-    ├── Corruption       bytes do not match their checksum or format; the log that holds them is fenced
-    └── ShuttingDown     the process is on its way out
+    ├── Rejected         the request breaks a rule; a retry cannot succeed
+    ├── Retriable        a retry may succeed: another leader, a throttle, a load in progress
+    ├── OutcomeUnknown   the request may have taken effect; never reported as failure
+    ├── Unavailable      a resource is missing for now: disk full, object store down
+    ├── Corruption       bytes do not match their checksum or format; their log is not served
+    └── ShuttingDown     the process is stopping
 
-Expected results per partition travel as values (an ``ErrorCode`` in the answer); exceptions are for a whole request.
-Each error carries the Kafka code that the edge answers with.
+Expected results of single partitions are values (an ``ErrorCode`` in the response). An exception concerns a whole
+request. Each error carries the Kafka error code of its response.
 """
 
 from millstream.model.error_code import ErrorCode
 
 
 class MillstreamError(Exception):
-    """Root of the taxonomy; ``code`` is what a Kafka client is told, ``message`` what a person reads."""
+    """Root of the taxonomy. ``code`` is the Kafka error code of the response, ``message`` a sentence for people."""
 
     default_code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -29,31 +29,31 @@ class MillstreamError(Exception):
 
 
 class Rejected(MillstreamError):
-    """The caller broke a rule."""
+    """The request breaks a rule. A retry of the same request fails again."""
 
     default_code = ErrorCode.INVALID_REQUEST
 
 
 class Retriable(MillstreamError):
-    """The same request may succeed later or elsewhere."""
+    """The same request may succeed later or on another broker."""
 
     default_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class OutcomeUnknown(MillstreamError):
-    """The request may have taken effect; a timeout is the usual cause."""
+    """The request may have taken effect. The usual cause is a timeout."""
 
     default_code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class Unavailable(MillstreamError):
-    """A resource is missing for now; nothing was written."""
+    """A resource is missing for now. Nothing was written."""
 
     default_code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class Corruption(MillstreamError):
-    """Stored or received bytes are not what they claim to be."""
+    """Stored or received bytes do not match their checksum or their format."""
 
     default_code = ErrorCode.CORRUPT_MESSAGE
 

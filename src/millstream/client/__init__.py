@@ -1,11 +1,11 @@
 """A small synchronous Kafka client that moves raw record batches.
 
-It is for programs that want the bytes of the log and nothing around them: the Spark source, tools, tests. There are no
-threads, no groups, no batching; a call does one thing and returns. It speaks to any Kafka-compatible broker and imports
-no part of ours but the codec, so it can be shipped to machines that run no broker.
+For programs that want the bytes of the log and nothing else: the Spark source, tools, tests. It has no threads, no
+groups and no batching; a call does one thing and returns. It speaks to any Kafka-compatible broker. Of Millstream it
+imports only the codec, so it can ship to machines that run no broker.
 
-``Cluster`` routes: metadata, offsets, produce, configuration. ``PartitionLog`` reads one partition with one request
-always under way. ``Connection`` is one socket. All of them belong to the thread that uses them.
+``Cluster`` routes requests: metadata, offsets, produce, configuration. ``PartitionLog`` reads one partition and keeps
+one request in flight. ``Connection`` is one socket. Each object belongs to the thread that uses it.
 """
 
 from millstream.client.cluster import EARLIEST, LATEST, MAX_TIMESTAMP, Cluster

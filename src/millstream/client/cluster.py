@@ -1,10 +1,9 @@
-"""A cluster as one object: finds leaders, sends each question to the broker that can answer it, tries again.
+"""A Kafka cluster as one object: finds leaders, sends each request to the right broker, and retries.
 
-A question that fails for a reason that passes (a leader moved, a broker restarts) is asked again with fresh metadata,
-after a pause that grows from 50 ms to a second, until ``timeout_s`` is over; then ``Unavailable`` says what the last
-answer was. Reasons that do not pass raise ``Rejected`` at once. Produce is the exception: a lost connection leaves it
-open whether the batch was stored, and trying again may store it twice; ``produce`` says ``OutcomeUnknown`` and leaves
-the choice to its caller.
+A request that fails for a transient reason (a leader moved, a broker restarts) is retried with fresh metadata, after a
+pause that grows from 50 ms to 1 s, until ``timeout_s`` is over. Then ``Unavailable`` carries the last error. A
+permanent reason raises ``Rejected`` at once. Produce is not retried: after a lost connection the batch may be stored,
+and a retry could store it twice. ``produce`` then raises ``OutcomeUnknown``, and its caller decides.
 """
 
 import time
@@ -33,7 +32,7 @@ from millstream.wire.messages.produce import PartitionProduceData, ProduceReques
 EARLIEST: Final = -2
 LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3
-"""Timestamps with a meaning of their own in ``list_offsets``."""
+"""Special timestamps of ``list_offsets``."""
 
 BROKER_RESOURCE: Final = 4
 TOPIC_RESOURCE: Final = 2
@@ -46,7 +45,7 @@ _T = TypeVar("_T")
 
 
 class FoundOffset(NamedTuple):
-    """The answer for one partition; offset -1 where no record is that late."""
+    """Result of ``list_offsets`` for one partition. Offset -1: no record is that late."""
 
     offset: int
     timestamp: int
@@ -54,18 +53,18 @@ class FoundOffset(NamedTuple):
 
 
 class Cluster:
-    """Connections to the brokers of one cluster, opened when needed. Close it, or use it as a context manager."""
+    """Connections to the brokers of one cluster, opened on demand. Close it, or use it as a context manager."""
 
     def __init__(self, bootstrap: str, *, client_id: str = "millstream-client", timeout_s: float = 30.0) -> None:
-        """Remember where to begin; nothing is sent yet.
+        """Store the bootstrap addresses; nothing is sent yet.
 
         Args:
             bootstrap: ``host:port`` of one or more brokers, separated by commas.
-            client_id: what the brokers see in their logs and metrics.
-            timeout_s: how long a call may take, with all its repetitions.
+            client_id: client id in the brokers' logs and metrics.
+            timeout_s: limit of one call, retries included.
 
         Raises:
-            Rejected: ``bootstrap`` is not of that form.
+            Rejected: ``bootstrap`` does not have that form.
         """
         self.client_id = client_id
         self.timeout_s = timeout_s
@@ -83,20 +82,21 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Close every connection; the next call opens what it needs."""
+        """Close every connection. A later call opens new ones."""
         for connection in (*self._connections.values(), *([self._any] if self._any else [])):
             connection.close()
         self._connections.clear()
         self._any = None
 
     def metadata(self, topics: Sequence[str] | None = None) -> ClusterMetadata:
-        """Ask for topics by name (None: all). Topics that do not exist come with an error code; none is created."""
+        """Metadata of topics by name (None: all). Unknown topics have an error code; none is created."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
 
         def ask() -> ClusterMetadata:
             connection = self._anyone()
-            # Version 10 brought topic ids (Kafka 2.8); without them a topic that was replaced is not noticed.
+            # Version 10 has topic ids (Kafka 2.8). Without them a topic that was deleted and created again goes
+            # unnoticed.
             return read_metadata(connection.call(request, MetadataResponse, connection.version_of(3, lowest=10)))
 
         found = self._insist("metadata", ask)
@@ -105,14 +105,14 @@ class Cluster:
         return found
 
     def connection(self, node_id: int) -> Connection:
-        """The shared connection to one broker, for calls without pipelining."""
+        """The shared connection to one broker, for one request at a time."""
         held = self._connections.get(node_id)
         if held is None or not held.is_open:
             held = self._connections[node_id] = self.connect(node_id)
         return held
 
     def connect(self, node_id: int) -> Connection:
-        """A connection of the caller's own to one broker."""
+        """A new connection to one broker, owned by the caller."""
         if node_id not in self._metadata.brokers:
             self.metadata([])
         address = self._metadata.brokers.get(node_id)
@@ -121,11 +121,11 @@ class Cluster:
         return Connection(address.host, address.port, client_id=self.client_id, timeout_s=self.timeout_s)
 
     def leader(self, topic: str, partition: int) -> BrokerAddress:
-        """Who leads a partition, from what is known, or asked for.
+        """The leader of a partition, from cached or fresh metadata.
 
         Raises:
-            Retriable: nobody at the moment.
-            Rejected: there is no such topic.
+            Retriable: the partition has no leader at the moment.
+            Rejected: the topic does not exist.
         """
         found = self._metadata.leader(topic, partition)
         if found is None:
@@ -138,7 +138,7 @@ class Cluster:
         return found
 
     def forget(self, topic: str) -> None:
-        """Ask again where a topic's partitions are, before the next request for them."""
+        """Drop a topic's cached metadata. The next request for it asks again."""
         topics = {name: found for name, found in self._metadata.topics.items() if name != topic}
         self._metadata = ClusterMetadata(
             self._metadata.cluster_id, self._metadata.controller_id, self._metadata.brokers, topics
@@ -147,9 +147,9 @@ class Cluster:
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, FoundOffset]:
-        """First offset at or after a time in ms, per partition; or ``EARLIEST``, ``LATEST``, ``MAX_TIMESTAMP``.
+        """First offset at or after a time in ms per partition, or ``EARLIEST``, ``LATEST``, ``MAX_TIMESTAMP``.
 
-        With ``read_committed`` the latest offset is the last stable one.
+        With ``read_committed`` the latest offset is the last stable offset.
         """
         left = dict(timestamps)
         found: dict[TopicPartition, FoundOffset] = {}
@@ -169,11 +169,12 @@ class Cluster:
     def produce(
         self, topic: str, partition: int, batches: Sequence[bytes], *, acks: int = -1, timeout_s: float | None = None
     ) -> int:
-        """Append record batches as they are; the base offset of the first.
+        """Append record batches as they are, and return the base offset of the first.
 
         Raises:
-            OutcomeUnknown: the connection was lost after sending; the batches may have been stored.
-            Retriable: not stored, trying again can help. Rejected: not stored, it cannot.
+            OutcomeUnknown: the connection was lost after sending; the batches may be stored.
+            Retriable: the batches are not stored, and a retry can succeed.
+            Rejected: the batches are not stored, and a retry cannot succeed.
         """
         outcome = self.produce_all({(topic, partition): batches}, acks=acks, timeout_s=timeout_s)[topic, partition]
         if isinstance(outcome, MillstreamError):
@@ -187,10 +188,10 @@ class Cluster:
         acks: int = -1,
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, int | MillstreamError]:
-        """Append to many partitions at once, one request to each leader, all of them under way together.
+        """Append to many partitions, one request to each leader, all in flight together.
 
-        Nothing is tried again. The outcome of each partition is the base offset of its first batch, or one of the
-        errors of ``produce``.
+        Nothing is retried. The outcome of a partition is the base offset of its first batch, or one of the errors of
+        ``produce``.
         """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         outcomes: dict[TopicPartition, int | MillstreamError] = {}
@@ -207,7 +208,7 @@ class Cluster:
                 connection.send(_produce_request(targets, batches, acks, limit_s), connection.version_of(0, highest=12))
                 sent.append((connection, targets))
             except MillstreamError as error:
-                # A frame that was cut off may have arrived whole all the same.
+                # A frame whose sending failed in the middle may still have arrived whole.
                 unknown = OutcomeUnknown(error.message) if isinstance(error, Unavailable) else error
                 outcomes.update(dict.fromkeys(targets, unknown))
         for connection, targets in sent:
@@ -220,8 +221,7 @@ class Cluster:
         self, connection: Connection, targets: Sequence[TopicPartition], limit_s: float
     ) -> dict[TopicPartition, int | MillstreamError]:
         outcomes: dict[TopicPartition, int | MillstreamError] = {
-            target: OutcomeUnknown(f"the answer to a produce says nothing of {target[0]}-{target[1]}")
-            for target in targets
+            target: OutcomeUnknown(f"the response to a produce lacks {target[0]}-{target[1]}") for target in targets
         }
         try:
             answer = connection.receive(ProduceResponse, limit_s)
@@ -237,7 +237,7 @@ class Cluster:
     def describe_configs(
         self, resource_type: int, name: str, keys: Sequence[str] | None = None, *, node_id: int | None = None
     ) -> dict[str, str | None]:
-        """Properties of a topic or broker; a broker is asked for its own (give its ``node_id``)."""
+        """Properties of a topic or broker. A broker's properties are asked of the broker itself (``node_id``)."""
         resource = DescribeConfigsResource(resource_type, name, None if keys is None else list(keys))
 
         def ask() -> dict[str, str | None]:
@@ -268,11 +268,11 @@ class Cluster:
                     raise error_of(item.error_code, f"offsets of {topic.name}-{item.partition_index}")
                 found[topic.name, item.partition_index] = FoundOffset(item.offset, item.timestamp, item.leader_epoch)
         if found.keys() != targets.keys():
-            raise Retriable(f"broker {node_id} answered for other partitions than it was asked for")
+            raise Retriable(f"broker {node_id} answered for other partitions than requested")
         return found
 
     def _anyone(self) -> Connection:
-        """A connection to some broker: the one in use, else one that is known, else a bootstrap address."""
+        """A connection to any broker: the one in use, else a known broker, else a bootstrap address."""
         if self._any is not None and self._any.is_open:
             return self._any
         known = [(address.host, address.port) for address in self._metadata.brokers.values()]
@@ -287,7 +287,7 @@ class Cluster:
         raise Unavailable("; ".join(failures), ErrorCode.NETWORK_EXCEPTION)
 
     def _insist(self, what: str, ask: Callable[[], _T], before_again: Callable[[], object] | None = None) -> _T:
-        """Ask until there is an answer, a reason that does not pass, or no time left."""
+        """Repeat until ``ask`` succeeds, fails for a permanent reason, or time is over."""
         deadline = time.monotonic() + self.timeout_s
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -314,7 +314,7 @@ def _produce_request(
 
 
 def error_of(code: int, what: str, detail: str | None = None) -> MillstreamError:
-    """The error for a code in an answer: ``Retriable`` where trying again is worth it, else ``Rejected``."""
+    """The error for a code in a response: ``Retriable`` if a retry can succeed, else ``Rejected``."""
     try:
         known = ErrorCode(code)
     except ValueError:

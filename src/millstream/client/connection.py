@@ -1,10 +1,10 @@
-"""One TCP connection to a broker: frames out, frames in, versions agreed on.
+"""One TCP connection to a broker: frames out, frames in, API versions negotiated.
 
-Requests may be pipelined: ``send`` returns at once, ``receive`` gives the oldest answer that is due. Brokers answer one
-connection in order, so anything else is a broken broker and ends the connection. Answers are received into one buffer
-that is used again: views into an answer (the records of a fetch) are good until the next ``receive``.
+Requests may be pipelined: ``send`` returns at once, ``receive`` returns the oldest outstanding response. Brokers answer
+a connection in order; a response out of order ends the connection. Responses are received into one reused buffer, so
+views into a response (the records of a fetch) are valid until the next ``receive``.
 
-Every wait has a deadline. A connection on which anything went wrong is closed and stays so; its user opens another.
+Every wait has a deadline. A connection that met an error is closed for good; its user opens another.
 """
 
 import socket
@@ -26,24 +26,26 @@ from millstream.wire.schema import Request, Response
 _R = TypeVar("_R", bound=Response)
 
 FRAME_BYTES_MAX: Final = 1 << 30
-"""No answer is larger; whatever claims to be is not from a Kafka broker."""
+"""Maximum size of a response. A larger frame does not come from a Kafka broker."""
 
 _KEPT_BUFFER_BYTES: Final = 16 << 20
-"""A buffer above this size goes back after its answer, so that one huge batch is not held for the rest of a job."""
+"""Maximum size of a buffer that is kept for reuse. Larger ones are freed, so that one huge batch is not held for the
+rest of a job.
+"""
 
 _API_VERSIONS_KEY: Final = 18
 _SOFTWARE: Final = "millstream-client"
 
 
 class Connection:
-    """A connected socket; closed by ``close``, by an error, or as a context manager."""
+    """A connected socket. Closed by ``close``, by an error, or as a context manager."""
 
     def __init__(self, host: str, port: int, *, client_id: str = _SOFTWARE, timeout_s: float = 30.0) -> None:
-        """Connect and ask which versions the broker speaks.
+        """Connect, and ask for the API versions of the broker.
 
         Raises:
-            Unavailable: nobody answers there, or not in time.
-            Rejected: what answers does not speak Kafka's protocol.
+            Unavailable: nothing answers at the address, or not in time.
+            Rejected: the peer does not speak Kafka's protocol.
         """
         self.address = f"{host}:{port}"
         self.client_id = client_id
@@ -75,20 +77,20 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Requests that have no answer yet."""
+        """Requests without a response so far."""
         return len(self._due)
 
     def close(self) -> None:
-        """Close; answers that are due are lost. Closing twice is fine."""
+        """Close the connection. Outstanding responses are lost. Closing twice is allowed."""
         self._due.clear()
         with suppress(OSError):
             self._socket.close()
 
     def version_of(self, api_key: int, lowest: int = 0, highest: int = 32767) -> int:
-        """The newest version of an API that both sides speak, within bounds.
+        """The newest version of an API that both sides speak, within bounds (inclusive).
 
         Raises:
-            Rejected: there is none.
+            Rejected: there is no such version.
         """
         ours = APIS[api_key].versions
         theirs = self.versions.get(api_key)
@@ -103,16 +105,16 @@ class Connection:
         return high
 
     def call(self, request: Request, answer: type[_R], version: int) -> _R:
-        """Send and wait for the answer, with nothing else in flight."""
+        """Send a request and wait for its response, with nothing else in flight."""
         assert not self._due, "answers are due on this connection"
         self.send(request, version)
         return self.receive(answer)
 
     def send(self, request: Request, version: int) -> None:
-        """Send without waiting.
+        """Send a request without waiting for its response.
 
         Raises:
-            Unavailable: the connection is gone.
+            Unavailable: the connection is lost.
         """
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         frame = request_frame(request, version, self._correlation_id, self.client_id)
@@ -124,11 +126,12 @@ class Connection:
         self._due.append((request.API_KEY, version, self._correlation_id))
 
     def receive(self, answer: type[_R], wait_s: float = 0.0) -> _R:
-        """The oldest answer that is due; ``wait_s`` is what the request itself may take, on top of the time limit.
+        """The oldest outstanding response. ``wait_s`` is added to the time limit, for a request that waits on the
+        broker.
 
         Raises:
-            Unavailable: the connection is gone or the time is over.
-            ProtocolError: the answer makes no sense.
+            Unavailable: the connection is lost, or the time is over.
+            ProtocolError: the response is malformed.
         """
         api_key, version, correlation_id = self._due[0]
         view = self._receive_frame(time.monotonic() + self.timeout_s + wait_s)
@@ -153,7 +156,7 @@ class Connection:
             self.close()
             raise ProtocolError(f"what answers at {self.address} is no Kafka broker (a frame of {size} bytes)")
         if not len(self._buffer) >= size or len(self._buffer) > max(size, _KEPT_BUFFER_BYTES):
-            # Not resized in place: views of the last answer may still be held.
+            # Not resized in place: the caller may still hold views of the last response.
             self._buffer = bytearray(size if size > _KEPT_BUFFER_BYTES else 1 << (size - 1).bit_length())
         view = memoryview(self._buffer)[:size]
         self._read_into(view, deadline)
@@ -185,7 +188,7 @@ class Connection:
         self.send(request, newest)
         api_key, version, correlation_id = self._due[0]
         view = bytes(self._receive_frame(time.monotonic() + self.timeout_s))
-        # A broker that does not know the version answers error 35 in version 0, and in no other case begins so.
+        # A broker that does not know the version answers error 35 in version 0. No other response begins like that.
         refused = struct.pack(">ih", correlation_id, ErrorCode.UNSUPPORTED_VERSION)
         if view.startswith(refused):
             self._due.clear()

@@ -1,4 +1,4 @@
-"""What a client knows of a cluster: brokers, topics, leaders. Values, built from one Metadata answer."""
+"""A client's view of a cluster: brokers, topics, leaders. Values built from one Metadata response."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from millstream.wire.messages.metadata import MetadataResponse
 
 
 class BrokerAddress(msgspec.Struct, frozen=True):
-    """Where a broker is reached."""
+    """Address of a broker."""
 
     node_id: int
     host: str
@@ -16,14 +16,14 @@ class BrokerAddress(msgspec.Struct, frozen=True):
 
 
 class PartitionLeader(msgspec.Struct, frozen=True):
-    """Who leads a partition, since which epoch; ``node_id`` is -1 while nobody does."""
+    """Leader of a partition and its epoch. ``node_id`` is -1 while the partition has no leader."""
 
     node_id: int
     epoch: int
 
 
 class TopicMetadata(msgspec.Struct, frozen=True):
-    """A topic; ``error_code`` is not 0 where the broker had none to show."""
+    """A topic. ``error_code`` is not 0 if the broker could not describe it."""
 
     name: str
     topic_id: bytes
@@ -41,14 +41,14 @@ class ClusterMetadata(msgspec.Struct, frozen=True):
     topics: Mapping[str, TopicMetadata]
 
     def leader(self, topic: str, partition: int) -> BrokerAddress | None:
-        """The broker that leads a partition, if there is one and its address is known."""
+        """The broker that leads a partition; None if there is none or its address is unknown."""
         found = self.topics.get(topic)
         leader = found.partitions.get(partition) if found else None
         return self.brokers.get(leader.node_id) if leader else None
 
 
 def read_metadata(answer: MetadataResponse) -> ClusterMetadata:
-    """The same facts as values."""
+    """Convert a Metadata response."""
     topics: dict[str, TopicMetadata] = {}
     for topic in answer.topics:
         name = topic.name or ""

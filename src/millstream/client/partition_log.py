@@ -1,15 +1,15 @@
-"""Reading one partition from its leader, with the next request always under way.
+"""Reads one partition from its leader, with the next request always in flight.
 
 ::
 
     request(offset) ──► … ──► receive() ──► Fetched(records, …) ──► request(next offset) ──► decode what was received
 
-The caller finds the next offset in the headers of what it got, asks for it, and decodes while the broker works.
-Nothing is remembered on the broker (no fetch session), so a lost connection or a moved leader costs one repetition and
-no state: ``receive`` connects again and asks the new leader for the same offset, until its time is over.
+The caller finds the next offset in the batch headers that it received, requests it, and decodes while the broker works.
+The broker keeps no state (no fetch session), so a lost connection or a moved leader costs one retry: ``receive``
+connects again and asks the new leader for the same offset, until its time is over.
 
-From version 13 on a fetch names the topic by id: a topic that was deleted and created again under its name is an error
-(``TopicReplaced``), not other people's data.
+From version 13 on a fetch names the topic by id. A topic that was deleted and created again under the same name is an
+error (``TopicReplaced``).
 """
 
 import time
@@ -31,7 +31,7 @@ _PAUSE_S: Final = 0.05
 
 
 class OffsetOutOfRange(Rejected):
-    """The offset is not in the log any more, or not yet. ``log_start_offset`` is -1 where the broker does not say."""
+    """The offset is no longer in the log, or not yet. ``log_start_offset`` is -1 if the broker does not report it."""
 
     default_code = ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -41,15 +41,15 @@ class OffsetOutOfRange(Rejected):
 
 
 class TopicReplaced(Rejected):
-    """The topic with this id is gone; one of the same name may have come since."""
+    """The topic with this id is gone. Another topic may have its name now."""
 
     default_code = ErrorCode.UNKNOWN_TOPIC_ID
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """An answer. ``records`` are raw batches, the last perhaps cut off, good until the next ``receive``.
+    """One fetch response. ``records`` are raw batches, the last possibly truncated, valid until the next ``receive``.
 
-    ``aborted`` are (producer id, first offset) of aborted transactions in it, for read_committed.
+    ``aborted`` are (producer id, first offset) of aborted transactions among them, for read_committed.
     """
 
     records: memoryview
@@ -60,7 +60,7 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 class PartitionLog:
-    """A reader of one partition; owns one connection. Close it, or use it as a context manager."""
+    """A reader of one partition. It owns one connection. Close it, or use it as a context manager."""
 
     def __init__(
         self,
@@ -96,19 +96,20 @@ class PartitionLog:
             self._connection = None
 
     def request(self, offset: int) -> None:
-        """Ask for the log from ``offset`` on; the answer before must have been received."""
+        """Request the log from ``offset`` on. The response to the request before must have been received."""
         self._offset = offset
         try:
             self._send()
         except (Unavailable, Retriable):
-            self.close()  # receive() will ask again
+            self.close()  # receive() sends the request again
 
     def receive(self) -> Fetched:
-        """The answer to the last request; empty if nothing came within the wait.
+        """The response to the last request; empty if no record arrived within the wait.
 
         Raises:
-            OffsetOutOfRange, TopicReplaced: see there.
-            Unavailable: no leader answered in the cluster's time limit.
+            OffsetOutOfRange: the offset is outside of the log.
+            TopicReplaced: the topic is gone.
+            Unavailable: no leader answered within the cluster's time limit.
         """
         deadline = time.monotonic() + self._cluster.timeout_s
         while True:
@@ -157,7 +158,7 @@ class PartitionLog:
         )
 
     def _check_still_there(self) -> None:
-        """Tell a topic that is gone from a broker that has not heard of it yet."""
+        """Distinguish a deleted topic from a broker whose metadata are old."""
         found = self._cluster.metadata([self._topic]).topics[self._topic]
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise TopicReplaced(f"topic {self._topic} does not exist any more")
@@ -171,4 +172,4 @@ def _only(answer: FetchResponse) -> PartitionData:
     try:
         return answer.responses[0].partitions[0]
     except IndexError:
-        raise Retriable("the answer to a fetch is empty", ErrorCode.UNKNOWN_SERVER_ERROR) from None
+        raise Retriable("the response to a fetch is empty", ErrorCode.UNKNOWN_SERVER_ERROR) from None

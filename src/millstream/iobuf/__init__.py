@@ -1,4 +1,4 @@
-"""Counted, fragmented buffers over a fixed memory budget; see `arena` for the memory, `buf` for the chain."""
+"""Reference-counted, fragmented buffers within a fixed memory budget. ``arena`` is the memory, ``buf`` the chain."""
 
 from millstream.iobuf.arena import Arena, ArenaFull, ArenaUsage, MemoryClass
 from millstream.iobuf.buf import IoBuf

@@ -1,29 +1,31 @@
-"""A shard's share of the memory budget: one mapping, carved into counted fragments.
+"""The memory of a shard: one shared mapping, divided into reference-counted fragments.
 
-The whole budget of a shard is mapped once, before the processes fork, as a memfd that every sibling and helper sees
-at the same offsets; a page costs memory from the first touch on. The owner (one process, one thread) allocates and
-frees; everybody else only looks, through `view` and an (offset, length) descriptor.
+The memory budget of a shard is mapped once, before the processes fork, as a memfd. Every process of the broker sees it
+at the same offsets. A page takes memory from its first use on. The owner (one process, one thread) allocates and frees;
+other processes only read, through ``view`` and a descriptor (offset, length).
 
 ::
 
     memfd   │ slab 0 │ slab 1 │ … ─►           ◄─ … │ block of 8 slabs │ block │ counters (one page) │
               29525×4  512×256   each slab serves one size class of the allocation table at a time
 
-Allocation pops from the free list of the class's current slab, then from another slab of the class with room, then
-from the untouched slabs, then from a slab of any class that stands idle. When nothing is left, `on_pressure` (a cache
-that can give memory back) is asked once, then `ArenaFull` is raised: an overload is an error for the one request,
-never more memory.
+``allocate`` takes a fragment from the free list of its size class: from the current slab, then from another slab of the
+class with a free fragment, then from an untouched slab, then from an idle slab of any class. If nothing is left, it
+calls ``on_pressure`` once (a cache that can give memory back) and then raises ``ArenaFull``. An overload fails one
+request
+and never takes more memory.
 
-*Blocks* of a MiB are taken from the other end, and are a wish: `allocate_block` says None where there is none. Slabs
-come first. When none is left, an idle block becomes eight, and eight that lie idle side by side become one again.
+*Blocks* of 1 MiB are taken from the other end of the mapping. ``allocate_block`` returns None if there is none, so its
+callers must work without. Slabs take precedence: when none is left, an idle block becomes eight slabs. Eight idle slabs
+side by side become a block again.
 
-Beside fragments the arena keeps *reservations*: plain byte budgets per memory class. A frame's whole length is
-reserved before its body is read, so that half-read frames cannot fill the arena. Reservations do not allocate; they
-say no early.
+*Reservations* are byte budgets per memory class, beside the fragments. The full length of a frame is reserved before
+its body is read, so that half-read frames cannot fill the arena. A reservation allocates nothing; it only refuses
+early.
 
-Live fragments and reservations are counted in the mapping itself, so that a supervisor reads them without asking the
-shard. Leaks: `live_fragments` is 0 when everything came home; with `poison` the arena also remembers who allocated
-what (`leaks`).
+Live fragments and reservations are counted in the mapping itself, so that the supervisor reads them without asking the
+shard. ``live_fragments`` is 0 when nothing leaks. With ``poison`` the arena also records where each live fragment was
+allocated (``leaks``).
 """
 
 from __future__ import annotations
@@ -47,22 +49,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 POISON_VARIABLE: Final = "MILLSTREAM_POISON"
-"""Set to 1 in the environment, every arena poisons what is released and remembers who allocated."""
+"""Environment variable. Value 1 makes every arena overwrite released bytes and record where fragments were
+allocated.
+"""
 
 _POISON_BYTE: Final = b"\xdb"
 _COUNTER_BYTES: Final = mmap.PAGESIZE
 _RESERVED_AT: Final = 32  # cell of the first memory class; cells 0–15 count live fragments per size
-_SLABS_AT: Final = 48  # cell: slabs in use, those of blocks included
+_SLABS_AT: Final = 48  # cell: slabs in use, including those of blocks
 _SIZES: Final = (*ALLOC_TABLE, BLOCK_BYTES)
 _SLABS_A_BLOCK: Final = BLOCK_BYTES // SLAB_BYTES
 _JOIN_EVERY: Final = 64
-"""Idle slabs are searched for neighbours by one in so many that want a block."""
+"""One search for adjacent idle slabs per this many requests for a block."""
 _JOIN_LOOKS: Final = 512
-"""So many of them, those that are idle for longest: half a millisecond."""
+"""Idle slabs examined per search, oldest first; about 0.5 ms."""
 
 
 class MemoryClass(enum.IntEnum):
-    """What memory is reserved for. Each class has a limit of its own, so that one cannot starve another."""
+    """Purpose of reserved memory. Each class has its own limit, so that no class can starve another."""
 
     RECEIVE = 0  # frames being read and requests not yet durable
     CACHE = 1  # the log cache
@@ -76,15 +80,15 @@ DEFAULT_SHARES: Final[Mapping[MemoryClass, float]] = {
     MemoryClass.FETCH: 0.20,
     MemoryClass.RING: 0.05,
 }
-"""Of the capacity. What is missing to one is room for the unused ends of slabs."""
+"""Shares of the capacity. The rest covers the unused tails of slabs."""
 
 
 class ArenaFull(Unavailable):
-    """No fragment of that size is free; nothing was taken. Try again when something was released."""
+    """No fragment of that size is free. Nothing was allocated; a retry may succeed after a release."""
 
 
 class ArenaUsage(msgspec.Struct, frozen=True):
-    """A snapshot for metrics; consistent enough, taken without a lock from any process."""
+    """Snapshot for metrics. Any process may take it, without a lock; its fields may differ by a few operations."""
 
     owner_shard: int
     capacity_bytes: int
@@ -96,8 +100,10 @@ class ArenaUsage(msgspec.Struct, frozen=True):
 
 
 class Arena:
-    """See the module. Made with `create` in the supervisor; the owning shard allocates, others use `view` and
-    `usage`.
+    """Memory of one shard, divided into fragments, blocks and reservations.
+
+    The supervisor creates it before the fork. The owning shard allocates and reserves; other processes use ``view`` and
+    ``usage`` only.
     """
 
     __slots__ = (
@@ -133,12 +139,12 @@ class Arena:
             os.ftruncate(fd, self.capacity_bytes + _COUNTER_BYTES)
             self._map = mmap.mmap(fd, self.capacity_bytes + _COUNTER_BYTES, mmap.MAP_SHARED)
         finally:
-            os.close(fd)  # forks inherit the mapping, and nobody maps it a second time
+            os.close(fd)  # forks inherit the mapping
         whole = memoryview(self._map)
         self.view: memoryview = whole[: self.capacity_bytes]
         self._counters = whole[self.capacity_bytes :].cast("Q")
-        self._untouched = 0  # slabs from here on were never used …
-        self._blocks_from = slab_count  # … up to those that were given to blocks
+        self._untouched = 0  # first slab that was never used, in slabs from the start
+        self._blocks_from = slab_count  # first slab that belongs to blocks, in slabs from the start
         self._idle: dict[int, Slab] = {}
         self._blocks = SizeClass(len(ALLOC_TABLE), BLOCK_BYTES, 1)
         self._lookups = 0
@@ -156,24 +162,24 @@ class Arena:
         poison: bool = False,
         shares: Mapping[MemoryClass, float] = DEFAULT_SHARES,
     ) -> Arena:
-        """Map an arena of `capacity_bytes` (rounded down to whole slabs). Before forking, in the supervisor.
+        """Map an arena of ``capacity_bytes``, rounded down to whole slabs. Called in the supervisor, before the fork.
 
-        `poison` overwrites released bytes and records allocation sites: for tests, also switched on by
-        MILLSTREAM_POISON=1.
+        ``poison`` overwrites released bytes and records allocation sites, for tests. MILLSTREAM_POISON=1 turns it on,
+        too.
         """
         return cls(owner_shard, capacity_bytes, poison or os.environ.get(POISON_VARIABLE) == "1", shares)
 
     # -- fragments -------------------------------------------------------------------------------------------
 
     def allocate(self, size_bytes: int) -> Fragment:
-        """A fragment of at least `size_bytes` with one reference, contents undefined.
+        """A fragment of at least ``size_bytes``, with one reference and undefined content.
 
         Raises:
-            ArenaFull: no memory of that class is left, even after `on_pressure`.
-            ValueError: more than `MAX_FRAGMENT_BYTES`; chain fragments instead.
+            ArenaFull: no memory of that class is left, even after ``on_pressure``.
+            ValueError: more than ``MAX_FRAGMENT_BYTES``; use several fragments.
         """
         if size_bytes > MAX_FRAGMENT_BYTES:
-            raise ValueError(f"a fragment holds at most {MAX_FRAGMENT_BYTES} bytes, {size_bytes} were asked for")
+            raise ValueError(f"a fragment holds at most {MAX_FRAGMENT_BYTES} bytes, {size_bytes} were requested")
         size_class = self._classes[bisect_left(ALLOC_TABLE, size_bytes)]
         free = size_class.free
         if not free:
@@ -186,7 +192,7 @@ class Arena:
         return fragment
 
     def allocate_block(self) -> Fragment | None:
-        """`BLOCK_BYTES` in one piece with one reference, contents undefined; None while there is none."""
+        """A block of ``BLOCK_BYTES`` with one reference and undefined content, or None if there is none."""
         idle = self._blocks.partial
         if idle:
             _, slab = idle.popitem()
@@ -204,7 +210,7 @@ class Arena:
         return fragment
 
     def _new_block(self) -> int:
-        """Base offset of unused slabs, as many as a block needs and side by side; -1 when there are none."""
+        """Base offset of as many adjacent unused slabs as a block needs; -1 if there are none."""
         if self._blocks_from - self._untouched >= _SLABS_A_BLOCK:
             self._blocks_from -= _SLABS_A_BLOCK
             self._counters[_SLABS_AT] += _SLABS_A_BLOCK
@@ -220,7 +226,7 @@ class Arena:
         return -1
 
     def _refill(self, size_class: SizeClass) -> list[Fragment]:
-        """A non-empty free list for the class, its slab made current."""
+        """Make a slab with a free fragment the class's current one, and return its free list (never empty)."""
         slab = self._slab_with_room(size_class)
         if slab is None and self.on_pressure is not None:
             self.on_pressure(size_class.capacity)
@@ -252,7 +258,7 @@ class Arena:
         return Slab(base, size_class, self._counters, idle, self._overwrite if self._poison else None)
 
     def _take_slab(self, size_class: SizeClass) -> int:
-        """Base offset of a slab that no class uses any more; -1 when there is none."""
+        """Base offset of a slab that no class uses; -1 if there is none."""
         if self._untouched < self._blocks_from:
             self._untouched += 1
             self._counters[_SLABS_AT] += 1
@@ -272,7 +278,7 @@ class Arena:
         return -1
 
     def _split_block(self) -> int:
-        """An idle block becomes slabs: the first is asked for, the others lie idle. Base offset of the first."""
+        """Turn an idle block into slabs. The first is returned (base offset), the others become idle."""
         base, _ = self._blocks.partial.popitem()
         largest = self._classes[-1]
         for other in range(base + SLAB_BYTES, base + BLOCK_BYTES, SLAB_BYTES):
@@ -282,7 +288,7 @@ class Arena:
         return base
 
     def _carve(self, slab: Slab) -> None:
-        """One more fragment of a slab: its Python objects exist only from its first use on."""
+        """Create the Python objects of one more fragment. They exist only from the fragment's first use on."""
         capacity = slab.size_class.capacity
         offset = slab.base + slab.carved * capacity
         slab.carved += 1
@@ -294,7 +300,7 @@ class Arena:
     # -- reservations ----------------------------------------------------------------------------------------
 
     def reserve(self, memory_class: MemoryClass, size_bytes: int) -> bool:
-        """Set `size_bytes` of the class's budget aside; False (and nothing changed) when its limit would be passed."""
+        """Reserve ``size_bytes`` of the class's budget. False, with nothing changed, if that would exceed its limit."""
         cell = _RESERVED_AT + memory_class
         held = self._counters[cell] + size_bytes
         if held > self._limits[memory_class]:
@@ -303,7 +309,7 @@ class Arena:
         return True
 
     def unreserve(self, memory_class: MemoryClass, size_bytes: int) -> None:
-        """Give a reservation (or a part of it) back."""
+        """Give a reservation back, in whole or in part."""
         cell = _RESERVED_AT + memory_class
         held = self._counters[cell] - size_bytes
         if held < 0:
@@ -322,7 +328,7 @@ class Arena:
 
     @property
     def live_fragments(self) -> int:
-        """Fragments handed out and not yet back; also right in a process that only maps the arena."""
+        """Fragments that are allocated and not yet released. Correct in every process that maps the arena."""
         return sum(self._counters[: len(_SIZES)])
 
     @property
@@ -331,11 +337,11 @@ class Arena:
         return sum(count * size for count, size in zip(self._counters, _SIZES, strict=False))
 
     def live_by_size(self) -> dict[int, int]:
-        """Live fragments per capacity, the empty ones left out."""
+        """Live fragments by capacity; sizes without any are left out."""
         return {size: count for size, count in zip(_SIZES, self._counters, strict=False) if count}
 
     def usage(self) -> ArenaUsage:
-        """What a supervisor shows; callable in every process that has the mapping."""
+        """Snapshot for metrics. Callable in every process that maps the arena."""
         return ArenaUsage(
             owner_shard=self.owner_shard,
             capacity_bytes=self.capacity_bytes,
@@ -347,7 +353,7 @@ class Arena:
         )
 
     def leaks(self) -> list[str]:
-        """Where each live fragment was allocated (poisoning arenas only), most recent last."""
+        """Allocation site of each live fragment, newest last. Empty without poisoning."""
         return [f"{offset}: {where}" for offset, where in self.owners.items()]
 
     # -- poisoning (tests) -----------------------------------------------------------------------------------

@@ -1,16 +1,18 @@
-"""A chain of fragments that reads as one run of bytes.
+"""A chain of fragments that reads as one contiguous buffer.
 
 ::
 
     IoBuf ── [fragment a, 40..512] ── [fragment b, 0..131072] ── [fragment a', 0..17]
 
-`append` hands one reference over to the chain; `release` gives all of them back. `share` makes a second chain over
-the same bytes (nothing is copied, counts go up); `copy` makes bytes of its own. Bytes of a shared chain must not be
-changed by anyone: there is no copy on write.
+``append`` transfers one reference to the chain; ``release`` gives all of them back. ``share`` makes a second chain over
+the
+same bytes: it copies nothing and raises the counts. ``copy`` returns new bytes. The bytes of a shared chain must not be
+changed: there is no copy on write.
 
-A chain belongs to one shard and lives in one thread. Positions are relative to the chain's front, which `trim_front`
-moves. Reading or sharing beyond the end raises `EndOfBuffer`; nothing is touched then. After `release` the chain is
-empty and may be filled again; forgetting to release is what `Arena.live_fragments` finds.
+A chain belongs to one shard and one thread. Positions count from the front of the chain, which ``trim_front`` moves.
+Reading or sharing beyond the end raises ``EndOfBuffer`` and changes nothing. After ``release`` the chain is empty and
+can
+be filled again. ``Arena.live_fragments`` shows chains that were not released.
 """
 
 from __future__ import annotations
@@ -24,19 +26,21 @@ if TYPE_CHECKING:
 
 
 class IoBuf:
-    """See the module. Iterate parts through `parts`, bytes through `views`."""
+    """A sequence of byte ranges of fragments, read as one buffer. ``parts`` iterates the ranges, ``views`` the
+    bytes.
+    """
 
     __slots__ = ("_parts", "_size")
 
     def __init__(self) -> None:
-        self._parts: list[tuple[Piece, int, int]] = []  # (fragment, start, end), never empty ranges
+        self._parts: list[tuple[Piece, int, int]] = []  # (fragment, start, end); no range is empty
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
     def append(self, fragment: Piece, start: int, end: int) -> None:
-        """Bytes [start, end) of `fragment` join the end; the chain takes over one of the caller's references."""
+        """Append bytes [start, end) of ``fragment``. The chain takes over one of the caller's references."""
         if start >= end:
             if start > end:
                 raise AssertionError(f"a part from {start} to {end}")
@@ -46,7 +50,7 @@ class IoBuf:
         self._size += end - start
 
     def append_buf(self, other: IoBuf) -> None:
-        """All parts of `other` join the end; `other` is empty afterwards."""
+        """Move all parts of ``other`` to the end of this chain. ``other`` is empty afterwards."""
         self._parts.extend(other._parts)
         self._size += other._size
         other._parts = []
@@ -54,17 +58,17 @@ class IoBuf:
 
     @property
     def parts(self) -> list[tuple[Piece, int, int]]:
-        """(fragment, start, end) in order. Not a copy: look, do not change."""
+        """(fragment, start, end) in order. The list is the chain's own: the caller must not change it."""
         return self._parts
 
     def views(self) -> list[memoryview]:
-        """The bytes in order, one view a part: what a vectored send or write takes. Valid until `release` or
-        `trim_front`.
+        """The bytes in order, one view per part, for a vectored send or write. Valid until ``release`` or
+        ``trim_front``.
         """
         return [fragment.view[start:end] for fragment, start, end in self._parts]
 
     def share(self, position: int, size: int) -> IoBuf:
-        """A chain over bytes [position, position + size) of this one. No byte moves; each has to be released."""
+        """A new chain over bytes [position, position + size). Nothing is copied; the caller releases the new chain."""
         if position < 0 or size < 0 or position + size > self._size:
             raise EndOfBuffer(f"bytes {position} to {position + size} of {self._size}")
         shared = IoBuf()
@@ -87,7 +91,7 @@ class IoBuf:
         return shared
 
     def copy(self, position: int, size: int) -> bytes:
-        """Bytes [position, position + size), copied out."""
+        """A copy of bytes [position, position + size)."""
         if position < 0 or size < 0 or position + size > self._size:
             raise EndOfBuffer(f"bytes {position} to {position + size} of {self._size}")
         pieces: list[memoryview] = []
@@ -110,7 +114,7 @@ class IoBuf:
         return self.copy(0, self._size)
 
     def trim_front(self, size: int) -> None:
-        """Forget the first `size` bytes; fragments that are passed completely are released."""
+        """Drop the first ``size`` bytes. Fragments that end within them are released."""
         if size < 0 or size > self._size:
             raise EndOfBuffer(f"{size} bytes to trim, {self._size} there")
         parts = self._parts
@@ -128,7 +132,7 @@ class IoBuf:
         del parts[:passed]
 
     def release(self) -> None:
-        """Give every reference back; the chain is empty afterwards. Safe to call twice."""
+        """Give every reference back. The chain is empty afterwards; a second call has no effect."""
         parts = self._parts
         self._parts = []
         self._size = 0
@@ -136,7 +140,7 @@ class IoBuf:
             fragment.release()
 
     def reader(self, position: int = 0) -> Reader:
-        """A cursor from `position` on. The chain must not be trimmed or released while it is read."""
+        """A cursor that starts at ``position``. The chain must not be trimmed or released while the cursor is used."""
         return Reader(self, position)
 
     def __repr__(self) -> str:

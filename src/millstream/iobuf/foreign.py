@@ -1,12 +1,12 @@
-"""Bytes of a sibling's arena: looked at here, freed there.
+"""Bytes in another shard's arena: read here, freed there.
 
-Memory allocated on a core is freed on that core (thread-per-core buffer management calls it "deferred deletes"). A
-shard that lends a fragment keeps it alive under a *token*; the descriptor (offset, length, token) travels over a ring
-and becomes a `ForeignFragment`, whose view points straight into the sibling's mapping. Its last `release` puts the
-token on a list, and the mailbox takes the list home in one message.
+Memory is freed on the core that allocated it ("deferred deletes" in thread-per-core buffer management). A shard that
+lends a fragment keeps it alive under a *token*. The descriptor (offset, length, token) travels over a ring and becomes
+a ``ForeignFragment``, whose view points into the other shard's mapping. The last ``release`` puts the token on a list;
+the mailbox returns the list in one message.
 
-Read only by agreement: the lender may have lent the same bytes to others. There is no time limit on a loan; a process
-that dies takes the broker with it, so no loan outlives its holder.
+A foreign fragment is read-only, because the lender may have lent the same bytes to other shards. A loan has no time
+limit. It cannot outlive its holder, because a process that dies takes the whole broker down.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ForeignFragment:
-    """`length` bytes of another shard's arena. Holds the loan until `release` was called once more than `share`."""
+    """``length`` bytes of another shard's arena. The loan ends when every holder has released it."""
 
     __slots__ = ("_give_back", "length", "offset", "owner_shard", "refs", "token", "view")
 
@@ -48,11 +48,11 @@ class ForeignFragment:
         return self
 
     def release(self) -> None:
-        """One holder less; the last one sends the token home."""
+        """Drop one reference. The last one returns the token to the lender."""
         refs = self.refs = self.refs - 1
         if refs <= 0:
             if refs < 0:
-                raise AssertionError(f"loan {self.token} of shard {self.owner_shard} given back twice")
+                raise AssertionError(f"loan {self.token} of shard {self.owner_shard} returned twice")
             self._give_back(self.token)
 
     def __repr__(self) -> str:

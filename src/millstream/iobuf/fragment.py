@@ -1,4 +1,4 @@
-"""A fragment: one piece of an arena, counted.
+"""A fragment: one piece of an arena, with a reference count.
 
 ::
 
@@ -7,17 +7,17 @@
            └──────────┴──────────┴──────────┴───────────────────────┴───────────
              view, offset, capacity, refs
 
-`Arena.allocate` hands out a fragment with one reference. `share` adds one, `release` takes one away; at zero the
-fragment is back in its slab and may be handed out again at once, so whoever released the last reference must not look
-at `view` any more. With poisoning on, released bytes are overwritten and checked again when the fragment is next
-handed out: a reader that kept a view sees garbage, a writer that kept one stops the process with the place that had
-allocated it.
+``Arena.allocate`` returns a fragment with one reference. ``share`` adds a reference, ``release`` drops one. At zero the
+fragment is back in its slab and may be allocated again at once, so a holder must not use ``view`` after its release.
+With
+poisoning, released bytes are overwritten and checked at the next allocation: a reader that kept a view sees garbage,
+and a writer that kept one stops the process with the fragment's allocation site.
 
-Only the process that owns the arena may share and release; other shards hold a `ForeignFragment`. Counting is plain
-integer arithmetic: one thread per shard. A release too many is a broken invariant and raises `AssertionError`.
+Only the process that owns the arena may share and release; other shards hold a ``ForeignFragment``. The count is a
+plain
+integer, because a shard has one thread. One release too many raises ``AssertionError``.
 
-Python objects are recycled with the bytes they describe: a fragment and its memoryview are made once, when the slab
-is carved.
+Python objects are reused with their bytes: a fragment and its memoryview are created once, when the slab is carved.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 
 class Piece(Protocol):
-    """What a chain needs of a part: bytes, and a count of who looks at them. `Fragment` and `ForeignFragment` are
-    pieces.
-    """
+    """A part of a chain: bytes with a reference count. ``Fragment`` and ``ForeignFragment`` are pieces."""
 
     @property
     def view(self) -> memoryview: ...
@@ -42,9 +40,9 @@ class Piece(Protocol):
 
 
 class SizeClass:
-    """All slabs of one size. `free` is the free list of `current`, the slab that allocations are served from.
+    """All slabs of one fragment size. ``free`` is the free list of ``current``, the slab that serves allocations.
 
-    Invariants: a slab that is not `current` is carved completely; `partial` holds exactly the other slabs with a free
+    Invariants: every slab but ``current`` is carved completely; ``partial`` holds exactly the other slabs with a free
     fragment.
     """
 
@@ -60,7 +58,7 @@ class SizeClass:
 
 
 class Slab:
-    """One carved stretch of the arena; knows how a fragment returns to it."""
+    """One slab of the arena. It knows how its fragments return to it."""
 
     __slots__ = ("base", "carved", "counters", "free", "idle", "on_poison", "size_class")
 
@@ -77,11 +75,11 @@ class Slab:
         self.carved = 0
         self.free: list[Fragment] = []
         self.counters = counters  # live fragments by class, in shared memory
-        self.idle = idle  # the arena's slabs without any live fragment, free to change class
+        self.idle = idle  # slabs of the whole arena without a live fragment, free to change class
         self.on_poison = on_poison
 
     def take_back(self, fragment: Fragment) -> None:
-        """The last reference is gone; the fragment may be handed out again from here on."""
+        """Return a fragment whose last reference is gone. It may be allocated again from here on."""
         if fragment.refs != 0:
             raise AssertionError(
                 f"fragment at {fragment.offset} released more often than it was shared ({fragment.refs})"
@@ -100,7 +98,9 @@ class Slab:
 
 
 class Fragment:
-    """`capacity` bytes at `offset` of the arena, seen through `view`. Made by an arena only."""
+    """``capacity`` bytes at ``offset`` of the arena, readable and writable through ``view``. Only an arena creates
+    fragments.
+    """
 
     __slots__ = ("capacity", "offset", "refs", "slab", "view")
 
@@ -112,12 +112,12 @@ class Fragment:
         self.refs = 0
 
     def share(self) -> Fragment:
-        """One more holder of the same bytes; each holder releases once."""
+        """Add a reference. Each holder releases once."""
         self.refs += 1
         return self
 
     def release(self) -> None:
-        """One holder less; the last one gives the bytes back to the arena."""
+        """Drop a reference. The last one returns the bytes to the arena."""
         refs = self.refs = self.refs - 1
         if refs <= 0:
             self.slab.take_back(self)

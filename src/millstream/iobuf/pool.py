@@ -1,13 +1,12 @@
-"""A tiered pool: a few buffers of each of a few sizes, held for good.
+"""A tiered pool: a fixed number of buffers of each of a few sizes, allocated once.
 
-For work that must never wait for memory (a reader that hydrates chunks, a response of last resort):
-`buffers_per_tier` fragments of sizes first_size × size_multiple^k are taken from the arena at once and handed out
-again and again. `get` returns the smallest free buffer that is large enough, also one of a higher tier; when all are
-out, a fresh fragment of the smallest tier that fits; above the largest tier a plain `ValueError`. This is the bulk
-buffer pool of Mofka, without its growth: there one giant request adds a tier that is never freed.
+For work that must never wait for memory (reading chunks, a last-resort response). ``buffers_per_tier`` fragments of
+each size first_size × size_multiple^k are allocated at construction and reused. ``get`` returns the smallest free
+buffer that is large enough, from a higher tier if necessary. If all are in use, it allocates a fragment of the smallest
+tier that fits; beyond the largest tier it raises ``ValueError``. This is Mofka's bulk buffer pool without its growth:
+there, one giant request adds a tier that is never freed.
 
-Give buffers back with `put`. `close` returns what lies in the pool to the arena; buffers still out follow as they are
-put.
+``put`` returns a buffer. ``close`` releases the free buffers to the arena; buffers in use follow when they are put.
 """
 
 from __future__ import annotations
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
 
 
 class TieredPool:
-    """See the module. Raises `ArenaFull` at construction when the arena cannot hold its buffers."""
+    """A pool of buffers in tiers of sizes. Raises ``ArenaFull`` at construction if the arena cannot hold its
+    buffers.
+    """
 
     def __init__(
         self, arena: Arena, first_size: int, size_multiple: float = 4.0, tier_count: int = 1, buffers_per_tier: int = 1
@@ -42,7 +43,7 @@ class TieredPool:
             raise
 
     def get(self, size_bytes: int) -> Fragment:
-        """A buffer of at least `size_bytes`; the caller holds its one reference until `put`."""
+        """A buffer of at least ``size_bytes``. The caller holds its only reference until ``put``."""
         tier = bisect_left(self.sizes, size_bytes)
         if tier == len(self.sizes):
             raise ValueError(f"the largest buffer of this pool has {self.sizes[-1]} bytes, {size_bytes} were asked for")
@@ -56,7 +57,7 @@ class TieredPool:
         return fragment
 
     def put(self, fragment: Fragment) -> None:
-        """Back into its tier; to the arena when the tier is full. Nobody else may still share it."""
+        """Return a buffer to its tier, or to the arena if the tier is full. No other holder may share it."""
         tier = self._out.pop(fragment.offset)
         if fragment.refs == 1 and len(self._free[tier]) < self._kept:
             self._free[tier].append(fragment)
@@ -64,7 +65,7 @@ class TieredPool:
             fragment.release()
 
     def close(self) -> None:
-        """Release what lies in the pool and keep nothing from now on."""
+        """Release the free buffers, and keep none from now on."""
         self._kept = 0
         for free in self._free:
             while free:

@@ -1,9 +1,8 @@
-"""A cursor over a chain: integers, varints, strings and sub-chains in Kafka's encodings, across fragment borders.
+"""A cursor over a chain that reads integers, varints, strings and sub-chains in Kafka's encodings, across fragments.
 
-Every read checks its bounds first: a length that points past the end raises `EndOfBuffer`, and nothing is allocated
-for it. A value within one fragment is unpacked in place; one that straddles a border is gathered into a few bytes
-first. Strings are decoded strictly (`EndOfBuffer`'s sibling `Rejected` on bad UTF-8). The cursor borrows the chain,
-it holds no reference.
+Every read checks its bounds first: a length beyond the end raises ``EndOfBuffer``, and nothing is allocated for it. A
+value inside one fragment is unpacked in place; a value across fragments is gathered first. Strings must be UTF-8
+(``Rejected`` otherwise). The cursor borrows the chain and holds no reference.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ _MAX_UVARINT_BYTES = 5
 
 
 class EndOfBuffer(Rejected):
-    """More bytes were asked for than there are."""
+    """A read beyond the end of the buffer."""
 
 
 class Reader:
-    """See the module. `position` counts from the chain's front, `remaining` to its end."""
+    """A read position in a chain. ``position`` counts from the chain's front, ``remaining`` to its end (bytes)."""
 
     __slots__ = ("_buf", "_end", "_next_part", "_pos", "_view", "position")
 
@@ -52,7 +51,7 @@ class Reader:
             raise EndOfBuffer(f"{size} bytes wanted at {self.position}, {self.remaining} there")
 
     def _load(self) -> None:
-        """Step into the next part."""
+        """Continue with the next part."""
         fragment, start, end = self._buf.parts[self._next_part]
         self._next_part += 1
         self._view = fragment.view
@@ -70,7 +69,7 @@ class Reader:
             size -= step
 
     def bytes_(self, size: int) -> bytes:
-        """`size` bytes, copied out."""
+        """The next ``size`` bytes, copied."""
         self._need(size)
         if size <= self._end - self._pos:
             data = bytes(self._view[self._pos : self._pos + size])
@@ -82,7 +81,7 @@ class Reader:
         return data
 
     def share(self, size: int) -> IoBuf:
-        """`size` bytes as a chain of their own (not copied; the caller releases it)."""
+        """The next ``size`` bytes as a chain of their own. Nothing is copied; the caller releases it."""
         self._need(size)
         shared = self._buf.share(self.position, size)
         self.skip(size)
@@ -141,12 +140,12 @@ class Reader:
             raise Rejected(f"a string before byte {self.position} is not UTF-8") from None
 
     def string(self) -> str | None:
-        """int16 length (−1: null) and UTF-8."""
+        """int16 length (−1: null) and UTF-8 text."""
         size = self.int16()
         return None if size == -1 else self._text(size)
 
     def compact_string(self) -> str | None:
-        """Unsigned varint length + 1 (0: null) and UTF-8."""
+        """Unsigned varint length + 1 (0: null) and UTF-8 text."""
         size = self.uvarint()
         return None if size == 0 else self._text(size - 1)
 

@@ -1,18 +1,18 @@
-"""How large a fragment is: the allocation table, and tiers for buffers that are drawn from a fixed set of sizes.
+"""Sizes of fragments: the allocation table, and tiers for pools with a fixed set of sizes.
 
-A store that asks its allocator for any size it likes fragments its memory. Here every fragment has one of fifteen
-sizes, each about one and a half times the one before, so that a byte count wastes at most a third and freed memory
-fits the next request::
+Arbitrary allocation sizes fragment memory. Here every fragment has one of fifteen sizes, each about 1.5 times the one
+before, so that a buffer wastes at most a third and freed memory fits the next request::
 
     512 768 1152 1728 2592 3888 5832 8748 13122 19683 29525 44288 66432 99648 131072
 
-The table is that of thread-per-core buffer management (``io_allocation_size``); a larger buffer is a chain, but for
-*blocks* of `BLOCK_BYTES`, which whoever can do without one may have while memory is in one piece. Fragments are carved
-from slabs of `SLAB_BYTES`; a size that does not divide a slab leaves its tail unused (never touched, so never
-resident): 29525 fits four times and 131072 once, while 44288, 66432 and 99648 leave a quarter or more of the *budget*
-idle. Long-lived buffers (a log cache, say) therefore prefer 29525 and 131072.
+The table comes from thread-per-core buffer management (``io_allocation_size``). A larger buffer is a chain, or a
+*block* of ``BLOCK_BYTES`` while memory is in one piece. Fragments are carved from slabs of ``SLAB_BYTES``. If the size
+does
+not divide a slab, the slab's tail stays unused (never touched, so not resident): 29525 fits four times and 131072 once,
+but 44288, 66432 and 99648 leave a quarter or more of the *budget* unused. Long-lived buffers such as a log cache
+therefore use 29525 and 131072.
 
-A size beyond the table is a `ValueError`: the caller forgot to chain.
+A size beyond the table raises ``ValueError``; the caller must use a chain.
 """
 
 from bisect import bisect_left
@@ -38,7 +38,7 @@ ALLOC_TABLE = _allocation_table()
 
 
 def next_allocation_size(size_bytes: int) -> int:
-    """The smallest size of the table that holds `size_bytes` (0 and below count as 1)."""
+    """Smallest size of the table that holds ``size_bytes``; 0 and below count as 1."""
     if size_bytes > MAX_FRAGMENT_BYTES:
         raise ValueError(
             f"a fragment holds at most {MAX_FRAGMENT_BYTES} bytes, {size_bytes} were asked for; chain fragments instead"
@@ -50,7 +50,7 @@ def tier_sizes(first_size: int, size_multiple: float, tier_count: int) -> tuple[
     """Sizes first_size × size_multiple^k for k < tier_count, as Mofka's bulk buffer pools declare them.
 
     Raises:
-        ValueError: a tier would be below one byte, not larger than the one before, or beyond `MAX_FRAGMENT_BYTES`.
+        ValueError: a tier would be below one byte, not larger than the one before, or beyond ``MAX_FRAGMENT_BYTES``.
     """
     if first_size < 1 or size_multiple <= 1 or tier_count < 1:
         raise ValueError(

@@ -1,1 +1,1 @@
-"""Values that every layer shares: today Kafka's error codes. No behaviour lives here."""
+"""Values that every layer shares. They have no behaviour."""

@@ -1,6 +1,8 @@
-"""How a broker tells where its HTTP port is: a read-only fact among its configurations, for any Kafka client."""
+"""Name of the read-only broker configuration that holds the address of the HTTP port, for any Kafka client."""
 
 from typing import Final
 
 HTTP_ENDPOINT: Final = "millstream.http.endpoint"
-"""Its value is a URL without a path; empty for a broker without an HTTP port, unknown to an Apache Kafka."""
+"""The value is a URL without a path. It is empty for a broker without an HTTP port; an Apache Kafka does not have
+it.
+"""

@@ -1,14 +1,14 @@
 """Kafka's error codes, by their protocol names.
 
 Source: the error table of the Apache Kafka protocol guide (4.x). ``RETRIABLE`` holds the codes on which a stock client
-tries again by itself: answering one of them is a promise that the same request may succeed later.
+retries by itself. An answer with one of them promises that the same request may succeed later.
 """
 
 from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """What a Kafka response says went wrong; 0 is success."""
+    """Error code of a Kafka response; 0 is success."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

@@ -1,1 +1,1 @@
-"""What an operator sees: `table` declares every metric, `metrics` counts, `render` shows, `log` writes lines."""
+"""Telemetry: ``table`` declares every metric, ``metrics`` counts, ``render`` shows, ``log`` writes log lines."""

@@ -1,8 +1,8 @@
-"""Where logs were found damaged: a few places in shared memory, written by a shard, read by whoever renders metrics.
+"""Known damage of logs: a few entries in shared memory, written by a shard and read by the supervisor.
 
-A counter says that something is wrong, this says what: topic, partition, offset and file. A place is noted once, until
-the broker is started again; what does not fit any more is left to the counter and to the log. Each board has one
-writer. A slot's length is written last, so that a reader never sees half of one.
+The counter of corruptions says that something is wrong; an entry says what: topic, partition, offset and file. A place
+is entered once, and stays until the next start. Places that do not fit are in the counter and in the log only. Each
+board has one writer. The length of a slot is written last, so that a reader never sees half an entry.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SLOT_BYTES: Final = 1024
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """One place; offset -1: unknown, or the whole log."""
+    """One damaged place. Offset -1 means unknown, or the whole log."""
 
     topic: str
     partition: int
@@ -30,16 +30,16 @@ _decode = msgspec.msgpack.Decoder(Damage).decode
 
 
 class DamageBoard:
-    """See the module. Made before the fork."""
+    """Entries of one process about damage. Created before the fork; one writer, any reader."""
 
     __slots__ = ("_known", "_map")
 
     def __init__(self) -> None:
-        self._map = mmap.mmap(-1, SLOTS * SLOT_BYTES)  # no page of it exists before it is written
+        self._map = mmap.mmap(-1, SLOTS * SLOT_BYTES)  # pages exist only from the first write on
         self._known: set[Damage] = set()
 
     def put(self, log: str, offset: int, file: str) -> None:
-        """The log "topic/partition" is damaged there."""
+        """Enter that the log "topic/partition" is damaged at ``offset``, in ``file``."""
         topic, _, partition = log.rpartition("/")
         damage = Damage(topic or log, int(partition) if partition.isdigit() else -1, offset, file)
         data = _encode(damage)
@@ -51,7 +51,7 @@ class DamageBoard:
         self._map[begin : begin + 2] = len(data).to_bytes(2, "little")
 
     def read(self) -> list[Damage]:
-        """What was noted, oldest first."""
+        """All entries, oldest first."""
         found: list[Damage] = []
         for begin in range(0, SLOTS * SLOT_BYTES, SLOT_BYTES):
             size = int.from_bytes(self._map[begin : begin + 2], "little")

@@ -1,18 +1,19 @@
-"""The operator's log: one line on stderr per thing that an operator must see.
+"""The operator's log: one line on stderr for each event that an operator must see.
 
 ::
 
     2026-11-20T21:54:07.123Z INFO  [shard 0] ready in 0.21 s
     2026-11-20T21:54:09.500Z WARN  [shard 1 orders/3 term 1] producer snapshot ignored, replaying the log: …
 
-State changes are INFO, what needs a person is WARN or ERROR; nothing per request is logged above DEBUG, which is off.
-A line is one write(2), so lines of several processes never mix. A full pipe must not stop a shard: stderr is written
-best effort, and what there is no room for, or cannot be written, is dropped silently (there is nowhere left to say it).
+State changes are INFO; what needs a person is WARN or ERROR. Nothing per request is logged above DEBUG, which is off. A
+line is one write(2), so lines of several processes never mix. A full pipe must not stop a shard: lines that do not fit,
+or cannot be written, are dropped silently.
 
-`log` is the log of this process. `log.who("shard 0")` is called once after the fork. `log.at("orders/3 term 1")`
-gives a log that names the place, too. What a stranger on the network can trigger is limited by `RateLimit`, which
-also counts what was left out. Names that clients chose stand in lines as they are, but for what is not printable: it is
-escaped, so that nobody can write a line of his own into the log.
+``log`` is the log of this process. ``log.who("shard 0")`` is called once after the fork. ``log.at("orders/3 term 1")``
+returns a log that also names the place. ``RateLimit`` limits the lines that a client can cause, and counts those that
+it
+suppresses. Names that clients chose appear as they are, but unprintable characters are escaped, so that no client can
+forge a line.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Level(enum.IntEnum):
-    """How urgent a line is."""
+    """Urgency of a line."""
 
     DEBUG = 10
     INFO = 20
@@ -40,7 +41,7 @@ class Level(enum.IntEnum):
 
 
 class _Process:
-    """What all logs of a process share."""
+    """State that all logs of a process share."""
 
     __slots__ = ("counters", "fd", "level", "who")
 
@@ -52,7 +53,7 @@ class _Process:
 
 
 class Log:
-    """Lines of one process, or of one place in it."""
+    """The log of one process, or of one place in it (a partition, a group)."""
 
     __slots__ = ("_place", "_process")
 
@@ -61,7 +62,7 @@ class Log:
         self._place = place
 
     def who(self, name: str, stats: StatsSlab | None = None) -> None:
-        """Name this process in every line from now on, and count its lines in `stats`."""
+        """Set the process's name for every later line, and count the lines in ``stats``."""
         process = self._process
         process.who = name
         if stats is not None:
@@ -73,14 +74,14 @@ class Log:
 
     @property
     def level(self) -> Level:
-        """The least important level that is written."""
+        """The least urgent level that is written."""
         return self._process.level
 
     def set_level(self, level: Level) -> None:
         self._process.level = level
 
     def at(self, place: str) -> Log:
-        """The same log, for one topic partition, group or the like."""
+        """The same log with a place (topic partition, group) in each line."""
         return Log(self._process, place)
 
     def debug(self, message: str, *args: object) -> None:
@@ -98,7 +99,7 @@ class Log:
         self._write(Level.ERROR, message, args)
 
     def exception(self, message: str, *args: object) -> None:
-        """An ERROR line and, below it, the traceback of the exception being handled."""
+        """Write an ERROR line and, below it, the traceback of the exception being handled."""
         self._write(Level.ERROR, message, args, traceback.format_exc())
 
     def _write(self, level: Level, message: str, args: tuple[object, ...], detail: str = "") -> None:
@@ -118,7 +119,7 @@ class Log:
 
 
 def _write_if_room(fd: int, data: bytes) -> None:
-    """Write as much as does not wait: a pipe that has any room takes `PIPE_BUF` bytes at once (pipe(7))."""
+    """Write as much as fits without waiting. A pipe with any room takes ``PIPE_BUF`` bytes at once (pipe(7))."""
     room = select.poll()
     try:
         room.register(fd, select.POLLOUT)
@@ -135,7 +136,9 @@ log = Log(_Process())
 
 
 class RateLimit:
-    """At most `per_minute` lines a minute, in bursts of as many; `suppressed` counts what was left out."""
+    """Limit of ``per_minute`` lines a minute, with bursts of the same size. ``suppressed`` counts the lines left
+    out.
+    """
 
     __slots__ = ("_interval_s", "_now", "_per_minute", "_room", "_then", "suppressed")
 
@@ -148,7 +151,7 @@ class RateLimit:
         self.suppressed = 0
 
     def allows(self) -> bool:
-        """Whether a line may be written now. Then `left_out` says how many were not since the last one."""
+        """Whether a line may be written now. ``left_out`` then says how many were suppressed since the last one."""
         now = self._now()
         self._room = min(float(self._per_minute), self._room + (now - self._then) / self._interval_s)
         self._then = now
@@ -159,6 +162,6 @@ class RateLimit:
         return True
 
     def left_out(self) -> str:
-        """Nothing, or " (and 12 more like it)"; starts counting anew."""
+        """Empty, or " (and 12 more like it)". Resets the count."""
         count, self.suppressed = self.suppressed, 0
         return f" (and {count} more like it)" if count else ""

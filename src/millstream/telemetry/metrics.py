@@ -1,20 +1,21 @@
-"""Where the numbers of one process live: a few KiB of shared memory, one 8-byte cell per value.
+"""The counters of one process: a few KiB of shared memory, one 8-byte cell per value.
 
-A slab is made in the supervisor before the process forks. The process increments cells (one aligned load and store,
-no lock: it is the only writer), the supervisor reads them whenever somebody asks for `/metrics`; a scrape therefore
-costs a shard nothing and still works while a shard is stuck. A cell read while it is written is either the old or the
-new value, never torn, because `memoryview.cast("Q")` stores eight aligned bytes at once.
+The supervisor creates a slab before the process forks. The process increments cells (one aligned load and store, no
+lock: it is the only writer). The supervisor reads them for ``/metrics``. A scrape therefore costs a shard nothing, and
+works while a shard is stuck. A concurrent read sees the old or the new value, never a torn one, because
+``memoryview.cast("Q")`` stores eight aligned bytes at once.
 
-The layout follows from `table.METRICS` alone, so every slab of a broker has the same one. The first cells are a
+The layout follows from ``table.METRICS`` alone, so every slab of a broker has the same layout. The first cells are a
 header::
 
     cell 0  process id            cell 8   reactor: when the running callback was entered (ns), 0 while it waits;
                                            writer: the same of the frame that is being written
     cell 1  started, µs           (a cache line of its own)
 
-What exists is declared in `table`. Handles (`Counter`, `Gauge`, `Histogram`) are bound once by name; the name or
-label being wrong is a `KeyError` there. A handle's `cells` and `index` are public for the few places where even a
-method call is too much: ``cells[index] += 1``.
+``table`` declares what exists. Handles (``Counter``, ``Gauge``, ``Histogram``) are bound once by name; a wrong name or
+label
+raises ``KeyError`` there. A handle's ``cells`` and ``index`` are public for the few places where a method call is too
+expensive: ``cells[index] += 1``.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ ENTERED_CELL: Final = 8
 _FIRST_CELL: Final = 16
 
 BUCKETS: Final = 32
-"""Bucket i counts values v with v.bit_length() == i (v is rounded down: the real value is below 2^i); the last, all
-above."""
+"""Bucket i counts values v with v.bit_length() == i, so v is below 2^i. The last bucket also counts all larger
+values.
+"""
 _HISTOGRAM_CELLS: Final = BUCKETS + 1  # and the sum
 
 
 class Counter:
-    """Only grows."""
+    """A value that only grows."""
 
     __slots__ = ("cells", "index")
 
@@ -56,7 +58,7 @@ class Counter:
 
 
 class Gauge:
-    """Set to a level; never below 0."""
+    """A level, never below 0."""
 
     __slots__ = ("cells", "index")
 
@@ -68,7 +70,7 @@ class Gauge:
         self.cells[self.index] = value
 
     def add(self, n: int) -> None:
-        """Up or down."""
+        """Add ``n``, which may be negative."""
         self.cells[self.index] += n
 
     @property
@@ -77,7 +79,7 @@ class Gauge:
 
 
 class Histogram:
-    """Counts whole non-negative numbers (µs, bytes, a count) by power of two, and sums them."""
+    """Counts of non-negative integers (µs, bytes, a count) by power of two, and their sum."""
 
     __slots__ = ("base", "cells")
 
@@ -105,7 +107,7 @@ class Histogram:
         return self.cells[self.base + BUCKETS]
 
     def quantile(self, q: float) -> int:
-        """An upper bound of the q-quantile: the top of the bucket that holds it; 0 when nothing was observed."""
+        """Upper bound of the q-quantile: the upper end of its bucket. 0 if nothing was observed."""
         counts = self.counts
         rank = q * sum(counts)
         seen = 0
@@ -117,7 +119,7 @@ class Histogram:
 
 
 def _layout() -> tuple[dict[tuple[str, str], int], int]:
-    """(metric, label value) → first cell, and how many cells there are."""
+    """First cell by (metric, label value), and the number of cells."""
     places: dict[tuple[str, str], int] = {}
     cell = _FIRST_CELL
     for metric in METRICS:
@@ -131,9 +133,10 @@ _PLACES, _CELLS = _layout()
 
 
 class StatsSlab:
-    """The numbers of one process. `shard` is its shard, −1 for the supervisor; `role` tells a shard from its helpers.
+    """The metrics of one process. ``shard`` is its shard, −1 for the supervisor; ``role`` distinguishes a shard from
+    its helper processes.
 
-    Lifecycle: made by the supervisor before the fork, `started` by the process itself, read by the supervisor.
+    Lifecycle: created by the supervisor before the fork, ``started`` by the process itself, read by the supervisor.
     """
 
     __slots__ = ("_map", "cells", "damage", "role", "shard")
@@ -146,17 +149,17 @@ class StatsSlab:
         self.damage = DamageBoard()
 
     def started(self) -> None:
-        """Called once by the process the slab belongs to, after its fork."""
+        """Record the start. The process that owns the slab calls this once, after its fork."""
         self.cells[PID_CELL] = os.getpid()
         self.cells[STARTED_CELL] = time.perf_counter_ns() // 1000
 
     @property
     def pid(self) -> int:
-        """0 until the process has started."""
+        """Process id; 0 until the process has started."""
         return self.cells[PID_CELL]
 
     def cell(self, metric: Metric, value: str) -> int:
-        """First cell of a metric (with label value `value`, "" without)."""
+        """First cell of a metric with label value ``value`` ("" without a label)."""
         return _PLACES[metric.name, value]
 
     def _place(self, name: str, kind: Kind, labels: dict[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""What the node itself knows when somebody asks: which version runs since when, and how much disk is left."""
+"""Facts about the node, looked up at each scrape: version, start time, free disk space."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from typing import Final
 
 STARTED_AT: Final = time.time()
-"""When this module was imported, which the supervisor does first of all."""
+"""Import time of this module, which the supervisor imports first."""
 
 
 def node_samples(data_dir: str, version: str) -> dict[str, dict[str, float]]:
-    """Name of a metric of `table.ASKED` → value of its label → value."""
+    """Values by metric name (of ``table.ASKED``) and label value."""
     found: dict[str, dict[str, float]] = {"start_time": {"": STARTED_AT}, "build_info": {version: 1}}
     try:
         space = os.statvfs(data_dir)

@@ -1,9 +1,8 @@
-"""CPU time, memory and file descriptors of every process of the broker, read from /proc when somebody asks.
+"""CPU time, memory and file descriptors of every process of the broker, read from /proc at each scrape.
 
-One line per process and metric, labelled by what the process is (`shard-0`, `writer-0`, `supervisor`), so that "who
-burns the core" is answered by the same page as everything else. Resident memory counts shared arena pages once per
-process that touched them; the budget is judged by PSS, which is too slow to read at every scrape. A process that is
-gone between two reads is left out.
+Each metric has one line per process (``shard-0``, ``writer-0``, ``supervisor``). Resident memory counts shared arena
+pages once for each process that touched them. PSS would be right for the budget, but takes too long to read at every
+scrape. A process that ends meanwhile is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def process_samples(slabs: Sequence[StatsSlab]) -> dict[str, dict[str, float]]:
-    """Name of a metric of `table.ASKED` → process → value, for all processes whose slab has a pid."""
+    """Values by metric name (of ``table.ASKED``) and process, for all processes whose slab has a pid."""
     found: dict[str, dict[str, float]] = {}
     for slab in slabs:
         if not slab.pid:

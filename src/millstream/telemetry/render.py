@@ -1,9 +1,9 @@
-"""Slabs to text: the Prometheus exposition (version 0.0.4), and the reference table for the documentation.
+"""Renders slabs as Prometheus text (version 0.0.4), and the metrics' reference table as Markdown.
 
-Rendering runs in the supervisor and only reads shared memory: no shard is asked, none waits. Per-shard metrics are
-summed over the processes of a shard (reactor, writer, worker), the others over everything. A histogram that was never
-touched is left out, so that a small broker shows a short page. A counter is there from the start: one that appeared
-with its first event would hide it from `increase`.
+Rendering runs in the supervisor and only reads shared memory, so no shard takes part. Per-shard metrics are summed over
+the processes of a shard (reactor, writer, worker), other metrics over all processes. A histogram without observations
+is left out, to keep the page short. A counter is present from the start: one that appeared with its first event would
+hide that event from ``increase``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OPEN_LABELS: Final = {
     "topic, partition, offset, file": "of the damage; offset -1 where it is unknown, or the whole log",
     "version": "as `millstream --version` says it",
 }
-"""Labels of what is `ASKED`, whose values depend on the node."""
+"""Values of the labels of ``ASKED`` metrics, which depend on the node."""
 
 _Sums = dict[int, list[int]]  # shard (−1: all together) → cells
 
@@ -36,7 +36,7 @@ _Sums = dict[int, list[int]]  # shard (−1: all together) → cells
 def render(
     slabs: Sequence[StatsSlab], arenas: Sequence[Arena] = (), node: Mapping[str, Mapping[str, float]] | None = None
 ) -> bytes:
-    """The page of `/metrics`; `node` is what `node_samples` found."""
+    """The page of ``/metrics``. ``node`` is the result of ``node_samples``."""
     lines: list[str] = []
     derived = _memory(arenas) | _requests(slabs)
     for metric in METRICS:
@@ -65,7 +65,7 @@ def render(
 
 
 def _damage(lines: list[str], slabs: Sequence[StatsSlab]) -> None:
-    """Where logs are damaged; nothing at all as long as none is."""
+    """Append one line per known damage; none if there is no damage."""
     places = [place for slab in slabs for place in slab.damage.read()]
     if places:
         _heading(lines, LOG_DAMAGE)
@@ -91,7 +91,7 @@ def _sum(metric: Metric, value: str, slabs: Sequence[StatsSlab]) -> _Sums:
         cells = slab.cells[first : first + width].tolist()
         shard = slab.shard if metric.per_shard else -1
         if metric.per_shard and shard < 0 and not any(cells):
-            continue  # the supervisor has no share in what shards do
+            continue  # the supervisor does no work of a shard
         known = sums.get(shard)
         sums[shard] = cells if known is None else [a + b for a, b in zip(known, cells, strict=True)]
     if metric.kind is Kind.HISTOGRAM:
@@ -100,7 +100,7 @@ def _sum(metric: Metric, value: str, slabs: Sequence[StatsSlab]) -> _Sums:
 
 
 def _requests(slabs: Sequence[StatsSlab]) -> dict[tuple[str, str], _Sums]:
-    """How many requests each shard answered, and how long they took together."""
+    """Requests that each shard answered, and the sum of their latencies."""
     latency = BY_NAME["kafka_request_latency"]
     counts: _Sums = {}
     times: _Sums = {}
@@ -116,7 +116,7 @@ def _requests(slabs: Sequence[StatsSlab]) -> dict[tuple[str, str], _Sums]:
 
 
 def _memory(arenas: Sequence[Arena]) -> dict[tuple[str, str], _Sums]:
-    """The memory gauges, read from the arenas' own counters."""
+    """The memory gauges, from the counters of the arenas."""
     found: dict[tuple[str, str], _Sums] = {}
 
     def put(name: str, shard: int, value: int, label: str = "") -> None:
@@ -173,7 +173,7 @@ def _seconds(microseconds: int) -> str:
 
 
 def reference() -> str:
-    """The tables of all metrics and all labels in Markdown, for the documentation."""
+    """Markdown tables of all metrics and all labels, for the documentation."""
     rows = ["| Metric | Kind | Unit | Labels | Meaning |", "|---|---|---|---|---|"]
     bearers: dict[Label, list[str]] = {}
     for metric in (*METRICS, *ASKED, LOG_DAMAGE):

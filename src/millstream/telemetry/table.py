@@ -1,15 +1,18 @@
 """Every metric of Millstream, declared once.
 
-The table `METRICS` decides what exists: slabs lay out their memory by it, `/metrics` and the documentation are
-rendered from it, and asking for a name or a label value that is not in it fails at start, not at night. To add a
-metric, add a line to the table; labels take their values from a closed set (never a topic, a client or a group:
-cardinality is bounded by this file) and code then binds it once::
+The table ``METRICS`` decides what exists: slabs lay out their memory by it, and ``/metrics`` and the documentation are
+rendered from it. An unknown name or label value fails at start. To add a metric, add a line to the table. Labels take
+their values from a closed set, never a topic, a client or a group, so that cardinality is bounded by this file. Code
+binds a metric once::
 
     received = stats.counter("net_received_bytes")          # at construction
     received.inc(n)                                          # on the hot path, about 0.1 µs
 
-Kinds: a *counter* only grows, a *gauge* is set, a *histogram* counts observations in buckets of powers of two (of µs,
-bytes or a count) and keeps their sum. `per_shard` metrics are shown per shard, the others summed over all processes.
+A *counter* only grows, a *gauge* is set, a *histogram* counts observations in buckets of powers of two (of µs, bytes or
+a count) and keeps their sum. ``per_shard`` metrics are shown per shard, others summed over all processes. Names in the
+table carry no prefix. Exposed names carry it, with Prometheus' units: ``net_received_bytes`` becomes
+``millstream_net_received_bytes_total``, and a histogram of µs is shown in seconds (``kafka_request_latency`` becomes
+``millstream_kafka_request_latency_seconds``).
 
 Names here carry no prefix; rendered names do, with Prometheus' units: ``net_received_bytes`` is
 ``millstream_net_received_bytes_total``, a histogram of µs is shown in seconds (``kafka_request_latency`` is
@@ -25,7 +28,7 @@ import msgspec
 
 
 class Kind(enum.Enum):
-    """How a metric behaves."""
+    """Kind of a metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -33,7 +36,7 @@ class Kind(enum.Enum):
 
 
 class Unit(enum.Enum):
-    """What is counted; decides the suffix of the exposed name."""
+    """Unit of a metric; it decides the suffix of the exposed name."""
 
     COUNT = ""
     BYTES = "bytes"
@@ -41,7 +44,9 @@ class Unit(enum.Enum):
 
 
 class Label(msgspec.Struct, frozen=True):
-    """A label and the closed set of its values; empty only for what is `ASKED`, where the node decides."""
+    """A label and the closed set of its values. The set is empty only for ``ASKED`` metrics, whose values depend on the
+    node.
+    """
 
     name: str
     values: tuple[str, ...]
@@ -56,7 +61,7 @@ class Metric(msgspec.Struct, frozen=True):
     unit: Unit = Unit.COUNT
     label: Label | None = None
     per_shard: bool = False
-    exponents: tuple[int, int] = (4, 24)  # histograms: first and last bucket shown, as powers of two
+    exponents: tuple[int, int] = (4, 24)  # histograms: first and last exposed bucket, as powers of two
 
     @property
     def exposed_name(self) -> str:
@@ -164,30 +169,30 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("net_refused_connections", "Connections closed at once: max.connections are open."),
     _counter("net_received_bytes", "Bytes read from client sockets.", _BYTES, per_shard=True),
     _counter("net_sent_bytes", "Bytes written to client sockets.", _BYTES, per_shard=True),
-    _counter("net_refused_frames", "Connections closed because they sent bytes that are no Kafka request."),
-    _counter("net_stalled_connections", "Connections closed as half a request, or answers not taken, held memory."),
+    _counter("net_refused_frames", "Connections closed because of bytes that are not a Kafka request."),
+    _counter("net_stalled_connections", "Connections closed: incomplete request, or untaken responses."),
     _counter("net_idle_connections_closed", "Connections closed after connections.max.idle.ms."),
     _gauge("net_waiting_frames", "Connections whose next request waits for memory.", per_shard=True),
     # Requests
-    _latency("kafka_request_latency", "From a request's last byte to its answer handed to the socket.", API),
-    # … the same per shard, whatever the API: added up from the histograms at rendering
+    _latency("kafka_request_latency", "From a request's last byte to its response handed to the socket.", API),
+    # Derived from the histograms at rendering, for all APIs together, per shard
     _counter("kafka_requests", "Requests answered.", per_shard=True),
-    _counter("kafka_request_time", "Latencies of all answered requests, added up.", _US, per_shard=True),
+    _counter("kafka_request_time", "Sum of the latencies of all answered requests.", _US, per_shard=True),
     # Produce and fetch
     _counter("kafka_produce_bytes", "Bytes of record batches accepted.", _BYTES),
     _counter("kafka_produce_batches", "Record batches accepted."),
     _counter("kafka_produce_records", "Records in accepted batches."),
-    _counter("kafka_produce_duplicates", "Batches that an idempotent producer sent again: not stored twice."),
-    _counter("kafka_produce_rejected_batches", "Batches refused: checksum, structure, size, sequence or time stamp."),
-    _counter("kafka_produce_inspected_batches", "Batches whose records were checked one by one for their topic."),
-    _latency("kafka_produce_inspection_latency", "From a batch to the verdict on its records, where they are checked."),
+    _counter("kafka_produce_duplicates", "Duplicate batches of idempotent producers, not stored again."),
+    _counter("kafka_produce_rejected_batches", "Batches refused for checksum, structure, size, sequence or timestamp."),
+    _counter("kafka_produce_inspected_batches", "Batches whose records were checked one by one, as their topic asks."),
+    _latency("kafka_produce_inspection_latency", "Time to check a batch's records, where records are checked."),
     _counter("kafka_fetch_bytes", "Bytes of record batches handed to consumers.", _BYTES),
     _gauge("kafka_fetch_waiters", "Fetches that wait for data (fetch.min.bytes, fetch.max.wait.ms).", per_shard=True),
-    _gauge("kafka_fetch_sessions", "Incremental fetch sessions that are remembered.", per_shard=True),
-    _counter("kafka_fetch_sessions_evicted", "Fetch sessions that made room for another."),
-    _counter("kafka_fetch_cut", "Fetches answered short because response memory was short."),
-    _gauge("kafka_producer_ids", "Idempotent producers that are remembered.", per_shard=True),
-    _counter("kafka_producer_ids_expired", "Idempotent producers forgotten: unused too long, or too many."),
+    _gauge("kafka_fetch_sessions", "Incremental fetch sessions.", per_shard=True),
+    _counter("kafka_fetch_sessions_evicted", "Fetch sessions evicted in favour of another."),
+    _counter("kafka_fetch_cut", "Fetches that returned less because response memory was short."),
+    _gauge("kafka_producer_ids", "Idempotent producers with state.", per_shard=True),
+    _counter("kafka_producer_ids_expired", "Idempotent producers whose state was dropped, by age or number."),
     # WAL
     _latency("wal_sync_latency", "Sync of one write to the write-ahead log; acks wait for it.", per_shard=True),
     _latency("wal_write_latency", "pwritev of one write to the write-ahead log.", per_shard=True),
@@ -197,37 +202,37 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("wal_written_bytes", "Bytes written to the write-ahead log.", _BYTES),
     _sizes("wal_tick_records", "Batches and notes in one write to the write-ahead log.", Unit.COUNT, (0, 14)),
     _sizes("wal_tick_bytes", "Bytes of one write to the write-ahead log.", _BYTES, (9, 26)),
-    _gauge("wal_used_bytes", "Bytes of the write-ahead log that no checkpoint has freed yet.", _BYTES, per_shard=True),
+    _gauge("wal_used_bytes", "Bytes of the write-ahead log not yet freed by a checkpoint.", _BYTES, per_shard=True),
     _counter("wal_full_waits", "Times that the write-ahead log was full and producers waited for a checkpoint."),
     # Log cache, segments, housekeeping
     _counter("cache_hits", "Reads served from the log cache."),
-    _counter("cache_misses", "Reads that had to go to a segment file."),
+    _counter("cache_misses", "Reads served from a segment file."),
     _gauge("cache_bytes", "Record bytes held by the log cache.", _BYTES, per_shard=True),
     _counter("cache_evicted_bytes", "Record bytes dropped from the log cache.", _BYTES),
-    _counter("read_bytes", "Record bytes read, by where they came from.", _BYTES, READ_SOURCE),
+    _counter("read_bytes", "Record bytes read, by source.", _BYTES, READ_SOURCE),
     _counter("cold_reads", "Reads from segment files."),
     _latency("cold_read_latency", "One read from a segment file, as the reactor sees it."),
     _gauge("log_partitions", "Partitions that are served.", per_shard=True),
     _gauge("log_segments", "Segment files.", per_shard=True),
     _gauge("log_size_bytes", "Bytes of record batches in all partitions.", _BYTES, per_shard=True),
-    _gauge("log_faulty", "Partitions not served because something durable of them is damaged.", per_shard=True),
-    _counter("segments_rolled", "Segments closed by size or age, so that a new one was begun."),
+    _gauge("log_faulty", "Partitions not served because durable data of them are damaged.", per_shard=True),
+    _counter("segments_rolled", "Segments sealed by size or age and followed by a new one."),
     _counter("segments_deleted", "Segments deleted by retention, trimming or topic deletion."),
     _counter("segment_written_bytes", "Bytes written to segment files, behind the write-ahead log.", _BYTES),
     _counter("retention_deleted_bytes", "Bytes deleted by retention.", _BYTES),
     _counter("log_cleaner_runs", "Logs compacted."),
     _latency("log_cleaner_run_latency", "Compaction of one log."),
     _counter("log_cleaner_read_bytes", "Bytes of segments read by compaction.", _BYTES),
-    _counter("log_cleaner_cleaned_bytes", "Bytes of the segments that compaction made.", _BYTES),
-    _counter("log_cleaner_removed_records", "Records that compaction left out."),
-    _gauge("log_cleaner_last_run", "When a log was compacted last, in seconds since 1970; 0 if never.", per_shard=True),
+    _counter("log_cleaner_cleaned_bytes", "Bytes of segments written by compaction.", _BYTES),
+    _counter("log_cleaner_removed_records", "Records removed by compaction."),
+    _gauge("log_cleaner_last_run", "Time of the last compaction, in seconds since 1970; 0 if none.", per_shard=True),
     _gauge("log_cleaner_max_dirty_percent", "Dirty share of the dirtiest compacted log, in percent.", per_shard=True),
-    _gauge("log_cleaner_uncleanable_partitions", "Logs left alone until the next start; they grow.", per_shard=True),
+    _gauge("log_cleaner_uncleanable_partitions", "Logs not compacted until the next start; they grow.", per_shard=True),
     _counter("checkpoints", "Checkpoints completed."),
-    _latency("checkpoint_latency", "One checkpoint: segments written (at leisure) and synced, write-ahead log freed."),
-    _counter("storage_faults", "Faults of the disk, or found on it.", label=STORAGE_FAULT),
+    _latency("checkpoint_latency", "One checkpoint: segments written (paced) and synced, write-ahead log freed."),
+    _counter("storage_faults", "Disk faults and damaged data.", label=STORAGE_FAULT),
     _gauge("storage_read_only", "1 while the disk is full and producers are refused.", per_shard=True),
-    _counter("recovery_repairs", "What was mended at the start.", label=REPAIR),
+    _counter("recovery_repairs", "Repairs at the start.", label=REPAIR),
     # Cluster
     _gauge("cluster_topics", "Topics in the metadata cache (of shard 0)."),
     _gauge("cluster_metadata_revision", "Revision of the metadata cache of each shard.", per_shard=True),
@@ -247,21 +252,21 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("reactor_stall_dumps", "Stacks written because a callback passed the stall limit.", per_shard=True),
     _latency("gc_pause", "One garbage collection.", GENERATION, per_shard=True),
     _counter("background_time", "Time spent on background work.", _US, BACKGROUND),
-    _counter("ring_hops", "Messages from sibling shards: requests hop to where a partition lives.", per_shard=True),
-    _counter("ring_sent_bytes", "Bytes sent to sibling shards: descriptors, no payload.", _BYTES, per_shard=True),
-    _counter("ring_batches", "Ring records: messages of one turn travel together.", per_shard=True),
-    _counter("ring_wakes", "Doorbells rung because the sibling slept.", per_shard=True),
-    _counter("ring_full", "Times a ring was full and messages waited on the sender's side.", per_shard=True),
-    _counter("mailbox_timeouts", "Calls to sibling shards that passed their deadline.", per_shard=True),
-    _counter("mailbox_refused", "Calls refused at once because too many were outstanding.", per_shard=True),
-    _gauge("mailbox_lent_fragments", "Pieces of memory that sibling shards are reading.", per_shard=True),
+    _counter("ring_hops", "Requests received from other shards for partitions of this shard.", per_shard=True),
+    _counter("ring_sent_bytes", "Bytes sent to other shards: descriptors, no payload.", _BYTES, per_shard=True),
+    _counter("ring_batches", "Ring records; one carries all messages of a turn.", per_shard=True),
+    _counter("ring_wakes", "Doorbells rung because the other shard slept.", per_shard=True),
+    _counter("ring_full", "Times that a ring was full and messages waited at the sender.", per_shard=True),
+    _counter("mailbox_timeouts", "Calls to other shards that passed their deadline.", per_shard=True),
+    _counter("mailbox_refused", "Calls refused because too many were outstanding.", per_shard=True),
+    _gauge("mailbox_lent_fragments", "Fragments lent to other shards.", per_shard=True),
     # Memory: filled from the arenas at rendering
     _gauge("memory_capacity_bytes", "Memory of the shard, its part of memory.bytes.", _BYTES, per_shard=True),
-    _gauge("memory_in_use_bytes", "Of that, in use.", _BYTES, per_shard=True),
-    _gauge("memory_slab_bytes", "Of that, ever touched, and therefore resident.", _BYTES, per_shard=True),
-    _gauge("memory_fragments", "Pieces that are in use.", per_shard=True),
-    _gauge("memory_reserved_bytes", "Memory reserved for each purpose.", _BYTES, MEMORY, per_shard=True),
-    _gauge("memory_limit_bytes", "Most that may be reserved for each purpose.", _BYTES, MEMORY, per_shard=True),
+    _gauge("memory_in_use_bytes", "Memory of the shard in use.", _BYTES, per_shard=True),
+    _gauge("memory_slab_bytes", "Memory of the shard ever touched, and therefore resident.", _BYTES, per_shard=True),
+    _gauge("memory_fragments", "Fragments in use.", per_shard=True),
+    _gauge("memory_reserved_bytes", "Memory reserved, by purpose.", _BYTES, MEMORY, per_shard=True),
+    _gauge("memory_limit_bytes", "Limit of reserved memory, by purpose.", _BYTES, MEMORY, per_shard=True),
     # Edges that are not Kafka, and the log itself
     _counter("http_requests", "Requests to the HTTP port.", label=HTTP_ROUTE),
     _counter("log_lines", "Lines written to the operator's log.", label=LEVEL),
@@ -271,17 +276,19 @@ ASKED: Final[tuple[Metric, ...]] = (
     _counter("process_cpu", "Processor time, user and system, of each process of the broker.", _US, PROCESS),
     _gauge("process_resident_memory_bytes", "Resident memory of each process, shared pages included.", _BYTES, PROCESS),
     _gauge("process_open_files", "Open file descriptors of each process.", label=PROCESS),
-    _gauge("process_open_files_limit", "How many it may have (LimitNOFILE, ulimit -n).", label=PROCESS),
+    _gauge(
+        "process_open_files_limit",
+        "Limit of open file descriptors of each process (LimitNOFILE, ulimit -n).",
+        label=PROCESS,
+    ),
     _gauge("storage_free_bytes", "Free space of the file system that holds the data directory.", _BYTES),
-    _gauge("start_time", "When the broker was started, in seconds since 1970.", _US),
-    _gauge("build_info", "Always 1; the label says which version runs.", label=VERSION),
+    _gauge("start_time", "Start time of the broker, in seconds since 1970.", _US),
+    _gauge("build_info", "Always 1; the label is the running version.", label=VERSION),
 )
-"""Not counted by anybody: looked up when somebody reads the page (`processes`, `node`)."""
+"""Metrics that no process counts; they are looked up at each scrape (``processes``, ``node``)."""
 
-LOG_DAMAGE: Final = _gauge(
-    "log_damage", "1 for each place where a log was found damaged since the start.", label=DAMAGE
-)
-"""Kept apart (`damage`): its labels are what was found."""
+LOG_DAMAGE: Final = _gauge("log_damage", "1 for each damaged place found in a log since the start.", label=DAMAGE)
+"""Kept apart (``damage``), because its label values are the damaged places."""
 
 BY_NAME: Final[dict[str, Metric]] = {metric.name: metric for metric in METRICS}
 

@@ -1,1 +1,1 @@
-"""Kafka on the wire: message declarations, their codec, record batches and compression. No sockets, no state."""
+"""Kafka's wire format: message declarations, their codec, record batches and compression. No sockets, no state."""

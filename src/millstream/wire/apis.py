@@ -1,8 +1,8 @@
-"""Which APIs exist here: key, name, request, response, versions.
+"""The table of APIs: key, name, request, response, versions.
 
-The only list of APIs. Everything in it is read off the declarations, so that a version is stated once. What a broker
-*serves* may be less than this table (it advertises what has a handler), and in one case says more: Produce is
-advertised from version 0, as Kafka 4 does, because librdkafka decides on compression by it.
+This is the only list of APIs. Its facts come from the message declarations, so that a version is stated once. A broker
+advertises the APIs that have a handler. In one case it advertises more than this table: Produce from version 0, as
+Kafka 4 does, because librdkafka chooses its compression codecs by that.
 """
 
 from typing import Any, Final
@@ -77,7 +77,7 @@ from millstream.wire.schema import Request, Response
 
 
 class Api(msgspec.Struct, frozen=True):
-    """One API. ``versions`` is inclusive; ``flexible`` is the first version with compact encoding and tags."""
+    """One API. ``versions`` is inclusive; ``flexible`` is the first version with compact lengths and tagged fields."""
 
     key: int
     name: str
@@ -140,7 +140,7 @@ APIS: Final[dict[int, Api]] = {
         _api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
     )
 }
-"""Every API that is declared, by key."""
+"""Every declared API, by key."""
 
 API_VERSIONS: Final[dict[int, tuple[int, int]]] = {api.key: api.versions for api in APIS.values()}
 """Lowest and highest declared version of each API, both inclusive."""

@@ -1,4 +1,4 @@
-"""Record batches of format 2 (KIP-98) from the outside: header, checksum, and whether a producer's batch is sound.
+"""Record batches of format 2 (KIP-98) without their records: header, checksum, and validity of a produced batch.
 
 ::
 
@@ -6,13 +6,13 @@
     | base timestamp 8 | max timestamp 8 | producer id 8 | producer epoch 2 | base sequence 4 | record count 4
     | records, perhaps compressed
 
-The CRC-32C covers everything behind itself. ``base_offset`` and ``leader_epoch`` stand before it and are the only bytes
-that a broker changes. ``length`` counts what follows it.
+The CRC-32C covers everything behind itself. ``base_offset`` and ``leader_epoch`` stand before it and are the only
+fields that a broker changes. ``length`` counts the bytes behind it.
 
-This is all that a broker needs on its hot path, where it never looks at a record: ``unpack_header`` is a plain tuple,
-``checksum`` takes a batch in as many views as it came in, ``check_batch`` judges one. What is inside a batch is read
-and written by ``wire.records``. Bytes that are not what they claim raise ``BatchError`` with the code that a producer
-is told; nothing is joined or copied but a header that lies in several views.
+A broker needs no more on its hot path, where it reads no record. ``unpack_header`` returns a plain tuple, ``checksum``
+takes a batch in any number of views, ``check_batch`` validates one. ``wire.records`` reads and writes records. Invalid
+bytes raise ``BatchError`` with the error code for the producer. Nothing is copied but a header that is split over
+several views.
 """
 
 import struct
@@ -28,11 +28,13 @@ from millstream.wire.errors import BatchError
 Buffer: TypeAlias = bytes | bytearray | memoryview
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 unpack_header = HEADER.unpack_from
-"""Header fields as a plain tuple, in the order of ``BatchHeader``; ``struct.error`` if 61 bytes are not there."""
+"""Header fields as a plain tuple, in the order of ``BatchHeader``. ``struct.error`` if there are fewer than 61
+bytes.
+"""
 
 HEADER_BYTES: Final = HEADER.size
 OVERHEAD_BYTES: Final = 12
-"""Base offset and length: what the length does not count."""
+"""Bytes of base offset and length, which the length does not count."""
 CRC_START: Final = 21
 """First byte that the CRC covers: the attributes."""
 MAGIC: Final = 2
@@ -44,16 +46,16 @@ CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 
 CODEC_LAST: Final = 4
-"""Zstd, the highest codec that there is; see ``compression.Codec``."""
+"""Zstd, the highest known codec number; see ``compression.Codec``."""
 
 RECORD_BYTES_MIN: Final = 7
-"""Length, attributes, two deltas, two lengths and a count take a byte each at least."""
+"""Minimum size of a record: length, attributes, two deltas, two lengths and a count of one byte each."""
 
 _CRC_FIELD: Final = slice(17, 21)
 
 
 class BatchHeader(msgspec.Struct, frozen=True, gc=False):
-    """The 61 bytes in front of the records."""
+    """The 61-byte header of a batch."""
 
     base_offset: int
     length: int
@@ -76,22 +78,22 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def last_offset(self) -> int:
-        """Inclusive."""
+        """Offset of the last record (inclusive)."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """Exclusive."""
+        """Offset behind the last record (exclusive end)."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def codec(self) -> int:
-        """A number of ``Codec``, if it is a known one."""
+        """Number of the codec; a number of ``Codec`` if it is a known one."""
         return self.attributes & CODEC_MASK
 
     @property
     def is_control(self) -> bool:
-        """Whether the records are markers of the broker's own."""
+        """Whether the records are control records (transaction markers)."""
         return bool(self.attributes & CONTROL)
 
     @property
@@ -101,12 +103,12 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether ``max_timestamp`` is the broker's and stands for every record."""
+        """Whether ``max_timestamp`` was set by the broker and applies to every record."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
 
 def parse_header(view: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at ``pos``; checks only that it is a header of format 2.
+    """The header at ``pos``. Only checks that it is a header of format 2.
 
     Raises:
         BatchError: fewer than 61 bytes, another magic, or a length that is too small for a batch.
@@ -122,7 +124,7 @@ def parse_header(view: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def checksum(views: Sequence[Buffer], start: int = CRC_START) -> int:
-    """CRC-32C over the run of ``views`` from byte ``start`` on."""
+    """CRC-32C of the bytes in ``views`` from byte ``start`` on."""
     value = 0
     for view in views:
         size = len(view)
@@ -135,20 +137,19 @@ def checksum(views: Sequence[Buffer], start: int = CRC_START) -> int:
 
 
 def batch_crc_ok(view: Buffer) -> bool:
-    """Whether the one whole batch in ``view`` matches its checksum."""
+    """Whether the single whole batch in ``view`` matches its checksum."""
     return crc32c(memoryview(view)[CRC_START:]) == int.from_bytes(view[_CRC_FIELD], "big")
 
 
 def check_batch(views: Sequence[Buffer]) -> BatchHeader:
-    """Check one batch that a producer sent, whole, in as many views as it came in; its header.
+    """Validate one whole batch of a producer, given in any number of views, and return its header.
 
-    The records are not looked at. The order is: size and format, checksum, then what the header claims, so that a claim
-    is only judged when it is what the producer wrote.
+    The records are not read. Size and format are checked first, then the checksum, then the other header fields, so
+    that those are only judged if they are what the producer wrote.
 
     Raises:
-        BatchError: CORRUPT_MESSAGE for sizes that do not match and a wrong checksum, INVALID_RECORD for more than one
-            batch, an old format, counts that contradict each other, an unknown codec, a batch that clients may not
-            send.
+        BatchError: CORRUPT_MESSAGE for a wrong size or checksum; INVALID_RECORD for more than one batch, an old format,
+            contradicting counts, an unknown codec, or a batch that clients may not send.
     """
     size = sum(map(len, views))
     head = views[0] if views else b""
@@ -183,7 +184,7 @@ def _front(views: Sequence[Buffer]) -> bytes:
 
 
 def _contradiction(header: BatchHeader, size: int) -> str | None:
-    """What is wrong with a header whose checksum matches."""
+    """What contradicts itself in a header whose checksum matches; None if nothing does."""
     count = header.record_count
     if count < 1 or header.last_offset_delta != count - 1:
         return f"{count} records with a last offset delta of {header.last_offset_delta}"
@@ -199,10 +200,10 @@ def _contradiction(header: BatchHeader, size: int) -> str | None:
 
 
 def iter_batches(view: Buffer) -> Iterator[memoryview]:
-    """The whole batches in ``view``; one that is cut off at the end is left out, as a fetch may end anywhere.
+    """The whole batches in ``view``. A batch that is truncated at the end is left out, since a fetch may end anywhere.
 
     Raises:
-        BatchError: something between the batches is not a batch header. Checksums are not looked at.
+        BatchError: the bytes between batches are not a batch header. Checksums are not verified.
     """
     view = memoryview(view)
     pos, end = 0, len(view)

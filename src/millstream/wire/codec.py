@@ -1,14 +1,14 @@
-"""Messages to bytes and back.
+"""Encodes and decodes Kafka messages.
 
-Functions for a pair of API and version are written, compiled and kept on first use (about a millisecond each);
-``warm_up`` does that for chosen pairs before a broker forks or serves. ``generated_source`` shows what was written.
+A function for an (API, version) pair is generated, compiled and kept on first use (about a millisecond each).
+``warm_up`` does that for chosen pairs before a broker forks or serves. ``generated_source`` returns the generated text.
+This module handles bodies only: headers are in ``wire.headers``, whole frames in ``wire.frames``.
 
-Bodies only: the headers that go before them are in ``wire.headers``, passed on here, whole frames in ``wire.frames``.
-Decoders read ``buf[pos:end]`` and, but for requests, refuse bytes that are left over. They take any bytes and raise
-nothing but ``ProtocolError``; a ``records`` field is a ``memoryview`` into ``buf``, everything else is copied out.
-Encoders raise ``EncodeError`` for a value that the version cannot carry and leave out fields that it does not have.
+Decoders read ``buf[pos:end]`` and, except for requests, refuse trailing bytes. They accept any bytes and raise only
+``ProtocolError``. A ``records`` field is a ``memoryview`` into ``buf``; everything else is copied. Encoders raise
+``EncodeError`` for a value that the version cannot carry, and omit fields that the version does not have.
 
-All functions are synchronous, hold no state beside the compiled functions, and may be called in any process.
+All functions are synchronous, keep no state but the compiled functions, and may be called in any process.
 """
 
 import struct
@@ -58,7 +58,7 @@ __all__ = [
 Decoder: TypeAlias = Callable[[Piece, int, int], Any]
 """``decode(buf, pos, end) -> Message``"""
 Encoder: TypeAlias = Callable[[Any, bytearray], bytearray]
-"""``encode(message, out) -> out``, with the body appended"""
+"""``encode(message, out) -> out``; the body is appended to ``out``"""
 _VectoredEncoder: TypeAlias = Callable[[Any, bytearray, list[Piece]], bytearray]
 
 _M = TypeVar("_M", bound=Message)
@@ -103,15 +103,15 @@ def encode_request(message: Request, version: int) -> bytearray:
 
 
 def encode_response(message: Response, version: int) -> bytearray:
-    """Encode the body of a response in one piece, record batches copied into it."""
+    """Encode the body of a response into one buffer. Record batches are copied into it."""
     return encode_message(message, version)
 
 
 def encode_message(message: Message, version: int, out: bytearray | None = None) -> bytearray:
-    """Append the encoded message to ``out``, or to a new bytearray, and return that.
+    """Append the encoded message to ``out``, or to a new bytearray, and return it.
 
     Raises:
-        EncodeError: a value does not fit its field; ``out`` is then to be thrown away.
+        EncodeError: a value does not fit its field; the content of ``out`` is then undefined.
         UnsupportedVersion: the version is not declared.
     """
     encode = _encoders.get((type(message), version))
@@ -124,10 +124,10 @@ def encode_message(message: Message, version: int, out: bytearray | None = None)
 
 
 def encode_response_vectored(message: Response, version: int, head: bytes = b"") -> list[Piece]:
-    """Encode for a vectored send: ``head`` and the body, as buffers to be sent in order.
+    """Encode for a vectored send: ``head`` and the body, as buffers in order.
 
-    Buffers of record batches are passed through, except small ones, which are copied; the caller keeps what is behind
-    them alive until the last byte has left. The first buffer is always a bytearray that begins with ``head``.
+    Buffers of record batches are passed through, except small ones, which are copied. The caller keeps their memory
+    alive until the last byte is sent. The first buffer is always a bytearray that begins with ``head``.
     """
     key = (type(message), version)
     encode = _vectored.get(key)
@@ -162,7 +162,7 @@ def message_decoder(cls: type[Message], version: int) -> Decoder:
 
 
 def message_encoder(cls: type[Message], version: int) -> Encoder:
-    """The compiled encoder of one message at one version; it raises plain errors, not ``EncodeError``."""
+    """The compiled encoder of one message at one version. It raises plain errors instead of ``EncodeError``."""
     encode = _encoders.get((cls, version))
     if encode is None:
         encode = _encoders[cls, version] = _compile(cls, version, "encode")
@@ -170,14 +170,14 @@ def message_encoder(cls: type[Message], version: int) -> Encoder:
 
 
 def warm_up(pairs: Iterable[tuple[int, int]]) -> None:
-    """Compile request decoder and response encoder of these (API key, version) pairs now."""
+    """Compile the request decoder and the response encoder of these (API key, version) pairs now."""
     for api_key, version in pairs:
         request_decoder(api_key, version)
         message_encoder(APIS[api_key].response, version)
 
 
 def generated_source(cls: type[Message], version: int, what: Literal["decode", "encode", "encode_vectored"]) -> str:
-    """The Python text that was written for a message, to be read by people."""
+    """The generated Python source for a message."""
     return _source(cls, version, what).text()
 
 
@@ -186,8 +186,8 @@ def _source(cls: type[Message], version: int, what: Literal["decode", "encode", 
     if not low <= version <= high:
         raise UnsupportedVersion(f"{cls.__name__} v{version} is not declared, {low} to {high} are")
     if what == "decode":
-        # Kafka ignores what follows a request, and librdkafka 2.16 sends such bytes: its Metadata request for all
-        # topics ends in three bytes too many.
+        # Kafka ignores bytes behind a request, and librdkafka 2.16 sends such bytes: its Metadata request for all
+        # topics has three bytes too many.
         return decoder_source(cls, version, lenient=issubclass(cls, Embedded | Request))
     return encoder_source(cls, version, what == "encode_vectored")
 

@@ -1,7 +1,8 @@
-"""A growing Python function: lines, indentation, unique local names, and the objects that its globals must hold.
+"""A generated Python function under construction: lines, indentation, unique local names, and its globals.
 
 Both generators (``decoding``, ``encoding``) write into a ``Source``; ``compile`` turns it into the function. The text
-is handed to ``linecache``, so that a traceback, a profiler and a debugger show the generated lines.
+goes to ``linecache``, so that tracebacks, profilers and debuggers show the generated lines. The text contains names
+from our declarations only, never bytes from a peer.
 
 Only names from our own declarations end up in the text, never bytes from a peer.
 """
@@ -16,7 +17,7 @@ _LETTERS = {"?": "o", "16s": "u"}
 
 
 class Source:
-    """Text of one function under construction."""
+    """Source text of one function under construction."""
 
     def __init__(self, reserved: frozenset[str]) -> None:
         self.lines: list[str] = []
@@ -30,20 +31,20 @@ class Source:
 
     @contextmanager
     def block(self, head: str) -> Generator[None, None, None]:
-        """Add ``head`` and indent what follows."""
+        """Add ``head``, and indent the lines of the ``with`` block."""
         self.line(head)
         self._indent += 1
         yield
         self._indent -= 1
 
     def local(self, wish: str) -> str:
-        """A local name that nothing else has: the wish itself, or the wish with a number."""
+        """A unique local name: ``wish``, or ``wish`` with a number."""
         count = self._names.get(wish, 0) + 1
         self._names[wish] = count
         return wish if count == 1 else f"{wish}_{count}"
 
     def constant(self, wish: str, value: Any) -> str:
-        """Make ``value`` known to the function, under ``wish`` or a numbered form of it."""
+        """Make ``value`` a global of the function, under ``wish`` or a numbered form of it."""
         name, number = wish, 1
         while name in self.globals and self.globals[name] is not value:
             number += 1
@@ -52,7 +53,7 @@ class Source:
         return name
 
     def packer(self, codes: list[str], unpack: bool) -> tuple[str, int]:
-        """Name of the ``pack`` or ``unpack_from`` for these ``struct`` codes, and the number of their bytes."""
+        """Name of the ``pack`` or ``unpack_from`` for these ``struct`` codes, and their size in bytes."""
         layout = struct.Struct(">" + "".join(codes))
         letters = "".join(_LETTERS.get(code, code) for code in codes)
         name = f"unpack_{letters}" if unpack else f"pack_{letters}"
@@ -61,11 +62,11 @@ class Source:
         return name, layout.size
 
     def text(self) -> str:
-        """The whole text."""
+        """The source text so far."""
         return "\n".join(self.lines) + "\n"
 
     def compile(self, function: str, label: str) -> Callable[..., Any]:
-        """Execute the text and return ``function``; ``label`` is its file name in tracebacks."""
+        """Execute the text and return ``function``. ``label`` is its file name in tracebacks."""
         text = self.text()
         filename = f"<{label}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

@@ -1,4 +1,4 @@
-"""Kafka's four codecs, both ways, with a bound on what comes out.
+"""Kafka's four compression codecs, both ways, with a bound on the decompressed size.
 
 =====  ======  ================================================================================================
 codec  name    layout
@@ -10,12 +10,13 @@ codec  name    layout
 4      zstd    RFC 8878, any number of frames
 =====  ======  ================================================================================================
 
-``decompress`` never returns, and never holds, more than ``limit`` bytes of output: a few hundred bytes can claim to be
-gigabytes, so a claim in a header is not believed beyond a small multiple of the input, and output is produced step by
-step and counted. Garbage raises ``BatchError`` with CORRUPT_MESSAGE, output over the limit one with MESSAGE_TOO_LARGE.
+``decompress`` never returns or holds more than ``limit`` bytes of output. A few hundred bytes can claim to be
+gigabytes, so a claimed size is trusted only up to a small multiple of the input; beyond that, output is produced and
+counted step by step. Invalid input raises ``BatchError`` with CORRUPT_MESSAGE, and output over the limit with
+MESSAGE_TOO_LARGE.
 
-The broker stores what producers send and calls this only where it must look inside a batch, in helper processes and
-tools. Contexts of zstd are kept per thread, as they cannot be shared.
+The broker stores batches as producers compressed them. It calls this module only where it must read the records, in
+helper processes and tools. Zstd contexts are kept per thread, because they cannot be shared.
 """
 
 import threading
@@ -35,7 +36,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Codec(IntEnum):
-    """Number of a codec in the lowest three bits of a batch's attributes."""
+    """Number of a codec, in the lowest three bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -45,16 +46,16 @@ class Codec(IntEnum):
 
 
 CODECS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""Numbers of the codecs by the names that ``compression.type`` has for them."""
+"""Numbers of the codecs by their ``compression.type`` names."""
 
 DECOMPRESSED_MAX: Final = 128 << 20
-"""Default limit of one batch's records; Kafka's own default limit of a whole request is 100 MiB."""
+"""Default limit of the decompressed records of one batch. Kafka's default limit of a whole request is 100 MiB."""
 
 _STEP: Final = 256 << 10
 _TRUSTED_RATIO: Final = 16
-_SNAPPY_RATIO: Final = 24  # three bytes copy at most 64
+_SNAPPY_RATIO: Final = 24  # three bytes encode at most 64 (a copy)
 GZIP_MEMBERS_MAX: Final = 64
-"""Producers write one member. What is behind a member is copied to read the next, so their number is bounded."""
+"""Maximum number of members in a gzip stream. Producers write one. Reading another copies the rest of the stream."""
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
@@ -65,10 +66,10 @@ _local = threading.local()
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Compress; ``level`` None is the codec's usual one (snappy has only that).
+    """Compress ``data``. ``level`` None is the codec's default level (snappy has only that).
 
     Raises:
-        ValueError: there is no such codec.
+        ValueError: the codec is unknown.
     """
     if codec == Codec.NONE:
         return bytes(data)
@@ -94,7 +95,8 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_MAX) -> bytes
     """Decompress to at most ``limit`` bytes.
 
     Raises:
-        BatchError: garbage, more output than the limit, or an unknown codec; see the module.
+        BatchError: invalid input (CORRUPT_MESSAGE), more output than the limit (MESSAGE_TOO_LARGE), or an unknown
+            codec.
     """
     if codec == Codec.NONE:
         if len(data) > limit:
@@ -130,7 +132,7 @@ def _gzip(data: Buffer, limit: int) -> bytes:
         parts.append(part)
         rest = inflater.unused_data
     if not parts:
-        raise EOFError("nothing there")
+        raise EOFError("empty")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -191,7 +193,7 @@ def _lz4(data: Buffer, limit: int) -> bytes:
         if inflater.needs_input or not part:
             raise EOFError("ends early")
     if inflater.unused_data:
-        raise EOFError("bytes behind the frame")
+        raise EOFError("trailing bytes")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -217,7 +219,9 @@ def _zstd(data: Buffer, limit: int) -> bytes:
 
 
 def _zstd_frame_end(view: memoryview, at: int) -> int:
-    """Where the frame at ``at`` ends, found by walking its block headers: the stream reader takes a cut for an end."""
+    """End of the frame at ``at``, found through its block headers. The stream reader would take a truncation for the
+    end.
+    """
     head = view[at : at + 18]
     if bytes(head[1:4]) == b"\x2a\x4d\x18" and head[0] & 0xF0 == 0x50:  # a skippable frame
         at += 8 + int.from_bytes(head[4:8], "little")

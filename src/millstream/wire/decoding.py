@@ -1,6 +1,6 @@
-"""Writes the decoder of one message at one version.
+"""Generates the decoder of one message at one version.
 
-The generated function is straight-line code with one loop per array, for instance (Produce v9, shortened)::
+The generated function is straight-line code with one loop per array. For example (Produce v9, shortened)::
 
     acks, timeout_ms, count = unpack_hiB(buf, pos)
     pos += 7
@@ -13,27 +13,27 @@ The generated function is straight-line code with one loop per array, for instan
         ...
         topic_data.append(TopicProduceData(name, ZERO_UUID, partition_data))
 
-Adjacent fixed-size fields, and the first byte of a length that follows them, are read by one ``struct`` call.
+One ``struct`` call reads adjacent fixed-size fields and the first byte of a length behind them.
 
-Why it is safe on hostile bytes: ``buf`` is cut at ``end`` first, so reading past it raises ``IndexError`` or
-``struct.error``, which leave as ``ProtocolError``. A text or byte run that claims too much is a slice, which cannot
-be longer than what is there, and leaves ``pos`` beyond ``end``, where the next read or the last check fails. A count
-is compared with the bytes that are left, divided by the least size of an element, before the first element is read.
-Nothing recurses.
+Safety on hostile bytes: ``buf`` is cut at ``end`` first, so reading past it raises ``IndexError`` or ``struct.error``,
+which become ``ProtocolError``. A string or byte run that claims too much is a slice, which cannot be longer than the
+buffer and leaves ``pos`` beyond ``end``; the next read or the last check then fails. An array count is compared with
+the remaining bytes, divided by the minimum size of an element, before the first element is read. Nothing recurses.
 
-**The bound.** A request of n bytes becomes objects of at most ``4 n + OBJECT_BYTES_MAX`` bytes, and of no more than 48
-bytes for each of its own. Four times alone cannot be: the smallest element of an array has one byte on the wire and is
-a pointer of eight here, and an honest FetchRequest takes eight times its bytes. So requests, and what clients put into
-them, are charged for the objects of an array's elements before the first is made: what a struct, a number, a list and
-the head of a text take, by type, and never less than ``ELEMENT_BYTES_MIN``. The bytes of texts are in the four times;
-a text can become four times as long. The charge bounds the work, too: a frame of 16 MiB could hold that many millions
-of empty strings, and would keep a shard, and everyone who waits for it, busy for seconds. No *single* allocation for a
-request is above ``4 n + 64 KiB``: the largest is the list of an array, eight bytes for each element and an eighth more
-to grow into. That is less than four times what an element of three bytes takes on the wire; 65,536 elements of two
-bytes exceed it by 64 KiB; and of those that may have one byte (texts and arrays in flexible versions, booleans, numbers
-of a byte) more than ``TINY_MAX`` are only taken where two bytes are left for each. How much all requests that
-wait for their answers may hold together is the intake's to bound (``net.intake``), for which the decoder of every
-request but Produce leaves in ``ROOM_LEFT`` what was not charged.
+**The bound.** A request of n bytes becomes objects of at most ``4 n + OBJECT_BYTES_MAX`` bytes, and of at most 48 bytes
+for each byte of the request. ``4 n`` alone is not possible: the smallest element of an array takes one byte on the wire
+and a pointer of eight here, and an honest FetchRequest takes eight times its bytes. Therefore requests, and messages
+that clients put into them, are charged for the objects of an array's elements before the first is made. The charge
+depends on the type (struct, number, list, string header) and is at least ``ELEMENT_BYTES_MIN``. The bytes of strings
+are covered by ``4 n``: a string can become four times as long.
+
+The charge bounds the work, too. A frame of 16 MiB could hold millions of empty strings and would keep a shard busy for
+seconds. No *single* allocation for a request exceeds ``4 n + 64 KiB``. The largest is the list of an array, with eight
+bytes per element and an eighth of growth. Elements of three bytes stay below ``4 n``; 65,536 elements of two bytes
+exceed it by 64 KiB. Of elements that may take one byte (strings and arrays in flexible versions, booleans, one-byte
+numbers), more than ``TINY_MAX`` are accepted only if two bytes remain for each. ``net.intake`` bounds the objects of
+all requests that wait for responses. For that, the decoder of every request but Produce stores in ``ROOM_LEFT`` what
+was not charged.
 """
 
 import struct
@@ -48,17 +48,18 @@ from millstream.wire.schema import Field, Kind, Message, Request, Type, fields_o
 from millstream.wire.varint import read_uvarint, uvarint_rest
 
 OBJECT_BYTES_MAX: Final = 8 << 20
-"""Charged for the elements of one request at most, nested ones counted too: 30 ms of decoding at the worst. Of Fetch,
-the largest of honest requests, it is enough for 29,000 partitions."""
+"""Maximum charge for the elements of one request, nested ones included: at worst 30 ms of decoding. Enough for a Fetch
+of 29,000 partitions, the largest honest request.
+"""
 
 ELEMENT_BYTES_MIN: Final = 128
-"""Charged for an element or a tagged field, however small: it is work, too. So a request has 65,536 at most."""
+"""Minimum charge of an element or a tagged field, because each is work. It limits a request to 65,536 of them."""
 
 ROOM_LEFT: Final = [OBJECT_BYTES_MAX]
-"""What the last request that was decoded left of `OBJECT_BYTES_MAX`."""
+"""Part of ``OBJECT_BYTES_MAX`` that the last decoded request left."""
 
 _SLOT_BYTES = 10
-"""Of an element in its list, which grows by an eighth more than it needs."""
+"""Charge for an element's place in its list. Lists over-allocate by an eighth."""
 
 _OBJECT_BYTES = {
     Kind.BOOL: 0,
@@ -69,15 +70,17 @@ _OBJECT_BYTES = {
     Kind.RECORDS: 192,
     Kind.ARRAY: 112,
 }
-"""What a value takes beside the place that points at it and the bytes of its text; a number takes `_NUMBER_BYTES`."""
+"""Charge for a value, without its reference and the bytes of its text. A number takes ``_NUMBER_BYTES``."""
 
 _NUMBER_BYTES = 32
 
 TINY_MAX: Final = 8192
-"""Elements of one byte in an array: a list of 72 KiB."""
+"""Maximum number of one-byte elements in an array: a list of 72 KiB."""
 
 TEXT_BYTES_MAX: Final = 32767
-"""Of a text, as in Kafka: what the int16 of the versions that are not flexible can say."""
+"""Maximum size of a string, as in Kafka: the maximum int16, which is the length type of versions that are not
+flexible.
+"""
 
 _PRODUCE = 0
 _RESERVED = frozenset({"buf", "pos", "end", "stop", "error", "room"})
@@ -85,7 +88,7 @@ _SMALL = [struct.Struct(f">{count}i").unpack_from for count in range(17)]
 
 
 def read_int32s(buf: memoryview, pos: int, count: int) -> list[int]:
-    """``count`` big-endian int32 from ``pos``; the caller has checked that they are there."""
+    """``count`` big-endian int32 from ``pos`` on. The caller has checked the bounds."""
     if count < 17:
         return list(_SMALL[count](buf, pos))
     numbers = array("i")
@@ -95,7 +98,7 @@ def read_int32s(buf: memoryview, pos: int, count: int) -> list[int]:
 
 
 def skip_tags(buf: memoryview, count: int, pos: int) -> int:
-    """Skip ``count`` tagged fields; the position after them."""
+    """Skip ``count`` tagged fields and return the position behind them."""
     for _ in range(count):
         _, pos = read_uvarint(buf, pos)
         size, pos = read_uvarint(buf, pos)
@@ -104,9 +107,9 @@ def skip_tags(buf: memoryview, count: int, pos: int) -> int:
 
 
 def check_count(count: int, least: int, left: int, room: int = 0) -> None:
-    """Refuse a count of elements of at least ``least`` bytes that ``left`` bytes cannot hold, or one too many.
+    """Refuse a count of elements of at least ``least`` bytes that ``left`` bytes cannot hold, or one beyond the budget.
 
-    ``room`` is what else may be charged for the request; negative when it was too much.
+    ``room`` is the remaining charge of the request; negative means exceeded.
     """
     if count * least > left:
         raise ProtocolError(f"{count} elements claimed where {left} bytes are left")
@@ -115,25 +118,27 @@ def check_count(count: int, least: int, left: int, room: int = 0) -> None:
 
 
 def tiny_error(count: int) -> ProtocolError:
-    """The error for very many elements of a single byte."""
+    """The error for too many one-byte elements."""
     return ProtocolError(f"{count} elements of less than two bytes each")
 
 
 def text_error(size: int) -> ProtocolError:
-    """The error for a text that is longer than any may be."""
-    return ProtocolError(f"a text of {size} bytes")
+    """The error for a string beyond the maximum size."""
+    return ProtocolError(f"a string of {size} bytes")
 
 
 def length_rest(buf: memoryview, first: int, pos: int) -> tuple[int, int]:
-    """Go on reading a compact length; over-long spellings of null are refused, so that a length is never negative."""
+    """Read the rest of a compact length. Over-long encodings of null are refused, so that a length is never
+    negative.
+    """
     value, pos = uvarint_rest(buf, first, pos)
     if value == 0:
-        raise ProtocolError("over-long null")
+        raise ProtocolError("over-long encoding of null")
     return value, pos
 
 
 def null_error(name: str) -> ProtocolError:
-    """The error for a null in a field that has none."""
+    """The error for a null in a field that cannot be null."""
     return ProtocolError(f"{name} is null")
 
 
@@ -156,13 +161,13 @@ _HELPERS = {
 def decoder_source(cls: type[Message], version: int, lenient: bool = False) -> Source:
     """Source of ``decode(buf, pos, end) -> cls``.
 
-    A lenient one reads what strangers send: it ignores bytes that are left over, and charges for elements.
+    A lenient decoder reads requests: it ignores trailing bytes, and charges for elements.
     """
     return _Decoder(cls, version, lenient).source
 
 
 def object_bytes(kind: Type, version: int) -> int:
-    """What an empty or small value of this type takes at most, with all that it points at."""
+    """Maximum size of an empty or small value of this type, with everything that it references."""
     if kind.struct is None:
         return _OBJECT_BYTES.get(kind.kind, _NUMBER_BYTES)
     fields = fields_of(kind.struct, version)
@@ -203,7 +208,7 @@ class _Decoder:
                 self.line(f'raise ProtocolError(f"{where}: {{error.message}}") from None')
 
     def flush(self) -> None:
-        """Read the fixed-size values that are waiting, with one call."""
+        """Read the pending fixed-size values with one call."""
         if not self.pending:
             return
         names = [name for name, _ in self.pending]
@@ -218,7 +223,7 @@ class _Decoder:
         self.line(f"pos += {size}")
 
     def struct(self, cls: type[Message]) -> str:
-        """Read the fields of a struct; the expression that builds it."""
+        """Read the fields of a struct, and return the expression that builds it."""
         values: list[str] = []
         tagged: list[tuple[Field, str]] = []
         for field in fields_of(cls, self.version):
@@ -235,14 +240,14 @@ class _Decoder:
         return f"{self.source.constant(cls.__name__, cls)}({', '.join(values)})"
 
     def default(self, field: Field) -> str:
-        """Expression for a field's default; lists are new each time."""
+        """Expression for a field's default. Lists are new each time."""
         value = field.default
         if value is None or isinstance(value, bool | int | str) or value == []:
             return repr(value)
         return self.source.constant(f"DEFAULT_{field.name}", value)
 
     def value(self, wish: str, kind: Type, nullable: bool) -> str:
-        """Read one value into a local; its name."""
+        """Read one value into a local variable, and return its name."""
         name = self.source.local(wish)
         match kind.kind:
             case Kind.STRING | Kind.BYTES | Kind.RECORDS:
@@ -261,7 +266,7 @@ class _Decoder:
     def length(
         self, name: str, wish: str, size: str, classic: str, nullable: bool, *, text: bool = False
     ) -> Generator[None, None, None]:
-        """Read a length into ``size``, answer null, and lead into the code for a value that is there."""
+        """Read a length into ``size``, handle null, and open the block for a value that is present."""
         self.pending.append((size, "B" if self.flexible else classic))
         self.flush()
         with self.block(f"if not {size}:" if self.flexible else f"if {size} < 0:"):
@@ -277,7 +282,7 @@ class _Decoder:
             yield
 
     def run(self, name: str, wish: str, kind: Kind, nullable: bool) -> None:
-        """Read a text or a run of bytes: a view of ``buf`` for records, a copy otherwise."""
+        """Read a string or a byte run: a view of ``buf`` for records, a copy otherwise."""
         size = self.source.local("size")
         read = {Kind.STRING: ".tobytes().decode()", Kind.BYTES: ".tobytes()", Kind.RECORDS: ""}[kind]
         text = kind is Kind.STRING
@@ -287,7 +292,7 @@ class _Decoder:
             self.line("pos = stop")
 
     def array(self, name: str, wish: str, element: Type, nullable: bool) -> None:
-        """Read an array, one element after the other; int32 all at once."""
+        """Read an array element by element; int32 arrays with one call."""
         count = self.source.local("count")
         with self.length(name, wish, count, "i", nullable):
             least = max(1, self.least(element))
@@ -306,7 +311,9 @@ class _Decoder:
                 self.line(f"{name}.append({made})")
 
     def charge(self, count: str, least: int, made: int) -> None:
-        """Refuse a count that the bytes that are left cannot hold, or whose elements of ``made`` bytes are too much."""
+        """Refuse a count that the remaining bytes cannot hold, or whose elements of ``made`` bytes exceed the
+        charge.
+        """
         if self.counts:
             self.line(f"room -= {count} * {max(ELEMENT_BYTES_MIN, made)}")
         many = " or room < 0" if self.counts else ""
@@ -317,7 +324,7 @@ class _Decoder:
                 self.line(f"raise tiny_error({count})")
 
     def nested(self, name: str, cls: type[Message], nullable: bool, null: str = "< 0") -> None:
-        """Read a struct that is a field; a nullable one stands behind a byte that says whether it is ``null``."""
+        """Read a struct field. A nullable struct stands behind a byte; ``null`` is the condition for a null."""
         if not nullable:
             made = self.struct(cls)
             self.flush()
@@ -333,7 +340,7 @@ class _Decoder:
             self.line(f"{name} = {made}")
 
     def tags(self, tagged: list[tuple[Field, str]]) -> None:
-        """Read the tagged section: fields that are known, and a jump over those that are not."""
+        """Read the tagged section: known fields, and a jump over the others."""
         count = self.source.local("tags")
         self.pending.append((count, "B"))
         self.flush()
@@ -355,7 +362,7 @@ class _Decoder:
                 for field, name in tagged:
                     with self.block(f"{word} {tag} == {field.tag}:"):
                         if field.nullable and field.type.struct is not None:
-                            # Here Kafka's byte is a varint: null is 0.
+                            # In a tagged section the byte is a varint, where 0 is null.
                             self.nested(name, field.type.struct, nullable=True, null="<= 0")
                         else:
                             read = self.value(field.name, field.type, field.nullable)
@@ -368,7 +375,7 @@ class _Decoder:
                     self.line(f'raise ProtocolError(f"tag {{{tag}}} does not fill its {{{size}}} bytes")')
 
     def least(self, kind: Type, nullable: bool = False) -> int:
-        """The fewest bytes that a value of this type can have."""
+        """Minimum size of a value of this type on the wire."""
         match kind.kind:
             case Kind.STRING:
                 return 1 if self.flexible else 2

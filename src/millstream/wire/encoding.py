@@ -1,7 +1,7 @@
-"""Writes the encoder of one message at one version.
+"""Generates the encoder of one message at one version.
 
-The generated function appends to a ``bytearray``. Adjacent fixed-size fields, empty tagged sections and the first byte
-of a length that follows them are packed by one ``struct`` call (ProduceResponse v9, shortened)::
+The generated function appends to a ``bytearray``. One ``struct`` call packs adjacent fixed-size fields, empty tagged
+sections and the first byte of a length behind them (ProduceResponse v9, shortened)::
 
     name = topic.name.encode()
     size = len(name) + 1
@@ -11,12 +11,12 @@ of a length that follows them are packed by one ``struct`` call (ProduceResponse
     for partition in partitions:
         out += pack_ihqqqB(partition.index, partition.error_code, ...)
 
-With ``vectored`` the function also takes a list of ``parts``: a records field ends the current bytearray, its pieces
-are passed through uncopied, and a new bytearray begins behind them. Pieces of up to ``JOIN_BELOW`` bytes are copied,
-because an entry of a vectored send costs more than they do.
+With ``vectored`` the function also takes a list of ``parts``. A records field ends the current bytearray, its pieces
+are passed through without a copy, and a new bytearray begins behind them. Pieces of up to ``JOIN_BELOW`` bytes are
+copied, because an entry of a vectored send costs more than the copy.
 
-A field that the version lacks is not looked at. A value that a field cannot hold raises ``struct.error``,
-``TypeError`` or ``AttributeError`` here and leaves ``wire.codec`` as ``EncodeError``.
+A field that the version lacks is not read. A value that does not fit its field raises ``struct.error``, ``TypeError``
+or ``AttributeError`` here, and ``wire.codec`` turns that into ``EncodeError``.
 """
 
 import struct
@@ -29,17 +29,19 @@ from millstream.wire.schema import Field, Kind, Message, Piece, Type, fields_of
 from millstream.wire.varint import uvarint
 
 JOIN_BELOW = 512
-"""A vectored send's entry costs about 0.15 µs in the kernel and here; copying half a KiB costs 0.03."""
+"""Bytes below which a piece is copied. An entry of a vectored send costs about 0.15 µs, copying 512 bytes 0.03 µs."""
 
 ERROR_TEXT_BYTES = 4096
-"""Of an error message. A text of more than 32 767 bytes no client reads, and every partition may have a message."""
+"""Maximum size of an error message. No client reads a string of more than 32 767 bytes, and every partition may have a
+message.
+"""
 
 _RESERVED = frozenset({"m", "out", "parts", "piece"})
 _SMALL = [struct.Struct(f">{count}i").pack for count in range(17)]
 
 
 def pack_int32s(numbers: Sequence[int]) -> bytes:
-    """Big-endian int32 of all the numbers."""
+    """All numbers as big-endian int32."""
     count = len(numbers)
     if count < 17:
         return _SMALL[count](*numbers)
@@ -49,7 +51,7 @@ def pack_int32s(numbers: Sequence[int]) -> bytes:
 
 
 def pieces_of(records: Any) -> tuple[int, Sequence[Piece]]:
-    """Bytes in a records field, and the buffers that hold them: see ``schema.Records`` for the shapes."""
+    """Size of a records field in bytes, and the buffers that hold it. ``schema.Records`` lists the accepted types."""
     kind = type(records)
     if kind is memoryview or kind is bytes or kind is bytearray:
         return len(records), (records,)
@@ -58,7 +60,7 @@ def pieces_of(records: Any) -> tuple[int, Sequence[Piece]]:
 
 
 def error_text(text: str) -> bytes:
-    """The bytes of an error message, cut where it is longer than one may be: it may quote what a client sent."""
+    """The bytes of an error message, truncated to the maximum size, because a message may quote a client's text."""
     data = text.encode()
     return data if len(data) <= ERROR_TEXT_BYTES else data[:ERROR_TEXT_BYTES].decode(errors="ignore").encode()
 
@@ -73,7 +75,7 @@ _HELPERS = {
 
 
 def encoder_source(cls: type[Message], version: int, vectored: bool = False) -> Source:
-    """Source of ``encode(m, out)``, or of ``encode(m, out, parts)`` which returns the last, still open bytearray."""
+    """Source of ``encode(m, out)``, or of ``encode(m, out, parts)``, which returns the last, still open bytearray."""
     return _Encoder(cls, version, vectored).source
 
 
@@ -95,7 +97,7 @@ class _Encoder:
             self.tag_section(name, tagged)
 
     def flush(self, *, first_of: str | None = None) -> None:
-        """Pack what is waiting with one call; ``first_of`` names a compact length to be packed behind it."""
+        """Pack the pending values with one call. ``first_of`` names a compact length to pack behind them."""
         waiting, self.pending = self.pending, []
         if first_of is not None:
             with self.block(f"if {first_of} < 128:"):
@@ -107,7 +109,7 @@ class _Encoder:
         self.emit(waiting)
 
     def emit(self, waiting: list[tuple[str, str]]) -> None:
-        """One line that packs these values; "x" is a zero byte without a value."""
+        """Add one line that packs these values. Code "x" is a zero byte without a value."""
         if len(waiting) == 1 and waiting[0][1] in "Bx":
             self.line(f"out.append({waiting[0][0] or '0'})")
         elif waiting:
@@ -115,7 +117,7 @@ class _Encoder:
             self.line(f"out += {pack}({', '.join(value for value, code in waiting if code != 'x')})")
 
     def struct(self, cls: type[Message], owner: str) -> None:
-        """Write the fields of the struct in the local ``owner``."""
+        """Encode the fields of the struct in the local variable ``owner``."""
         tagged: list[Field] = []
         for field in fields_of(cls, self.version):
             if not field.present:
@@ -128,7 +130,7 @@ class _Encoder:
             self.tags(cls, owner, sorted(tagged, key=lambda field: field.tag or 0))
 
     def value(self, wish: str, source: str, kind: Type, nullable: bool) -> None:
-        """Write the value of the expression ``source``."""
+        """Encode the value of the expression ``source``."""
         match kind.kind:
             case Kind.STRING | Kind.BYTES | Kind.RECORDS:
                 self.run(wish, source, kind.kind, nullable)
@@ -142,7 +144,7 @@ class _Encoder:
                 self.pending.append((source, fixed.value))
 
     def length(self, size: str, classic: str) -> None:
-        """Write the length in the local ``size``, which already has Kafka's offset by one where it is compact."""
+        """Encode the length in the local variable ``size``. Compact lengths already include Kafka's offset of one."""
         if self.flexible:
             self.flush(first_of=size)
         else:
@@ -150,7 +152,7 @@ class _Encoder:
             self.flush()
 
     def run(self, wish: str, source: str, kind: Kind, nullable: bool) -> None:
-        """Write a text or a run of bytes with its length."""
+        """Encode a string or a byte run with its length."""
         name, size = self.source.local(wish), self.source.local("size")
         plus = " + 1" if self.flexible else ""
         pieces = kind is Kind.RECORDS
@@ -191,7 +193,7 @@ class _Encoder:
                 self.line("out = bytearray()")
 
     def array(self, wish: str, source: str, element: Type, nullable: bool) -> None:
-        """Write an array; int32 all at once."""
+        """Encode an array; int32 arrays with one call."""
         name, count = self.source.local(wish), self.source.local("count")
         self.line(f"{name} = {source}")
         measure = f"{count} = len({name}){' + 1' if self.flexible else ''}"
@@ -216,7 +218,7 @@ class _Encoder:
             self.flush()
 
     def nested(self, wish: str, source: str, cls: type[Message], nullable: bool, null: int = -1) -> None:
-        """Write a struct that is a field; a nullable one behind a byte: 1, or ``null``."""
+        """Encode a struct field. A nullable struct stands behind a byte: 1, or ``null``."""
         name = self.source.local(wish)
         self.flush()
         self.line(f"{name} = {source}")
@@ -231,7 +233,7 @@ class _Encoder:
             self.flush()
 
     def tags(self, cls: type[Message], owner: str, tagged: list[Field]) -> None:
-        """Write the tagged section: one zero byte, unless a field differs from its default."""
+        """Encode the tagged section: one zero byte, unless a field differs from its default."""
         if not tagged:
             self.pending.append(("", "x"))
             return
@@ -245,7 +247,7 @@ class _Encoder:
             self.emit([*waiting, ("", "x")])
 
     def differs(self, field: Field, source: str) -> str:
-        """Condition under which a tagged field has to be written."""
+        """Condition under which a tagged field is encoded."""
         default = field.default
         if default == []:
             return f"{source} is None or {source}" if field.nullable else source
@@ -257,7 +259,7 @@ class _Encoder:
         return f"({source} is not {name} and {source} != {name})"
 
     def tag_section(self, name: str, tagged: list[Field]) -> None:
-        """The function that writes a tagged section with something in it."""
+        """Define the function that encodes a tagged section which is not empty."""
         assert not self.pending
         with self.block(f"def {name}(m):"):
             self.line("count = 0")
@@ -266,7 +268,7 @@ class _Encoder:
                 with self.block(f"if {self.differs(field, f'm.{field.name}')}:"):
                     self.line("out = bytearray()")
                     if field.nullable and field.type.struct is not None:
-                        # Here Kafka's byte is a varint: null is 0.
+                        # In a tagged section the byte is a varint, where 0 is null.
                         self.nested(field.name, f"m.{field.name}", field.type.struct, nullable=True, null=0)
                     else:
                         self.value(field.name, f"m.{field.name}", field.type, field.nullable)

@@ -1,10 +1,9 @@
-"""What the wire layer raises, and nothing else.
+"""The errors of the wire layer.
 
-``ProtocolError`` is the only exception that bytes from outside can cause: a decoder that reads garbage never lets an
-``IndexError``, ``struct.error``, ``UnicodeDecodeError`` or ``MemoryError`` through. The connection that sent the bytes
-is closed; nothing else is affected. ``EncodeError`` is the opposite case, a value of ours that the message cannot
-carry, and so a defect of the caller. ``BatchError`` is the answer for one record batch and carries the code that the
-client is told for its partition.
+``ProtocolError`` is the only exception that bytes from outside can cause. A decoder never lets an ``IndexError``,
+``struct.error``, ``UnicodeDecodeError`` or ``MemoryError`` through. The connection that sent the bytes is closed;
+nothing else is affected. ``EncodeError`` is the opposite case: a value of ours that the message cannot carry, hence a
+defect of the caller. ``BatchError`` concerns one record batch and carries the error code for its partition.
 """
 
 from millstream.errors import MillstreamError, Rejected
@@ -18,16 +17,16 @@ class ProtocolError(Rejected):
 
 
 class UnsupportedVersion(ProtocolError):
-    """The table holds no such API or not that version of it."""
+    """The API, or that version of it, is not declared."""
 
     default_code = ErrorCode.UNSUPPORTED_VERSION
 
 
 class EncodeError(ValueError):
-    """A message that cannot be written: a number out of range, a null where the version has none, a wrong type."""
+    """A message that cannot be encoded: a number out of range, a null where the version has none, a wrong type."""
 
 
 class BatchError(MillstreamError):
-    """A record batch that breaks the format; ``code`` says how a producer is told."""
+    """An invalid record batch. ``code`` is the error code of its partition."""
 
     default_code = ErrorCode.CORRUPT_MESSAGE

@@ -1,7 +1,7 @@
 """Whole frames in one call: an int32 size, a header, a body.
 
-The size counts what follows it. Bodies are encoded straight behind the header, into the same buffer, and the size is
-put in last; nothing is copied twice. ``EncodeError`` and ``UnsupportedVersion`` come through from the codec.
+The size counts the bytes behind it. The body is encoded directly behind the header in the same buffer, and the size is
+set last, so nothing is copied twice. ``EncodeError`` and ``UnsupportedVersion`` come from the codec.
 """
 
 import struct
@@ -12,7 +12,7 @@ from millstream.wire.headers import encode_request_header, response_header_bytes
 from millstream.wire.schema import Piece, Request, Response
 
 SIZE_BYTES: Final = 4
-"""Bytes of the size that a frame begins with."""
+"""Size of a frame's length prefix."""
 
 _pack_size_into = struct.Struct(">i").pack_into
 
@@ -24,7 +24,7 @@ def response_frame(message: Response, version: int, correlation_id: int) -> byte
 
 
 def response_frame_vectored(message: Response, version: int, correlation_id: int) -> list[Piece]:
-    """A whole response as buffers to be sent in order; see ``encode_response_vectored`` for who owns them."""
+    """A whole response as buffers in send order. ``encode_response_vectored`` says who owns them."""
     head = b"\0\0\0\0" + response_header_bytes(message.API_KEY, version, correlation_id)
     parts = encode_response_vectored(message, version, head)
     first = parts[0]

@@ -1,14 +1,13 @@
-"""What goes before a body: the header of a request, the header of a response.
+"""Headers of requests and responses, which stand before a body.
 
-A request header has its API key at a fixed place, and the version of the
-header itself follows from key and version of the request: version 2, with tagged fields, for flexible requests, 1 for
-the others. The client id is never compact. A response header is the correlation id, and a tagged section if the
-response is flexible; ApiVersions is answered with the plain header always, because the client does not know yet what
-the broker speaks.
+The API key is at a fixed place of a request header. API key and version decide the version of the header: 2, with
+tagged fields, for flexible requests, otherwise 1. The client id is never compact. A response header is the correlation
+id, and an empty tagged section if the response is flexible. ApiVersions is always answered with the plain header,
+because the client does not know the broker's versions yet.
 
-``parse_request_header`` is on the path of every request. A header of an unknown API or version is parsed as far as it
-can be told (key, version, correlation id, client id), so that the edge can answer with UNSUPPORTED_VERSION; whatever is
-wrong with bytes raises ``ProtocolError``.
+``parse_request_header`` is on the path of every request. Of an unknown API or version it parses the known fields (key,
+version, correlation id, client id), so that the edge can answer UNSUPPORTED_VERSION. Invalid bytes raise
+``ProtocolError``.
 """
 
 import struct
@@ -25,7 +24,7 @@ from millstream.wire.varint import read_uvarint
 API_VERSIONS_KEY: Final = 18
 
 HEADER_TAGS_MAX: Final = 1024
-"""Tagged fields in a request header; Kafka has defined none so far that a client would send."""
+"""Maximum number of tagged fields in a request header. Kafka has defined none that a client would send."""
 
 _START = struct.Struct(">hhih")
 _unpack_start = _START.unpack_from
@@ -36,7 +35,7 @@ _FLEXIBLE_ANSWER_FROM: Final = _FLEXIBLE_FROM | {API_VERSIONS_KEY: 1 << 16}
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
-    """Header of a request; its body begins at ``body_pos``."""
+    """Header of a request. Its body begins at ``body_pos``."""
 
     api_key: int
     api_version: int
@@ -73,10 +72,10 @@ def parse_request_header(buf: Piece, pos: int, end: int) -> RequestHeader:
 
 
 def skip_header_tags(frame: memoryview, pos: int) -> int:
-    """Skip the tagged fields of a request header, of which none is used; the position after them.
+    """Skip the tagged fields of a request header, of which none is used, and return the position behind them.
 
     Raises:
-        ProtocolError: there are more than ``HEADER_TAGS_MAX``, or they do not end within the frame.
+        ProtocolError: there are more than ``HEADER_TAGS_MAX``, or they exceed the frame.
     """
     try:
         count, pos = read_uvarint(frame, pos)
@@ -106,16 +105,16 @@ def encode_request_header(api_key: int, version: int, correlation_id: int, clien
 
 
 def response_header_bytes(api_key: int, version: int, correlation_id: int) -> bytes:
-    """The header of a response, without the frame's size: version 1 for flexible answers, 0 for the others."""
+    """The header of a response, without the frame's size: version 1 for flexible responses, otherwise 0."""
     start = correlation_id.to_bytes(4, "big", signed=True)
     return start + b"\0" if version >= _FLEXIBLE_ANSWER_FROM.get(api_key, 1 << 16) else start
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """1 where the answer's header has a tagged section, else 0."""
+    """1 if the response header has a tagged section, otherwise 0."""
     return 1 if version >= _FLEXIBLE_ANSWER_FROM.get(api_key, 1 << 16) else 0
 
 
 def flexible_from(api_key: int) -> int:
-    """First version of an API whose requests have tagged sections; above every version if there is none."""
+    """First flexible version of an API's requests; above every version if there is none."""
     return _FLEXIBLE_FROM.get(api_key, 1 << 16)

@@ -1,18 +1,17 @@
-"""Looks at every record of a producer's batch, and writes the batch anew where a topic wants it otherwise.
+"""Checks every record of a produced batch, and rewrites the batch if its topic asks for that.
 
-A broker stores most batches as they came, unread. Some it has to open: the topic wants another codec, bounds the age of
-timestamps, wants a key in every record; or the batch's header says something that only its records can settle. What is
-checked here is what Apache Kafka checks of every record: lengths that fit, as many records as the header says, offset
-deltas 0, 1, 2 …, a timestamp inside the bounds, a key where there has to be one. Records that break a rule of the topic
-are named one by one (KIP-467), and no record of such a batch is stored.
+A broker stores most batches unread. It reads the records if the topic asks for another codec, bounds the age of
+timestamps or requires keys, or if the batch header states something that only the records can confirm. The checks are
+those of Apache Kafka: lengths that fit, as many records as the header says, offset deltas 0, 1, 2 …, timestamps within
+the bounds, a key where one is required. Records that break a rule of the topic are reported one by one (KIP-467), and
+no record of their batch is stored.
 
-A batch that changes codec is written anew as Kafka writes it: deltas made dense, the largest timestamp computed, a
-fresh checksum; the records' bytes stay as they are. ``inspect_batch`` gives the new batch, or None when the one that
-came may be stored as it is.
+A batch that changes its codec is rewritten as Kafka does it: dense deltas, the computed largest timestamp, a new
+checksum, and unchanged record bytes. ``inspect_batch`` returns the new batch, or None if the original can be stored.
 
-Decompression is bounded by ``RECORDS_MAX``, the number of records by ``RECORD_COUNT_MAX``: a small batch that claims to
-be more is refused. Beside the records a look at them takes 12 bytes for each. Pure, and slow (about a microsecond a
-record): for a helper process, never for a reactor.
+``RECORDS_MAX`` bounds the decompressed size, ``RECORD_COUNT_MAX`` the number of records. Beside the records, the check
+takes 12 bytes per record. The code is pure and slow (about a microsecond per record): for a helper process, never for a
+reactor.
 """
 
 import struct
@@ -29,13 +28,15 @@ from millstream.wire.errors import BatchError, ProtocolError
 from millstream.wire.varint import read_varlong, varlong
 
 RECORDS_MAX: Final = 64 << 20
-"""Bytes of records that one batch may hold when it is decompressed."""
+"""Maximum decompressed size of one batch's records, in bytes."""
 
 RECORD_COUNT_MAX: Final = 1 << 20
-"""Records in one batch; librdkafka sends a million at most. 64 MiB of empty ones would be nine, in 64 KiB of gzip."""
+"""Maximum number of records in one batch. librdkafka sends a million at most. 64 MiB of empty records would be nine
+million, in 64 KiB of gzip.
+"""
 
 NAMED_MAX: Final = 100
-"""Records that are named in one refusal."""
+"""Maximum number of records named in one refusal."""
 
 AS_IT_CAME: Final = -1
 NO_TIMESTAMP: Final = -1
@@ -44,37 +45,37 @@ INT64_MIN: Final = -(1 << 63)
 INT64_MAX: Final = (1 << 63) - 1
 
 _LZ4_FAST: Final = 9
-"""Kafka's default level of lz4, for which it takes the fast compressor."""
+"""Kafka's default level of lz4. Kafka uses the fast compressor for it."""
 _LZ4_LEVELS: Final = (3, 12)
 
 _pack_crc_into = struct.Struct(">I").pack_into
 
 
 class Refusal(NamedTuple):
-    """What is wrong with a batch, and with which of its records (by index)."""
+    """Why a batch is refused, and which of its records (by index) are at fault."""
 
     message: str
     records: list[tuple[int, str]]
 
 
 class Rules(msgspec.Struct, frozen=True, array_like=True):
-    """What a topic wants of a batch. ``codec`` is the one to store it with, or ``AS_IT_CAME``."""
+    """What a topic requires of a batch. ``codec`` is the codec to store it with, or ``AS_IT_CAME``."""
 
     codec: int
     level: int | None
     batch_bytes_max: int
     keyed: bool
-    """Every record must have a key: the topic is compacted."""
+    """Every record must have a key, because the topic is compacted."""
 
     append_time: bool
-    """The broker sets the time (LogAppendTime); else timestamps lie in [oldest, newest]."""
+    """The broker sets the timestamp (LogAppendTime). Otherwise timestamps must lie in [oldest, newest]."""
 
     oldest_ms: int
     newest_ms: int
 
 
 class Refused(Exception):
-    """The batch must not be stored; ``refusal`` says why."""
+    """The batch must not be stored. ``refusal`` says why."""
 
     def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]] | None = None) -> None:
         super().__init__(message)
@@ -83,7 +84,7 @@ class Refused(Exception):
 
 
 class _Seen:
-    """What a walk over the records found."""
+    """Facts about the records of one batch."""
 
     __slots__ = ("dense", "keyless", "timestamps")
 
@@ -94,10 +95,10 @@ class _Seen:
 
 
 def inspect_batch(batch: bytes | bytearray | memoryview, rules: Rules) -> bytes | None:
-    """The batch to store instead of ``batch``, whose header and checksum were found good; None to store it as it is.
+    """The batch to store instead of ``batch``, or None to store it as it is. Header and checksum were checked before.
 
     Raises:
-        Refused: it breaks a rule of the format or of the topic.
+        Refused: the batch breaks a rule of the format or of the topic.
     """
     view = memoryview(batch)
     fields = HEADER.unpack_from(view)
@@ -141,7 +142,7 @@ def inspect_batch(batch: bytes | bytearray | memoryview, rules: Rules) -> bytes 
 
 
 def codec_level(codec: int, level: int | None) -> int | None:
-    """Kafka's level of a codec as ``compression.compress`` takes it."""
+    """Kafka's level of a codec, converted for ``compression.compress``."""
     if level is None or codec != Codec.LZ4:
         return level
     low, high = _LZ4_LEVELS
@@ -149,7 +150,7 @@ def codec_level(codec: int, level: int | None) -> int | None:
 
 
 def _walk(data: bytes, count: int, base_timestamp: int) -> _Seen:
-    """Read every record as far as its lengths; IndexError or ProtocolError when they do not fit."""
+    """Read the fields of every record. IndexError or ProtocolError if a length does not fit."""
     seen = _Seen()
     at, size = 0, len(data)
     for index in range(count):
@@ -188,7 +189,7 @@ def _walk(data: bytes, count: int, base_timestamp: int) -> _Seen:
 
 
 def _skip(data: bytes, at: int, size: int) -> int:
-    """The position behind ``size`` bytes; a negative size is null."""
+    """The position behind ``size`` bytes. A negative size is null."""
     end = at + size if size > 0 else at
     if end > len(data):
         raise ProtocolError(f"{size} bytes claimed, {len(data) - at} are left")
@@ -196,7 +197,7 @@ def _skip(data: bytes, at: int, size: int) -> int:
 
 
 def _judge(seen: _Seen, rules: Rules, *, stamped: bool, batch_timestamp: int) -> None:
-    """Hold the records against the rules of the topic. ``stamped``: the producer says LogAppendTime itself."""
+    """Check the records against the rules of the topic. ``stamped``: the producer itself says LogAppendTime."""
     keyless = iter(seen.keyless if rules.keyed else ())
     if rules.append_time:
         timely = not stamped
@@ -214,7 +215,7 @@ def _judge(seen: _Seen, rules: Rules, *, stamped: bool, batch_timestamp: int) ->
             next_keyless = next(keyless, -1)
             said = "It has no key, and its topic is compacted."
         elif rules.append_time and stamped:
-            said = "It claims a time that only the broker may set."
+            said = "It has a timestamp type that only the broker may set."
             of_time = True
         elif not rules.append_time and not _is_timely(timestamp := batch_timestamp if stamped else timestamp, rules):
             said = f"Its timestamp {timestamp} is not within [{rules.oldest_ms}, {rules.newest_ms}]."
@@ -233,7 +234,7 @@ def _is_timely(timestamp: int, rules: Rules) -> bool:
 
 
 def _renumbered(data: bytes, count: int) -> bytes:
-    """The records, which were found whole, with offset deltas 0, 1, 2 and so on."""
+    """The records with offset deltas 0, 1, 2 and so on. They were checked before."""
     view = memoryview(data)
     out = bytearray()
     at = 0

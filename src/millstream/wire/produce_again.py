@@ -1,12 +1,12 @@
-"""Decodes a Produce request that has the shape of the one before it on its connection.
+"""A fast decoder for Produce requests that repeat the previous request of their connection.
 
-A producer says the same things over and over: the same transactional id, acks, time limit, topic and partition stand in
-front of every batch, byte for byte. ``ProduceAgain`` keeps these bytes and what they meant. A request that begins with
-them, holds one batch behind them and ends there is put together from what is known; anything else is not judged but
-left to the generated decoder, which alone says what is garbage. The result is equal to the decoder's.
+A producer repeats itself: the same transactional id, acks, timeout, topic and partition precede every batch, byte for
+byte. ``ProduceAgain`` keeps these bytes and their decoded values. A request that begins with them, holds one batch
+behind them and ends there is built from the known values. Any other request goes to the generated decoder, which alone
+decides what is invalid. The result equals the generated decoder's.
 
-Only requests for one partition in a flexible version have such a shape; a producer that changes its partition with
-every request is learnt anew at most every ``LEARN_EVERY`` requests, so that it pays next to nothing.
+Only requests for one partition in a flexible version can repeat. A producer that changes its partition with every
+request is learnt at most once in ``LEARN_EVERY`` requests, which costs next to nothing.
 """
 
 from collections.abc import Callable
@@ -17,21 +17,21 @@ from millstream.wire.messages.produce import PartitionProduceData, ProduceReques
 
 LEARN_EVERY: Final = 16
 _SIZES: Final = (127, 16_382)
-"""Batches whose length takes two bytes; with larger ones decoding costs little beside their own."""
+"""Sizes of batches whose length takes two bytes. For larger batches the cost of decoding hardly matters."""
 
 _FRONT_MAX: Final = 1024
-"""Bytes in front of a batch that are kept: thousands of connections may each name 64 KiB."""
+"""Maximum number of bytes in front of a batch that are kept. Thousands of connections may each name 64 KiB."""
 
 _NO_TAGS: Final = 3
-"""One byte each for the tags of the partition, the topic and the request."""
+"""One byte each for the empty tagged sections of partition, topic and request."""
 
 Decode = Callable[[memoryview, int, int], ProduceRequest]
 
 
 class ProduceAgain:
-    """The shape of one connection's last request.
+    """The repeated part of one connection's requests.
 
-    Lifecycle: a connection's, from its first Produce on.
+    Lifecycle: belongs to a connection, from its first Produce on.
     """
 
     __slots__ = (
@@ -58,10 +58,10 @@ class ProduceAgain:
         self._topic_id = b""
         self._index = 0
         self.version = -1
-        """Of the request that was learnt; a request of another version has another shape."""
+        """Version of the learnt request. Another version has another layout."""
 
     def decode(self, decode: Decode, frame: memoryview, position: int, end: int, version: int) -> ProduceRequest:
-        """The body at ``position`` of ``frame``, which ends at ``end``; ``decode`` is the version's decoder.
+        """Decode the body in ``frame[position:end]``. ``decode`` is the generated decoder of the version.
 
         Raises:
             ProtocolError: the bytes are not a Produce request.
@@ -85,7 +85,7 @@ class ProduceAgain:
         return request
 
     def _learn(self, request: ProduceRequest, frame: memoryview, position: int, end: int, version: int) -> None:
-        """Remember what stands in front of the batch, if the request has a shape."""
+        """Learn the bytes in front of the batch, if the request can repeat."""
         self._misses = LEARN_EVERY
         self.version = -1
         if version < ProduceRequest.FLEXIBLE or len(request.topic_data) != 1:
@@ -99,7 +99,7 @@ class ProduceAgain:
             return
         front = end - position - _NO_TAGS - size - 2
         if not 0 < front <= _FRONT_MAX or bytes(encode_message(request, version)) != bytes(frame[position:end]):
-            return  # a length that is spelled longer than it must be, or bytes behind: not what is repeated
+            return  # an over-long length, or trailing bytes: such a request does not repeat
         self._shape = memoryview(bytes(frame[position : position + front]))
         self._size = front
         self._txn = request.transactional_id

@@ -1,13 +1,12 @@
 """Decodes a Produce request that was received into a chain of fragments, without joining them.
 
-Large requests arrive in several fragments. Everything but the records is a few dozen bytes: they are read from a small
-window that is copied out of the chain, and each run of records becomes a share of the chain, so that no payload byte
-moves. The result is the same ``ProduceRequest`` that ``decode_request`` gives, with chains where that has views.
-Requests in one piece of memory do not come this way: the generated decoder is faster.
+Large requests arrive in several fragments. Everything but the records is a few dozen bytes, which are read from a small
+window copied out of the chain. Each run of records becomes a share of the chain, so that no payload byte moves. The
+result is the ``ProduceRequest`` of ``decode_request``, with chains in the place of views. Requests in one piece of
+memory do not come here: the generated decoder is faster.
 
-Ownership: the caller owns every chain in the result and releases each; the chain that was read stays the caller's as
-it was. When the bytes turn out to be garbage, the shares taken so far are released here, and ``ProtocolError`` is
-raised.
+Ownership: the caller owns every chain in the result and releases each. The chain that was read stays the caller's. If
+the bytes are invalid, the shares taken so far are released here, and ``ProtocolError`` is raised.
 """
 
 import struct
@@ -31,10 +30,12 @@ _TOPIC_ID_FROM = 13
 
 _WINDOW_BYTES = 256
 _ROOM_BYTES = 32
-"""More than any fields take that are read without a look at the window's end: an id or an int32, and two lengths."""
+"""Upper bound of the fields that are read without checking the window's end: an id or an int32, and two lengths."""
 
 _ELEMENT_BYTES = 4 * ELEMENT_BYTES_MIN
-"""An element takes about four times as long here as in a generated decoder, so a request may have a quarter of them."""
+"""Charge of one element. An element takes about four times as long here as in a generated decoder, so a request may
+have a quarter of their number.
+"""
 
 _unpack_int16 = struct.Struct(">h").unpack_from
 _unpack_int32 = struct.Struct(">i").unpack_from
@@ -42,7 +43,7 @@ _unpack_acks_and_timeout = struct.Struct(">hi").unpack_from
 
 
 class Chain(Protocol):
-    """The part of ``iobuf.IoBuf`` that is used here; reading beyond its end raises ``Rejected``."""
+    """The part of ``iobuf.IoBuf`` that is used here. Reading beyond its end raises ``Rejected``."""
 
     def __len__(self) -> int: ...
     def views(self) -> list[memoryview]: ...
@@ -61,7 +62,7 @@ class ChainReader(Protocol):
 
 
 def decode_produce_chain(reader: ChainReader, version: int) -> ProduceRequest:
-    """Decode the body that ``reader`` stands in front of and that ends with its chain.
+    """Decode the body between the position of ``reader`` and the end of its chain.
 
     Raises:
         UnsupportedVersion: the version is not declared.
@@ -75,7 +76,7 @@ def decode_produce_chain(reader: ChainReader, version: int) -> ProduceRequest:
 
 
 def decode_produce_at(chain: Chain, pos: int, version: int) -> ProduceRequest:
-    """Decode the body from byte ``pos`` of the chain to its end; errors as in ``decode_produce_chain``."""
+    """Decode the body from byte ``pos`` of the chain to its end. Errors as in ``decode_produce_chain``."""
     low, high = ProduceRequest.VERSIONS
     if not low <= version <= high:
         raise UnsupportedVersion(f"ProduceRequest v{version} is not declared, {low} to {high} are")
@@ -95,9 +96,9 @@ def decode_produce_at(chain: Chain, pos: int, version: int) -> ProduceRequest:
 
 
 class _Walk:
-    """A position in the chain, and the window of bytes around it.
+    """A read position in the chain, with a window of bytes around it.
 
-    What was read is trimmed off the chain: what comes next is always in its first fragments, and found at once.
+    Bytes that were read are trimmed off the chain, so that the next ones are always in its first fragments.
     """
 
     __slots__ = ("at", "by_id", "chain", "charge_left", "flexible", "taken", "window")
@@ -109,17 +110,17 @@ class _Walk:
         self.by_id = version >= _TOPIC_ID_FROM
         self.taken = taken
         self.window = b""
-        self.at = 0  # in the window
+        self.at = 0  # position in the window
         self.room(_ROOM_BYTES)
 
     def room(self, size: int) -> None:
-        """Have the next ``size`` bytes in the window, or as many as are left."""
+        """Load the next ``size`` bytes into the window, or as many as remain."""
         if self.at + size > len(self.window) and len(self.window) < len(self.chain):
             self.skip(0)
             self.window = self.chain.copy(0, min(max(size, _WINDOW_BYTES), len(self.chain)))
 
     def skip(self, size: int) -> None:
-        """Go on behind the next ``size`` bytes, with nothing in the window."""
+        """Continue behind the next ``size`` bytes, with an empty window."""
         self.chain.trim_front(self.at + size)
         self.at = 0
         self.window = b""
@@ -164,7 +165,7 @@ class _Walk:
         return PartitionProduceData(index, records)
 
     def text(self) -> str | None:
-        """A nullable text, with room behind it for the fields that follow."""
+        """A nullable string. The window then holds the fields behind it."""
         if self.flexible:
             size = self.length()
         else:
@@ -188,12 +189,12 @@ class _Walk:
         return count
 
     def charge(self, count: int, least: int) -> None:
-        """Refuse a count that the rest of the chain cannot hold, or that is too much work."""
+        """Refuse a count that the rest of the chain cannot hold, or that exceeds the charge."""
         self.charge_left -= _ELEMENT_BYTES * count
         check_count(count, least, len(self.chain) - self.at, self.charge_left)
 
     def length(self) -> int:
-        """A length; negative for null."""
+        """A compact or int16 length; negative for null."""
         if not self.flexible:
             (size,) = _unpack_int32(self.window, self.at)
             self.at += 4
@@ -201,7 +202,7 @@ class _Walk:
         before = self.at
         value, self.at = read_uvarint(self.window, before)
         if not value and self.at > before + 1:
-            raise ProtocolError("over-long null")
+            raise ProtocolError("over-long encoding of null")
         return value - 1
 
     def tags(self) -> None:

@@ -1,8 +1,8 @@
-"""The records inside a batch: read them, and build batches of them.
+"""The records in a batch: reading them, and building batches.
 
-For tools, coordinators and clients; a broker passes batches on unread (``wire.batch``, whose names are passed on here).
-Keys, values and headers are copies. Decompression is bounded (``wire.compression``), and every length is checked
-against the bytes that are there: garbage raises ``BatchError``.
+For tools, coordinators and clients. A broker passes batches on unread (``wire.batch``, whose names are re-exported
+here). Keys, values and headers are copies. Decompression is bounded (``wire.compression``), and every length is checked
+against the remaining bytes. Invalid bytes raise ``BatchError``.
 """
 
 import struct
@@ -82,7 +82,7 @@ _pack_control_value = struct.Struct(">hi").pack
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One record. ``timestamp`` is in ms since 1970; headers keep their order and may repeat a name."""
+    """One record. ``timestamp`` is in ms since 1970. Headers keep their order and may repeat a name."""
 
     offset: int
     timestamp: int
@@ -94,10 +94,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 def iter_records(batch: Buffer, limit: int = DECOMPRESSED_MAX) -> Iterator[Record]:
     """The records of one batch; keys, values and headers are copies.
 
-    The batch is decompressed at the first step, to at most ``limit`` bytes. The checksum is not looked at.
+    The batch is decompressed at the first step, to at most ``limit`` bytes. The checksum is not verified.
 
     Raises:
-        BatchError: the batch or a record in it is not what it claims to be.
+        BatchError: the batch or a record in it is invalid.
     """
     batch = memoryview(batch)
     header = parse_header(batch)
@@ -118,7 +118,7 @@ def iter_records(batch: Buffer, limit: int = DECOMPRESSED_MAX) -> Iterator[Recor
 
 
 def _record(data: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
-    """Read the record at ``pos``; it and the position behind it."""
+    """The record at ``pos``, and the position behind it."""
     size, pos = read_varlong(data, pos)
     end = pos + size
     if size < RECORD_BYTES_MIN - 1 or end > len(data):
@@ -134,7 +134,8 @@ def _record(data: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
     if count:
         if not 0 < count * 2 <= end - pos:
             raise ProtocolError(f"{count} headers in {end - pos} bytes")
-        pairs: list[tuple[str, bytes | None]] = [("", None)] * count  # of two bytes each on the wire, so never grown
+        # two bytes or more each on the wire, so the list is never over-allocated
+        pairs: list[tuple[str, bytes | None]] = [("", None)] * count
         for place in range(count):
             name, pos = _nullable(data, pos, end)
             if name is None:
@@ -146,12 +147,12 @@ def _record(data: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
         raise ProtocolError("fields do not fill the record")
     timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
     if not -_INT64 <= timestamp < _INT64:
-        timestamp = (timestamp + _INT64) % (2 * _INT64) - _INT64  # as it comes out for Kafka's clients
+        timestamp = (timestamp + _INT64) % (2 * _INT64) - _INT64  # wraps around like in Kafka's clients
     return Record(header.base_offset + offset_delta, timestamp, key, value, headers), pos
 
 
 def _nullable(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
-    """Read bytes behind their length; -1 is null."""
+    """Bytes behind their length; length -1 is null."""
     size, pos = read_varlong(data, pos)
     if size < 0:
         if size != -1:
@@ -177,12 +178,12 @@ def build_batch(
     control: bool = False,
     log_append_time: int | None = None,
 ) -> bytes:
-    """Build one batch; offsets are dense from ``base_offset``.
+    """Build one batch. Offsets are dense from ``base_offset`` on.
 
-    ``log_append_time`` stamps the batch the way a broker does for topics with LogAppendTime.
+    ``log_append_time`` (ms) stamps the batch as a broker does for topics with LogAppendTime.
 
     Raises:
-        ValueError: no records, an unknown codec, or a number out of range.
+        ValueError: there are no records, the codec is unknown, or a number is out of range.
     """
     out = bytearray()
     base_timestamp = max_timestamp = -1

@@ -1,22 +1,22 @@
-"""The vocabulary in which Kafka's messages are declared.
+"""The vocabulary for declaring Kafka's messages.
 
-A message is a ``msgspec.Struct`` whose annotations are the whole truth about its bytes::
+A message is a ``msgspec.Struct`` whose annotations define its bytes completely::
 
     class SyncGroupRequest(Request, api_key=14, versions=(0, 5), flexible=4):
         group_id: str = ""
         generation_id: Int32 = 0
         group_instance_id: Annotated[str | None, F("3+", nullable="3+")] = None
 
-Fields stand in wire order. A field without ``F`` is in every version; ``F("3+")``, ``F("0-3")`` bound it. ``| None``
-makes a type nullable, in every version unless ``nullable`` bounds that too. ``tag`` moves a field into the tagged
-section of the flexible versions. Defaults are Kafka's: they are what a decoder fills in for a field that the version
-lacks, and what an encoder leaves out of a tagged section.
+Fields stand in wire order. A field without ``F`` is in every version; ``F("3+")`` and ``F("0-3")`` limit its versions.
+``| None`` makes a type nullable, in every version unless ``nullable`` limits that. ``tag`` moves a field into the
+tagged section of the flexible versions. Defaults are Kafka's: a decoder uses them for a field that the version lacks,
+and an encoder omits a tagged field that has its default.
 
-A field that a version lacks is dropped by the encoder, whatever its value: answering an older client is normal work.
-The same struct serves all versions, so handlers never look at the version to know which class they hold.
+The encoder drops a field that the version lacks, whatever its value, because answering an older client is normal. One
+struct serves all versions, so handlers do not depend on the version.
 
-``fields_of`` turns a class and a version into the list of fields that the code generators walk. A declaration that
-makes no sense (an unknown type, a tag in a version that is not flexible) raises ``TypeError`` there.
+``fields_of`` returns the fields of a class at one version, for the code generators. An invalid declaration (an unknown
+type, a tag in a version that is not flexible) raises ``TypeError`` there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,11 +39,11 @@ import msgspec
 from msgspec import StructMeta
 
 FOREVER = 32767
-"""Upper end of an open version range; versions are int16."""
+"""Upper end of an open version range. Versions are int16."""
 
 
 class Kind(Enum):
-    """How a value is laid out; for the fixed-size kinds the value is the ``struct`` code."""
+    """Wire layout of a value. For fixed-size kinds the enum value is the ``struct`` code."""
 
     INT8 = "b"
     INT16 = "h"
@@ -62,7 +62,7 @@ class Kind(Enum):
 
     @property
     def size(self) -> int:
-        """Bytes of a fixed-size kind, 0 for the others."""
+        """Size of a fixed-size kind in bytes; 0 for the others."""
         return _SIZES.get(self, 0)
 
 
@@ -80,10 +80,10 @@ _SIZES = {
 
 
 class ViewChain(Protocol):
-    """A run of bytes in pieces, such as ``millstream.iobuf.IoBuf``."""
+    """A byte run in pieces, such as ``millstream.iobuf.IoBuf``."""
 
     def views(self) -> Sequence[memoryview]:
-        """The pieces in order; the caller of the encoder keeps them alive until they are sent."""
+        """The pieces in order. The caller of the encoder keeps them alive until they are sent."""
         ...
 
 
@@ -97,7 +97,7 @@ UInt32: TypeAlias = Annotated[int, Kind.UINT32]
 Int64: TypeAlias = Annotated[int, Kind.INT64]
 Uuid: TypeAlias = Annotated[bytes, Kind.UUID]
 Records: TypeAlias = Annotated[bytes | bytearray | memoryview | Sequence[Piece] | ViewChain, Kind.RECORDS]
-"""Record batches. Decoders give a ``memoryview`` into the frame (or a chain); encoders take any of these shapes."""
+"""Record batches. Decoders return a ``memoryview`` into the frame, or a chain; encoders accept any of these types."""
 
 ZERO_UUID = bytes(16)
 """Kafka's "no id"."""
@@ -106,7 +106,7 @@ _SCALARS: Mapping[Any, Kind] = {str: Kind.STRING, bytes: Kind.BYTES, bool: Kind.
 
 
 class F(msgspec.Struct, frozen=True):
-    """Bounds of a field: the versions that carry it, those in which it may be null, its tag if it is tagged."""
+    """Limits of a field: versions that carry it, versions in which it may be null, and its tag."""
 
     versions: str = "0+"
     nullable: str | None = None
@@ -122,7 +122,7 @@ class Type(msgspec.Struct, frozen=True):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One field as one version of a message has it; ``present`` is False where the version lacks it."""
+    """One field at one version of a message. ``present`` is False if the version lacks it."""
 
     name: str
     type: Type
@@ -134,7 +134,7 @@ class Field(msgspec.Struct, frozen=True):
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
 class MessageMeta(StructMeta):
-    """Takes the facts about an API out of the class header: ``class X(Request, api_key=…, versions=…, flexible=…)``."""
+    """Reads the facts about an API from the class header: ``class X(Request, api_key=…, versions=…, flexible=…)``."""
 
     def __new__(
         mcs,
@@ -155,15 +155,15 @@ class MessageMeta(StructMeta):
 
 
 class Message(msgspec.Struct, metaclass=MessageMeta, frozen=True, gc=False):
-    """Root of every declaration, and the base of structs nested in messages.
+    """Root of every declaration, and base of the structs nested in messages.
 
-    Messages are values and are not tracked by the garbage collector: do not build a cycle through one.
+    Messages are values without garbage-collector tracking: a reference cycle through one would leak.
     """
 
     API_KEY: ClassVar[int]
-    """Kafka's number of the API, -1 for nested structs; the record type for keys of stored records."""
+    """Kafka's number of the API; -1 for nested structs; the record type for keys of stored records."""
     VERSIONS: ClassVar[tuple[int, int]]
-    """Lowest and highest version declared, both inclusive."""
+    """Lowest and highest declared version, both inclusive."""
     FLEXIBLE: ClassVar[int]
     """First version with compact lengths and tagged fields; above every version if there is none."""
 
@@ -177,15 +177,15 @@ class Response(Message):
 
 
 class Stored(Message):
-    """The value of a stored record, always behind an int16 that says its version."""
+    """The value of a stored record, behind an int16 with its version."""
 
 
 class StoredKey(Message):
-    """The key of a stored record, behind an int16 that says its type: the class's ``API_KEY``."""
+    """The key of a stored record, behind an int16 with its type (the class's ``API_KEY``)."""
 
 
 class Embedded(Message):
-    """What clients tell each other, behind an int16 version; readers ignore what a newer version adds."""
+    """A message between clients, behind an int16 with its version. Readers ignore the additions of newer versions."""
 
 
 def version_range(text: str) -> tuple[int, int]:
@@ -197,7 +197,7 @@ def version_range(text: str) -> tuple[int, int]:
 
 
 def fields_of(cls: type[Message], version: int) -> list[Field]:
-    """The fields of ``cls`` in wire order, as ``version`` of the enclosing message sees them."""
+    """The fields of ``cls`` in wire order, at ``version`` of the enclosing message."""
     hints = get_type_hints(cls, include_extras=True)
     defaults = cls.__struct_defaults__
     names = cls.__struct_fields__
@@ -250,7 +250,7 @@ def _resolve(cls: type[Message], name: str, hint: Any) -> Type:
 
 
 def _plain_default(default: Any) -> Any:
-    """Undo the factory that msgspec keeps for an empty list."""
+    """The plain default, for the factory that msgspec keeps for an empty list."""
     if isinstance(default, msgspec.structs.FieldInfo) or default is msgspec.NODEFAULT:
         raise TypeError("a field of a message needs a plain default")
     factory = getattr(default, "factory", None)

@@ -1,10 +1,10 @@
-"""Messages that live inside records and inside other messages: an int16, then the body.
+"""Messages inside records and inside other messages: an int16, then the body.
 
-For values, and for the consumer protocol that group members speak through the broker, the int16 is the version of
-the body. For keys of ``__consumer_offsets`` it is the type of the record, and the body has one version only.
+For values, and for the consumer protocol that group members speak through the broker, the int16 is the version of the
+body. For keys of ``__consumer_offsets`` it is the type of the record, whose body has one version.
 
-Bytes that make no sense raise ``ProtocolError``. A key of an unknown type is no error: other features, of this or a
-newer broker, write to the same topic, and a reader skips what it does not know.
+Invalid bytes raise ``ProtocolError``. A key of an unknown type is no error: other features of this or a newer broker
+write to the same topic, and a reader skips unknown types.
 """
 
 from typing import Final, TypeAlias, TypeVar
@@ -48,26 +48,27 @@ _OFFSETS_KEYS: Final[dict[int, type[OffsetsKey]]] = {
 
 
 def encode_key(key: StoredKey) -> bytes:
-    """The key of a stored record, with its type in front."""
+    """The key of a stored record, preceded by its type."""
     return bytes(encode_message(key, 0, bytearray(key.API_KEY.to_bytes(2, "big"))))
 
 
 def decode_offsets_key(buf: Piece) -> OffsetsKey | None:
-    """Decode a key of ``__consumer_offsets``; None for a record of another feature."""
+    """Decode a key of ``__consumer_offsets``; None for an unknown record type."""
     cls = _OFFSETS_KEYS.get(_lead(buf))
     return None if cls is None else decode_message(cls, 0, buf, 2)
 
 
 def encode_versioned(message: Stored | Embedded, version: int) -> bytes:
-    """The message with its version in front."""
+    """The encoded message, preceded by its version."""
     return bytes(encode_message(message, version, bytearray(version.to_bytes(2, "big"))))
 
 
 def decode_versioned(cls: type[_V], buf: Piece) -> _V:
-    """Decode a message that has its version in front.
+    """Decode a message that is preceded by its version.
 
     Raises:
-        UnsupportedVersion: a version that is not declared. Embedded messages of newer versions are read as the newest.
+        UnsupportedVersion: the version is not declared. Embedded messages of newer versions are read as the newest
+            declared one.
         ProtocolError: the bytes are not such a message.
     """
     version = _lead(buf)

@@ -1,9 +1,8 @@
-"""Kafka's variable-length integers: seven bits a byte, lowest first.
+"""Kafka's variable-length integers: seven bits per byte, lowest first.
 
-``uvarint`` forms (lengths and tags of messages) are unsigned and at most 32 bits; ``varint`` and ``varlong`` forms
-(inside records) are zig-zag encoded. Readers return the value and the position after it, raise ``IndexError`` at the
-end of the buffer, which every public entry turns into its own error, and ``ProtocolError`` for a number that is
-longer than its type.
+``uvarint`` (lengths and tags of messages) is unsigned and at most 32 bits; ``varint`` and ``varlong`` (inside records)
+are zig-zag encoded. Readers return the value and the position behind it. At the end of the buffer they raise
+``IndexError``, which every public entry converts, and for a number that is longer than its type ``ProtocolError``.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ def read_uvarint(buf: Sequence[int], pos: int) -> tuple[int, int]:
 
 
 def uvarint_rest(buf: Sequence[int], first: int, pos: int) -> tuple[int, int]:
-    """Go on reading a number whose ``first`` byte, at ``pos - 1``, announced more."""
+    """Read the rest of a number whose ``first`` byte, at ``pos - 1``, has the continuation bit."""
     value = first & 0x7F
     shift = 7
     while True:

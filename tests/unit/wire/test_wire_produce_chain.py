@@ -174,7 +174,7 @@ def test_a_text_that_is_longer_than_any_may_be_is_refused(arena: Arena, what: st
     message = ProduceRequest(text if what == "transactional id" else None, topic_data=[topic])
     chain = chain_of(arena, bytes(encode_request(message, 9)), Random(5))
     if longer:
-        with pytest.raises(ProtocolError, match="a text of 32768 bytes"):
+        with pytest.raises(ProtocolError, match="a string of 32768 bytes"):
             decode_produce_at(chain, 0, 9)
     else:
         assert plain(decode_produce_at(chain, 0, 9)) == message
