@@ -1,11 +1,11 @@
-"""Configuration: every setting declared once, read once, typed everywhere.
+"""Configuration: every setting is declared once, read once, and typed.
 
-``load_settings`` turns a file, ``--set`` texts and flags into ``Settings``; ``topic_config`` resolves a topic's own
-properties over them; ``describe_node`` and ``describe_topic`` show both as Kafka does. The declarations are in
-``config/properties`` and ``config/topic_properties.py``; ``config/forms.py`` knows how values are written.
+``load_settings`` turns a file, ``--set`` texts and flags into ``Settings``. ``topic_config`` resolves a topic's own
+properties over them. ``describe_node`` and ``describe_topic`` show both as Kafka does. The declarations are in
+``config/properties`` and ``config/topic_properties.py``; ``config/forms.py`` defines how values are written.
 
-A wrong setting raises ``ConfigError``, whose one sentence names the setting, the value and what was expected. Nothing
-here reads the environment, logs, or keeps state, and importing it costs a few milliseconds.
+A wrong setting raises ``ConfigError``, whose one sentence names the setting, the value and what was expected. This
+package reads no environment, logs nothing, keeps no state, and imports in a few milliseconds.
 """
 
 from millstream.config.describe import ConfigEntry, ConfigSynonym, describe_node, describe_topic

@@ -1,9 +1,8 @@
-"""Client metrics subscriptions: which metrics which clients shall push, and how often (KIP-714).
+"""Client metrics subscriptions: which clients push which metrics, and how often (KIP-714).
 
-A subscription is a resource with three properties. ``match`` is a list of ``attribute=expression``: a client is meant
-if each named attribute matches its expression as a whole. Expressions are RE2's, so that none of them can hold a shard
-up, whatever a client calls itself; Java's look-around and back references are refused as no expression. Words and codes
-of the errors are Kafka's.
+A subscription is a resource with three properties. ``match`` is a list of ``attribute=expression``; a client matches if
+each named attribute matches its expression as a whole. The expressions use RE2's syntax, so that none can stall a
+shard. Java's look-around and back references are refused as invalid. Texts and codes of the errors are Kafka's.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ ATTRIBUTES: Final = (
 
 
 class Words(Form["tuple[str, ...]"]):
-    """A comma-separated list of any words, none of them empty; nothing is the empty list."""
+    """A comma-separated list of words, none of them empty. An empty text is the empty list."""
 
     kafka_type = TYPE_LIST
 
@@ -59,29 +58,32 @@ class Words(Form["tuple[str, ...]"]):
 
 
 class ClientMetrics:
-    """What a subscription may say."""
+    """The properties of a subscription."""
 
     metrics = Property(
         "metrics",
         Words(),
         (),
-        doc="Beginnings of the names of the metrics that are wanted, such as org.apache.kafka.producer.; * is all.",
+        doc="Prefixes of the names of the wanted metrics, such as org.apache.kafka.producer.; * is every metric.",
     )
-    interval_ms = Property("interval.ms", Integer(-INT32_MAX - 1, unit=""), 300_000, doc="How often clients push.")
+    interval_ms = Property(
+        "interval.ms", Integer(-INT32_MAX - 1, unit=""), 300_000, doc="Interval between two pushes of a client, in ms."
+    )
     match = Property(
         "match",
         Words(),
         (),
-        doc="Which clients are meant, such as client_id=app-.*,client_software_name=librdkafka; nothing is all.",
+        doc="Clients that the subscription applies to, such as client_id=app-.*,client_software_name=librdkafka. "
+        "Empty is every client.",
     )
 
 
 CLIENT_METRICS: Final[Mapping[str, Property[Any]]] = MappingProxyType(declared(ClientMetrics))
-"""Every property of a subscription by its name."""
+"""Every property of a subscription, by name."""
 
 
 def check_client_metrics(configs: Mapping[str, str]) -> None:
-    """Raise Rejected unless a subscription may say ``configs``."""
+    """Raise Rejected if ``configs`` are not valid for a subscription."""
     for name, text in configs.items():
         declaration = CLIENT_METRICS.get(name)
         if declaration is None:
@@ -98,7 +100,7 @@ def check_client_metrics(configs: Mapping[str, str]) -> None:
 
 
 def patterns(match: tuple[str, ...]) -> dict[str, Callable[[str], object]]:
-    """What tells whether an attribute matches, for each in ``match``; Rejected if an expression is none."""
+    """A matching function for each attribute in ``match``. Rejected if an expression is invalid."""
     return dict(map(_pattern, match))
 
 

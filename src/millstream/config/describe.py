@@ -1,7 +1,7 @@
-"""Describing: settings as Kafka's DescribeConfigs shows them.
+"""Settings as Kafka's DescribeConfigs shows them.
 
-For every property: its value, where that came from, the names that could have given it (synonyms, the effective one
-first), its Kafka type number and its documentation. Sensitive values are withheld.
+Each property has its value, its source, its synonyms (the effective one first), its Kafka type number and its
+documentation. Sensitive values are withheld.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SOURCE_GROUP = 8
 
 
 class ConfigSynonym(NamedTuple):
-    """One name under which the value could have been given, and the value it has there."""
+    """A name that can set the value, and the value that it has there."""
 
     name: str
     value: str | None
@@ -36,7 +36,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One line of DescribeConfigs. ``kafka_type`` and ``source`` are Kafka's numbers."""
+    """One property in DescribeConfigs. ``kafka_type`` and ``source`` are Kafka's numbers."""
 
     name: str
     value: str | None
@@ -49,12 +49,12 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody set it."""
+        """Whether the property has its default."""
         return self.source == SOURCE_DEFAULT
 
 
 def describe_node(settings: Settings, extra: Mapping[str, tuple[str, str]] | None = None) -> list[ConfigEntry]:
-    """Every visible setting of the node; ``extra`` adds read-only facts: name → (value, documentation)."""
+    """Every visible setting of the node. ``extra`` adds read-only facts: name → (value, documentation)."""
     entries: list[ConfigEntry] = []
     for name, declaration in NODE_PROPERTIES.items():
         if declaration.hidden:
@@ -70,9 +70,9 @@ def describe_node(settings: Settings, extra: Mapping[str, tuple[str, str]] | Non
 
 
 def describe_topic(overrides: Mapping[str, str], settings: Settings, *, as_read: bool = False) -> list[ConfigEntry]:
-    """Every visible property of a topic that says ``overrides`` for itself on a node with ``settings``.
+    """Every visible property of a topic with ``overrides``, on a node with ``settings``.
 
-    ``as_read`` spells values as they were understood (``7`` for `` 7``), else they are as they were given.
+    ``as_read`` writes values in normal form (``7`` for `` 7``); otherwise they appear as they were given.
     """
     entries: list[ConfigEntry] = []
     for name, declaration in TOPIC_PROPERTIES.items():
@@ -94,7 +94,7 @@ def describe_topic(overrides: Mapping[str, str], settings: Settings, *, as_read:
 
 
 def describe_client_metrics(configs: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every property of a subscription to clients' metrics that says ``configs``."""
+    """Every property of a client metrics subscription with ``configs``."""
     entries: list[ConfigEntry] = []
     for name, declaration in CLIENT_METRICS.items():
         own = (ConfigSynonym(name, configs[name], SOURCE_CLIENT_METRICS),) if name in configs else ()
@@ -105,7 +105,7 @@ def describe_client_metrics(configs: Mapping[str, str]) -> list[ConfigEntry]:
 
 
 def describe_group(configs: Mapping[str, str], settings: Settings) -> list[ConfigEntry]:
-    """Every property of a consumer group that says ``configs`` for itself on a node with ``settings``."""
+    """Every property of a consumer group with ``configs``, on a node with ``settings``."""
     entries: list[ConfigEntry] = []
     for name, declaration in GROUP_PROPERTIES.items():
         setting = group_setting(name)
@@ -118,7 +118,7 @@ def describe_group(configs: Mapping[str, str], settings: Settings) -> list[Confi
 
 
 def _node_synonyms(declaration: Property[Any], settings: Settings) -> tuple[ConfigSynonym, ...]:
-    """The setting itself as changed or given, then its default."""
+    """The setting itself, if changed or given, then its default."""
     name = declaration.name
     current = declaration.write(settings.__dict__[declaration.field])
     default = declaration.write(declaration.default)

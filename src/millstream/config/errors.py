@@ -1,7 +1,7 @@
 """The error of a wrong setting.
 
-One sentence: which setting, which value, what was expected; a near match where the name is unknown. A Kafka client sees
-it as INVALID_CONFIG, a person at the command line as the last line before exit code 2.
+One sentence: the setting, the value, what was expected, and the nearest name if the name is unknown. A Kafka client
+sees INVALID_CONFIG, a person at the command line the last line before exit code 2.
 """
 
 from millstream.errors import Rejected
@@ -9,7 +9,7 @@ from millstream.model.error_code import ErrorCode
 
 
 class ConfigError(Rejected):
-    """A setting is unknown, has a value that it cannot have, or contradicts another one."""
+    """A setting is unknown, has an invalid value, or contradicts another setting."""
 
     default_code = ErrorCode.INVALID_CONFIG
 

@@ -1,10 +1,9 @@
-"""Forms: how the text of a setting becomes a value, and back.
+"""Forms: how the text of a setting becomes a value, and the reverse.
 
-A form knows one kind of value: its Kafka type number (what DescribeConfigs reports), how to read it, how to write it in
-Kafka's plain spelling, and how to say what it expects. People write ``512MiB`` or ``7d``; Kafka's clients write plain
-numbers. ``read`` takes both, ``read_plain`` only what Apache Kafka takes, so that a topic's stored configuration is
-always in Kafka's spelling. Both raise ``ValueError`` without a message; the property that owns the form knows its name
-and composes the sentence.
+A form describes one kind of value: its Kafka type number (shown by DescribeConfigs), how to read it, how to write it in
+Kafka's spelling, and what it expects. People write ``512MiB`` or ``7d``; Kafka's clients write plain numbers. ``read``
+accepts both. ``read_plain`` accepts only what Apache Kafka accepts, so that stored topic configurations are always in
+Kafka's spelling. Both raise ``ValueError`` without a message; the property that owns the form composes the sentence.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Form(Generic[T]):
     unit = ""
 
     def read(self, text: str) -> T:
-        """The value that a person wrote; suffixes of size and time are understood."""
+        """The value that a person wrote. Suffixes of size and time are accepted."""
         return self.read_plain(text)
 
     def read_plain(self, text: str) -> T:
@@ -63,7 +62,7 @@ class Form(Generic[T]):
         raise NotImplementedError
 
     def accepts(self, value: object) -> bool:
-        """Whether a Python value (from a flag or a test) is one of this form's values."""
+        """Whether a Python value (from a flag or a test) is valid for this form."""
         raise NotImplementedError
 
     def write(self, value: T) -> str | None:
@@ -71,11 +70,11 @@ class Form(Generic[T]):
         return str(value)
 
     def shown(self, value: T) -> str:
-        """``value`` for a person: as written, with its size or time in larger units beside it."""
+        """``value`` for a person: as written, with its size or time in larger units."""
         return self.write(value) or ""
 
     def expected(self) -> str:
-        """What a person should have written, to follow "expected"."""
+        """What is accepted, as a phrase to follow "expected"."""
         raise NotImplementedError
 
 
@@ -101,7 +100,7 @@ class Boolean(Form[bool]):
 
 
 class Integer(Form[int]):
-    """A whole number within inclusive bounds, of things, bytes, or a unit of time; ``never`` is one in between that is
+    """An integer within inclusive bounds: a count, bytes, or a unit of time. ``never`` is one value in between that is
     refused.
     """
 
@@ -156,7 +155,7 @@ class Integer(Form[int]):
 
 
 class OptionalInteger(Form["int | None"]):
-    """An integer that may be absent (Kafka's null); absent is written as empty text."""
+    """An integer that may be absent (Kafka's null). Absence is written as empty text."""
 
     def __init__(self, low: int, high: int = INT32_MAX, *, unit: str = "") -> None:
         self.inner = Integer(low, high, unit=unit)
@@ -180,7 +179,7 @@ class OptionalInteger(Form["int | None"]):
 
 
 class Number(Form[float]):
-    """A number within inclusive bounds, fractions allowed; shown as Java shows a double."""
+    """A number within inclusive bounds, fractions allowed. Written as Java writes a double."""
 
     kafka_type = TYPE_DOUBLE
 
@@ -211,7 +210,7 @@ class Number(Form[float]):
 
 
 class Only(Form[bool]):
-    """``true`` or ``false``, of which this version takes one and refuses the other with the reason."""
+    """``true`` or ``false``, where this version accepts one and refuses the other with a reason."""
 
     kafka_type = TYPE_BOOLEAN
 
@@ -235,7 +234,7 @@ class Only(Form[bool]):
 
 
 class Text(Form[str]):
-    """Any text; ``what`` says what it means, ``required`` that it may not be empty."""
+    """Any text. ``what`` names its meaning; ``required`` refuses empty text."""
 
     def __init__(self, what: str, *, required: bool = False) -> None:
         self.what = what
@@ -279,7 +278,7 @@ class Choice(Form[str]):
 class Choices(Form["tuple[str, ...]"]):
     """A comma-separated list of distinct words of a closed set, at least one, kept in the order given.
 
-    ``loose``: an empty list and words given twice are taken too, as Kafka does for some of its settings.
+    ``loose`` also accepts an empty list and repeated words, as Kafka does for some settings.
     """
 
     kafka_type = TYPE_LIST
@@ -310,7 +309,7 @@ class Choices(Form["tuple[str, ...]"]):
 
 
 class Endpoint(NamedTuple):
-    """Where a listener is, or says it is."""
+    """Address of a listener."""
 
     host: str
     port: int
@@ -349,7 +348,7 @@ class HostPort(Form[Endpoint]):
 
 
 class OptionalHostPort(Form["Endpoint | None"]):
-    """An endpoint that may be absent; absent is written as empty text."""
+    """An endpoint that may be absent. Absence is written as empty text."""
 
     def __init__(self, *, lowest_port: int = 0, scheme: str = "PLAINTEXT") -> None:
         self.inner = HostPort(lowest_port=lowest_port, scheme=scheme)
@@ -368,11 +367,11 @@ class OptionalHostPort(Form["Endpoint | None"]):
 
 
 class UnsupportedValue(ValueError):
-    """Apache Kafka knows this value, this version refuses it; the message is the reason."""
+    """A value of Apache Kafka that this version refuses. The message is the reason."""
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Read ``HOST:PORT`` or ``[IPv6]:PORT``; an empty host means every IPv4 interface."""
+    """Read ``HOST:PORT`` or ``[IPv6]:PORT``. An empty host means every IPv4 interface."""
     host, separator, port = text.rpartition(":")
     if not separator or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ValueError
@@ -381,12 +380,14 @@ def parse_endpoint(text: str) -> Endpoint:
     elif ":" in host or any(character.isspace() for character in host):
         raise ValueError
     else:
-        host.encode("idna")  # UnicodeError, a ValueError: no resolver takes this name
+        host.encode("idna")  # UnicodeError, a ValueError: no resolver accepts this name
     return Endpoint(host or "0.0.0.0", int(port))  # noqa: S104 - Kafka's meaning of an empty host
 
 
 def parse_size(text: str) -> int:
-    """Bytes from ``1073741824``, ``512MiB`` or ``64k`` (1024s), ``1GB`` (1000s); fractions such as ``1.5GiB`` too."""
+    """Bytes from ``1073741824``, ``512MiB`` or ``64k`` (powers of 1024), ``1GB`` (powers of 1000), or fractions such as
+    ``1.5GiB``.
+    """
     number, unit = _split_number(text)
     factor = _SIZE_UNITS.get(unit)
     if factor is None:
@@ -400,7 +401,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def human_size(value: int) -> str:
-    """The shortest exact way to say ``value`` bytes, falling back to one decimal."""
+    """The shortest exact form of ``value`` bytes, or one decimal."""
     if abs(value) < 1024:
         return f"{value} B"
     amount = float(value)
@@ -412,7 +413,7 @@ def human_size(value: int) -> str:
 
 
 def human_duration_ms(value: int) -> str:
-    """The shortest exact way to say ``value`` milliseconds; the largest of all means no limit."""
+    """The shortest exact form of ``value`` milliseconds. The maximum means no limit."""
     if value == INT64_MAX:
         return "no limit"
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):

@@ -1,8 +1,8 @@
-"""Group properties: what a consumer group may say for itself, over the broker's settings of the same purpose.
+"""Group properties: configuration of one consumer group, with defaults from the broker's settings.
 
-They are about groups whose members the coordinator assigns (KIP-848); classic groups bring their own timeouts along.
-Each is bounded by the broker's settings for the shortest and the longest, so that no group can make itself a burden.
-Kafka's properties of share and streams groups are refused with the reason. Words of the errors are Kafka's.
+They apply to groups whose members the coordinator assigns (KIP-848); members of classic groups bring their own
+timeouts. The broker's minimum and maximum settings bound each property, so that no group can overload the broker.
+Kafka's properties of share groups and streams groups are refused with the reason. Texts of the errors are Kafka's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# The settings behind a group property: its default, and the least and the most that a group may ask for.
+# Settings behind a group property: its default, and the minimum and maximum that a group may have.
 _Bounds = tuple[Property[int], Property[int] | None, Property[int] | None]
 _BOUNDS: dict[str, _Bounds] = {}
 
@@ -33,42 +33,42 @@ def _inherits(
 
 
 class GroupConfig:
-    """What a consumer group may say."""
+    """The properties of a consumer group."""
 
     session_timeout_ms = _inherits(
         "consumer.session.timeout.ms",
         Settings.group_consumer_session_timeout_ms,
         Settings.group_consumer_min_session_timeout_ms,
         Settings.group_consumer_max_session_timeout_ms,
-        doc="How long a member of the group may be silent.",
+        doc="Time without a heartbeat after which a member of the group is removed.",
     )
     heartbeat_interval_ms = _inherits(
         "consumer.heartbeat.interval.ms",
         Settings.group_consumer_heartbeat_interval_ms,
         Settings.group_consumer_min_heartbeat_interval_ms,
         Settings.group_consumer_max_heartbeat_interval_ms,
-        doc="How often members of the group are told to send heartbeats.",
+        doc="Heartbeat interval that the broker gives to members of the group.",
     )
     assignment_interval_ms = _inherits(
         "consumer.assignment.interval.ms",
         Settings.group_consumer_assignment_interval_ms,
-        doc="The target assignment of the group is computed at most once in this time.",
+        doc="Minimum time between two computations of the group's target assignment.",
     )
 
 
 GROUP_PROPERTIES: Final[Mapping[str, Property[Any]]] = MappingProxyType(declared(GroupConfig))
-"""Every group property by its name."""
+"""Every group property, by name."""
 
 _UNSUPPORTED: Final = {"share.": "share groups", "streams.": "streams groups"}
 
 
 def group_setting(name: str) -> Property[Any]:
-    """The broker's setting that a group property's default comes from."""
+    """The broker setting that is the default of a group property."""
     return _BOUNDS[name][0]
 
 
 def group_config(configs: Mapping[str, str], settings: Settings) -> dict[str, int]:
-    """The values that a group gave itself, by property; Rejected if it may not say ``configs``."""
+    """The values that a group sets itself, by property. Rejected if ``configs`` are invalid."""
     values = {name: _checked(name, text, settings) for name, text in configs.items()}
 
     def effective(declaration: Property[int]) -> int:

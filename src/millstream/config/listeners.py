@@ -1,4 +1,4 @@
-"""Listeners: the addresses on which Kafka clients connect, each under a name, and what clients are told of them.
+"""Listeners: the named addresses on which Kafka clients connect, and the addresses that clients receive.
 
 ::
 
@@ -6,10 +6,10 @@
     listener.security.protocol.map PLAINTEXT:PLAINTEXT,LAN:PLAINTEXT,SIX:PLAINTEXT
     advertised.listeners           LAN://broker-1.example.org:9093
 
-A client is told the advertised address of the listener that it came by, or, where none is advertised, the very address
-that it reached. Names and rules are Kafka's: a listener's name stands in the map, names and ports are not used twice
-(one IPv4 and one IPv6 address may share a port), and an address that means every interface cannot be advertised,
-because nobody can connect to it. Listeners whose protocol is TLS or SASL are refused by name.
+A client receives the advertised address of the listener that it connected to, or the address that it reached if none is
+advertised. Names and rules are Kafka's: a listener's name is in the protocol map, names and ports are unique (one IPv4
+and one IPv6 address may share a port), and an address that means every interface cannot be advertised, because nobody
+can connect to it. Listeners with TLS or SASL are refused by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAME: Final = re.compile(r"[A-Z0-9_.-]+")
 
 
 class Listener(NamedTuple):
-    """A named address."""
+    """An address with a name."""
 
     name: str
     host: str
@@ -48,7 +48,9 @@ class Listener(NamedTuple):
 
 
 class Listeners(Form["tuple[Listener, ...]"]):
-    """``[NAME://]HOST:PORT``, several with commas; without a name it is PLAINTEXT. ``optional``: there may be none."""
+    """``[NAME://]HOST:PORT``, several with commas. The default name is PLAINTEXT. ``optional``: the list may be
+    empty.
+    """
 
     kafka_type = TYPE_LIST
 
@@ -140,7 +142,7 @@ def check_listeners(
 
 
 def is_every_interface(host: str) -> bool:
-    """Whether ``host`` is the address that stands for all of the machine's."""
+    """Whether ``host`` stands for every address of the machine."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:

@@ -1,8 +1,8 @@
-"""Loading: from a file, ``--set`` and flags to ``Settings``.
+"""Builds ``Settings`` from a file, ``--set`` and flags.
 
 Later sources win: defaults, the configuration file, ``--set name=value``, the command's own flags. The file has one
-``name=value`` a line, ``#`` starts a comment line: Kafka's ``server.properties`` without its escapes. Every complaint
-says where the setting stood.
+``name=value`` per line, and ``#`` starts a comment line: Kafka's ``server.properties`` without its escapes. Every error
+says where the setting stands.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def load_settings(
     Args:
         config_file: path of a properties file, or None.
         overrides: ``name=value`` texts of ``--set``, names in Kafka's spelling.
-        cli: values of flags by Python name (``{"data_dir": "/data", "memory_bytes": "512MiB"}``); None values are flags
-            that were not given.
+        cli: values of flags by Python name (``{"data_dir": "/data", "memory_bytes": "512MiB"}``). None is a flag that
+            was not given.
 
     Raises:
         ConfigError: names the setting (and the file's line) and what was expected.
@@ -51,7 +51,7 @@ def load_settings(
 
 
 def read_properties_file(path: str) -> list[tuple[int, str, str]]:
-    """The (line number, name, text) triples of a properties file; a name given twice is refused."""
+    """The (line number, name, text) triples of a properties file. A repeated name is refused."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()

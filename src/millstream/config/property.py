@@ -1,11 +1,10 @@
 """A property: the one declaration of a setting.
 
-Everything that anybody knows about a setting is said here once: its name in Kafka's spelling where Kafka has it, its
-form (type, bounds, unit), default, meaning, an example, whether it may change while the broker runs, and whether it is
-for tests only. Validation, ``millstream config list``, the reference page and DescribeConfigs all read these
-declarations.
+A declaration has everything about a setting: its name (Kafka's if Kafka has the setting), its form (type, bounds,
+unit), default, description, an example, whether it may change while the broker runs, and whether it is for tests only.
+Validation, ``millstream config list``, the reference page and DescribeConfigs all read these declarations.
 
-A property is declared as an attribute of a class and is a (non-data) descriptor: on the class the attribute is the
+A property is declared as a class attribute and is a (non-data) descriptor. On the class the attribute is the
 declaration, on an instance it is the value::
 
     class Settings:
@@ -32,7 +31,7 @@ T = TypeVar("T")
 
 
 class Property(Generic[T]):
-    """One declared setting; see the module."""
+    """The declaration of one setting, and the descriptor of its value."""
 
     field: str
     """The Python name, taken from the class attribute."""
@@ -79,14 +78,14 @@ class Property(Generic[T]):
 
     @property
     def default(self) -> T:
-        """The default; computed from the machine where the declaration says so (memory, cores)."""
+        """The default. For some declarations it is computed from the machine (memory, cores)."""
         if self._compute is not None:
             return self._compute()
         assert self._default is not None or self.form.accepts(None), f"{self.name} has no default"
         return self._default  # type: ignore[return-value]
 
     def read(self, text: str, *, plain: bool = False) -> T:
-        """The value written as ``text``; with ``plain`` only in the spelling that Apache Kafka accepts."""
+        """The value written as ``text``. With ``plain``, only in Kafka's own spelling."""
         try:
             return self.form.read_plain(text) if plain else self.form.read(text)
         except UnsupportedValue as reason:
@@ -95,7 +94,7 @@ class Property(Generic[T]):
             raise self._unexpected(text) from None
 
     def check(self, value: object) -> T:
-        """``value`` itself if it is one of this property's values; text is read as a person would write it."""
+        """``value`` if it is valid. Text is read as a person would write it."""
         if self.form.accepts(value):
             return value  # type: ignore[return-value]
         if isinstance(value, str):
@@ -107,7 +106,7 @@ class Property(Generic[T]):
         return self.form.write(value)
 
     def shown_default(self) -> str:
-        """The default for a person: what it is computed from, or the value with its unit."""
+        """The default for a person: how it is computed, or the value with its unit."""
         return self.default_doc or self.form.shown(self.default)
 
     def __repr__(self) -> str:
@@ -118,7 +117,7 @@ class Property(Generic[T]):
 
 
 def declared(owner: type) -> dict[str, Property[Any]]:
-    """The properties of a class and its bases by name, in the order they are written."""
+    """The properties of a class and its bases, by name, in declaration order."""
     found: dict[str, Property[Any]] = {}
     for base in reversed(owner.__mro__):
         for candidate in vars(base).values():

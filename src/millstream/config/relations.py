@@ -1,6 +1,6 @@
-"""Relations between settings: what each one alone cannot say.
+"""Rules across several settings.
 
-Each rule names both settings and the remedy. Checked whenever ``Settings`` are built or changed.
+Each error names both settings and the remedy. The rules are checked whenever ``Settings`` are built or changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from millstream.config.settings import Settings
 
 MEMORY_PER_SHARD_MIN = 32 * 2**20
-"""Less than this and a shard cannot hold one largest batch in each of receive buffer, log cache and answer."""
+"""Minimum memory of a shard in bytes. With less, it could not hold one largest batch in each of receive buffer, log
+cache and response.
+"""
 
 
 def check_relations(settings: Settings) -> None:
@@ -36,7 +38,7 @@ def check_relations(settings: Settings) -> None:
         _ordered(settings, f"group.consumer.{what}.ms", f"group.consumer.max.{what}.ms")
     _ordered(settings, "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms")
     _ordered(settings, "message.max.bytes", "socket.request.max.bytes")
-    # The defaults of every topic: without this no topic's configuration could be made.
+    # Otherwise no topic's configuration could be built, because these are every topic's defaults.
     _ordered(settings, "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
 
 

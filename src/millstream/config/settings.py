@@ -1,8 +1,8 @@
 """Settings: the typed values of one node, fixed when it starts.
 
-``Settings`` has one attribute per declared property (``millstream.config.properties``). It is immutable; a change of a
-live setting makes a new one through ``with_dynamic``. Tests build one from literals: ``Settings(data_dir="/tmp/x",
-shards=1)``. Relations between settings are checked on construction, so an instance that exists is consistent.
+``Settings`` has one attribute per declared property (``millstream.config.properties``). It is immutable;
+``with_dynamic`` returns a copy with changed live settings. Tests build one from literals: ``Settings(data_dir="/tmp/x",
+shards=1)``. Relations between settings are checked at construction, so an existing instance is consistent.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 class Settings(NodeProperties, NetworkProperties, TopicDefaultProperties, GroupProperties, StorageProperties):
     """Every setting of a node.
 
-    ``given`` holds the names of the properties that somebody set at start, ``dynamic`` the names of those changed while
-    running; everything else has its default.
+    ``given`` holds the names of the properties that were set at start, ``dynamic`` the names of those changed since.
+    All others have their defaults.
     """
 
     given: frozenset[str]
     dynamic: frozenset[str]
 
     def __init__(self, **values: object) -> None:
-        """Take values by Python name (typed, or text as a person writes it); the rest has its default."""
+        """Take values by Python name (typed, or text as a person writes it). All others get their defaults."""
         given: set[str] = set()
         own = self.__dict__
         for name, declaration in NODE_PROPERTIES.items():
@@ -50,7 +50,9 @@ class Settings(NodeProperties, NetworkProperties, TopicDefaultProperties, GroupP
         check_relations(self)
 
     def with_dynamic(self, changes: Mapping[str, str]) -> Settings:
-        """These settings with live ones changed, by Kafka name and text; ConfigError if one is not live or wrong."""
+        """A copy with changed live settings, by Kafka name and text. ConfigError if a setting is not live or a value is
+        invalid.
+        """
         copy = object.__new__(Settings)
         own = copy.__dict__
         own.update(self.__dict__)
@@ -81,7 +83,7 @@ class Settings(NodeProperties, NetworkProperties, TopicDefaultProperties, GroupP
 
 
 def node_property(name: str) -> Property[Any]:
-    """The declaration with this Kafka name (or alias); ConfigError with the nearest name if there is none."""
+    """The declaration with this Kafka name or alias. ConfigError with the nearest name if there is none."""
     declaration = NODE_PROPERTIES.get(name) or _ALIASES.get(name)
     if declaration is None:
         raise unknown_name(name, NODE_PROPERTIES)
@@ -89,7 +91,7 @@ def node_property(name: str) -> Property[Any]:
 
 
 def unknown_name(name: str, known: Mapping[str, Property[Any]]) -> ConfigError:
-    """The error of a name that nobody declared."""
+    """The error for an undeclared name."""
     from difflib import get_close_matches
 
     visible = [candidate for candidate, declaration in known.items() if not declaration.hidden]

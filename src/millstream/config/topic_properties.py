@@ -1,12 +1,11 @@
-"""Topic properties: what a topic may say for itself, and what it is when it says nothing.
+"""Topic properties: the configuration of one topic, with defaults from the node's settings.
 
-Each property names the node settings that its default comes from, in the order of precedence (Kafka's synonyms), with
-the factor between their units. Values travel and are stored in Kafka's plain spelling; ``512MiB`` is for people and is
-translated by the command line before it is sent.
+Each property names the node settings of its default in order of precedence (Kafka's synonyms), with the factor between
+their units. Values are transferred and stored in Kafka's spelling; the command line converts ``512MiB`` before it
+sends.
 
-Values of Kafka's topic properties that this version does not honour are refused with the reason rather than
-accepted and ignored. What only replication or tiered storage would ever look at is accepted and shown: it cannot be
-wrong here.
+A value of Kafka's topic properties that this version does not honour is refused with the reason. Properties that
+concern only replication or tiered storage are accepted and shown, because they have no effect on a single node.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 INDEX_ENTRY_BYTES = 16
-"""Of a segment's index (``format.index``)."""
+"""Size of one entry of a segment's index (``format.index``)."""
 
 INDEX_INTERVAL_MIN_BYTES = 4096
-"""No entry of an index covers less of its segment, whatever index.interval.bytes says."""
+"""Minimum bytes of a segment per index entry, whatever index.interval.bytes says."""
 
 _THROTTLED = re.compile(r"\d+:\d+")
 _MINUTE_MS = 60_000
@@ -37,13 +36,15 @@ _HOUR_MS = 3_600_000
 
 
 class Synonym(NamedTuple):
-    """A node setting that a topic property's default comes from; ``factor`` turns its unit into the property's."""
+    """A node setting that is the default of a topic property. ``factor`` converts its unit into the property's."""
 
     declaration: Property[Any]
     factor: int = 1
 
     def topic_value(self, settings: Settings) -> Any:
-        """The setting in the topic property's unit; None if it is not given. Negative is "forever" in every unit."""
+        """The setting in the topic property's unit; None if it is not set. A negative value means forever in every
+        unit.
+        """
         value = settings.__dict__[self.declaration.field]
         if value is None or self.factor == 1:
             return value
@@ -86,7 +87,7 @@ def _inherits(setting: Property[T], name: str, *, doc: str, example: str = "") -
 def _inherits_first(
     name: str, form: Form[int], fallback: int, synonyms: tuple[Synonym, ...], *, doc: str, example: str = ""
 ) -> Property[int]:
-    """A topic property whose default is the first of several node settings that is given."""
+    """A topic property whose default is the first set one of several node settings."""
     _SYNONYMS[name] = synonyms
     return Property(name, form, fallback, doc=doc, example=example)
 
@@ -100,13 +101,13 @@ class TopicConfig:
     """The resolved values of one topic. Immutable; a changed configuration is a new one."""
 
     overrides: Mapping[str, str]
-    """What the topic itself says, by Kafka name."""
+    """The topic's own properties, by Kafka name."""
 
     cleanup_policy = _inherits(
         Settings.log_cleanup_policy,
         "cleanup.policy",
-        doc="delete: old segments go by retention.ms and retention.bytes. compact: of each key the last record is "
-        "kept. Both: the two together.",
+        doc="delete: old segments are deleted by retention.ms and retention.bytes. compact: the last record of each "
+        "key is kept. Both values together do both.",
     )
     retention_ms = _inherits_first(
         "retention.ms",
@@ -117,19 +118,20 @@ class TopicConfig:
             Synonym(Settings.log_retention_minutes, _MINUTE_MS),
             Synonym(Settings.log_retention_hours, _HOUR_MS),
         ),
-        doc="A segment whose newest record is older than this is deleted; -1 keeps forever.",
+        doc="Age of a segment's newest record after which the segment is deleted. -1 keeps segments forever.",
         example="7d",
     )
     retention_bytes = _inherits(
         Settings.log_retention_bytes,
         "retention.bytes",
-        doc="The oldest segments of a partition are deleted while the rest is at least this large; -1 is no limit.",
+        doc="Size that a partition keeps: its oldest segments are deleted while the others are at least this large. "
+        "-1 is no limit.",
         example="10GiB",
     )
     segment_bytes = _inherits(
         Settings.log_segment_bytes,
         "segment.bytes",
-        doc="A new segment file is begun when the next batch would make the last one larger than this.",
+        doc="Maximum size of a segment file. A batch that would exceed it begins a new one.",
         example="128MiB",
     )
     segment_ms = _inherits_first(
@@ -137,13 +139,13 @@ class TopicConfig:
         _inner(Settings.log_roll_ms),
         168 * _HOUR_MS,
         (Synonym(Settings.log_roll_ms), Synonym(Settings.log_roll_hours, _HOUR_MS)),
-        doc="A new segment file is begun when the last one is older than this, so that retention can delete it.",
+        doc="Age of the active segment after which a new one is begun, so that retention can delete the old one.",
         example="1d",
     )
     max_message_bytes = _inherits(
         Settings.message_max_bytes,
         "max.message.bytes",
-        doc="The largest batch (after compression) that a producer may send.",
+        doc="Maximum size of a produced batch, after compression.",
     )
     message_timestamp_type = _inherits(
         Settings.log_message_timestamp_type,
@@ -153,146 +155,147 @@ class TopicConfig:
     message_timestamp_before_max_ms = _inherits(
         Settings.log_message_timestamp_before_max_ms,
         "message.timestamp.before.max.ms",
-        doc="With CreateTime, a record whose timestamp is further in the past than this is refused.",
+        doc="Maximum age of a record's timestamp with CreateTime. An older record is refused.",
     )
     message_timestamp_after_max_ms = _inherits(
         Settings.log_message_timestamp_after_max_ms,
         "message.timestamp.after.max.ms",
-        doc="With CreateTime, a record whose timestamp is further in the future than this is refused.",
+        doc="Maximum time that a record's timestamp may be in the future with CreateTime. A later record is refused.",
     )
     compression_type = _inherits(
         Settings.compression_type,
         "compression.type",
-        doc="producer keeps each batch as its producer compressed it; otherwise batches of another codec are "
-        "compressed anew, beside the path of other topics.",
+        doc="producer stores each batch as its producer compressed it. With any other value, batches with another "
+        "codec are recompressed, without delaying other topics.",
     )
     compression_gzip_level = _inherits(
         Settings.compression_gzip_level,
         "compression.gzip.level",
-        doc="How hard gzip tries where compression.type is gzip; -1 is its usual level.",
+        doc="Level of gzip if compression.type is gzip. -1 is gzip's default level.",
     )
     compression_lz4_level = _inherits(
         Settings.compression_lz4_level,
         "compression.lz4.level",
-        doc="How hard lz4 tries where compression.type is lz4; 9 is its fast compressor, as in Kafka.",
+        doc="Level of lz4 if compression.type is lz4. 9 is the fast compressor, as in Kafka.",
     )
     compression_zstd_level = _inherits(
         Settings.compression_zstd_level,
         "compression.zstd.level",
-        doc="How hard zstd tries where compression.type is zstd.",
+        doc="Level of zstd if compression.type is zstd.",
     )
     segment_jitter_ms = _inherits_first(
         "segment.jitter.ms",
         _inner(Settings.log_roll_jitter_ms),
         0,
         (Synonym(Settings.log_roll_jitter_ms), Synonym(Settings.log_roll_jitter_hours, _HOUR_MS)),
-        doc="How much earlier than segment.ms a partition may begin a new segment file, each partition another time, "
-        "so that many do not do it at once.",
+        doc="Maximum random reduction of segment.ms per partition, so that many partitions do not roll at once.",
     )
     segment_index_bytes = _inherits(
         Settings.log_index_size_max_bytes,
         "segment.index.bytes",
-        doc="A new segment file is begun when the index of the last one would be larger than this, with an entry of 16 "
-        "bytes for each index.interval.bytes.",
+        doc="Maximum size of a segment's index, which has an entry of 16 bytes per index.interval.bytes. A segment "
+        "whose index is full is followed by a new one.",
     )
     preallocate = _inherits(
         Settings.log_preallocate,
         "preallocate",
-        doc="Whether the space of a segment file is taken when it is begun: never, it grows as it is written.",
+        doc="Whether the space of a segment file is allocated at its creation. Only false is accepted: a segment "
+        "file grows as it is written.",
     )
     follower_throttled_replicas = Property(
         "follower.replication.throttled.replicas",
         ThrottledReplicas(),
         (),
-        doc="Replicas (partition:broker, or * for all) whose fetching from their leader is slowed down. A single node "
-        "has none that fetch.",
+        doc="Replicas (partition:broker, or * for all) whose fetches from their leader are throttled. No effect on "
+        "a single node.",
     )
     leader_throttled_replicas = Property(
         "leader.replication.throttled.replicas",
         ThrottledReplicas(),
         (),
-        doc="Replicas (partition:broker, or * for all) whose sending to followers is slowed down. A single node has no "
-        "followers.",
+        doc="Replicas (partition:broker, or * for all) whose transfers to followers are throttled. No effect on a "
+        "single node.",
     )
     remote_storage_enable = Property(
         "remote.storage.enable",
         Only(False, "tiered storage is not part of this version"),
         False,
-        doc="Whether old segments move to remote storage. This version has none.",
+        doc="Whether old segments are copied to remote storage. Only false is accepted.",
     )
     remote_log_copy_disable = Property(
         "remote.log.copy.disable",
         Boolean(),
         False,
-        doc="With remote.storage.enable, whether no more segments are copied.",
+        doc="With remote.storage.enable, whether copying to remote storage is paused.",
     )
     remote_log_delete_on_disable = Property(
         "remote.log.delete.on.disable",
         Boolean(),
         False,
-        doc="Whether what is in remote storage goes when remote.storage.enable is turned off.",
+        doc="Whether remote data are deleted when remote.storage.enable is turned off.",
     )
     local_retention_ms = _inherits(
         Settings.log_local_retention_ms,
         "local.retention.ms",
-        doc="With remote.storage.enable, how long segments stay here too; -2 is retention.ms.",
+        doc="With remote.storage.enable, local retention time. -2 is retention.ms.",
     )
     local_retention_bytes = _inherits(
         Settings.log_local_retention_bytes,
         "local.retention.bytes",
-        doc="With remote.storage.enable, how much stays here too; -2 is retention.bytes.",
+        doc="With remote.storage.enable, local retention size. -2 is retention.bytes.",
     )
     min_insync_replicas = _inherits(
         Settings.min_insync_replicas,
         "min.insync.replicas",
-        doc="With acks=all, a write needs this many replicas, or as many as it has if those are fewer, as in Kafka: "
-        "one on a single node.",
+        doc="Number of replicas that a write with acks=all needs, at most the replication factor, as in Kafka. On a "
+        "single node it is one.",
     )
     flush_messages = _inherits(
         Settings.log_flush_interval_messages,
         "flush.messages",
-        doc="With write.caching, sync after this many records. Without it every acknowledged record is synced.",
+        doc="Number of records after which a topic with write.caching is synced. Without write.caching every "
+        "acknowledged record is synced.",
     )
     flush_ms = _inherits_first(
         "flush.ms",
         Settings.log_flush_scheduler_interval_ms.form,
         Settings.log_flush_scheduler_interval_ms.default,
         (Synonym(Settings.log_flush_interval_ms), Synonym(Settings.log_flush_scheduler_interval_ms)),
-        doc="With write.caching, sync at least this often. Without it every acknowledged record is synced.",
+        doc="Maximum time between two syncs of a topic with write.caching. Without write.caching every acknowledged "
+        "record is synced.",
     )
     write_caching = _inherits(
         Settings.write_caching,
         "write.caching",
-        doc="Acknowledge writes from memory, before they are synced: faster, and a crash loses the newest records.",
+        doc="Whether writes are acknowledged from memory, before they are synced. Faster, but a crash loses the "
+        "newest records.",
     )
     delete_retention_ms = _inherits(
         Settings.log_cleaner_delete_retention_ms,
         "delete.retention.ms",
-        doc="How long a compacted topic keeps the mark of a deleted key, from when compaction first came upon it.",
+        doc="Time that a compacted topic keeps a tombstone after the first compaction that met it.",
     )
     min_cleanable_dirty_ratio = _inherits(
         Settings.log_cleaner_min_cleanable_ratio,
         "min.cleanable.dirty.ratio",
-        doc="A log is compacted when more than this share of it was written since the last time.",
+        doc="Share of a log, written since its last compaction, beyond which it is compacted again.",
     )
     min_compaction_lag_ms = _inherits(
         Settings.log_cleaner_min_compaction_lag_ms,
         "min.compaction.lag.ms",
-        doc="How long every record of a compacted topic is kept, even if a later one has its key.",
+        doc="Minimum time that a compacted topic keeps every record, even if a later record has its key.",
         example="1h",
     )
     max_compaction_lag_ms = _inherits(
         Settings.log_cleaner_max_compaction_lag_ms,
         "max.compaction.lag.ms",
-        doc="A compacted topic is compacted at the latest when a record is this old; its active segment is sealed in "
-        "time for that.",
+        doc="Maximum age of a record that compaction has not seen. The active segment is sealed in time for that.",
         example="1d",
     )
     file_delete_delay_ms = _inherits(
         Settings.log_segment_delete_delay_ms,
         "file.delete.delay.ms",
-        doc="How long the files that compaction took the place of are kept for whoever still reads them. A segment "
-        "that retention deletes goes at once.",
+        doc="Time that files replaced by compaction are kept for running readers. Retention deletes segments at once.",
     )
     index_interval_bytes = _inherits(
         Settings.log_index_interval_bytes,
@@ -302,19 +305,19 @@ class TopicConfig:
     unclean_leader_election_enable = _inherits(
         Settings.unclean_leader_election_enable,
         "unclean.leader.election.enable",
-        doc="Whether a replica that lacks acknowledged records may lead. Never happens here: a majority elects.",
+        doc="Whether a replica without all acknowledged records may become leader. No effect here: a majority elects.",
     )
     internal_segment_bytes = Property(
         "internal.segment.bytes",
         OptionalInteger(1, unit="bytes"),
         None,
-        doc="Replaces segment.bytes without its lower bound, for tests.",
+        doc="Replaces segment.bytes, without its lower bound. For tests.",
         hidden=True,
     )
 
     @property
     def is_compacted(self) -> bool:
-        """Whether the last record of each key is what counts."""
+        """Whether the topic is compacted."""
         return "compact" in self.cleanup_policy
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -330,7 +333,7 @@ class TopicConfig:
 
 
 TOPIC_PROPERTIES: Mapping[str, Property[Any]] = MappingProxyType(declared(TopicConfig))
-"""Every topic property by its Kafka name."""
+"""Every topic property, by Kafka name."""
 
 REFUSED_VALUES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -351,12 +354,12 @@ def topic_property(name: str) -> Property[Any]:
 
 
 def synonyms_of(name: str) -> tuple[Synonym, ...]:
-    """The node settings that give the default of a topic property, highest precedence first."""
+    """The node settings that are the default of a topic property, highest precedence first."""
     return _SYNONYMS.get(name, ())
 
 
 def validate_topic_property(name: str, value: str) -> None:
-    """Raise ConfigError unless ``value``, in Kafka's plain spelling, may be stored for the topic property ``name``."""
+    """Raise ConfigError if ``value``, in Kafka's spelling, is invalid for the topic property ``name``."""
     topic_property(name).read(value, plain=True)
 
 
@@ -394,13 +397,15 @@ def topic_config(overrides: Mapping[str, str], defaults: Settings) -> TopicConfi
 
 
 def _indexed_bytes(config: TopicConfig) -> int:
-    """How much of a segment an index of ``segment.index.bytes`` has room for; a first batch always goes."""
+    """Bytes of a segment that an index of ``segment.index.bytes`` can cover. At least 1, since a first batch always
+    fits.
+    """
     entries = config.segment_index_bytes // INDEX_ENTRY_BYTES
     return max(entries * max(config.index_interval_bytes, INDEX_INTERVAL_MIN_BYTES), 1)
 
 
 def default_of(declaration: Property[Any], defaults: Settings) -> Any:
-    """What a topic has for this property when it says nothing."""
+    """The node's default of this property."""
     for synonym in _SYNONYMS.get(declaration.name, ()):
         value = synonym.topic_value(defaults)
         if value is not None:

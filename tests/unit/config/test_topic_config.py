@@ -157,7 +157,7 @@ def test_description_says_source_type_and_synonyms():
     assert entry(entries, "max.message.bytes").source == SOURCE_DYNAMIC_BROKER
     untouched = entry(entries, "retention.bytes")
     assert untouched.is_default
-    assert untouched.documentation.startswith("The oldest segments")
+    assert untouched.documentation.startswith("Size that a partition keeps")
 
 
 def test_node_description_hides_test_settings_and_carries_extra_facts():

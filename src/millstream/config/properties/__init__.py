@@ -1,1 +1,1 @@
-"""The settings of a node, one file per subject; ``millstream.config.settings`` puts them together."""
+"""The settings of a node, one file per subject. ``millstream.config.settings`` combines them."""

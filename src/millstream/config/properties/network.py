@@ -1,4 +1,4 @@
-"""Listeners, connections and the limits on what they send."""
+"""Settings of listeners, connections and requests."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ _MIB = 2**20
 
 
 class NetworkProperties:
-    """Where clients connect and how much of the broker one of them may take."""
+    """Listeners, and limits on connections and requests."""
 
     listen = Property(
         "listeners",
         Listeners(),
         (Listener("PLAINTEXT", "127.0.0.1", 9092),),
-        doc="Where Kafka clients connect: one address, or several with a name each. Port 0 picks a free one, which the "
-        "ready line and broker.json tell.",
+        doc="Addresses on which Kafka clients connect: one address, or several with a name each. Port 0 picks a "
+        "free port, which the ready line and broker.json show.",
         example="PLAINTEXT://127.0.0.1:9092,LAN://0.0.0.0:9093",
     )
     advertised_listeners = Property(
         "advertised.listeners",
         Listeners(lowest_port=1, optional=True),
         (),
-        doc="What clients of a listener are told to connect to, where that differs from the address that they reached: "
-        "behind NAT or in a container.",
+        doc="Address that clients of a listener receive, if it differs from the address that they reached: behind "
+        "NAT or in a container.",
         default_doc="the address that the client reached",
         example="LAN://broker-1.example.org:9093",
     )
@@ -33,14 +33,14 @@ class NetworkProperties:
         "listener.security.protocol.map",
         ProtocolMap(),
         PROTOCOL_OF_NAME,
-        doc="The protocol that each listener speaks. This version serves PLAINTEXT.",
+        doc="Protocol of each listener. This version serves PLAINTEXT.",
         example="PLAINTEXT:PLAINTEXT,LAN:PLAINTEXT",
     )
     http_listen = Property(
         "http.listen",
         OptionalHostPort(scheme="http"),
         None,
-        doc="Where /metrics and the segment manifest are served over HTTP.",
+        doc="Address of the HTTP port, which serves /metrics and the segment manifest.",
         default_doc="the listener's host and a free port",
         example="127.0.0.1:9644",
     )
@@ -48,65 +48,66 @@ class NetworkProperties:
         "socket.request.max.bytes",
         Integer(1024, unit="bytes"),
         100 * _MIB,
-        doc="The largest request frame; a connection that announces more is closed. So is one that announces more than "
-        "30 % of a shard's memory, `memory.bytes` divided by `shards`.",
+        doc="Maximum size of a request frame. A connection that announces more is closed. The limit is also 30 % of "
+        "a shard's memory (`memory.bytes` divided by `shards`).",
     )
     socket_frame_timeout_ms = Property(
         "socket.frame.timeout.ms",
         Integer(100, unit="ms"),
         30_000,
-        doc="How long a client may take from the first to the last byte of one request, whose memory is reserved all "
-        "that time.",
+        doc="Time between the first and the last byte of one request, whose memory is reserved meanwhile. A slower "
+        "client is disconnected.",
     )
     connections_max = Property(
         "max.connections",
         Integer(1),
         20_000,
-        doc="Connections at one time; a further one is closed. Apache Kafka has no limit by default.",
+        doc="Maximum number of connections. A further connection is closed. Apache Kafka has no limit by default.",
         live=True,
     )
     connections_max_idle_ms = Property(
         "connections.max.idle.ms",
         Integer(1_000, INT64_MAX, unit="ms"),
         600_000,
-        doc="A connection without a request for this long is closed.",
+        doc="Time without a request after which a connection is closed.",
     )
     fetch_max_bytes = Property(
         "fetch.max.bytes",
         Integer(1024, unit="bytes"),
         55 * _MIB,
-        doc="The most that one fetch answer carries (a first batch larger than this still goes).",
+        doc="Maximum size of one fetch response. A larger first batch is sent all the same.",
     )
     fetch_session_slots = Property(
         "max.incremental.fetch.session.cache.slots",
         Integer(0),
         1_000,
-        doc="Incremental fetch sessions that the broker remembers, over all shards.",
+        doc="Maximum number of incremental fetch sessions, over all shards.",
     )
     max_request_partition_size_limit = Property(
         "max.request.partition.size.limit",
         Integer(1),
         2_000,
-        doc="The most partitions that one answer of DescribeTopicPartitions carries; the client asks for the rest.",
+        doc="Maximum number of partitions in one response to DescribeTopicPartitions. The client requests the "
+        "others separately.",
     )
     client_telemetry_topic = Property(
         "client.telemetry.topic",
         Text("the name of a topic"),
         "",
-        doc="Where metrics go that clients push about themselves (KIP-714), as they were pushed. Without a topic "
-        "clients are not told that they could.",
+        doc="Topic for the metrics that clients push about themselves (KIP-714), stored as they were pushed. "
+        "Without a topic the broker does not offer client metrics.",
         example="client-telemetry",
     )
     telemetry_max_bytes = Property(
         "telemetry.max.bytes",
         Integer(1, unit="bytes"),
         _MIB,
-        doc="The largest push of a client's metrics.",
+        doc="Maximum size of one push of client metrics.",
     )
     delete_topic_enable = Property("delete.topic.enable", Boolean(), True, doc="Whether clients may delete topics.")
     auto_create_topics_enable = Property(
         "auto.create.topics.enable",
         Boolean(),
         True,
-        doc="Create a topic when a client that allows it asks for one that does not exist.",
+        doc="Whether a topic is created when a client that allows it requests a topic that does not exist.",
     )

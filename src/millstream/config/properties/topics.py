@@ -1,7 +1,7 @@
-"""Defaults of topics: what a topic has that says nothing else.
+"""Node-wide defaults of topic properties.
 
-Kafka names these differently from the topic's own properties (``log.segment.bytes`` for ``segment.bytes``), and gives
-three names to retention time; ``millstream.config.topic_properties`` says which belong together.
+Kafka's names differ from the topic's own properties (``log.segment.bytes`` for ``segment.bytes``), and retention time
+has three names. ``millstream.config.topic_properties`` connects them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ _GIB = 2**30
 
 
 class TopicDefaultProperties:
-    """Number of partitions and the node's defaults for every topic property."""
+    """Number of partitions, and the node's default of every topic property."""
 
     num_partitions = Property(
-        "num.partitions", Integer(1, 100_000), 1, doc="Partitions of a topic created without a number."
+        "num.partitions", Integer(1, 100_000), 1, doc="Number of partitions of a topic created without one."
     )
     default_replication_factor = Property(
         "default.replication.factor",
         Integer(1, 1),
         1,
-        doc="Replicas of a topic created without a number. A single node has one.",
+        doc="Replication factor of a topic created without one. A single node has one replica.",
     )
     log_cleanup_policy = Property(
         "log.cleanup.policy",
@@ -36,22 +36,24 @@ class TopicDefaultProperties:
         "log.retention.ms",
         OptionalInteger(-1, INT64_MAX, unit="ms"),
         None,
-        doc="Default of the topic property retention.ms; -1 keeps forever. Takes precedence over log.retention.minutes "
-        "and log.retention.hours.",
+        doc="Default of the topic property retention.ms. -1 keeps records forever. Takes precedence over "
+        "log.retention.minutes and log.retention.hours.",
         live=True,
     )
     log_retention_minutes = Property(
         "log.retention.minutes",
         OptionalInteger(-1, unit="minutes"),
         None,
-        doc="The same in minutes. Takes precedence over log.retention.hours.",
+        doc="log.retention.ms in minutes. Takes precedence over log.retention.hours.",
     )
-    log_retention_hours = Property("log.retention.hours", Integer(-1, unit="hours"), 168, doc="The same in hours.")
+    log_retention_hours = Property(
+        "log.retention.hours", Integer(-1, unit="hours"), 168, doc="log.retention.ms in hours."
+    )
     log_retention_bytes = Property(
         "log.retention.bytes",
         Integer(-INT64_MAX - 1, INT64_MAX, unit="bytes"),
         -1,
-        doc="Default of the topic property retention.bytes; -1, as anything negative, is no limit.",
+        doc="Default of the topic property retention.bytes. -1, like any negative value, is no limit.",
         live=True,
     )
     log_segment_bytes = Property(
@@ -68,7 +70,7 @@ class TopicDefaultProperties:
         doc="Default of the topic property segment.ms. Takes precedence over log.roll.hours.",
         live=True,
     )
-    log_roll_hours = Property("log.roll.hours", Integer(1, unit="hours"), 168, doc="The same in hours.")
+    log_roll_hours = Property("log.roll.hours", Integer(1, unit="hours"), 168, doc="log.roll.ms in hours.")
     log_roll_jitter_ms = Property(
         "log.roll.jitter.ms",
         OptionalInteger(0, INT64_MAX, unit="ms"),
@@ -76,7 +78,9 @@ class TopicDefaultProperties:
         doc="Default of the topic property segment.jitter.ms. Takes precedence over log.roll.jitter.hours.",
         live=True,
     )
-    log_roll_jitter_hours = Property("log.roll.jitter.hours", Integer(0, unit="hours"), 0, doc="The same in hours.")
+    log_roll_jitter_hours = Property(
+        "log.roll.jitter.hours", Integer(0, unit="hours"), 0, doc="log.roll.jitter.ms in hours."
+    )
     log_index_size_max_bytes = Property(
         "log.index.size.max.bytes",
         Integer(4, unit="bytes"),
@@ -130,7 +134,7 @@ class TopicDefaultProperties:
         "log.flush.scheduler.interval.ms",
         Integer(0, INT64_MAX, unit="ms"),
         INT64_MAX,
-        doc="What flush.ms is where log.flush.interval.ms is not given.",
+        doc="Default of the topic property flush.ms if log.flush.interval.ms is not set.",
     )
     log_message_timestamp_type = Property(
         "log.message.timestamp.type",

@@ -37,7 +37,7 @@ class AlterConfigsResourceResponse(Message):
 
 
 class AlterConfigsResponse(Response, api_key=33, versions=(0, 2), flexible=2):
-    """What became of each resource."""
+    """The result for each resource."""
 
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse] = []

@@ -45,7 +45,7 @@ class ReassignableTopicResponse(Message):
 
 
 class AlterPartitionReassignmentsResponse(Response, api_key=45, versions=(0, 1), flexible=0):
-    """What became of each move."""
+    """The result for each move."""
 
     throttle_time_ms: Int32 = 0
     allow_replication_factor_change: Annotated[bool, F("1+")] = True

@@ -40,7 +40,7 @@ class AlterReplicaLogDirTopicResult(Message):
 
 
 class AlterReplicaLogDirsResponse(Response, api_key=34, versions=(1, 2), flexible=2):
-    """What became of each replica."""
+    """The result for each replica."""
 
     throttle_time_ms: Int32 = 0
     results: list[AlterReplicaLogDirTopicResult] = []

@@ -36,7 +36,7 @@ class CreatePartitionsTopicResult(Message):
 
 
 class CreatePartitionsResponse(Response, api_key=37, versions=(0, 3), flexible=2):
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: Int32 = 0
     results: list[CreatePartitionsTopicResult] = []

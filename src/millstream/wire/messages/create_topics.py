@@ -66,7 +66,7 @@ class CreatableTopicResult(Message):
 
 
 class CreateTopicsResponse(Response, api_key=19, versions=(2, 7), flexible=5):
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: Int32 = 0
     topics: list[CreatableTopicResult] = []

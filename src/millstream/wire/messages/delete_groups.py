@@ -19,7 +19,7 @@ class DeletableGroupResult(Message):
 
 
 class DeleteGroupsResponse(Response, api_key=42, versions=(0, 2), flexible=2):
-    """What became of each group."""
+    """The result for each group."""
 
     throttle_time_ms: Int32 = 0
     results: list[DeletableGroupResult] = []

@@ -42,7 +42,7 @@ class DeleteRecordsTopicResult(Message):
 
 
 class DeleteRecordsResponse(Response, api_key=21, versions=(0, 2), flexible=2):
-    """What became of each partition."""
+    """The result for each partition."""
 
     throttle_time_ms: Int32 = 0
     topics: list[DeleteRecordsTopicResult] = []

@@ -35,7 +35,7 @@ class DeletableTopicResult(Message):
 
 
 class DeleteTopicsResponse(Response, api_key=20, versions=(1, 6), flexible=4):
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: Int32 = 0
     responses: list[DeletableTopicResult] = []

@@ -38,7 +38,7 @@ class ReplicaElectionResult(Message):
 
 
 class ElectLeadersResponse(Response, api_key=43, versions=(0, 2), flexible=2):
-    """What became of each election."""
+    """The result for each election."""
 
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, F("1+")] = 0

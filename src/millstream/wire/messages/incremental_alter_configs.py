@@ -30,7 +30,7 @@ class IncrementalAlterConfigsRequest(Request, api_key=44, versions=(0, 1), flexi
 
 
 class IncrementalAlterConfigsResponse(Response, api_key=44, versions=(0, 1), flexible=1):
-    """What became of each resource."""
+    """The result for each resource."""
 
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse] = []
