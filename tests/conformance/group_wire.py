@@ -251,7 +251,7 @@ def pair(people, *instances, **options):
     return members
 
 
-def told_to_rejoin(member):
+def asked_to_rejoin(member):
     """Returns when the member's heartbeat says so."""
     while member.beat() is ErrorCode.NONE:
         pass

@@ -6,7 +6,7 @@ kafka`` runs the same against it.
 
 import pytest
 from group_next import OK, fetch_as, settle
-from group_wire import Member, commit, describe, subscription, told_to_rejoin
+from group_wire import Member, asked_to_rejoin, commit, describe, subscription
 
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolAssignment
@@ -71,7 +71,7 @@ def test_a_classic_group_is_upgraded_and_downgraded_while_its_member_stays(someo
     settle_with(one, old)
     assert sorted(one.partitions + told(old)) == [0, 1, 2, 3]
     assert one.leave() is OK
-    told_to_rejoin(old)
+    asked_to_rejoin(old)
     assert old.join() is OK
     assert old.leads, "it is a classic group again"
     assert describe(old.line, old.group).group_state == "CompletingRebalance"

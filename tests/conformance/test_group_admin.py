@@ -8,7 +8,7 @@ import itertools
 import time
 
 import pytest
-from group_wire import PLAIN, Line, commit, describe, fetch, gather, pair, stable, told_to_rejoin, wait_for_coordinator
+from group_wire import PLAIN, Line, asked_to_rejoin, commit, describe, fetch, gather, pair, stable, wait_for_coordinator
 
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest
@@ -125,7 +125,7 @@ def test_a_group_is_described_through_all_its_states(line, people):
     leader.come_in()
     assert leader.joined() is OK
     follower.send_join()
-    told_to_rejoin(leader)
+    asked_to_rejoin(leader)
     about = describe(line, group)
     assert (about.group_state, about.protocol_type, about.protocol_data) == ("PreparingRebalance", "consumer", "")
     assert {(m.member_id, m.member_metadata, m.member_assignment) for m in about.members} >= {(leader.id, b"", b"")}
@@ -273,7 +273,7 @@ def test_a_later_rebalance_ends_when_all_have_joined(people, name):
     for attempt in range(TRIES):
         leader, follower = pair(people, "a", "b", group=f"{name}-{attempt}")
         leader.send_join()
-        told_to_rejoin(follower)
+        asked_to_rejoin(follower)
         began = time.monotonic()
         follower.send_join()
         assert leader.joined() is follower.joined() is OK

@@ -7,7 +7,7 @@ runs the same against it.
 import time
 
 import pytest
-from group_wire import CHANGED, PLAIN, describe, gather, leave, pair, stable, told_to_rejoin
+from group_wire import CHANGED, PLAIN, asked_to_rejoin, describe, gather, leave, pair, stable
 
 from millstream.model.error_code import ErrorCode
 
@@ -104,7 +104,7 @@ def test_a_join_sent_twice_is_answered_once_to_whoever_asked_last(people):
     stable(first)
     second = people()
     second.come_in()
-    told_to_rejoin(first)
+    asked_to_rejoin(first)
     again = people()
     again.id = second.id
     again.send_join()
@@ -121,7 +121,7 @@ def test_a_new_member_makes_everybody_rejoin(people):
     first, second = people(), people()
     stable(first)
     second.come_in()
-    told_to_rejoin(first)
+    asked_to_rejoin(first)
     assert second.line.waits(0.1)
     assert first.sync() is ErrorCode.REBALANCE_IN_PROGRESS
     assert first.commit({("t", 0): 1}) is OK, "what was read before may still be committed"
@@ -195,7 +195,7 @@ def test_rolling_from_eager_to_cooperative_changes_the_assignor_with_the_last_me
     for rolled, other in ((follower, leader), (leader, follower)):
         rolled.protocols = ROLLED
         rolled.send_join()
-        told_to_rejoin(other)
+        asked_to_rejoin(other)
         other.send_join()
         assert rolled.joined() is other.joined() is OK
         name = rolled.answer.protocol_name

@@ -5,7 +5,7 @@ runs the same against it.
 """
 
 import pytest
-from group_wire import CHANGED, PLAIN, commit, pair, stable, told_to_rejoin
+from group_wire import CHANGED, PLAIN, asked_to_rejoin, commit, pair, stable
 
 from millstream.model.error_code import ErrorCode
 
@@ -68,7 +68,7 @@ def test_a_static_member_that_comes_back_during_a_rebalance_takes_its_place_in_i
 def test_a_static_member_that_comes_back_before_the_assignment_makes_all_start_over(people):
     leader, follower = pair(people, "a", "b")
     leader.send_join()
-    told_to_rejoin(follower)
+    asked_to_rejoin(follower)
     follower.send_join()
     assert leader.joined() is follower.joined() is OK
     follower.send_sync()

@@ -88,8 +88,8 @@ class World:
         self.assigned: dict[int, dict[str, bytes]] = {}  # generation -> member id -> assignment that was told
         self.commits: dict[int, tuple[int, int]] = {}  # token -> (partition, offset)
         self.acked: dict[int, int] = {}  # partition -> last acknowledged offset
-        self.told_generation = 0
-        self.told_group = None
+        self.seen_generation = 0
+        self.seen_group = None
         self.identities: list[tuple[str, int, str | None]] = []
         self.deletions: dict[int, tuple[list[int], int, dict[int, int]]] = {}
         """Token → partitions, the number that the next offset had then, and what was acknowledged before."""
@@ -162,14 +162,14 @@ class World:
 
     def check(self) -> None:
         group = self.coordinator.groups.get(GROUP)
-        census = self.coordinator.census
-        assert sum(census.states.values()) == len(self.coordinator.groups)
+        counts = self.coordinator.counts
+        assert sum(counts.states.values()) == len(self.coordinator.groups)
         if group is None:
             return
         if group.generation == 0:
-            self.told_generation = 0  # forgotten, but for a commit on its way
+            self.seen_generation = 0  # forgotten, but for a commit on its way
         members = group.members
-        assert census.members == len(members)
+        assert counts.members == len(members)
         assert group.awaiting_join == sum(m.join_token is not None for m in members.values())
         assert (group.leader_id is None) == (not members)
         assert group.leader_id is None or group.leader_id in members
@@ -200,7 +200,7 @@ class World:
             assert self.durable_offsets()[partition] >= offset
             self.keep(partition, offset)
 
-    def told_assignment(self, generation: int, member_id: str, assignment: bytes) -> None:
+    def saw_assignment(self, generation: int, member_id: str, assignment: bytes) -> None:
         told = self.assigned.setdefault(generation, {})
         assert told.get(member_id, assignment) == assignment, "two assignments for one member in one generation"
         told[member_id] = assignment
@@ -301,10 +301,10 @@ class World:
         elif error == ErrorCode.NONE:
             group = self.coordinator.groups[GROUP]
             assert response.generation_id == group.generation
-            if group is not self.told_group:  # forgotten when it was empty, and made anew
-                self.told_group, self.told_generation = group, 0
-            assert response.generation_id >= self.told_generation, "generations went back"
-            self.told_generation = response.generation_id
+            if group is not self.seen_group:  # forgotten when it was empty, and made anew
+                self.seen_group, self.seen_generation = group, 0
+            assert response.generation_id >= self.seen_generation, "generations went back"
+            self.seen_generation = response.generation_id
             client.member_id, client.generation = response.member_id, response.generation_id
             client.step = "sync"
             leads = response.leader == response.member_id and not response.skip_assignment
@@ -346,7 +346,7 @@ class World:
         if response.error_code == ErrorCode.NONE:
             client.step, client.assignment = "work", response.assignment
             self.identities.append((client.member_id, client.generation, client.instance))
-            self.told_assignment(client.generation, client.member_id, response.assignment)
+            self.saw_assignment(client.generation, client.member_id, response.assignment)
         elif response.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
             client.step = "join"
         else:

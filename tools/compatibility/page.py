@@ -119,7 +119,7 @@ def configurations_table() -> str:
 
 def limits_table() -> str:
     from millstream.coordinator.groups_partition import WRITE_BYTES_MAX
-    from millstream.core.group.fetch import METADATA_TOLD_MAX
+    from millstream.core.group.fetch import METADATA_CHARACTERS_MAX
     from millstream.core.group.regex import LENGTH_MAX
     from millstream.iobuf.arena import DEFAULT_SHARES, MemoryClass
     from millstream.kafka.dispatch import CLIENT_ID_KEPT, LINEAR_BYTES_MAX
@@ -146,7 +146,7 @@ def limits_table() -> str:
     text += row("A client id, as far as it is kept and shown", f"{CLIENT_ID_KEPT:,} characters", "it is cut")
     text += row("A regular expression of a subscription", f"{LENGTH_MAX:,} characters", "INVALID_REGULAR_EXPRESSION")
     text += row("What one request writes about a group", f"{WRITE_BYTES_MAX // mib} MiB", "UNKNOWN_SERVER_ERROR")
-    told = f"{METADATA_TOLD_MAX:,} characters"
+    told = f"{METADATA_CHARACTERS_MAX:,} characters"
     text += row("Metadata of committed offsets in one answer", told, "UNKNOWN_SERVER_ERROR")
     again = f"{REPEATED_BYTES_MAX // mib} MiB, about"
     repeated = "What one request names again: groups described, their offsets, producers listed"

@@ -1,4 +1,4 @@
-"""The cluster as one shard sees it: the controller's shell, the metadata cache, placement on cores, producer ids.
+"""The cluster from the view of one shard: the controller's shell, the metadata cache, placement on cores, producer ids.
 
-Start reading at ``controller``; what is decided, and how, is ``millstream.core.controller``.
+Begin reading at ``controller``. ``millstream.core.controller`` has the decisions.
 """

@@ -1,13 +1,13 @@
-"""The way to the controller, from any shard.
+"""Access to the controller from any shard.
 
-A request hops to the controller's shard and comes back when it is carried out everywhere, or with an error:
+A request goes to the controller's shard. It returns when it was carried out on every shard, or with an error:
 
-- ``OutcomeUnknown`` when ``timeout_ms`` passed first: it may be done, or may still be. Never reported as failure.
-- ``Retriable`` when nothing was done: overload, or the time was over before anybody looked.
+- ``OutcomeUnknown`` if ``timeout_ms`` passed first: it may have taken effect, or still will.
+- ``Retriable`` if nothing was done: overload, or the time was over before the request was received.
 - ``ShuttingDown``.
 
-``ensure_topic`` is creation on first use. Whoever asks for the same name meanwhile waits for the same creation, names
-asked for in one turn travel as one request, and a race with somebody else's creation ends well for both.
+``ensure_topic`` creates a topic on first use. Concurrent requests for one name wait for the same creation, names
+requested in one turn travel as one request, and a race with another creation succeeds for both.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,14 +43,14 @@ Done = Callable[[Results | MillstreamError], None]
 TopicDone = Callable[[TopicMeta | MillstreamError], None]
 
 INTERNAL_TIMEOUT_MS: Final = 30_000
-"""For requests that no client put a time on; the request timeout of Kafka's clients."""
+"""Timeout of requests without a client's timeout: the request timeout of Kafka's clients."""
 
 CREATIONS_MAX: Final = 10_000
-"""Names that may wait for their creation on one shard."""
+"""Maximum number of names that wait for their creation on one shard."""
 
 
 class ControllerClient:
-    """See the module.
+    """Sends requests of one shard to the controller.
 
     Shard: one each.
     """
@@ -63,7 +63,7 @@ class ControllerClient:
         self._wanted: list[str] = []
 
     def submit(self, request: AnyRequest, done: Done, timeout_ms: int = INTERNAL_TIMEOUT_MS) -> None:
-        """Have ``request`` carried out; ``done`` gets one result for each of its parts, in a later turn."""
+        """Have ``request`` carried out. ``done`` gets one result for each of its parts, in a later turn."""
 
         def answered(answer: bytes | MillstreamError) -> None:
             if isinstance(answer, OutcomeUnknown):
@@ -90,7 +90,7 @@ class ControllerClient:
         self.submit(AlterConfigs(tuple(resources), validate_only), done)
 
     def allocate_producer_ids(self, count: int, done: Callable[[int | MillstreamError], None]) -> None:
-        """``done`` gets the first of ``count`` ids that are the caller's to hand out."""
+        """Reserve ``count`` producer ids. ``done`` gets the first one."""
 
         def answered(results: Results | MillstreamError) -> None:
             if isinstance(results, MillstreamError):
@@ -103,7 +103,7 @@ class ControllerClient:
         self.submit(AllocateProducerIds(count), answered)
 
     def describe_quorum(self, done: Callable[[Quorum | MillstreamError], None]) -> None:
-        """How far the controller's log is."""
+        """State of the controller's log."""
 
         def answered(answer: bytes | MillstreamError) -> None:
             done(answer if isinstance(answer, MillstreamError) else decode_quorum(answer))
@@ -113,9 +113,9 @@ class ControllerClient:
     # Creation on first use
 
     def ensure_topic(self, name: str, done: TopicDone) -> None:
-        """Give ``done`` the topic ``name``, which is created with the node's defaults if it does not exist.
+        """Pass the topic ``name`` to ``done``. It is created with the node's defaults if it does not exist.
 
-        A topic of the broker's own gets the partitions and properties that it needs.
+        An internal topic gets the partitions and properties that it needs.
         """
         topic = self._cache.topic(name)
         if topic is not None:
@@ -134,7 +134,7 @@ class ControllerClient:
         self._wanted.append(name)
 
     def _create_wanted(self) -> None:
-        """Ask for the topics of this turn, in requests that are not refused for their size."""
+        """Request the creation of this turn's topics, in requests within the size limit."""
         wanted, self._wanted = self._wanted, []
         settings = self._cache.settings
         most = max(settings.num_partitions, settings.offsets_topic_num_partitions)
@@ -155,7 +155,7 @@ class ControllerClient:
     def _spec(self, name: str) -> CreateTopic:
         if name != GROUP_METADATA:
             return CreateTopic(name)
-        # What Kafka gives this topic: compacted, and in segments that load fast.
+        # Kafka's properties for this topic: compacted, in segments that load fast.
         configs = (
             ("cleanup.policy", "compact"),
             ("compression.type", "producer"),

@@ -1,15 +1,16 @@
-"""The follower: applies the controller's commands to a shard's metadata cache, and says how far it has come.
+"""Applies the controller's commands to a shard's metadata cache, and reports its progress.
 
-Every shard has one, the controller's included, so that all caches change by the same code. Commits come in order and
-wait in a queue; one background task takes them off, because opening the partitions of a large topic takes longer than a
-turn may. When the partitions of a commit are open, the controller is told, and answers whoever asked once all shards
-have said so: the client's next request finds what it created, whichever shard it lands on.
+Every shard has a follower, the controller's included, so that the same code changes all caches. Commits arrive in order
+and wait in a queue. One background task applies them, because opening the partitions of a large topic takes longer than
+a turn may. When the partitions of a commit are open, the follower reports that to the controller, which answers its
+client after all shards have reported. The client's next request thus finds what it created, whichever shard receives
+it.
 
-A shard that was loaded from files that were newer than the first commits it is told finds those commits applied, and
-only says so. A gap cannot be: the mailbox loses nothing. The queue is bounded by what the controller has under way.
+A shard that was loaded from files newer than its first commits finds those commits applied, and only reports them. A
+gap is impossible, because the mailbox loses nothing. The controller bounds the queue.
 
-The way back: a partition's leader epoch is known on its home shard first (after a crash it is higher than the
-controller said); ``report_leader`` tells it to all shards, together with the others of the same turn.
+In the other direction: a partition's home shard is the first to know its leader epoch (after a crash it is higher than
+the controller's). ``report_leader`` sends it to all shards, together with the others of the same turn.
 """
 
 from collections import deque
@@ -32,14 +33,13 @@ from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
 
 SHARE: Final = 0.5
-"""Part of the core that applying may take while there is other work."""
+"""Share of the core for applying commands while there is other work."""
 
 
 class Follower:
-    """See the module.
+    """The follower of one shard.
 
-    Lifecycle: made after the cache and its first listeners, before the reactor runs.
-    Shard: one each.
+    Lifecycle: made after the cache and its first listeners, before the reactor runs. Shard: one each.
     """
 
     def __init__(self, shard: Shard, cache: MetadataCache) -> None:
@@ -49,7 +49,7 @@ class Follower:
         self._applying = False
         self._leaders: dict[bytes, dict[int, int]] = {}
         self.on_applied: Callable[[int], None] = self._tell_controller
-        """Called with the revision when a commit is applied; the controller takes it over on its own shard."""
+        """Called with the revision when a commit is applied. The controller replaces it on its own shard."""
         self._revision = shard.stats.gauge("cluster_metadata_revision")
         self._topics = shard.stats.gauge("cluster_topics")
         self._measure()
@@ -64,7 +64,9 @@ class Follower:
             self._shard.reactor.background("other", self._apply_all(), SHARE)
 
     def report_leader(self, topic_id: bytes, index: int, leader_epoch: int) -> None:
-        """A partition of this shard leads in ``leader_epoch``; every shard will show it in its metadata."""
+        """Report that a partition of this shard has a leader in ``leader_epoch``. Every shard then shows it in its
+        metadata.
+        """
         if not self._leaders:
             self._shard.reactor.end_of_turn(self._tell_leaders)
         self._leaders.setdefault(topic_id, {})[index] = leader_epoch

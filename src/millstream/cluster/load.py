@@ -1,7 +1,7 @@
-"""The cluster as the files of a data directory have it: what every shard starts from.
+"""Loads the cluster's state from a data directory, as every shard starts with it.
 
-Called once, after recovery and before the shards are forked, so that all of them begin with the same state and the same
-placement (and share the pages that hold it).
+Called once, after recovery and before the fork, so that all shards begin with the same state and placement, and share
+their memory.
 """
 
 import msgspec
@@ -16,19 +16,19 @@ from millstream.storage.disk import Disk
 
 
 class LoadedCluster(msgspec.Struct, frozen=True):
-    """State and placement. Each holder takes a copy of what it changes."""
+    """State and placement. Each shard copies the parts that it changes."""
 
     state: ControllerState
     placement: Placement
 
 
 def load_cluster(disk: Disk, settings: Settings) -> LoadedCluster:
-    """Load what ``settings.data_dir`` holds; an empty directory gives a state without a cluster.
+    """Load the state in ``settings.data_dir``. An empty directory gives a state without a cluster.
 
     Raises:
         Rejected: the directory belongs to a broker with another node id.
-        Corruption: what is stored is not what was written.
-        OSError: it cannot be read.
+        Corruption: stored bytes are damaged.
+        OSError: the directory cannot be read.
     """
     state, _ = load_state(disk, settings.data_dir)
     if state.exists and state.first_node != settings.node_id:

@@ -1,13 +1,13 @@
-"""Which shard is home to a partition.
+"""Chooses the home shard of each partition.
 
-Placement is this node's own business: logs belong to no shard on disk, so a partition may live on another core after
-every start. A new partition goes to the shard with the fewest of its topic, then with the fewest at all; a topic's
-partitions are thereby spread, and so are many topics with one partition each.
+Placement is local to this node: logs belong to no shard on disk, so a partition may live on another core after every
+start. A new partition goes to the shard with the fewest partitions of its topic, then with the fewest in all. This
+spreads the partitions of one topic, and many topics with one partition each.
 
-What was decided is remembered in ``<data>/placement.json``, only so that partitions stay where they were: the file is
-derived and disposable. Missing, torn, or written for another number of shards: everything is placed anew. A partition
-that it does not know is placed by the rule. All shards must agree, therefore one process (the supervisor) loads the
-placement before any shard runs, and later only the controller's shard places; the others are told.
+Decisions are stored in ``<data>/placement.json``, only so that partitions stay where they were. The file is disposable:
+if it is missing, torn, or for another number of shards, everything is placed anew. All shards must agree. Therefore one
+process (the supervisor) loads the placement before any shard runs; later only the controller's shard places partitions,
+and reports them to the others.
 """
 
 import os
@@ -29,7 +29,7 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 class Placement:
-    """The home shard of every Raft group, and how full each shard is.
+    """The home shard of every Raft group, and the number of groups per shard.
 
     Invariant: ``counts[s]`` is the number of groups whose home is ``s``.
     """
@@ -44,7 +44,7 @@ class Placement:
             self.counts[home] += 1
 
     def place(self, groups: Iterable[int], siblings: Sequence[int] = ()) -> tuple[int, ...]:
-        """Homes for new groups of one topic, whose other groups are ``siblings``."""
+        """Homes for new groups of one topic. ``siblings`` are the topic's other groups."""
         of_topic = [0] * self.shards
         for sibling in siblings:
             of_topic[self.homes[sibling]] += 1
@@ -59,13 +59,13 @@ class Placement:
         return tuple(placed)
 
     def forget(self, groups: Iterable[int]) -> None:
-        """These groups are gone."""
+        """Remove deleted groups."""
         for group in groups:
             self.counts[self.homes.pop(group)] -= 1
 
 
 def load_placement(disk: Disk, data_dir: str, shards: int, state: ControllerState) -> Placement:
-    """A home for every group of ``state``: the remembered one where there is one that fits, a new one otherwise."""
+    """A home for every group of ``state``: the stored one if it is valid, otherwise a new one."""
     remembered = _read(disk, os.path.join(data_dir, FILE), shards)
     known = {
         partition.raft_group: remembered[partition.raft_group]
@@ -94,7 +94,7 @@ def _read(disk: Disk, path: str, shards: int) -> dict[int, int]:
 
 
 def save_placement(disk: Disk, data_dir: str, placement: Placement) -> None:
-    """Remember the placement; not synced, because losing it costs nothing. Raises OSError."""
+    """Store the placement. Not synced, because losing it costs nothing. Raises OSError."""
     path = os.path.join(data_dir, FILE)
     data = msgspec.json.encode(_Stored(placement.shards, sorted(placement.homes.items())))
     file = disk.open(path + ".tmp", create=True)

@@ -1,11 +1,12 @@
-"""Producer ids: each one handed out once, ever.
+"""Producer ids: each is handed out once, ever.
 
-The controller hands out blocks of ids, which are durable before anybody sees them; a shard hands out the ids of its
-block and forgets the rest when it stops. A crash therefore wastes what is left of a block and never gives an id twice.
-The next block is fetched when the current one runs low, so that an idempotent producer hardly ever waits for the log.
+The controller hands out blocks of ids, which are durable before a shard sees them. A shard hands out the ids of its
+block and drops the unused ones when it stops. A crash therefore wastes the remainder of a block and never repeats an
+id. The next block is requested when the current one runs low, so that an idempotent producer hardly ever waits for the
+log.
 
-Overload: at most ``WAITERS_MAX`` requests wait for a block; more, and all of them if the controller cannot give one,
-get a retriable error (the one that Kafka's clients know here).
+Overload: at most ``WAITERS_MAX`` requests wait for a block. Further requests, and all of them if the controller cannot
+give a block, get the retriable error that Kafka's clients know here.
 """
 
 from collections import deque
@@ -17,10 +18,10 @@ from millstream.errors import MillstreamError, Retriable
 from millstream.model.error_code import ErrorCode
 
 BLOCK: Final = 1_000
-"""Ids in a block; Kafka's figure."""
+"""Ids in a block, as in Kafka."""
 
 LOW: Final = 100
-"""Ids left at which the next block is asked for."""
+"""Remaining ids at which the next block is requested."""
 
 WAITERS_MAX: Final = 10_000
 
@@ -28,7 +29,7 @@ Done = Callable[[int | MillstreamError], None]
 
 
 class ProducerIds:
-    """See the module.
+    """The producer ids of one shard.
 
     Shard: one each.
     """
@@ -42,7 +43,7 @@ class ProducerIds:
         self._waiting: deque[Done] = deque()
 
     def next(self, done: Done) -> None:
-        """Give ``done`` an id that nobody has, now if there is one."""
+        """Pass an unused id to ``done``, at once if the shard has one."""
         if self._next == self._end and self._next_block >= 0:
             self._open_block()
         if self._next < self._end:

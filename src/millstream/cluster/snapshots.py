@@ -1,11 +1,11 @@
-"""When the controller's state is saved: a while after it changed, and at a clean stop.
+"""Saves the controller's state: some time after a change, and at an orderly stop.
 
-The first command after a snapshot starts a timer; when it fires, the committed state is saved and the log is trimmed up
-to the snapshot before. So a busy cluster writes one snapshot a minute, an idle one none, and a start replays at most
-what two of them span. The placement of partitions on shards is remembered at the same times.
+The first command after a snapshot starts a timer. When it fires, the committed state is saved, and the log is trimmed
+up to the previous snapshot. A busy cluster thus writes one snapshot a minute, an idle one none, and a start replays at
+most the span of two. The placement of partitions is saved at the same times.
 
-A save that fails costs nothing but a longer log: it is logged and tried again with the next change. A crash in the
-middle leaves the other snapshot and the log.
+A failed save costs only a longer log: it is logged and repeated after the next change. A crash during a save leaves the
+other snapshot and the log.
 """
 
 from collections.abc import Callable
@@ -20,20 +20,19 @@ from millstream.storage.disk import Disk
 from millstream.telemetry.log import log as operator_log
 
 INTERVAL_US: Final = 60_000_000
-"""Redpanda's figure: long enough that a burst of changes costs one snapshot, short enough that a start is fast."""
+"""Redpanda's interval: long enough that a burst of changes costs one snapshot, short enough that a start is fast."""
 
 
 class TrimmableLog(Protocol):
-    """Group 0's log, as far as it matters here."""
+    """The part of group 0's log that is used here."""
 
     def trim_prefix(self, offset: int) -> None: ...
 
 
 class Snapshots:
-    """See the module.
+    """The snapshot schedule of the controller.
 
-    Lifecycle: one per broker, made before the controller.
-    Shard: the controller's.
+    Lifecycle: one per broker, made before the controller. Shard: the controller's.
     """
 
     def __init__(
@@ -60,12 +59,12 @@ class Snapshots:
         self._stopping: Callable[[], None] | None = None
 
     def state_changed(self) -> None:
-        """Something was committed; a snapshot is due within the interval."""
+        """Note a committed change. A snapshot is due within the interval."""
         if self._timer is None and self._stopping is None:
             self._timer = self._reactor.call_later(self._interval_us, self._save)
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Save now unless there is nothing new, and never again; ``done`` is called in any case."""
+        """Save now if there is a change, and never again. ``done`` is called in any case."""
         self._stopping = done
         if self._timer is not None:
             self._timer.cancel()
@@ -110,4 +109,4 @@ class Snapshots:
 
 
 def _nothing() -> None:
-    """Told already."""
+    """Default callback without effect."""

@@ -1,4 +1,4 @@
-"""The controller's state on disk: snapshots beside the log that they shorten.
+"""The controller's state on disk: snapshots, and the log that they shorten.
 
 ::
 
@@ -8,14 +8,14 @@
 
     snapshot = magic 4 | CRC-32C 4 | bytes of the state 8 | the state (``core.controller.state``)
 
-The state is the newest snapshot that is whole, and what the log says after it. The log is trimmed only up to the
-*older* snapshot, so a snapshot that rots costs a line in the log and not the cluster. A slot is replaced with temporary
-file, sync, rename and sync of the directory: a crash at any step leaves a state that was durable before.
+The state is the newest complete snapshot plus the log behind it. The log is trimmed only up to the *older* snapshot, so
+a damaged snapshot costs a log line and not the cluster. A slot is replaced by temporary file, sync, rename and sync of
+the directory; a crash at any step leaves a state that was durable before.
 
-``load_state`` reads what recovery has put in order (a torn tail is cut, the write-ahead log is replayed into segments).
-It needs no shard and changes nothing, so recovery itself, the supervisor and tools may call it; where another process
-appends to the log meanwhile, it sees a prefix. Bytes that are not what they claim are ``Corruption``, with file and
-position: a broker must not start with half a cluster.
+``load_state`` reads files that recovery has put in order (torn tails cut, the write-ahead log replayed into segments).
+It needs no shard and changes nothing, so recovery, the supervisor and tools may call it. If another process appends to
+the log meanwhile, it sees a prefix. Invalid bytes are ``Corruption`` with file and position: a broker must not start
+with half a cluster.
 """
 
 import os
@@ -43,11 +43,13 @@ _MAGIC: Final = b"MSC1"
 _HEAD: Final = struct.Struct("<4sIQ")
 
 Replace = Callable[[str, bytes, Callable[[OSError | None], None]], None]
-"""``replace(path, data, done)``: put ``data`` durably in the file's place, then call ``done``, now or later."""
+"""``replace(path, data, done)``: durably replace the content of the file by ``data``, then call ``done``, now or
+later.
+"""
 
 
 def controller_log_directory(data_dir: str) -> str:
-    """Where group 0's segments are."""
+    """Directory of group 0's segments."""
     return os.path.join(data_dir, LOG_DIRECTORY)
 
 
@@ -55,7 +57,7 @@ def load_state(disk: Disk, data_dir: str) -> tuple[ControllerState, int]:
     """The state of the controller, and the offset of the first record that is not in it.
 
     Raises:
-        Corruption: a record, or both snapshots, are not what was written.
+        Corruption: a record, or both snapshots, are damaged.
         OSError: the files cannot be read.
     """
     snapshots = read_snapshots(disk, data_dir)
@@ -70,11 +72,11 @@ def load_state(disk: Disk, data_dir: str) -> tuple[ControllerState, int]:
 
 
 def apply_following(state: ControllerState, batches: Iterable[bytes]) -> None:
-    """Apply batches of the log that are not in its segments yet, as far as each follows the one before: for tools that
-    look at what a crash left, before recovery has put it in order.
+    """Apply batches of the log that are not in its segments yet, as far as each follows the one before. For tools that
+    read what a crash left, before recovery.
 
     Raises:
-        Corruption: a record is not what was written.
+        Corruption: a record is damaged.
     """
     for data in batches:
         view = memoryview(data)
@@ -85,10 +87,10 @@ def apply_following(state: ControllerState, batches: Iterable[bytes]) -> None:
 
 
 def deleted_topics(disk: Disk, data_dir: str) -> set[bytes]:
-    """Ids of the topics that the log deletes, as far back as it goes: those whose files may still be there.
+    """Ids of the topics that the log deletes, as far back as it reaches. Their files may still exist.
 
     Raises:
-        Corruption, OSError: as `load_state`.
+        Corruption, OSError: as in ``load_state``.
     """
     directory = controller_log_directory(data_dir)
     names = sorted(name for name in disk.list(directory) if parse_offset(name, SEGMENT_SUFFIX) is not None)
@@ -102,7 +104,7 @@ def deleted_topics(disk: Disk, data_dir: str) -> set[bytes]:
 
 
 def read_snapshots(disk: Disk, data_dir: str) -> list[tuple[str, ControllerState | Corruption]]:
-    """What each slot holds, the newest first, broken ones last; a slot that was never written is left out."""
+    """Content of each slot, newest first, damaged ones last. A slot that was never written is left out."""
     found: list[tuple[str, ControllerState | Corruption]] = []
     for slot in SLOTS:
         try:
@@ -138,15 +140,15 @@ class SnapshotStore:
 
     ``trim_before`` is where the log may begin after the last save: the revision of the older snapshot.
 
-    Lifecycle: one per broker, with the controller; one save at a time.
-    Shard: the controller's. Replacing a file syncs it; ``replace`` may hand that to a helper process.
+    Lifecycle: one per broker, with the controller; one save at a time. Shard: the controller's. Replacing a file syncs
+    it; ``replace`` may hand that to a helper process.
     """
 
     def __init__(self, disk: Disk, data_dir: str, replace: Replace | None = None) -> None:
         self._disk = disk
         self._directory = os.path.join(data_dir, CONTROLLER_DIRECTORY)
         self._replace = replace or self._replace_now
-        self._slots: list[str] = list(SLOTS)  # the next to be replaced first
+        self._slots: list[str] = list(SLOTS)  # the next slot to replace first
         self.revision = -1
         """Revision of the newest snapshot; -1 without one."""
         self.trim_before = 0
@@ -162,7 +164,7 @@ class SnapshotStore:
         self._sync_new_directories()
 
     def save(self, state: ControllerState, done: Callable[[OSError | None], None]) -> None:
-        """Replace the older snapshot by one of ``state``; ``done`` is told when it is durable, or why it is not."""
+        """Replace the older snapshot by one of ``state``. ``done`` gets None when it is durable, or the error."""
         assert not self.saving
         self.saving = True
         revision = state.revision
@@ -213,7 +215,7 @@ def _replay_segment(path: str, view: memoryview, state: ControllerState, *, last
 
 
 def _batches(path: str, view: memoryview, *, last: bool) -> Iterator[tuple[Batch, memoryview]]:
-    """The batches of a segment, each with its bytes; in the last one what is being written ends them."""
+    """The batches of a segment with their bytes. In the last segment, an incomplete batch ends them."""
     position = 0
     while position < len(view):
         try:
@@ -245,7 +247,7 @@ def _replay_batch(
 
 
 def _is_unfinished(view: memoryview, position: int) -> bool:
-    """Whether what is left may be the beginning of a batch that is being written right now (or zeros before it)."""
+    """Whether the remaining bytes may be the beginning of a batch that is being written (or zeros before it)."""
     left = view[position:]
     if len(left) < _BATCH_LEAST_BYTES:
         return True

@@ -1,7 +1,7 @@
-"""What shards ask each other about groups, as bytes.
+"""Requests about groups between shards, as bytes.
 
-Only one broker's processes speak this, all of the same build, so the messages are the request structs themselves in
-MessagePack: cheaper than Kafka's encoding, and topic names that were resolved on one shard travel along.
+Only processes of one broker, all of the same build, exchange these messages. They are the request structs themselves in
+MessagePack: cheaper than Kafka's encoding, and topic names that one shard resolved travel along.
 """
 
 from typing import Any, Final
@@ -61,7 +61,7 @@ _decoders: Final[dict[int, tuple[msgspec.msgpack.Decoder[Any], msgspec.msgpack.D
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True):
-    """A request for one group. ``require_stable`` is an OffsetFetch's."""
+    """A request for one group. ``require_stable`` belongs to OffsetFetch."""
 
     api: int
     partition: int
@@ -72,43 +72,43 @@ class Ask(msgspec.Struct, frozen=True, array_like=True):
     body: bytes
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True):
-    """Its answer: a body, or the code that refuses it."""
+class Answered(msgspec.Struct, frozen=True, array_like=True):
+    """The response: a body, or the error code of the whole request."""
 
     error: int
     body: bytes
 
 
 class ListAsk(msgspec.Struct, frozen=True, array_like=True):
-    """Which groups does this shard have?"""
+    """Request for the list of a shard's groups."""
 
     states: list[str]
     types: list[str]
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True):
-    """The groups of a shard; ``error`` when some are still being loaded."""
+    """The groups of a shard. ``error`` is set while some are still being loaded."""
 
     error: int
     groups: list[ListedGroup]
 
 
 class DescribeAsk(msgspec.Struct, frozen=True, array_like=True):
-    """Describe these groups: (partition, group id) each."""
+    """Request for the descriptions of groups, each as (partition, group id)."""
 
     version: int
     groups: list[tuple[int, str]]
 
 
 class Described(msgspec.Struct, frozen=True, array_like=True):
-    """The descriptions, in the order of the groups."""
+    """The descriptions, in the order of the request."""
 
     groups: list[DescribedGroup]
 
 
 encode: Final = msgspec.msgpack.Encoder().encode
 decode_ask: Final = msgspec.msgpack.Decoder(Ask).decode
-decode_told: Final = msgspec.msgpack.Decoder(Told).decode
+decode_answered: Final = msgspec.msgpack.Decoder(Answered).decode
 decode_list_ask: Final = msgspec.msgpack.Decoder(ListAsk).decode
 decode_listed: Final = msgspec.msgpack.Decoder(Listed).decode
 decode_describe_ask: Final = msgspec.msgpack.Decoder(DescribeAsk).decode
@@ -120,14 +120,14 @@ def decode_request(api: int, body: bytes) -> Message:
     return _decoders[api][0].decode(body)
 
 
-def encode_told(answer: Message | ErrorCode) -> bytes:
-    """The ``Told`` of an answer."""
+def encode_answer(answer: Message | ErrorCode) -> bytes:
+    """Encode a response or an error code."""
     if isinstance(answer, ErrorCode):
-        return encode(Told(int(answer), b""))
-    return encode(Told(0, encode(answer)))
+        return encode(Answered(int(answer), b""))
+    return encode(Answered(0, encode(answer)))
 
 
 def decode_answer(api: int, data: bytes) -> Message | ErrorCode:
-    """What ``encode_told`` encoded."""
-    told = decode_told(data)
+    """Decode what ``encode_answer`` encoded."""
+    told = decode_answered(data)
     return ErrorCode(told.error) if told.error else _decoders[api][1].decode(told.body)

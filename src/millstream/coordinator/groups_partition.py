@@ -6,14 +6,14 @@
                   │                                    (stopping: what is being written is still answered)
                   └── a record does not decode ──► failed
 
-While it loads, requests are told COORDINATOR_LOAD_IN_PROGRESS and come back. A log with a record that does not decode
-stops this partition with one line that names the offset; its groups are refused (NOT_COORDINATOR) and all others go on.
+While the partition loads, requests are refused with COORDINATOR_LOAD_IN_PROGRESS, and clients retry. If a record does
+not decode, one log line names its offset, the groups of this partition are refused (NOT_COORDINATOR), and all others
+continue.
 
-All records of one loop turn leave as one batch at the end of the turn, so they share a place in the group commit;
-what waits for them is answered when the batch is durable. A batch that could not be appended fails exactly the
-requests that wrote it, and so does a request with more to write than a batch may hold; either when its turn has come,
-as the core is told of writes in their order. A crash loses nothing that was answered: the state is a function of the
-log.
+All records of one turn leave as one batch at the end of the turn, so they share a group commit. Requests that wait for
+them are answered when the batch is durable. A batch that cannot be appended fails exactly the requests that wrote it;
+so does a request that exceeds the maximum batch. Either failure is reported to the core in the order of the writes. A
+crash loses nothing that was acknowledged, because the state is a function of the log.
 """
 
 from collections import deque
@@ -22,9 +22,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from millstream.coordinator.records import decode_record, encode_record
-from millstream.core.group.census import Census
 from millstream.core.group.consumer.topics import Topics
 from millstream.core.group.coordinator import GroupCoordinator
+from millstream.core.group.counts import GroupCounts
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import (
     Expire,
@@ -52,31 +52,32 @@ if TYPE_CHECKING:
 _NewRecord: TypeAlias = tuple[bytes, bytes | None, tuple[()], int]
 
 Done = Callable[[Message | ErrorCode], None]
-"""Takes the answer of a request, or the code with which it is refused as a whole."""
+"""Callback for the response of a request, or for the code that refuses it as a whole."""
 
 _READ_BYTES: Final = 256 << 10
 _BATCH_BYTES: Final = 256 << 10
-"""Records of one turn are cut into batches of about this size; those of one request stay together."""
+"""Approximate maximum size of one batch. Records of one request stay together."""
 WRITE_BYTES_MAX: Final = 4 << 20
-"""What one request writes at most: it has to fit into the log cache of a shard with the least memory. Kafka's bound is
-``max.message.bytes`` of the topic, 1 MiB."""
+"""Maximum size of the records of one request: they must fit into the log cache of a shard with the minimum memory.
+Kafka's limit is ``max.message.bytes`` of the topic, 1 MiB.
+"""
 _FLUSH_RECORDS: Final = 1_000
-"""Records that are encoded in one callback, or as many as the last write among them has: some ms."""
+"""Records encoded in one callback; a single larger write is encoded whole. A few ms."""
 _LOAD_SHARE: Final = 0.5
 _LOAD_SLICE_RECORDS: Final = 16
 _RETRY_US: Final = 100_000
 _EXPIRY_SLICE_GROUPS: Final = 16
-_TOLD_AT_ONCE: Final = 32
-"""A rebalance answers all members of a group; of thousands so many are told at a time, and sockets served between."""
+_ANSWERS_AT_ONCE: Final = 32
+"""Responses sent in one callback. A rebalance answers all members of a group, of which there may be thousands."""
 _RESOLVE_SHARE: Final = 0.3
 _RESOLVE_SLICE_STEPS: Final = 4_096
-"""Expressions are weighed in steps per character; a slice takes as many names as that allows."""
+"""Matching an expression costs steps per character; a slice matches as many names as that allows."""
 _LINES_A_MINUTE: Final = 60
 _FAILURES_A_MINUTE: Final = 6
 
 
 class OffsetsPartition(Protocol):
-    """What is needed of ``partition.Partition``."""
+    """The part of ``partition.Partition`` that is used here."""
 
     name: str
     index: int
@@ -93,7 +94,7 @@ class OffsetsPartition(Protocol):
 
 
 class State(Enum):
-    """What a partition's groups can be asked."""
+    """State of a partition's groups."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -103,11 +104,11 @@ class State(Enum):
 
 
 def _nobody() -> None:
-    """Nobody wants to know."""
+    """Default callback without effect."""
 
 
 class _Batch:
-    """Writes that left together; ``fate`` is set when it is known."""
+    """Writes that left together. ``fate`` is their outcome, once it is known."""
 
     __slots__ = ("fate", "receipts")
 
@@ -119,8 +120,7 @@ class _Batch:
 class GroupsPartition:
     """The groups of one partition.
 
-    Lifecycle: built when the partition opens, ``close``d when it closes.
-    Shard: the partition's home.
+    Lifecycle: built when the partition opens, ``close``d when it closes. Shard: the partition's home.
     """
 
     def __init__(
@@ -128,17 +128,17 @@ class GroupsPartition:
         partition: OffsetsPartition,
         reactor: "Reactor",
         settings: GroupSettings,
-        census: Census,
+        counts: GroupCounts,
         on_loaded: Callable[[], None],
         topics: Topics | None = None,
         on_change: Callable[[], None] = _nobody,
     ) -> None:
-        """``on_loaded`` is called once, when the state is LOADING no more; maybe before this returns. ``on_change`` is
-        called whenever something happened to the groups, be it a request or a member's silence.
+        """``on_loaded`` is called once, when the state is no longer LOADING, possibly before this returns.
+        ``on_change`` is called whenever groups may have changed, by a request or by a member's silence.
         """
         self.partition = partition
         self.state = State.LOADING
-        self.core = GroupCoordinator(settings, census, topics)
+        self.core = GroupCoordinator(settings, counts, topics)
         self._reactor = reactor
         self._on_loaded = on_loaded
         self._on_change = on_change
@@ -146,21 +146,21 @@ class GroupsPartition:
         self._lines = RateLimit(_LINES_A_MINUTE)
         self._failures = RateLimit(_FAILURES_A_MINUTE)
         self._timer: Timer | None = None
-        self._untold: deque[tuple[Token, Message]] = deque()
+        self._unsent: deque[tuple[Token, Message]] = deque()
         self._writes: list[Write] = []
         self._under_way: deque[_Batch] = deque()
         self._deleted_topics: list[tuple[str, bytes]] = []  # deleted while loading
         self._begun_us = reactor.now_us()
         self._records = 0
         self._latest: dict[bytes, Record] = {}
-        """While loading: the last record of each key that was not forgotten, in the order of the log. The groups are
-        a function of these alone, as of a compacted log.
+        """While loading: the last record of each key, without deleted ones, in log order. The groups depend on these
+        alone, as in a compacted log.
         """
         self._read(partition.log_start_offset)
 
     @property
     def refusal(self) -> ErrorCode:
-        """What requests are told when the state is not ACTIVE."""
+        """Error code for requests while the state is not ACTIVE."""
         if self.state is State.LOADING:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NOT_COORDINATOR
@@ -189,7 +189,7 @@ class GroupsPartition:
         partition.read_internal(offset, _READ_BYTES, read)
 
     def _collect(self, offset: int, chunks: Sequence[bytes]) -> None:
-        """Take the records of what was read at ``offset``, in slices; then read on."""
+        """Collect the records that were read at ``offset``, in slices; then continue reading."""
         next_offset = offset
 
         def collect() -> Generator[None, None, None]:
@@ -232,7 +232,7 @@ class GroupsPartition:
                 yield
 
     def _background(self, work: Generator[None, None, None], offset: int, done: Callable[[], None]) -> None:
-        """Do a part of the loading in slices; bad bytes from ``offset`` on end it."""
+        """Do a part of the loading in slices. An invalid record from ``offset`` on ends the loading."""
 
         def guarded() -> Generator[None, None, None]:
             try:
@@ -272,7 +272,7 @@ class GroupsPartition:
     # Running
 
     def step(self, given: Input) -> None:
-        """Take an input; only while ACTIVE (or, for the fate of a write, STOPPING)."""
+        """Process an input. Only while ACTIVE or, for the outcome of a write, STOPPING."""
         reactor = self._reactor
         self._carry_out(self.core.step(given, reactor.now_us(), reactor.wall_ms()))
 
@@ -286,22 +286,22 @@ class GroupsPartition:
         for line in out.log_lines:
             if self._lines.allows():
                 self._log.info("%s%s", line, self._lines.left_out())
-        if len(out.answers) <= _TOLD_AT_ONCE:
+        if len(out.answers) <= _ANSWERS_AT_ONCE:
             for token, response in out.answers:
                 _tell(token, response)
         else:
-            if not self._untold:
+            if not self._unsent:
                 self._reactor.call_soon(self._tell_some)
-            self._untold.extend(out.answers)
+            self._unsent.extend(out.answers)
         self._arm()
         self._on_change()
 
     def _tell_some(self) -> None:
-        """Give out some of many answers; the rest in later callbacks."""
-        untold = self._untold
-        for _ in range(min(_TOLD_AT_ONCE, len(untold))):
-            _tell(*untold.popleft())
-        if untold:
+        """Send some of many responses; the others follow in later callbacks."""
+        unsent = self._unsent
+        for _ in range(min(_ANSWERS_AT_ONCE, len(unsent))):
+            _tell(*unsent.popleft())
+        if unsent:
             self._reactor.call_soon(self._tell_some)
 
     def _resolve(self, wanted: Resolve) -> None:
@@ -328,7 +328,7 @@ class GroupsPartition:
         self._reactor.background("other", look(), _RESOLVE_SHARE, looked)
 
     def _arm(self) -> None:
-        """One timer for all groups. It may fire early (``core.group.deadlines``), and is then set anew."""
+        """Set the one timer for all groups. It may fire early (``core.group.deadlines``), and is then set again."""
         deadline_us = self.core.deadline_us
         if deadline_us is None:
             return
@@ -344,14 +344,14 @@ class GroupsPartition:
             self.step(Tick())
 
     def topic_deleted(self, topic: str, topic_id: bytes) -> None:
-        """Forget the offsets of a topic that was deleted."""
+        """Drop the committed offsets of a deleted topic."""
         if self.state is State.ACTIVE:
             self.step(TopicDeleted(topic, topic_id))
         elif self.state is State.LOADING:
             self._deleted_topics.append((topic, topic_id))
 
     def expire(self) -> Generator[None, None, None]:
-        """Look for what has expired, in slices."""
+        """Search for expired offsets and groups, in slices."""
         group_ids = list(self.core.groups)
         for start in range(0, len(group_ids), _EXPIRY_SLICE_GROUPS):
             if self.state is not State.ACTIVE:
@@ -360,14 +360,14 @@ class GroupsPartition:
             yield
 
     def stop(self) -> None:
-        """Take no more requests; answer what is being written, then refuse what still waits."""
+        """Accept no more requests. Requests with a pending write are answered, then all others are refused."""
         if self.state is State.ACTIVE and (self._under_way or self._writes):
             self.state = State.STOPPING
         elif self.state is not State.STOPPING:
             self.close()
 
     def close(self) -> None:
-        """Refuse what waits: another broker, or nobody, coordinates these groups now."""
+        """Refuse all waiting requests, because this shard no longer coordinates these groups."""
         if self.state is State.CLOSED:
             return
         was_loading = self.state is State.LOADING
@@ -376,8 +376,8 @@ class GroupsPartition:
         if self._timer is not None:
             self._timer.cancel()
         self._writes.clear()
-        while self._untold:
-            _tell(*self._untold.popleft())
+        while self._unsent:
+            _tell(*self._unsent.popleft())
         for token in self.core.unload():
             _tell(token, ErrorCode.NOT_COORDINATOR)
         if was_loading:
@@ -386,7 +386,7 @@ class GroupsPartition:
     # Writing
 
     def _flush(self) -> None:
-        """Append what this turn wrote; of very much, a part now and the rest in later turns."""
+        """Append the records of this turn. A large amount is spread over later turns."""
         first, records = 0, 0
         while first < len(self._writes) and records < _FLUSH_RECORDS:
             records += len(self._writes[first].records)
@@ -429,11 +429,11 @@ class GroupsPartition:
         self.partition.append_internal(build_batch(records), appended)
 
     def _settle(self) -> None:
-        """Tell the core of the writes whose fate is known, in their order."""
+        """Report writes with a known outcome to the core, in order."""
         while self._under_way and (fate := self._under_way[0].fate) is not None:
             receipts = self._under_way.popleft().receipts
             if self.state not in (State.ACTIVE, State.STOPPING):
-                continue  # those who wait were refused when it closed
+                continue  # requests that waited were refused when it closed
             error = client_code(fate) if isinstance(fate, MillstreamError) else ErrorCode.NONE
             if error is not ErrorCode.NONE and self._failures.allows():
                 more = self._failures.left_out()
@@ -445,7 +445,7 @@ class GroupsPartition:
 
 
 def _encode(write: Write, timestamp: int) -> tuple[list[_NewRecord], int]:
-    """A write's records as they are stored, and their bytes; no more of them than show that it is too large."""
+    """The records of a write in stored form, and their size. Encoding stops at the maximum size."""
     records: list[_NewRecord] = []
     size = 0
     for key, value in write.records:
@@ -458,13 +458,13 @@ def _encode(write: Write, timestamp: int) -> tuple[list[_NewRecord], int]:
 
 
 def _tell(token: object, answer: Message | ErrorCode) -> None:
-    """The tokens that this shell hands to the core are ``Done`` functions."""
+    """Call a token: this shell gives ``Done`` functions to the core as tokens."""
     assert callable(token)
     token(answer)
 
 
 def client_code(error: MillstreamError) -> ErrorCode:
-    """What a client of the coordinator is told when a write failed, by Kafka's table."""
+    """Error code for a client of the coordinator after a failed write, by Kafka's table."""
     match error.code:
         case (
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

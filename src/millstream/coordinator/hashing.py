@@ -1,11 +1,13 @@
-"""Which partition of ``__consumer_offsets`` keeps a group: Kafka's hash, so that anybody may compute it."""
+"""The partition of ``__consumer_offsets`` that stores a group: Kafka's hash, so that any client can compute it."""
 
 from functools import lru_cache
 from typing import Final
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _KEPT_LENGTH_MAX: Final = 256
-"""Characters of a name whose partition is kept; a name may have 32,767, and thousands are kept."""
+"""Maximum length of a name whose partition is cached, in characters. Names may have 32,767, and thousands are
+cached.
+"""
 
 
 def java_string_hash(text: str) -> int:
@@ -18,7 +20,7 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_of(group_id: str, partitions: int) -> int:
-    """The partition that keeps ``group_id``. The most negative hash counts as 0, as in Kafka."""
+    """The partition that stores ``group_id``. The most negative hash counts as 0, as in Kafka."""
     return (_kept if len(group_id) <= _KEPT_LENGTH_MAX else _computed)(group_id, partitions)
 
 

@@ -18,8 +18,8 @@ from millstream.coordinator.asks import (
     Ask,
 )
 from millstream.coordinator.groups_partition import Done, GroupsPartition, OffsetsPartition, State
-from millstream.core.group.census import Census
 from millstream.core.group.consumer.topics import Topics
+from millstream.core.group.counts import GroupCounts
 from millstream.core.group.describe import describe_group, list_groups
 from millstream.core.group.outputs import (
     Commit,
@@ -61,7 +61,7 @@ _COUNT_US: Final = 1_000_000
 class LocalGroups:
     """All groups of one shard.
 
-    Lifecycle: one per shard; ``opened`` and ``closed`` follow the partitions, ``stop`` refuses everything that waits.
+    Lifecycle: one per shard. ``opened`` and ``closed`` follow the partitions; ``stop`` refuses all waiting requests.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class LocalGroups:
         self._topics = topics
         self._settings = settings
         self._expiry_interval_us = expiry_interval_ms * 1000
-        self._census = Census()
+        self._census = GroupCounts()
         self._meters = _Meters(shard, self._census)
         self.partitions: dict[int, GroupsPartition] = {}
         self._loading = 0
@@ -101,13 +101,13 @@ class LocalGroups:
             done()
 
     def closed(self, partition: OffsetsPartition) -> None:
-        """It is about to close."""
+        """The partition is about to close."""
         groups = self.partitions.pop(partition.index, None)
         if groups is not None:
             groups.close()
 
     def stop(self) -> None:
-        """The broker stops: refuse what waits, so that clients look for the next coordinator."""
+        """Refuse all waiting requests, so that clients look for the next coordinator."""
         for groups in self.partitions.values():
             groups.stop()
 
@@ -124,7 +124,7 @@ class LocalGroups:
         require_stable: bool,
         done: Done,
     ) -> None:
-        """Take a request for a group of ``partition``; ``done`` gets the answer or the code that refuses it."""
+        """Process a request for a group of ``partition``. ``done`` gets the response or the code that refuses it."""
         groups = self.partitions.get(partition)
         if groups is None:
             done(ErrorCode.NOT_COORDINATOR)
@@ -134,7 +134,7 @@ class LocalGroups:
             groups.step(_input(api, version, client_id, client_host, request, require_stable, done))
 
     def ask_for(self, ask: Ask, request: Message, done: Done) -> None:
-        """The same, for a request that came from another shard."""
+        """``ask`` for a request from another shard."""
         self.ask(ask.partition, ask.api, ask.version, ask.client_id, ask.client_host, request, ask.require_stable, done)
 
     def list(self, states: list[str], types: list[str]) -> tuple[ErrorCode, list[ListedGroup]]:
@@ -160,7 +160,7 @@ class LocalGroups:
     # Housekeeping
 
     def topic_deleted(self, topic: str, topic_id: bytes) -> None:
-        """Forget the offsets that groups of this shard committed for a topic that is gone."""
+        """Drop the offsets that groups of this shard committed for a deleted topic."""
         for groups in list(self.partitions.values()):
             groups.topic_deleted(topic, topic_id)
 
@@ -220,23 +220,23 @@ def _input(
 
 
 def _member_suffix() -> str:
-    """A random UUID, in the usual spelling."""
+    """A random UUID in its usual notation."""
     digits = os.urandom(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def _member_id() -> str:
-    """A random UUID, as Kafka writes those that it makes itself."""
+    """A random UUID in the notation of Kafka's own member ids."""
     return base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
 
 
 class _Meters:
-    """Copies the census into the shard's metrics, at most once a second and only after something happened."""
+    """Copies the group counts into the shard's metrics, at most once a second and only after a change."""
 
-    def __init__(self, shard: "Shard", census: Census) -> None:
+    def __init__(self, shard: "Shard", counts: GroupCounts) -> None:
         stats = shard.stats
         self._reactor = shard.reactor
-        self._census = census
+        self._census = counts
         self._states = {state: stats.gauge("group_count", state=state.value) for state in GroupState}
         self._members = stats.gauge("group_members")
         self._counters = {

@@ -1,11 +1,11 @@
-"""Records of ``__consumer_offsets``: what is written, in which version, and what is read.
+"""Records of ``__consumer_offsets``: which versions are written, and which are read.
 
-Written exactly as Apache Kafka 4.3 does, so that its tools read our logs and we read its: offsets in version 4 (with
-the topic id as a tagged field), or version 1 when the commit came with a retention time of its own; groups in version
-3; consumer groups (KIP-848) in the one version that they have; a null value forgets. Read are all versions that Kafka
-ever wrote. Keys of other features are skipped.
+Written exactly as by Apache Kafka 4.3, so that each reads the other's logs: offsets in version 4 (with the topic id as
+a tagged field), or in version 1 if the commit has its own retention time; groups in version 3; consumer groups
+(KIP-848) in their only version. A null value deletes. All versions that Kafka ever wrote are read. Keys of other
+features are skipped.
 
-A record that does not decode raises ``Corruption``: to skip it would be to forget somebody's offsets.
+A record that does not decode raises ``Corruption``, because skipping it could lose committed offsets.
 """
 
 from typing import Final
@@ -51,11 +51,11 @@ _VALUES: Final[dict[type[Key], type[Value]]] = {
     ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
 }
-"""What stands behind a key."""
+"""The value type of each key type."""
 
 
 def encode_record(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
-    """Key and value of the record that keeps ``value``, or (None) forgets what was kept."""
+    """Key and value of the record that stores ``value``, or (None) deletes the stored one."""
     if value is None:
         return encode_key(key), None
     if isinstance(value, GroupMetadataValue):
@@ -70,10 +70,10 @@ def encode_record(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(record: Record) -> tuple[Key, Value | None] | None:
-    """What a record says; None for a record of another feature.
+    """Key and value of a record; None for a record of another feature.
 
     Raises:
-        Corruption: it says nothing that this broker understands.
+        Corruption: the record is invalid.
     """
     try:
         if record.key is None:

@@ -1,4 +1,4 @@
-"""GroupRouter: what a handler asks about groups, whichever shard keeps them.
+"""GroupRouter: requests about groups, for handlers on any shard.
 
 ::
 
@@ -6,12 +6,12 @@
                                                             └► elsewhere: one call through the mailbox, and its answer
                                                             back
 
-The partition is Kafka's hash of the group id. ``__consumer_offsets`` itself is created when somebody first looks for a
-coordinator. As long as it does not exist, or its partition is not served, requests are refused with NOT_COORDINATOR, on
+The partition is Kafka's hash of the group id. ``__consumer_offsets`` is created when a client first looks for a
+coordinator. While it does not exist, or its partition is not served, requests are refused with NOT_COORDINATOR, after
 which clients look for the coordinator again.
 
 A parked JoinGroup or SyncGroup occupies one call until the rebalance ends, which the core bounds. If the other shard
-does not take the call (overload), the client is told COORDINATOR_NOT_AVAILABLE and tries again.
+does not accept the call (overload), the client gets COORDINATOR_NOT_AVAILABLE and retries.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ from millstream.coordinator.asks import (
     decode_listed,
     decode_request,
     encode,
-    encode_told,
+    encode_answer,
 )
 from millstream.coordinator.groups_partition import Done, OffsetsPartition
 from millstream.coordinator.hashing import OFFSETS_TOPIC, partition_of
@@ -63,14 +63,14 @@ _FAILURES_A_MINUTE: Final = 6
 _TIMEOUT_US: Final = 30_000_000
 
 DESCRIBED_AT_ONCE: Final = 64
-"""Groups in one answer between shards, which has to fit what may wait there; one group has some megabytes at most."""
+"""Groups in one response between shards, whose size is bounded. One group has some megabytes at most."""
 
 _PARKED_TIMEOUT_US: Final = 24 * 3600 * 1_000_000
-"""Joins and syncs are bounded by the group's own deadlines; this only bounds what a defect could cost."""
+"""Timeout of joins and syncs between shards. The group's own deadlines end them; this bounds the cost of a defect."""
 
 
 class Table(Protocol):
-    """What is needed of ``partition.PartitionTable``."""
+    """The part of ``partition.PartitionTable`` that is used here."""
 
     def on_open(self, callback: "Callable[[Partition], None]") -> None: ...
 
@@ -78,7 +78,7 @@ class Table(Protocol):
 
 
 class _Deletions(MetadataListener):
-    """Tells the groups of this shard of topics that are gone."""
+    """Reports deleted topics to the groups of this shard."""
 
     def __init__(self, local: LocalGroups) -> None:
         self._local = local
@@ -89,9 +89,9 @@ class _Deletions(MetadataListener):
 
 
 class GroupRouter:
-    """See the module.
+    """Routes requests about groups to the shard of their coordinator.
 
-    Lifecycle: one per shard, built before the mailbox runs and before partitions open; ``stop`` when the broker drains.
+    Lifecycle: one per shard, built before the mailbox runs and before partitions open. ``stop`` when the broker drains.
     """
 
     def __init__(
@@ -123,7 +123,9 @@ class GroupRouter:
         self.local.stop()
 
     def when_loaded(self, done: Callable[[], None]) -> None:
-        """Call ``done`` when the groups that this shard has opened are loaded: until then clients are told to wait."""
+        """Call ``done`` when the groups that this shard has opened are loaded. Until then clients are refused
+        retriably.
+        """
         self.local.when_loaded(done)
 
     def _opened(self, partition: OffsetsPartition) -> None:
@@ -137,7 +139,7 @@ class GroupRouter:
     # Finding
 
     def ensure(self, done: Callable[[ErrorCode], None]) -> None:
-        """``done(NONE)`` when there is a coordinator to send requests to; creates ``__consumer_offsets`` if need be."""
+        """Call ``done(NONE)`` when there is a coordinator. Creates ``__consumer_offsets`` if necessary."""
 
         def ensured(topic: TopicMeta | MillstreamError) -> None:
             if isinstance(topic, MillstreamError):
@@ -172,7 +174,7 @@ class GroupRouter:
         *,
         require_stable: bool = False,
     ) -> None:
-        """Give ``request`` to the coordinator of its group; ``done`` gets the answer or the code that refuses it."""
+        """Pass ``request`` to the coordinator of its group. ``done`` gets the response or the code that refuses it."""
         partition, home = self._place(group_id)
         if home is None:
             done(ErrorCode.NOT_COORDINATOR)
@@ -195,14 +197,14 @@ class GroupRouter:
     def _serve_ask(self, sender: int, payload: bytes, reply: "Reply") -> None:
         _ = sender
         ask = decode_ask(payload)
-        self.local.ask_for(ask, decode_request(ask.api, ask.body), lambda answer: reply.send(encode_told(answer)))
+        self.local.ask_for(ask, decode_request(ask.api, ask.body), lambda answer: reply.send(encode_answer(answer)))
 
     # All groups
 
     def list_groups(
         self, states: list[str], types: list[str], done: Callable[[ErrorCode, list[ListedGroup]], None]
     ) -> None:
-        """The groups of this broker that pass the filters; an error when a shard did not answer or still loads."""
+        """The groups of this broker that pass the filters; an error if a shard did not answer or is still loading."""
         gather = _Gather(self._shard.count, done)
         for shard in range(self._shard.count):
             if shard == self._shard.id:
@@ -217,7 +219,9 @@ class GroupRouter:
         reply.send(encode(Listed(int(error), groups)))
 
     def describe_groups(self, group_ids: list[str], version: int, done: Callable[[list[DescribedGroup]], None]) -> None:
-        """Each group as its coordinator sees it, in the order asked. Another shard is asked for a few at a time."""
+        """Each group as its coordinator describes it, in the order of the request. Other shards are asked for a few at
+        a time.
+        """
         results: list[DescribedGroup] = [DescribedGroup(group_id=group_id) for group_id in group_ids]
         elsewhere: dict[int, list[tuple[int, int, str]]] = {}
         for slot, group_id in enumerate(group_ids):
@@ -248,7 +252,7 @@ class GroupRouter:
         results: list[DescribedGroup],
         done: Callable[[], None],
     ) -> None:
-        """Fill the slots of ``wanted`` (slot, partition, group id), ``DESCRIBED_AT_ONCE`` after the other."""
+        """Fill the slots of ``wanted`` (slot, partition, group id), ``DESCRIBED_AT_ONCE`` at a time."""
         part, rest = wanted[:DESCRIBED_AT_ONCE], wanted[DESCRIBED_AT_ONCE:]
 
         def told(answer: bytes | MillstreamError) -> None:
@@ -275,7 +279,7 @@ class GroupRouter:
 
 
 class _Gather:
-    """Collects the lists of all shards."""
+    """Collects the group lists of all shards."""
 
     __slots__ = ("_done", "_error", "_groups", "_missing")
 
@@ -302,7 +306,9 @@ class _Gather:
 
 
 def group_settings(settings: "Settings", of_groups: Mapping[str, Mapping[str, int]]) -> GroupSettings:
-    """What group decisions need of the node's settings, and of what single groups say (which follows changes)."""
+    """The part of the node's settings, and of single groups' properties (which follow changes), that group decisions
+    need.
+    """
     return GroupSettings(
         min_session_timeout_ms=settings.group_min_session_timeout_ms,
         max_session_timeout_ms=settings.group_max_session_timeout_ms,

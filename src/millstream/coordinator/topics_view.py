@@ -1,4 +1,4 @@
-"""The cluster's topics as group decisions see them: a view of the shard's metadata cache."""
+"""The cluster's topics for group decisions: a view of the shard's metadata cache."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class MetadataTopics(MetadataListener):
     """``core.group.consumer.topics.Topics`` over the metadata cache.
 
-    Lifecycle: one per shard; subscribes to the cache, to know when a topic was last created.
+    Lifecycle: one per shard. It subscribes to the cache, to know when a topic was last created.
     """
 
     def __init__(self, metadata: "MetadataCache") -> None:
@@ -21,7 +21,7 @@ class MetadataTopics(MetadataListener):
         self.created_revision = metadata.revision
 
     def topic_created(self, topic: TopicMeta) -> None:
-        """Regular expressions may match it."""
+        """Note the creation, because regular expressions may match the topic."""
         _ = topic
         self.created_revision = self._metadata.revision
 

@@ -105,7 +105,7 @@ _SAYS_NO_START: Final = frozenset(
 )
 
 
-def start_offset_told(partition: Partition, outcome: Outcome) -> int:
+def reported_start_offset(partition: Partition, outcome: Outcome) -> int:
     """The log start offset that goes with a refusal; Kafka tells it with some and not with others."""
     return -1 if outcome is _MALFORMED or outcome[0] in _SAYS_NO_START else partition.log.start_offset
 

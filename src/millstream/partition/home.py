@@ -23,7 +23,7 @@ from millstream.core.fetch_session import SessionPartition
 from millstream.errors import MillstreamError
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import BUSY, LOOK, Outcome, append, start_offset_told
+from millstream.partition.append import BUSY, LOOK, Outcome, append, reported_start_offset
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.lookups import TIMEOUT_US, Lookups
 from millstream.partition.partition import Partition
@@ -399,7 +399,7 @@ class _RemoteAppends:
         if error or end <= partition.high_watermark:
             if error:
                 partition.meters.rejected.inc()
-                self.results[slot] = (error, base, append_time, start_offset_told(partition, outcome))
+                self.results[slot] = (error, base, append_time, reported_start_offset(partition, outcome))
             if refusal is not None:
                 self._refusals = {**(self._refusals or {}), slot: refusal}
             self.acked(slot)

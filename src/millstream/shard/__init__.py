@@ -1,3 +1,3 @@
-"""One process per core: how it starts (`process`), runs (`reactor`), talks to its siblings (`ring`, `mailbox`) and is
-watched (`stall`).
+"""One process per core: how it starts (``process``), runs (``reactor``), exchanges messages with other shards
+(``ring``, ``mailbox``) and is supervised (``stall``).
 """

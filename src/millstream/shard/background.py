@@ -1,12 +1,12 @@
-"""Work that may take long, cut into slices and kept under a share of the core.
+"""Long-running work, cut into slices and limited to a share of the core.
 
-Housekeeping, loading and the like are generators: each ``yield`` is a place where the reactor may look after its
-sockets. A slice advances one generator for up to `SLICE_US`; then its kind of work owes the core a pause of ``slice ×
-(1 − share) / share``. If nothing but background work happened since the last slice, the pause is skipped: an idle
-core is given away whole. Kinds do not wait for each other; tasks of one kind take turns.
+Housekeeping, loading and similar work are generators. At each ``yield`` the reactor may serve its sockets. A slice
+advances one generator for up to ``SLICE_US``; then its kind of work pauses for ``slice × (1 − share) / share``. The
+pause is skipped if nothing but background work happened since the last slice, so an idle core is used fully. Kinds of
+work do not wait for each other; tasks of one kind take turns.
 
-A generator that raises stops the shard, like any callback. A cancelled one is closed (its ``finally`` blocks run) and
-its `done` is not called.
+A generator that raises stops the shard, like any callback. A cancelled generator is closed (its ``finally`` blocks
+run), and its ``done`` is not called.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from millstream.telemetry.metrics import Counter
 
 SLICE_US: Final = 200
-"""Well below the 500 µs from which a callback counts as a stall: a step may overshoot."""
+"""Length of a slice in µs. Well below the 500 µs of a stall, because a step may overshoot."""
 
 
 class BackgroundTask:
-    """A generator under way."""
+    """A generator that is being advanced in slices."""
 
     __slots__ = ("done", "generator", "running")
 
@@ -36,14 +36,14 @@ class BackgroundTask:
         self.running = True
 
     def cancel(self) -> None:
-        """Take no further step. Must not be called by the generator itself."""
+        """Advance the generator no further. The generator itself must not call this."""
         if self.running:
             self.running = False
             self.generator.close()
 
 
 class _Kind:
-    """Tasks of one kind of work, and the allowance they share."""
+    """Tasks of one kind of work, and their common share."""
 
     __slots__ = ("queue", "scheduled", "seen_entries", "share", "time")
 
@@ -56,7 +56,7 @@ class _Kind:
 
 
 class Background:
-    """The slices of one reactor."""
+    """The background work of one reactor."""
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
@@ -79,7 +79,7 @@ class Background:
         return task
 
     def _slice(self, kind: _Kind) -> None:
-        """Advance the task at the head for one slice, and plan the next slice."""
+        """Advance the first task for one slice, and schedule the next slice."""
         reactor = self._reactor
         begun_ns = time.perf_counter_ns()
         limit_ns = begun_ns + SLICE_US * 1000
@@ -101,7 +101,7 @@ class Background:
         if not kind.queue:
             kind.scheduled = False
             return
-        reactor.entries -= 1  # this slice itself is no reason to hold back
+        reactor.entries -= 1  # the slice itself does not count as other work
         others_waited = reactor.entries != kind.seen_entries
         kind.seen_entries = reactor.entries
         if kind.share < 1 and others_waited:

@@ -1,20 +1,20 @@
-"""Garbage collection: seldom, measured, in small pieces while there is work, and the rest when there is none.
+"""Tunes garbage collection: short collections while the shard works, full ones when it has little to do.
 
-Almost everything a broker makes per request dies by reference count, so the cycle collector has little to find; what
-hurts is that a collection walks every object of its generation, at some hundred nanoseconds each. Hence:
+Almost every object of a request dies by reference count, so the cycle collector finds little. Its cost is that a
+collection walks every object of its generation, at about 100 ns each. Therefore:
 
 - objects that exist after start-up are frozen (exempt);
-- a young collection comes after ``YOUNG_THRESHOLD`` new objects that live, and takes a few milliseconds at most;
-- what outlived it (descriptions of what the log cache holds, mostly) is not looked at again while the shard is busy: it
-  would be a hundred thousand objects in one go. A shard that used less than ``QUIET_SHARE`` of its core for ``LOOK_US``
-  does that then (``collect_when_quiet``);
-- on a shard that is never quiet CPython does it after all, after ``MIDDLE_THRESHOLD`` young ones.
+- a young collection comes after ``YOUNG_THRESHOLD`` new live objects, and takes a few milliseconds at most;
+- objects that outlive it (mostly descriptions of the log cache) are not collected while the shard is busy, because that
+  would walk a hundred thousand objects at once. A shard that used less than ``QUIET_SHARE`` of its core during
+  ``LOOK_US`` does it then (``collect_when_quiet``);
+- on a shard that is never quiet CPython does it after ``MIDDLE_THRESHOLD`` young collections.
 
-Each collection's pause goes into `gc_pause` by generation.
+The metric ``gc_pause`` has every pause, by generation.
 
-Nothing is collected from the command line (`cli.start`) until the supervisor calls `freeze_for_fork`; the process that
-recovers the log meanwhile switches the collector on for itself. Frozen objects are not touched by a child's collector,
-so the pages they lie on stay shared.
+From the command line (``cli.start``) until the supervisor calls ``freeze_for_fork``, collection is off; the process
+that recovers the log turns it on for itself. A child's collector does not touch frozen objects, so their pages stay
+shared.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FULL_THRESHOLD: Final = 1
 LOOK_US: Final = 5_000_000
 QUIET_SHARE: Final = 0.1
 YOUNG_MIN: Final = 4
-"""So many young collections are worth one of what they left."""
+"""Young collections after which it is worth collecting what they left."""
 
 _pauses: list[Histogram] = []
 _begun_ns: list[int] = [0]
@@ -48,12 +48,12 @@ def _on_collection(phase: str, info: dict[str, int]) -> None:
 
 
 def tune() -> None:
-    """Thresholds for a process that mostly relies on reference counts."""
+    """Set the thresholds for a process that relies mostly on reference counts."""
     gc.set_threshold(YOUNG_THRESHOLD, MIDDLE_THRESHOLD, FULL_THRESHOLD)
 
 
 def collect_when_quiet(reactor: Reactor) -> None:
-    """Look every `LOOK_US` whether the shard had little to do, and collect what outlived young collections then."""
+    """Check every ``LOOK_US`` whether the shard had little to do, and if so collect what outlived young collections."""
     used_ns = time.process_time_ns()
 
     def look() -> None:
@@ -67,27 +67,27 @@ def collect_when_quiet(reactor: Reactor) -> None:
 
 
 def measure(stats: StatsSlab) -> None:
-    """Count the pauses of this process from now on."""
+    """Record the pauses of this process from now on."""
     _pauses[:] = [stats.histogram("gc_pause", generation=str(generation)) for generation in range(3)]
     if _on_collection not in gc.callbacks:
         gc.callbacks.append(_on_collection)
 
 
 def stop_measuring() -> None:
-    """Take the measurement off again."""
+    """Stop recording."""
     _pauses.clear()
     if _on_collection in gc.callbacks:
         gc.callbacks.remove(_on_collection)
 
 
 def settle() -> None:
-    """Collect once, then exempt what is left."""
+    """Collect once, then exempt all remaining objects."""
     gc.collect()
     gc.freeze()
 
 
 def freeze_for_fork() -> None:
-    """In the supervisor, right before forking: no collection in between, everything exempt."""
+    """In the supervisor, right before the fork: exempt all objects, without a collection in between."""
     gc.disable()
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""A shard, as the parts that live on it see it."""
+"""The parts of a shard process, as other code on the shard sees them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class Shard:
-    """The pieces of one shard process, wired once at its start and alive until its end.
+    """The parts of one shard process, wired at its start and alive until its end.
 
-    `arena` is its own memory (allocate here), `arenas` are everybody's, by shard id (look only).
+    ``arena`` is the shard's own memory (allocate here). ``arenas`` are those of all shards, by shard id (read only).
     """
 
     __slots__ = ("arena", "arenas", "count", "id", "mailbox", "reactor", "stats")

@@ -1,18 +1,18 @@
-"""Questions between supervisor and shard, off the data path: "stop", "which segments has topic t", "are you ready".
+"""Requests between supervisor and shard, off the data path: "stop", "which segments has topic t", "are you ready".
 
-One socket pair (SOCK_SEQPACKET) per shard, msgpack inside. Both ends are the same class: each may ask, each answers
-what it serves::
+Each shard has one socket pair (SOCK_SEQPACKET) with msgpack messages. Both ends are of the same class: each can send
+requests and serve them::
 
     control.serve("segments", handler)             # handler(arguments, answer); answer(value) once, now or later
     control.ask("segments", {"topic": "t"}, on_answer, timeout_us)
 
-A message may be as long as it likes (a manifest of ten thousand segments is): it travels in parts of at most
-`PART_BYTES`, and what the socket does not take waits here, up to `BACKLOG_BYTES_MAX`. An ask ends with the answer, or
-with a `MillstreamError`: the other side's `Rejected`, `Unavailable` when the other end is gone, `OutcomeUnknown` when
-it did not answer in time.
+A message can have any length (the manifest of ten thousand segments is long). It travels in parts of at most
+``PART_BYTES``; parts that the socket does not accept wait here, up to ``BACKLOG_BYTES_MAX``. A request ends with its
+response or a ``MillstreamError``: the other side's ``Rejected``, ``Unavailable`` if the other end is closed,
+``OutcomeUnknown`` on a timeout.
 
-Lifecycle: `ControlPair` before the fork, `ControlEnd` on each side's reactor after it. `on_gone` is called when the
-other end has closed.
+Lifecycle: ``ControlPair`` before the fork, ``ControlEnd`` on each side's reactor after it. ``on_gone`` is called when
+the other end has closed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ PART_BYTES: Final = 32 * 1024
 BACKLOG_BYTES_MAX: Final = 256 << 20
 _PART: Final = struct.Struct("<B")
 _MORE: Final = 1
-_READS: Final = 32  # parts taken in one turn
+_READS: Final = 32  # parts received per turn
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True):
-    """On the wire. `kind`: 0 ask, 1 answer, 2 refusal."""
+    """Wire format of a message. ``kind``: 0 request, 1 response, 2 refusal."""
 
     kind: int
     number: int
@@ -53,7 +53,7 @@ _ASK, _ANSWER, _REFUSAL = range(3)
 
 
 class ControlPair:
-    """The two sockets, before the fork."""
+    """The two sockets, created before the fork."""
 
     def __init__(self) -> None:
         self._supervisor, self._shard = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -70,7 +70,7 @@ class ControlPair:
 
 
 class ControlEnd:
-    """See the module."""
+    """One end of the control channel. It sends requests, and serves those of the other end."""
 
     def __init__(self, sock: socket.socket, reactor: Reactor) -> None:
         self._socket = sock
@@ -86,11 +86,13 @@ class ControlEnd:
         reactor.add_reader(sock.fileno(), self._on_readable)
 
     def serve(self, name: str, handler: Callable[[Any, Callable[[Any], None]], None]) -> None:
-        """Answer `name` with `handler(arguments, answer)`; a `MillstreamError` it raises is the answer, too."""
+        """Serve requests ``name`` with ``handler(arguments, answer)``. A ``MillstreamError`` that it raises is the
+        response.
+        """
         self._handlers[name] = handler
 
     def ask(self, name: str, arguments: Any, on_answer: Callable[[Any], None], timeout_us: int) -> None:
-        """Ask the other side; `on_answer(value | MillstreamError)` is called once."""
+        """Send a request. ``on_answer(value | MillstreamError)`` is called exactly once."""
         number = self._next_number
         self._next_number += 1
         timer = self._reactor.call_later(
@@ -103,7 +105,7 @@ class ControlEnd:
             self._send(_Message(_ASK, number, name, arguments))
 
     def close(self) -> None:
-        """End all asks with `Unavailable` and let go of the socket."""
+        """End all open requests with ``Unavailable``, and close the socket."""
         if self.closed:
             return
         self.closed = True
@@ -140,7 +142,7 @@ class ControlEnd:
             self._reactor.add_writer(self._socket.fileno(), self._on_writable)
 
     def _flush(self) -> bool:
-        """Whether everything is out."""
+        """Send the waiting parts. True if none is left."""
         unsent = self._unsent
         while unsent:
             try:
@@ -148,7 +150,7 @@ class ControlEnd:
             except BlockingIOError:
                 return False
             except OSError:
-                unsent.clear()  # the reader's side of this socket reports the end
+                unsent.clear()  # the reader of this socket reports the end
                 self._unsent_bytes = 0
                 break
             self._unsent_bytes -= len(unsent.popleft())

@@ -1,11 +1,12 @@
-"""Accepted connections, from the supervisor to a shard.
+"""Hands accepted connections from the supervisor to a shard.
 
-The supervisor accepts and sends the descriptor over a socket pair (SCM_RIGHTS) with what only it knows: the peer's
-address, the local address and the listener's name. One message is one connection; order is kept. Nothing waits: when
-a shard does not take its connections, `send` says so and the supervisor chooses another shard, or closes.
+The supervisor accepts a connection and sends its descriptor over a socket pair (SCM_RIGHTS), with the facts that only
+it knows: the peer's address, the local address and the listener's name. One message is one connection, and order is
+kept. Nothing waits: if a shard does not take its connections, ``send`` returns False, and the supervisor chooses
+another shard or closes the connection.
 
-`pending` counts what was sent and not yet taken, in memory shared by both ends, so that the supervisor can add it to
-a shard's open connections when it looks for the shard with the fewest.
+``pending`` counts the connections that were sent and not yet taken, in memory shared by both ends. The supervisor adds
+it to a shard's open connections when it chooses the shard with the fewest.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MESSAGE_BYTES_MAX: Final = 1024
-_BATCH: Final = 64  # connections taken in one turn
+_BATCH: Final = 64  # connections taken per turn
 
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True):
-    """What the supervisor says about a connection."""
+    """Facts about a handed-over connection."""
 
     peer_host: str
     peer_port: int
@@ -41,8 +42,8 @@ _decode = msgspec.msgpack.Decoder(Arrival).decode
 
 
 class Handover:
-    """Both ends; made by the supervisor before it forks the shard. Each side uses its half and calls `keep_*` to
-    close the other.
+    """Both ends of a handover. The supervisor creates it before it forks the shard. Each side calls its ``keep_*`` to
+    close the other half.
     """
 
     def __init__(self) -> None:
@@ -54,30 +55,30 @@ class Handover:
 
     @property
     def fd(self) -> int:
-        """The shard's end: readable when connections wait."""
+        """The shard's end. It is readable when connections wait."""
         return self._receiver.fileno()
 
     @property
     def pending(self) -> int:
-        """Connections sent and not yet taken."""
+        """Number of connections sent and not yet taken."""
         return self._counts[0] - self._counts[8]
 
     def keep_sender(self) -> None:
-        """In the supervisor, after the fork."""
+        """Keep the supervisor's half; called there after the fork."""
         self._receiver.close()
 
     def keep_receiver(self) -> None:
-        """In the shard, after the fork."""
+        """Keep the shard's half; called there after the fork."""
         self._sender.close()
 
     def close(self) -> None:
-        """Let go of whatever end is left; what was not taken is closed by the kernel."""
+        """Close the remaining ends. The kernel closes connections that were not taken."""
         self._sender.close()
         self._receiver.close()
 
     def send(self, fd: int, arrival: Arrival) -> bool:
-        """Hand `fd` over and close this process's copy. False, and `fd` stays open here, when the shard has no room
-        or is gone.
+        """Hand ``fd`` over and close this process's copy. If the shard has no room or is gone, return False and leave
+        ``fd`` open.
         """
         try:
             socket.send_fds(self._sender, [_encode(arrival)], [fd])
@@ -88,7 +89,7 @@ class Handover:
         return True
 
     def take(self, each: Callable[[socket.socket, Arrival], None]) -> bool:
-        """Give up to 64 waiting connections to `each` as sockets; False when the supervisor has closed its end."""
+        """Pass up to 64 waiting connections to ``each`` as sockets. False if the supervisor has closed its end."""
         for _ in range(_BATCH):
             try:
                 message, fds, _, _ = socket.recv_fds(self._receiver, _MESSAGE_BYTES_MAX, 1)
@@ -97,7 +98,7 @@ class Handover:
             if not message:
                 return False
             self._counts[8] += 1
-            if not fds:  # this process is out of descriptors; the kernel has closed the connection
+            if not fds:  # this process has no free descriptor; the kernel has closed the connection
                 if self._lost.allows():
                     why = "no free file descriptor; raise the limit (LimitNOFILE, ulimit -n)"
                     log.error("a connection was lost: %s%s", why, self._lost.left_out())

@@ -1,4 +1,4 @@
-"""Calls between shards: a method number, some bytes, and an answer before a deadline.
+"""Calls between shards: a method number, some bytes, and a response before a deadline.
 
 ::
 
@@ -6,30 +6,29 @@
     call(1, APPEND, descriptor, on_reply, timeout) ──►  handler(0, descriptor, reply)
     on_reply(answer | MillstreamError)             ◄──  reply.send(answer)  |  reply.fail(error)
 
-Bytes travel through the rings of `mesh`; payload does not: a call carries descriptors of arena fragments that the
-caller *lends* and the other side *borrows* (below). Everything a shard says to a sibling during one turn leaves as
-one ring record at the end of that turn, with at most one doorbell.
+Messages travel through the rings of ``mesh``; payload does not. A call carries descriptors of arena fragments that the
+caller *lends* and the other side *borrows* (see loans). All messages of one turn to one shard leave as one ring record
+at the end of the turn, with at most one doorbell.
 
-**Deadlines.** A call that is not answered in time ends with `OutcomeUnknown` (it may have been done), and the other
-side is told to drop it. A call that comes up there only after its deadline is not started at all and ends with
-`Retriable`. **Cancelling** a call means that `on_reply` is never called; the other side's `reply.on_cancel` is.
+**Deadlines.** A call without a response in time ends with ``OutcomeUnknown`` (it may have taken effect), and the other
+side is asked to drop it. A call that is received after its deadline is not started and ends with ``Retriable``. After
+**cancelling** a call, ``on_reply`` is never called, and the other side's ``reply.on_cancel`` is.
 
-**Overload.** At most `CREDITS` calls to one sibling are outstanding; a credit comes back with the answer, late or
-not, so what a shard may ever owe in answers is bounded by what it was asked. Above that, and while more than
-`CALL_BACKLOG_BYTES` wait for room in the ring, a call ends at once with `Retriable`. What a full ring does not take
-waits on the sender's side; receiving never depends on sending, so two shards with full rings both go on reading and
-no cycle can block. Where more than `ANSWER_BACKLOG_BYTES` would wait, a call ends with `OutcomeUnknown` in the place of
-its answer. A sibling that lets `BACKLOG_BYTES_MAX` pile up all the same is stuck for good: the shard stops, and with it
-the broker.
+**Overload.** At most ``CREDITS`` calls to one shard are outstanding. A credit returns with the response, late or not,
+so the responses that a shard owes are bounded. Beyond that, and while more than ``CALL_BACKLOG_BYTES`` wait for room in
+the ring, a call ends at once with ``Retriable``. Records that a full ring does not accept wait at the sender. Receiving
+never depends on sending, so two shards with full rings both continue to read, and no cycle can block. If more than
+``ANSWER_BACKLOG_BYTES`` would wait, a call ends with ``OutcomeUnknown`` instead of its response. A shard that lets
+``BACKLOG_BYTES_MAX`` accumulate is stuck for good: the sender stops, and the broker with it.
 
-**Loans.** `lend` keeps one reference of a fragment under a token; the borrower makes a `ForeignFragment` of (lender,
-offset, length, token) and its last release sends the token home, together with the next messages or within
-`RETURN_US`, whichever is first. Tokens are passed as `loans` beside the payload that describes them, so that no loan
-is lost: once a handler or `on_reply` was called with the payload, the loans are its to release; whatever is dropped
-before (a late answer, a call that expired or was refused) the mailboxes send home or take back themselves.
+**Loans.** ``lend`` keeps one reference of a fragment under a token. The borrower creates a ``ForeignFragment`` of
+(lender, offset, length, token). Its last release returns the token, with the next messages or within ``RETURN_US``.
+Tokens are passed as ``loans`` beside the payload that describes them, so that no loan is lost: once a handler or
+``on_reply`` was called with the payload, it must release the loans. The mailboxes return the loans of dropped messages
+(a late response, an expired or refused call) themselves.
 
-Lifecycle: constructed with the reactor, handlers served before the reactor runs. One thread. A handler is a plain
-function; a `MillstreamError` it raises is the answer, any other exception stops the shard.
+Lifecycle: constructed with the reactor; handlers are registered before the reactor runs. One thread. A handler is a
+plain function. A ``MillstreamError`` that it raises is the response; any other exception stops the shard.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable
 from millstream.iobuf import ForeignFragment, Fragment
 from millstream.model.error_code import ErrorCode
-from millstream.shard.letters import (
+from millstream.shard.messages import (
     ANSWER,
     CALL,
     CANCEL,
@@ -57,7 +56,7 @@ from millstream.shard.letters import (
     unpack,
     unpack_failure,
 )
-from millstream.shard.post import Post
+from millstream.shard.transfer import RecordTransfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,20 +76,20 @@ RETURN_US: Final = 2_000
 RETURNS_AT_ONCE: Final = 32
 _DEADLINE_GRAIN_US: Final = 2_000
 
-_EXPIRED: Final = Retriable("the call's deadline had passed before it was looked at", ErrorCode.REQUEST_TIMED_OUT)
+_EXPIRED: Final = Retriable("the call's deadline had passed before it was received", ErrorCode.REQUEST_TIMED_OUT)
 
 _clock_ns = time.perf_counter_ns
 
 
 class Mailbox:
-    """See the module."""
+    """Calls from one shard to the others, and from the others to this one."""
 
     def __init__(self, shard_id: int, mesh: Mesh, reactor: Reactor, arenas: Sequence[Arena]) -> None:
         self.shard_id = shard_id
         self._reactor = reactor
         self._arenas = arenas
-        self._post = Post(shard_id, mesh, reactor, self._receive, self.take_back)
-        self._peers = self._post.peers
+        self._transfer = RecordTransfer(shard_id, mesh, reactor, self._receive, self.take_back)
+        self._peers = self._transfer.peers
         self._handlers: list[Handler | None] = [None] * 256
         self._pending: dict[int, tuple[OnReply, int, Peer]] = {}
         self._next_call = 1
@@ -108,7 +107,7 @@ class Mailbox:
     # -- calling
 
     def serve(self, method: int, handler: Handler) -> None:
-        """Let `handler(from_shard, payload, reply)` answer `method` (1–255)."""
+        """Register ``handler(from_shard, payload, reply)`` for ``method`` (1–255)."""
         if self._handlers[method] is not None:
             raise AssertionError(f"method {method} is served twice")
         self._handlers[method] = handler
@@ -116,9 +115,10 @@ class Mailbox:
     def call(
         self, to: int, method: int, payload: bytes, on_reply: OnReply, timeout_us: int, loans: Sequence[int] = ()
     ) -> int:
-        """Ask shard `to` (also this one); `on_reply` gets the answer or an error, once, on a later turn.
+        """Call ``method`` of shard ``to`` (this one included). ``on_reply`` gets the response or an error, exactly
+        once, in a later turn.
 
-        Returns the id for `cancel`; 0 when the call was refused for overload (`on_reply` is told).
+        Returns the id for ``cancel``; 0 if the call was refused for overload (``on_reply`` gets the error).
         """
         peer = self._peers[to]
         if peer.outstanding >= CREDITS or peer.backlog_bytes > CALL_BACKLOG_BYTES:
@@ -145,7 +145,7 @@ class Mailbox:
         return call_id
 
     def tell(self, to: int, method: int, payload: bytes, loans: Sequence[int] = ()) -> None:
-        """Say something to shard `to` that needs no answer. Never refused, arrives in order with calls."""
+        """Send a message without a response to shard ``to``. Never refused; arrives in order with calls."""
         peer = self._peers[to]
         peer.out.append(pack(TELL, method, len(loans), len(payload), 0, 0))
         peer.out.append(payload)
@@ -155,7 +155,7 @@ class Mailbox:
             peer.mark(peer)
 
     def cancel(self, call_id: int) -> None:
-        """Lose interest in a call: its `on_reply` is not called. Nothing happens when it was answered already."""
+        """Cancel a call: its ``on_reply`` is not called. No effect after the response."""
         entry = self._pending.pop(call_id, None)
         if entry is not None:
             self._drop_remote(entry[2], call_id)
@@ -167,7 +167,7 @@ class Mailbox:
 
     @property
     def outstanding_calls(self) -> int:
-        """Calls of this shard that somebody here still waits for."""
+        """Calls of this shard that still wait for a response."""
         return len(self._pending)
 
     # -- deadlines: one timer for all pending calls
@@ -178,7 +178,7 @@ class Mailbox:
         self._deadline_timer = self._reactor.call_at(deadline_us, self._expire)
 
     def _expire(self) -> None:
-        """End the calls whose deadline has passed; look again at the next one's."""
+        """End the calls whose deadline has passed, and set the timer for the next one."""
         self._deadline_timer = None
         now_us = _clock_ns() // 1000
         late = [call_id for call_id, (_, deadline_us, _) in self._pending.items() if deadline_us <= now_us]
@@ -243,7 +243,7 @@ class Mailbox:
         self._hops.inc(messages)
 
     def _handle(self, peer: Peer, method: int, payload: bytes, call_id: int, expired: bool) -> MillstreamError | None:
-        """Give a call to its handler; the error when no handler was called."""
+        """Pass a call to its handler. Returns the error if no handler was called."""
         reply = peer.open[call_id] = Reply(peer, call_id)
         handler = self._handlers[method]
         if expired or handler is None:
@@ -257,14 +257,14 @@ class Mailbox:
         return None
 
     def _decline(self, peer: Peer, tokens: bytes) -> None:
-        """Nobody will look at these loans: send them home."""
+        """Return loans that no code will use."""
         for token in array("Q", tokens):
             self.give_back(peer.shard, token)
 
     # -- loans
 
     def lend(self, piece: Piece) -> int:
-        """Keep one reference of an own fragment (the caller's) until the token comes home."""
+        """Keep one reference (the caller's) of this shard's fragment until its token returns."""
         assert piece.__class__ is Fragment, "only the owner of a fragment lends it"
         token = self._next_token
         self._next_token = token + 1
@@ -278,11 +278,11 @@ class Mailbox:
         self._loans.pop(token).release()
 
     def borrow(self, lender: int, offset: int, length: int, token: int) -> ForeignFragment:
-        """The bytes behind a descriptor, straight in the lender's memory; release it when done."""
+        """The bytes of a descriptor, in the lender's memory. The caller releases the fragment."""
         return ForeignFragment(lender, offset, length, token, self._arenas[lender].view, self._returners[lender])
 
     def give_back(self, lender: int, token: int) -> None:
-        """Send a token home; soon, with whatever else goes there."""
+        """Return a token soon, with other messages to the lender."""
         peer = self._peers[lender]
         returns = peer.returns
         returns.append(token)
@@ -309,5 +309,5 @@ class Mailbox:
 
     @property
     def lent_fragments(self) -> int:
-        """Loans that have not come home."""
+        """Loans that have not ended."""
         return len(self._loans)

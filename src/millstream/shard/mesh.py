@@ -1,25 +1,25 @@
-"""The shared memory between shards: a ring for each ordered pair, a bell and a sleep flag for each shard.
+"""The shared memory between shards: a ring for each ordered pair, a doorbell and a sleep flag for each shard.
 
-Made once by the supervisor before it forks::
+The supervisor creates it once, before the fork::
 
     flags   one cache line a shard: 1 while the shard may be asleep and wants its bell rung
     rings   (0→1) (0→2) … (1→0) (1→2) …
 
-**How a sleeper is woken, and why no wake-up is lost.** The consumer, when it has drained its rings::
+**How a sleeping shard is woken, and why no wake-up is lost.** The consumer, after draining its rings::
 
     C1  flag = 1          C2  fence          C3  look at every ring once more; something there? flag = 0 and drain
     again, else sleep in epoll
 
-The producer, when it has something to say::
+The producer, after queueing a message::
 
     P1  publish the record          P2  fence          P3  flag set? write the consumer's eventfd
 
-With a full fence on both sides, one of the two loads must see the other's store: if C3 found nothing then P1 came
-after it in the one order of memory, so P3, later still, sees C1 and rings. The eventfd stays readable until it is
-read, so a bell that rings before epoll is entered is not lost either. Without the fences both loads may be served
-before both stores are visible, and the message lies there until the next one comes: hence `fence`. The same argument
-with the roles exchanged covers a full ring: the producer sets `waiting`, fences, tries again; the consumer gives room
-back, fences (C2), and rings the producer's bell when `waiting` is set.
+With a full fence on both sides, one of the two loads must see the other's store: if C3 found nothing, then P1 came
+after it in the memory order, so the later P3 sees C1 and rings. The eventfd stays readable until it is read, so a
+doorbell rung before epoll is entered is not lost either. Without the fences both loads may be served before both stores
+are visible, and the message waits for the next one. The same argument with the roles exchanged covers a full ring: the
+producer sets ``waiting``, fences, and tries again; the consumer frees room, fences (C2), and rings the producer's
+doorbell if ``waiting`` is set.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CELLS_A_LINE: Final = 8
 
 
 class Bell:
-    """Wakes one process. Any process may ring it; only its owner waits for it."""
+    """The doorbell of one process. Any process may ring it; only its owner waits for it."""
 
     __slots__ = ("fd",)
 
@@ -47,7 +47,7 @@ class Bell:
         os.eventfd_write(self.fd, 1)
 
     def silence(self) -> None:
-        """Take the rings so far; nothing happens when there were none."""
+        """Consume the rings so far. No effect if there were none."""
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
@@ -55,7 +55,7 @@ class Bell:
 
 
 class SleepFlag:
-    """Whether a shard wants its bell rung. Only the shard itself writes it."""
+    """Whether a shard wants its doorbell rung. Only the shard itself writes it."""
 
     __slots__ = ("_cell", "_cells")
 
@@ -71,7 +71,7 @@ class SleepFlag:
 
 
 class Mesh:
-    """All rings of a broker. Create in the supervisor; each shard takes its ends with `outbound` and `inbound`."""
+    """All rings of a broker. Created in the supervisor; each shard gets its ends from ``outbound`` and ``inbound``."""
 
     def __init__(self, shard_count: int, ring_capacity_bytes: int = DEFAULT_RING_BYTES) -> None:
         self.shard_count = shard_count
@@ -83,7 +83,7 @@ class Mesh:
         self.bells = [Bell() for _ in range(shard_count)]
         self.flags = [SleepFlag(flags, shard) for shard in range(shard_count)]
         for flag in self.flags:
-            flag.set(True)  # who has not started yet finds its bell rung when it does
+            flag.set(True)  # a shard that has not started yet finds its doorbell rung when it does
 
     def _ring(self, producer: int, consumer: int) -> Ring:
         if producer == consumer:

@@ -1,19 +1,19 @@
 """Forking, naming, pinning and waiting for processes.
 
-All processes of a broker are forks of one supervisor that has imported everything and started no thread: they start
-in milliseconds and share its pages. `spawn` forks one::
+All processes of a broker are forks of one supervisor that has imported everything and started no thread. They start in
+milliseconds and share its pages. ``spawn`` forks one::
 
     child = spawn("writer 0", main)      # main() -> exit code, in the child
     reactor.add_reader(child.pidfd, …)   # readable when it has ended
     child.wait() -> ExitStatus
 
-What a child is promised: it is killed (SIGKILL) when its parent ends for whatever reason, also if that happened
-before it could ask for it; SIGINT, SIGTERM and SIGHUP, which a terminal or a service manager sends to the whole
-group, are ignored (the supervisor alone decides how to stop, and kills what does not); it has none of the parent's
-exit handlers and leaves through ``os._exit``, with `main`'s result as exit code. An exception that escapes `main` is
-written to stderr with its traceback and ends in `EXIT_SOFTWARE`.
+Guarantees to a child: it is killed (SIGKILL) when its parent ends for any reason, even before the child's first
+instruction. It ignores SIGINT, SIGTERM and SIGHUP, which a terminal or a service manager sends to the whole group; the
+supervisor alone decides how to stop, and kills processes that do not. It has none of the parent's exit handlers and
+leaves through ``os._exit``, with ``main``'s result as exit code. An exception that escapes ``main`` is written to
+stderr with its traceback and ends in ``EXIT_SOFTWARE``.
 
-What the parent is promised: the descriptor tells of the child's end even if its pid were used again.
+Guarantee to the parent: the descriptor reports the child's end even if its pid was reused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor
 
 EXIT_OK: Final = 0
-EXIT_UNAVAILABLE: Final = 69  # the port or the data directory is taken, or what is there cannot be used
+EXIT_UNAVAILABLE: Final = 69  # the port or the data directory is taken or unusable
 EXIT_SOFTWARE: Final = 70  # a broken invariant
 EXIT_STORAGE: Final = 74  # a write or a sync failed
 EXIT_CHILD: Final = 75  # another process of the broker died
@@ -48,7 +48,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ExitStatus(msgspec.Struct, frozen=True):
-    """How a process ended: with a code, or by a signal (then code is 128 + signal)."""
+    """How a process ended: with an exit code, or by a signal (then the code is 128 + signal)."""
 
     code: int
     signal: int = 0
@@ -58,7 +58,7 @@ class ExitStatus(msgspec.Struct, frozen=True):
 
 
 class Child:
-    """A process that this one forked. `pidfd` becomes readable at its end."""
+    """A forked process. ``pidfd`` becomes readable at its end."""
 
     __slots__ = ("name", "pid", "pidfd", "status")
 
@@ -69,7 +69,7 @@ class Child:
         self.status: ExitStatus | None = None
 
     def poll(self) -> ExitStatus | None:
-        """How it ended, None while it runs. Reaps it."""
+        """Its exit status, None while it runs. Reaps the process."""
         if self.status is None:
             found, status = os.waitpid(self.pid, os.WNOHANG)
             if found:
@@ -77,9 +77,9 @@ class Child:
         return self.status
 
     def wait(self, timeout_s: float | None = None) -> ExitStatus | None:
-        """Wait for its end; None when `timeout_s` passed first. Not on a reactor's thread."""
+        """Wait for its end; None if ``timeout_s`` passed first. Not on a reactor's thread."""
         if self.status is None:
-            ended = select.poll()  # select() takes no descriptor above 1023
+            ended = select.poll()  # select() accepts no descriptor above 1023
             ended.register(self.pidfd, select.POLLIN)
             if not ended.poll(None if timeout_s is None else timeout_s * 1000):
                 return None
@@ -87,7 +87,7 @@ class Child:
         return self.status
 
     def kill(self, signum: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal; nothing happens when it has ended already."""
+        """Send a signal. No effect after the process has ended."""
         if self.status is not None:
             return
         try:
@@ -105,7 +105,7 @@ class Child:
 
 
 def spawn(name: str, main: Callable[[], int | None]) -> Child:
-    """Fork a process that runs `main`; see the module."""
+    """Fork a process that runs ``main`` and exits with its result. The module lists the guarantees."""
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
@@ -130,11 +130,11 @@ def spawn(name: str, main: Callable[[], int | None]) -> Child:
 
 
 def _begin(name: str, parent: int) -> None:
-    """The first things a child does."""
+    """First steps of a child: die with the parent, ignore group signals, take the name."""
     if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != parent:
-        os._exit(EXIT_CHILD)  # it ended before the line above
+        os._exit(EXIT_CHILD)  # the parent ended before the line above
     signal.set_wakeup_fd(-1)
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
@@ -145,8 +145,8 @@ def _begin(name: str, parent: int) -> None:
 
 
 def rename(name: str) -> None:
-    """Show the process as `name` in ps and top: the 15 bytes of its short name, and its command line as far as there
-    is room.
+    """Show the process as ``name`` in ps and top: in the 15 bytes of its short name, and in its command line as far as
+    it fits.
     """
     title = f"millstream: {name}".encode()
     _libc.prctl(_PR_SET_NAME, b"ms " + name.encode()[:12], 0, 0, 0)
@@ -162,7 +162,7 @@ def rename(name: str) -> None:
 
 
 def stop_with(reactor: Reactor, child: Child) -> None:
-    """Stop `reactor`, with the reason, when `child` ends: a process of the broker does not outlive another."""
+    """Stop ``reactor``, with the reason, when ``child`` ends: no process of the broker outlives another."""
 
     def ended() -> None:
         reactor.remove_reader(child.pidfd)
@@ -174,17 +174,16 @@ def stop_with(reactor: Reactor, child: Child) -> None:
 
 
 def pin(core: int) -> None:
-    """Bind this process (not its future siblings) to one core. Fork helpers first: they would inherit it."""
+    """Bind this process to one core. Its later forks inherit that, so fork helper processes first."""
     os.sched_setaffinity(0, {core})
 
 
 def become_realtime(thread: int = 0) -> None:
-    """Run this thread, or another, and what it starts from now on before everything that has no real-time priority,
-    the kernel's own threads too: an ordinary process that wakes up may wait behind one of those until the clock's next
-    tick.
+    """Give a thread, and what it starts later, real-time priority over all ordinary work, the kernel's own threads
+    included. An ordinary process that wakes up may wait behind one of those until the next clock tick.
 
-    `SCHED_RR` at the lowest priority, so that a shard and a writer on one core take turns. PermissionError without the
-    right to it.
+    ``SCHED_RR`` at the lowest priority, so that a shard and a writer on one core take turns. PermissionError without
+    the right to it.
     """
     os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
 
@@ -195,7 +194,7 @@ def become_ordinary() -> None:
 
 
 def may_become_realtime() -> bool:
-    """Whether this process, an ordinary one, has the right to real-time priority; its forks have it, too."""
+    """Whether this ordinary process has the right to real-time priority. Its forks then have it, too."""
     try:
         become_realtime()
     except PermissionError:
@@ -205,10 +204,10 @@ def may_become_realtime() -> bool:
 
 
 def cores() -> list[int]:
-    """The cores this process may use."""
+    """The cores that this process may use."""
     return sorted(os.sched_getaffinity(0))
 
 
 def threads() -> int:
-    """Threads of this process, native ones included; a supervisor has one when it forks."""
+    """Number of threads of this process, native ones included. A supervisor must have one when it forks."""
     return max(len(os.listdir("/proc/self/task")), threading.active_count())

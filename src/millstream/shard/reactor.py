@@ -1,28 +1,27 @@
-"""The one thread of a shard: sockets, timers, turns, and a probe that sees every callback that takes too long.
+"""The only thread of a shard: sockets, timers, turns, and a probe for callbacks that take too long.
 
 A thin shell around uvloop. A *turn* is what the shard does between two waits::
 
     poll ──► callbacks of all descriptors that are ready ──► call_soon callbacks ──► end_of_turn callbacks ──► poll
              due timers
 
-- `end_of_turn` callbacks run once, after everything that this poll made ready. Group commit and doorbells hang on it:
-  the appends of all
-  sockets that were readable in one poll become one disk write. (uvloop runs handles that were queued during a poll
-  only after the poll's last descriptor callback; the reactor queues one such handle per turn and keeps its own list
-  behind it, so a turn costs one handle.) An `end_of_turn` callback that is registered while these run still belongs
-  to the turn, up to eight rounds.
-- Timers are one heap over one timerfd, with µs deadlines on the clock of `now_us`.
-- `background` runs generators in slices under a share of the core.
+- ``end_of_turn`` callbacks run once, after everything that this poll made ready. Group commit and doorbells depend on
+  it: the appends of all sockets that were readable in one poll become one disk write. (uvloop runs handles that were
+  queued during a poll only after the poll's last descriptor callback. The reactor queues one such handle per turn and
+  keeps its own list behind it, so a turn costs one handle.) An ``end_of_turn`` callback that is registered while these
+  run belongs to the same turn, up to eight rounds.
+- Timers are one heap over one timerfd, with µs deadlines on the clock of ``now_us``.
+- ``background`` runs generators in slices, limited to a share of the core.
 
-Every entry point is wrapped: the time it was entered at is in shared memory while it runs (0 while the shard waits),
-its duration goes into a histogram, and above 500 µs it is counted as a stall, above 50 ms as a long one. The
-supervisor's `StallWatch` reads the stamp and makes the stalled process write its stack.
+Every entry point is measured. Its start time is in shared memory while it runs (0 while the shard waits), its duration
+goes into a histogram. Above 500 µs it counts as a stall, above 50 ms as a long stall. The supervisor's ``StallWatch``
+reads the start time and makes a stalled process write its stack.
 
-**Failure.** A callback that raises is a broken invariant: the reactor logs it and stops the process with
-`EXIT_SOFTWARE`; nothing further is run. Expected failures are values, or are caught where they are expected. The
-first `stop` decides exit code and reason.
+**Failure.** A callback that raises is a broken invariant: the reactor logs it, stops the process with ``EXIT_SOFTWARE``
+and runs nothing further. Expected failures are values, or are caught where they are expected. The first ``stop``
+decides exit code and reason.
 
-Lifecycle: construct after the fork, `run` once, on the process's only thread. An idle reactor has no periodic timer.
+Lifecycle: construct after the fork, ``run`` once, on the process's only thread. An idle reactor has no periodic timer.
 """
 
 from __future__ import annotations
@@ -48,16 +47,16 @@ if TYPE_CHECKING:
     from millstream.shard.background import BackgroundTask
 
 STALL_US: Final = 500
-"""A callback that runs longer is counted as a stall (Seastar's task quota and Redpanda's blocking limit)."""
+"""Duration from which a callback counts as a stall, in µs (Seastar's task quota and Redpanda's blocking limit)."""
 LONG_STALL_US: Final = 50_000
-"""A callback that runs longer is counted apart: clients notice it."""
+"""Duration from which a callback counts as a long stall, in µs: clients notice it."""
 _END_ROUNDS: Final = 8
 
 _clock_ns = time.perf_counter_ns
 
 
 class Reactor:
-    """See the module. `stats` is the slab of this process."""
+    """The event loop of one shard process. ``stats`` is the process's slab of metrics."""
 
     def __init__(self, shard_id: int, stats: StatsSlab) -> None:
         self.shard_id = shard_id
@@ -81,36 +80,36 @@ class Reactor:
         self._loop.add_reader(self._timer_fd.fd, self._fire_timers)
         self._background = Background(self)
         self.turns = 0
-        self.entries = 0  # callbacks other than background slices; tells whether the shard had other work
+        self.entries = 0  # callbacks other than background slices; shows whether the shard had other work
 
     # -- time
 
     def now_us(self) -> int:
-        """Monotonic µs; the same clock in all processes of the machine."""
+        """Monotonic time in µs. All processes of the machine share this clock."""
         return _clock_ns() // 1000
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, for time stamps that leave the process; never used to decide an order."""
+        """Milliseconds since 1970, for timestamps that leave the process. Never used to decide an order."""
         return time.time_ns() // 1_000_000
 
     # -- what runs when
 
     def call_soon(self, callback: Callable[..., None], *args: object) -> None:
-        """Run `callback(*args)` after the descriptor callbacks of this turn, in the order of the calls."""
+        """Run ``callback(*args)`` after the descriptor callbacks of this turn, in the order of the calls."""
         self._ready.append((callback, args))
         if not self._turn_queued:
             self._turn_queued = True
             self._loop_call_soon(self._turn)
 
     def end_of_turn(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once, when everything that is ready in this turn has run."""
+        """Run ``callback`` once, after everything that is ready in this turn."""
         self._enders.append(callback)
         if not self._turn_queued:
             self._turn_queued = True
             self._loop_call_soon(self._turn)
 
     def call_at(self, deadline_us: int, callback: Callable[[], None]) -> Timer:
-        """Run `callback` at `deadline_us` (of `now_us`) or a little later; on the next turn when that has passed."""
+        """Run ``callback`` at or shortly after ``deadline_us`` (of ``now_us``); in the next turn if that has passed."""
         return self._timers.set(deadline_us, callback)
 
     def call_later(self, delay_us: int, callback: Callable[[], None]) -> Timer:
@@ -119,23 +118,26 @@ class Reactor:
     def background(
         self, work: str, generator: Generator[None, None, None], share: float, done: Callable[[], None] | None = None
     ) -> BackgroundTask:
-        """Advance `generator` in slices under `share` (0–1] of the core; `done` is called when it ends by itself.
+        """Advance ``generator`` in slices, limited to ``share`` (0–1] of the core. ``done`` is called when it ends by
+        itself.
 
-        Each step up to its next `yield` should take well under 500 µs. `work` is a value of the label declared for
-        `background_time`; tasks of the same kind share one allowance. While the shard has nothing else to do the
-        share is not held back.
+        Each step up to the next ``yield`` should take well under 500 µs. ``work`` is a label value of
+        ``background_time``; tasks of the same kind have one share together. The share does not apply while the shard
+        has nothing else to do.
         """
         return self._background.start(work, generator, share, done)
 
     def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call `callback` in every turn in which `fd` is readable (level-triggered). Remove it before closing `fd`."""
+        """Call ``callback`` in every turn in which ``fd`` is readable (level-triggered). Remove it before closing
+        ``fd``.
+        """
         self._loop.add_reader(fd, self._enter, callback)
 
     def remove_reader(self, fd: int) -> None:
         self._loop.remove_reader(fd)
 
     def add_writer(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call `callback` in every turn in which `fd` is writable."""
+        """Call ``callback`` in every turn in which ``fd`` is writable."""
         self._loop.add_writer(fd, self._enter, callback)
 
     def remove_writer(self, fd: int) -> None:
@@ -144,7 +146,7 @@ class Reactor:
     # -- running
 
     def run(self) -> int:
-        """Run until `stop`; returns the exit code. Everything the shard keeps should exist by now (see `settle`)."""
+        """Run until ``stop``, and return the exit code. Long-lived objects should exist by now (see ``settle``)."""
         self.stats.started()
         collector.tune()
         collector.measure(self.stats)
@@ -159,18 +161,18 @@ class Reactor:
         return self.exit_code
 
     def close(self) -> None:
-        """Let go of the loop and its descriptors; `run` does so at its end."""
+        """Close the loop and its descriptors. ``run`` does so at its end."""
         if not self._loop.is_closed():
             self._loop.remove_reader(self._timer_fd.fd)
             self._timer_fd.close()
             self._loop.close()
 
     def settle(self) -> None:
-        """Exempt all objects that exist now from garbage collection: called once what lives long has been loaded."""
+        """Exempt all existing objects from garbage collection. Called once, after long-lived data have been loaded."""
         collector.settle()
 
     def stop(self, exit_code: int = EXIT_OK, reason: str = "") -> None:
-        """End `run` with `exit_code`. No further callback is run. The first call decides; a reason is logged."""
+        """End ``run`` with ``exit_code``. No further callback runs. The first call decides; its reason is logged."""
         if self.stopping:
             return
         self.stopping = True
@@ -182,7 +184,7 @@ class Reactor:
             log.info("stopping: %s", reason)
         self._loop.stop()
 
-    # -- entry points, each under the probe (written out three times: a call more would cost as much as the probe)
+    # -- entry points, each measured (written out three times: one more call would cost as much as the measurement)
 
     def _enter(self, callback: Callable[[], None]) -> None:
         """A descriptor is ready."""
@@ -204,7 +206,7 @@ class Reactor:
             cells[self._sum_at] += took_us
 
     def _turn(self) -> None:
-        """Everything after the descriptors: first what was called soon, then the end of the turn."""
+        """Everything after the descriptor callbacks: ``call_soon`` callbacks, then the end of the turn."""
         self.turns += 1
         cells = self._cells
         count_at = self._count_at

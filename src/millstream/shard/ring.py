@@ -1,4 +1,4 @@
-"""A byte ring between two processes: one writes records, the other takes them, nobody waits.
+"""A byte ring between two processes: one writes records, the other reads them, neither waits.
 
 ::
 
@@ -7,12 +7,12 @@
     line 2     waiting   1: the producer found no room and wants to be told when there is some
     data       │ size, tag │ record, padded to 8 │ size, tag │ record … wraps around, also inside a record
 
-A record is published by one aligned 8-byte store of `tail` after its bytes are in place; room is given back by one of
-`head`. Each index lies on a cache line of its own and each side keeps a copy of the other's, so an uncontended push
-touches no line that the other side writes. See `fence` for why plain stores are enough, and where they are not.
+One aligned 8-byte store of ``tail`` publishes a record, after its bytes are in place; one of ``head`` frees its room.
+Each index has its own cache line, and each side keeps a copy of the other's index, so an uncontended push touches no
+line that the other side writes. ``fence`` explains why plain stores suffice, and where they do not.
 
-`push` returns False when there is no room (the record is not there, not even in part); the caller keeps it and tries
-again. A record that could never fit is a `ValueError`. Memory is touched as the ring fills for the first time.
+``push`` returns False if there is no room; then nothing of the record is in the ring, and the caller keeps it. A record
+that can never fit raises ``ValueError``. Memory is touched as the ring fills for the first time.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from millstream.shard.fence import STRONG, fence
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HEADER_BYTES: Final = 256  # four cache lines, so that data starts on one of its own
+HEADER_BYTES: Final = 256  # four cache lines, so that data starts on a line of its own
 _TAIL: Final = 0
 _HEAD: Final = 8
 _WAITING: Final = 16
 
 
 def ring_bytes(capacity_bytes: int) -> int:
-    """Shared memory that a ring of this capacity takes."""
+    """Size of the shared memory for a ring of this capacity."""
     return HEADER_BYTES + capacity_bytes
 
 
 class Ring:
-    """One end of a ring in `memory` (zeroed when it was made). A process uses an instance as producer or as consumer,
-    not both.
+    """One end of a ring in ``memory`` (zeroed at creation). An instance is used as producer or as consumer, never
+    both.
     """
 
     __slots__ = ("_cells", "_data", "_head", "_mask", "_tail", "_words", "capacity_bytes")
@@ -57,7 +57,7 @@ class Ring:
     # -- producer
 
     def push(self, record: bytes | bytearray | memoryview, tag: int = 0) -> bool:
-        """Publish `record` with a 31-bit `tag`; False when there is no room for it now."""
+        """Publish ``record`` with a 31-bit ``tag``. False if there is no room now."""
         size = len(record)
         need = (size + 15) & ~7
         capacity = self.capacity_bytes
@@ -86,8 +86,8 @@ class Ring:
         return True
 
     def ask_for_room(self) -> None:
-        """Want to be told of room. Afterwards `fence` and try `push` once more: the consumer may just have made
-        some.
+        """Ask to be woken when there is room. Afterwards ``fence`` and try ``push`` once more, because the consumer may
+        just have made room.
         """
         self._cells[_WAITING] = 1
 
@@ -97,7 +97,7 @@ class Ring:
     # -- consumer
 
     def pop(self) -> tuple[bytes, int] | None:
-        """The oldest record (copied out) and its tag; None when the ring is empty."""
+        """The oldest record (copied) and its tag; None if the ring is empty."""
         head = self._head
         if head == self._tail:
             self._tail = self._cells[_TAIL]
@@ -122,7 +122,7 @@ class Ring:
         return record, word >> 32
 
     def pop_all(self, callback: Callable[[bytes, int], None]) -> int:
-        """Hand every record that is there now to `callback(record, tag)`; returns how many there were."""
+        """Pass every record that is in the ring now to ``callback(record, tag)``. Returns their number."""
         end = self._cells[_TAIL]
         count = 0
         while self._head != end:
@@ -134,7 +134,7 @@ class Ring:
 
     @property
     def has_records(self) -> bool:
-        """Whether a record waits; reads the producer's index."""
+        """Whether a record waits. Reads the producer's index."""
         return self._cells[_TAIL] != self._head
 
     @property

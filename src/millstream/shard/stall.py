@@ -1,18 +1,17 @@
-"""Who watches that a shard does not stand still, and makes it say where.
+"""Watches for shards that are stuck in one callback, and makes them write their stack.
 
-The reactor stamps shared memory when it enters a callback and clears the stamp when it leaves (`reactor`). The
-supervisor polls the stamps of all processes, some ten times a second, at the price of one load each. A stamp that is
-older than the limit means a callback that does not return: a signal makes the stalled process write its own stack to
-stderr through ``faulthandler``, which needs neither the interpreter nor a lock, and works while the process is inside
-C code or a system call::
+The reactor stamps shared memory when it enters a callback and clears the stamp when it leaves (``reactor``). The
+supervisor polls the stamps of all processes about ten times a second, at the price of one load each. A stamp older than
+the limit means a callback that does not return. A signal then makes the stalled process write its own stack to stderr
+through ``faulthandler``, which needs neither the interpreter nor a lock and works inside C code or a system call::
 
     watch = StallWatch(limit_ms=100)
     watch.add(slab)                    # after the process has started
     …every 100 ms: watch.poll()
 
-Each stall is dumped once while it lasts, and each process at most once in `QUIET_MS`, so that a machine that is
-merely overloaded does not drown the log. A process that is stopped (SIGSTOP) has no stack to show until it goes on.
-In a process that has not called `dump_on_signal` the signal would be fatal; spawned children call it first thing.
+A stall is dumped once, and a process at most once in ``QUIET_MS``, so that an overloaded machine does not flood the
+log. A process stopped by SIGSTOP shows its stack only after it continues. In a process that has not called
+``dump_on_signal`` the signal would be fatal, so spawned children call it first.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ QUIET_MS: Final = 10_000
 
 
 def dump_on_signal() -> None:
-    """Let this process write its stack to stderr when it gets `DUMP_SIGNAL`."""
+    """Make this process write its stack to stderr on ``DUMP_SIGNAL``."""
     faulthandler.register(DUMP_SIGNAL, file=sys.__stderr__ or 2, all_threads=True, chain=False)
 
 
 class _Watched:
-    """One process."""
+    """A watched process."""
 
     __slots__ = ("cells", "dumped_ns", "dumps", "quiet_until_ns", "slab")
 
@@ -56,7 +55,7 @@ class _Watched:
 
 
 class StallWatch:
-    """See the module. Belongs to the supervisor, which is the parent of what it signals."""
+    """The watch over all processes. It belongs to the supervisor, their parent."""
 
     def __init__(self, limit_ms: int = DEFAULT_LIMIT_MS, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
         self._limit_ns = limit_ms * 1_000_000
@@ -64,11 +63,11 @@ class StallWatch:
         self._watched: list[_Watched] = []
 
     def add(self, slab: StatsSlab) -> None:
-        """Watch the process of `slab`."""
+        """Watch the process that owns ``slab``."""
         self._watched.append(_Watched(slab))
 
     def poll(self) -> int:
-        """Look at all stamps; returns how many processes were told to write their stack."""
+        """Check all stamps. Returns the number of processes that were made to write their stack."""
         now_ns = self._now_ns()
         told = 0
         for watched in self._watched:
@@ -90,4 +89,4 @@ class StallWatch:
         try:
             os.kill(slab.pid, DUMP_SIGNAL)
         except ProcessLookupError:
-            return  # its end is reported by whoever waits for it
+            return  # the code that waits for the process reports its end

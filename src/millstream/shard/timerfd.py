@@ -1,8 +1,8 @@
 """One kernel timer with microsecond deadlines, readable like a socket.
 
-The loop's own timers count whole milliseconds; pacing a disk by 300 µs needs finer ones. A timerfd fires within some
-40 µs of its deadline, costs 0.7 µs to set, and nothing at all while it is disarmed. CPython has it from 3.13 on;
-below that libc is called directly.
+The loop's own timers count whole milliseconds, but pacing a disk by 300 µs needs finer ones. A timerfd fires within
+about 40 µs of its deadline, costs 0.7 µs to set, and nothing while it is disarmed. CPython has it from 3.13 on; before
+that libc is called directly.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import ctypes
 import os
 import sys
 
-_CLOCK_MONOTONIC = 1  # what time.perf_counter_ns reads on Linux
+_CLOCK_MONOTONIC = 1  # the clock of time.perf_counter_ns on Linux
 _ABSOLUTE = 1
 
 
 class TimerFd:
-    """A timer descriptor. `fd` is readable once the deadline has passed, until the next `arm` or `disarm`."""
+    """A timer descriptor. ``fd`` is readable from the deadline until the next ``arm`` or ``disarm``."""
 
     __slots__ = ("_address", "_settime", "_spec", "fd")
 
@@ -32,7 +32,7 @@ class TimerFd:
         self._settime.restype = ctypes.c_int
 
     def arm(self, deadline_us: int) -> None:
-        """Fire at `deadline_us` of `time.perf_counter_ns() // 1000`; at once when that has passed."""
+        """Fire at ``deadline_us`` of ``time.perf_counter_ns() // 1000``; at once if that has passed."""
         deadline_us = max(deadline_us, 1)  # zero would disarm
         self._spec[2], rest_us = divmod(deadline_us, 1_000_000)
         self._spec[3] = rest_us * 1000

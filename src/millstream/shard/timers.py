@@ -1,12 +1,12 @@
-"""The shard's timers: one heap, one kernel timer.
+"""The timers of a shard: one heap, one kernel timer.
 
-Everything that waits for a time (a parked fetch, a group session, a call's deadline) is an entry of one heap; the
-kernel is told only about the earliest. Cancelling marks the entry, which is dropped when it comes up, or all at once
-when the marked ones are the majority, so that ten thousand fetches that were woken early cost no memory and no
-wake-up each. With no timer set, nothing wakes the shard.
+Everything that waits for a time (a parked fetch, a group session, a call's deadline) is an entry of one heap. The
+kernel timer is set for the earliest entry only. Cancelling marks an entry; a marked entry is dropped when it comes up,
+or with all others when marked entries are the majority. Ten thousand fetches that were woken early thus cost no memory
+and no wake-ups. Without a timer, nothing wakes the shard.
 
-Equal deadlines fire in the order they were set. A callback may set and cancel timers; what it sets for a time that
-has passed fires on the next turn, so that timers cannot starve sockets.
+Equal deadlines fire in the order in which they were set. A callback may set and cancel timers. A timer that it sets for
+a past time fires in the next turn, so that timers cannot starve sockets.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_COMPACT_AT = 64  # cancelled entries before the heap is looked at
+_COMPACT_AT = 64  # cancelled entries before the heap is compacted
 
 
 class Timer:
-    """A deadline that was set. `cancel` may be called at any time, also after it fired."""
+    """A set deadline. ``cancel`` may be called at any time, also after it fired."""
 
     __slots__ = ("_heap", "callback", "deadline_us", "order")
 
@@ -33,7 +33,7 @@ class Timer:
 
     @property
     def pending(self) -> bool:
-        """Neither fired nor cancelled."""
+        """Whether it has neither fired nor been cancelled."""
         return self.callback is not None
 
     def cancel(self) -> None:
@@ -43,7 +43,7 @@ class Timer:
 
 
 class TimerHeap:
-    """Bookkeeping: `arm` and `disarm` talk to the kernel timer, `pop_due` hands out what has to run."""
+    """The heap. ``arm`` and ``disarm`` set the kernel timer, ``pop_due`` returns the callbacks to run."""
 
     __slots__ = ("_arm", "_armed_us", "_cancelled", "_disarm", "_entries", "_order")
 
@@ -56,7 +56,7 @@ class TimerHeap:
         self._disarm = disarm
 
     def __len__(self) -> int:
-        """Timers pending."""
+        """Number of pending timers."""
         return len(self._entries) - self._cancelled
 
     def set(self, deadline_us: int, callback: Callable[[], None]) -> Timer:
@@ -69,7 +69,7 @@ class TimerHeap:
         return timer
 
     def cancelled(self) -> None:
-        """One more entry of the heap is dead."""
+        """Count one more cancelled entry of the heap."""
         self._cancelled += 1
         if self._cancelled > _COMPACT_AT and 2 * self._cancelled > len(self._entries):
             self._entries = [entry for entry in self._entries if entry[2].callback is not None]
@@ -77,11 +77,11 @@ class TimerHeap:
             self._cancelled = 0
 
     def start_pass(self) -> int:
-        """A mark for `pop_due`: timers set after it wait for the next pass."""
+        """A mark for ``pop_due``: timers set after it wait for the next pass."""
         return self._order
 
     def pop_due(self, now_us: int, mark: int) -> Callable[[], None] | None:
-        """The next callback whose time has come, now fired; None when there is none. Afterwards call `rearm`."""
+        """The next callback whose time has come, now fired; None if there is none. Call ``rearm`` afterwards."""
         entries = self._entries
         while entries:
             deadline_us, order, timer = entries[0]
@@ -98,7 +98,7 @@ class TimerHeap:
         return None
 
     def rearm(self) -> None:
-        """Point the kernel timer at the earliest entry that is left, or switch it off."""
+        """Set the kernel timer to the earliest remaining entry, or disarm it."""
         entries = self._entries
         while entries and entries[0][2].callback is None:
             heappop(entries)

@@ -7,8 +7,8 @@ from millstream.coordinator.asks import DELETE_GROUPS, HEARTBEAT, OFFSET_COMMIT
 from millstream.coordinator.groups_partition import GroupsPartition, State, client_code
 from millstream.coordinator.hashing import partition_of
 from millstream.coordinator.records import encode_record
-from millstream.core.group.census import Census
 from millstream.core.group.commit import offset_record
+from millstream.core.group.counts import GroupCounts
 from millstream.core.group.image import group_tombstone
 from millstream.core.group.offsets import CommittedOffset
 from millstream.core.group.outputs import Commit, GroupSettings
@@ -35,7 +35,7 @@ def stored(group: str, offset: int, topic: str = "t", partition: int = 0):
 
 def opened(partition: FakePartition) -> tuple[GroupsPartition, FakeReactor]:
     reactor = FakeReactor()
-    return GroupsPartition(partition, reactor, GroupSettings(), Census(), lambda: None), reactor
+    return GroupsPartition(partition, reactor, GroupSettings(), GroupCounts(), lambda: None), reactor
 
 
 def commit(groups: GroupsPartition, answers: list, **options) -> None:

@@ -161,7 +161,7 @@ def test_an_error_of_a_group_is_told_in_every_version(broker: Broker, version: i
 
 
 def test_offsets_that_are_too_much_to_tell_are_no_empty_answer_in_the_first_versions(broker: Broker, monkeypatch):
-    monkeypatch.setattr("millstream.core.group.fetch.METADATA_TOLD_MAX", 10)
+    monkeypatch.setattr("millstream.core.group.fetch.METADATA_CHARACTERS_MAX", 10)
     group = group_on(broker, 1)
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="m" * 11)
     topics = [OffsetCommitRequestTopic(name="u", partitions=[partition])]

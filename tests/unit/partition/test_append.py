@@ -10,7 +10,7 @@ from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.errors import Rejected
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import LOOK, append, start_offset_told
+from millstream.partition.append import LOOK, append, reported_start_offset
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Partition
 from millstream.raft.group import RaftGroup
@@ -321,6 +321,6 @@ def test_a_repeated_batch_is_answered_with_its_time():
 def test_the_log_start_goes_with_some_refusals_and_not_with_others():
     partition = make()
     partition.log.start_offset = 5
-    assert start_offset_told(partition, put(partition, b"")) == -1
-    assert start_offset_told(partition, put(partition, batch()[:-1] + b"\xff")) == -1
-    assert start_offset_told(partition, put(partition, damage(57, ">i", 0))) == 5
+    assert reported_start_offset(partition, put(partition, b"")) == -1
+    assert reported_start_offset(partition, put(partition, batch()[:-1] + b"\xff")) == -1
+    assert reported_start_offset(partition, put(partition, damage(57, ">i", 0))) == 5

@@ -3,14 +3,14 @@
 from shard_pair import pair
 
 from millstream.errors import OutcomeUnknown
-from millstream.shard import letters, post
+from millstream.shard import messages, transfer
 
 SILENT = 1
 
 
 def test_answers_for_which_there_is_no_room_end_their_calls_and_stop_nobody(monkeypatch):
-    monkeypatch.setattr(letters, "ANSWER_BACKLOG_BYTES", 1_000_000)
-    monkeypatch.setattr(post, "BACKLOG_BYTES_MAX", 2_000_000)
+    monkeypatch.setattr(messages, "ANSWER_BACKLOG_BYTES", 1_000_000)
+    monkeypatch.setattr(transfer, "BACKLOG_BYTES_MAX", 2_000_000)
     got = []
 
     def there(side):

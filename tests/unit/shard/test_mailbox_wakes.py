@@ -8,8 +8,8 @@ import time
 from shard_pair import Side, pair
 
 from millstream.iobuf import Arena
-from millstream.shard.letters import _HEADER as HEADER
-from millstream.shard.letters import TELL
+from millstream.shard.messages import _HEADER as HEADER
+from millstream.shard.messages import TELL
 from millstream.shard.process import spawn
 
 ECHO, NOTE = 1, 2
@@ -79,7 +79,7 @@ def test_no_lone_message_is_lost_on_a_shard_that_goes_to_sleep(mesh_of):
     try:
         while time.perf_counter() < end:
             side.mailbox.tell(1, NOTE, b"")
-            side.mailbox._post._flush()
+            side.mailbox._transfer._flush()
             sent += 1
             waited = 0
             while heard[0] != sent:

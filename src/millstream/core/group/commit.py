@@ -187,7 +187,7 @@ class PendingCommit:
             put = self.group.offsets.put
             for topic, partition, offset in self.offsets:
                 put(topic, partition, offset)
-            turn.census.committed_offsets += len(self.offsets)
+            turn.counts.committed_offsets += len(self.offsets)
             turn.out.answer(self.token, self.response)
         else:
             turn.out.answer(self.token, _failed(self.response, error))

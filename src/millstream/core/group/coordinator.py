@@ -18,7 +18,6 @@ Kafka gives; nothing a client sends raises.
 from collections import deque
 from collections.abc import Sequence
 
-from millstream.core.group.census import Census
 from millstream.core.group.commit import (
     PendingCommit,
     check_unknown_group,
@@ -26,9 +25,10 @@ from millstream.core.group.commit import (
     commit_offsets,
     stored_offset,
 )
-from millstream.core.group.consumer import door
+from millstream.core.group.consumer import requests
 from millstream.core.group.consumer.timers import CONSUMER_KINDS
 from millstream.core.group.consumer.topics import NoTopics, Topics
+from millstream.core.group.counts import GroupCounts
 from millstream.core.group.deadlines import CAME, JOIN, OFF, SYNC, Deadline, Deadlines
 from millstream.core.group.delete import DeletionPart, delete_group, delete_offsets
 from millstream.core.group.fetch import fetch_offsets
@@ -94,10 +94,12 @@ class GroupCoordinator:
     Invariant: the offsets in ``groups`` are what the durable part of the log says.
     """
 
-    def __init__(self, settings: GroupSettings, census: Census | None = None, topics: Topics | None = None) -> None:
+    def __init__(
+        self, settings: GroupSettings, counts: GroupCounts | None = None, topics: Topics | None = None
+    ) -> None:
         self.settings = settings
         self.topics: Topics = NoTopics() if topics is None else topics
-        self.census = Census() if census is None else census
+        self.counts = GroupCounts() if counts is None else counts
         self.groups: dict[str, Group] = {}
         self._deadlines = Deadlines()
         self._writes: dict[int, Pending] = {}
@@ -116,7 +118,7 @@ class GroupCoordinator:
     def step(self, given: Input, now_us: int, wall_ms: int) -> Outputs:
         """Take one input. ``now_us`` is monotonic and greater than 0, ``wall_ms`` is the wall clock."""
         turn = self._turn(now_us, wall_ms)
-        if self._busy and (group_id := door.waits_for(given)) is not None and group_id in self._busy:
+        if self._busy and (group_id := requests.waits_for(given)) is not None and group_id in self._busy:
             self._busy[group_id].append(given)
         else:
             self._take(turn, given)
@@ -125,7 +127,7 @@ class GroupCoordinator:
     def _take(self, turn: Turn, given: Input) -> None:
         match given:
             case ConsumerHeartbeat():
-                door.heartbeat(turn, self.groups.get(given.request.group_id), given)
+                requests.heartbeat(turn, self.groups.get(given.request.group_id), given)
             case Heartbeat():
                 self._heartbeat(turn, given)
             case Commit():
@@ -154,9 +156,9 @@ class GroupCoordinator:
             case TopicDeleted():
                 self._topic_deleted(turn, given.topic, given.topic_id)
             case DescribeConsumer():
-                door.describe(turn, self.groups.get(given.group_id), given)
+                requests.describe(turn, self.groups.get(given.group_id), given)
             case ExpressionsResolved():
-                door.resolved(turn, self.groups.get(given.group_id), given)
+                requests.resolved(turn, self.groups.get(given.group_id), given)
             case Due():
                 if given.deadline.at_us == CAME:
                     given.deadline.at_us = OFF
@@ -169,7 +171,7 @@ class GroupCoordinator:
     def _turn(self, now_us: int, wall_ms: int) -> Turn:
         return Turn(
             self.settings,
-            self.census,
+            self.counts,
             self._deadlines,
             self._writes,
             self._waiting,
@@ -190,7 +192,7 @@ class GroupCoordinator:
             return
         group = self.groups.get(request.group_id)
         if group is not None and group.consumer is not None:
-            door.join(turn, group, join, lambda turn: self._join(turn, join))
+            requests.join(turn, group, join, lambda turn: self._join(turn, join))
         elif group is not None:
             join_group(turn, group, join)
         elif request.member_id:
@@ -211,7 +213,7 @@ class GroupCoordinator:
         if group is None or error is not ErrorCode.NONE:
             turn.out.answer(sync.token, sync_error(error))
         elif group.consumer is not None:
-            door.sync(turn, group, sync)
+            requests.sync(turn, group, sync)
         else:
             sync_group(turn, group, sync)
 
@@ -222,7 +224,7 @@ class GroupCoordinator:
             if group.consumer is None:
                 heartbeat(turn, group, beat)
             else:
-                door.classic_heartbeat(turn, group, beat)
+                requests.classic_heartbeat(turn, group, beat)
         else:
             error = ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
             turn.out.answer(beat.token, heartbeat_error(error))
@@ -235,7 +237,7 @@ class GroupCoordinator:
         elif group is None:
             turn.out.answer(leave.token, unknown_group(leave))
         elif group.consumer is not None:
-            door.leave(turn, group, leave)
+            requests.leave(turn, group, leave)
         else:
             leave_group(turn, group, leave)
 
@@ -249,7 +251,7 @@ class GroupCoordinator:
                 return
             group = Group(group_id, turn.wall_ms)
         commit_offsets(turn, group, commit)
-        if group.census is None and turn.out.writes:
+        if group.counts is None and turn.out.writes:
             self._enter(group)
 
     def _fetch(self, turn: Turn, fetch: FetchOffsets) -> None:
@@ -273,7 +275,7 @@ class GroupCoordinator:
 
     def _enter(self, group: Group) -> Group:
         self.groups[group.group_id] = group
-        group.enter(self.census)
+        group.enter(self.counts)
         return group
 
     def _vanish(self, group_id: str) -> None:
@@ -288,7 +290,7 @@ class GroupCoordinator:
         group = pending.group
         group.writes_in_flight -= 1
         pending.settle(turn, fate.error)
-        if group.consumer is not None and group.census is None and fate.error is ErrorCode.NONE:
+        if group.consumer is not None and group.counts is None and fate.error is ErrorCode.NONE:
             self._enter(group)
         while self._forgotten:
             gone = self._forgotten.pop()
@@ -298,7 +300,7 @@ class GroupCoordinator:
             self._vanish(group.group_id)
         for waiting in self._waiting.pop(fate.receipt, ()):
             turn.out.answer(waiting.token, waiting.answer(fate.error))
-        if isinstance(pending, door.GATED):
+        if isinstance(pending, requests.GATED):
             self._release(turn, group.group_id)
 
     def _release(self, turn: Turn, group_id: str) -> None:
@@ -347,7 +349,7 @@ class GroupCoordinator:
     @staticmethod
     def _due(turn: Turn, deadline: Deadline) -> None:
         if deadline.kind in CONSUMER_KINDS:
-            door.time_is_over(turn, deadline)
+            requests.time_is_over(turn, deadline)
         elif deadline.kind == JOIN:
             join_deadline_came(turn, deadline.group)
         elif deadline.kind == SYNC:
@@ -382,7 +384,7 @@ class GroupCoordinator:
             if group is None and value is not None:
                 group = self._enter(Group(key.group, -1))
             if group is not None:
-                door.replay(group, key, value)
+                requests.replay(group, key, value)
                 if _is_nothing(group):
                     self._vanish(key.group)
         elif value is None:
@@ -406,7 +408,7 @@ class GroupCoordinator:
         turn = self._turn(now_us, wall_ms)
         for group in self.groups.values():
             if group.consumer is not None:
-                door.loaded(turn, group)
+                requests.loaded(turn, group)
             for member in group.members.values():
                 renew_session(turn, member)
             if len(group.members) > self.settings.max_size:
@@ -423,10 +425,10 @@ class GroupCoordinator:
         writes = self._writes.values()
         tokens += [pending.token for pending in writes if isinstance(pending, PendingCommit)]
         tokens += [
-            token for pending in writes if isinstance(pending, door.GATED) and (token := pending.token) is not None
+            token for pending in writes if isinstance(pending, requests.GATED) and (token := pending.token) is not None
         ]
         for several in self._busy.values():
-            tokens += [token for given in several if (token := door.token_of(given)) is not None]
+            tokens += [token for given in several if (token := requests.token_of(given)) is not None]
         self._busy.clear()
         tokens += [pending.token for pending in writes if isinstance(pending, DeletionPart) and pending.is_last]
         self.groups.clear()

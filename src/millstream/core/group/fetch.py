@@ -21,7 +21,7 @@ from millstream.wire.messages.offset_fetch import (
 )
 from millstream.wire.schema import ZERO_UUID
 
-METADATA_TOLD_MAX: Final = 16 << 20
+METADATA_CHARACTERS_MAX: Final = 16 << 20
 """Characters of metadata in one answer. A request of some kilobytes may name one partition thousands of times."""
 
 _NO_PARTITIONS: dict[int, CommittedOffset] = {}
@@ -53,15 +53,15 @@ def fetch_offsets(group: Group | None, asked: OffsetFetchRequestGroup, existing:
             ]
             topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=found))
     answer = OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
-    return answer if metadata_told(answer) <= METADATA_TOLD_MAX else told_too_much(asked.group_id)
+    return answer if metadata_characters(answer) <= METADATA_CHARACTERS_MAX else metadata_too_large(asked.group_id)
 
 
-def metadata_told(answer: OffsetFetchResponseGroup) -> int:
+def metadata_characters(answer: OffsetFetchResponseGroup) -> int:
     """Characters of metadata in an answer."""
     return sum(len(found.metadata or "") for topic in answer.topics for found in topic.partitions)
 
 
-def told_too_much(group_id: str) -> OffsetFetchResponseGroup:
+def metadata_too_large(group_id: str) -> OffsetFetchResponseGroup:
     """The answer in the place of one that is too large."""
     return OffsetFetchResponseGroup(group_id=group_id, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
 

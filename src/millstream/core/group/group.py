@@ -7,7 +7,7 @@ the same when the same inputs are given again.
 
 from typing import TYPE_CHECKING
 
-from millstream.core.group.census import Census
+from millstream.core.group.counts import GroupCounts
 from millstream.core.group.deadlines import JOIN, SYNC, Deadline
 from millstream.core.group.member import Member, Protocols
 from millstream.core.group.offsets import GroupOffsets
@@ -39,7 +39,7 @@ class Group:
         "_topics",
         "assignment_writing",
         "awaiting_join",
-        "census",
+        "counts",
         "consumer",
         "generation",
         "group_id",
@@ -66,7 +66,7 @@ class Group:
 
     def __init__(self, group_id: str, wall_ms: int) -> None:
         self.group_id = group_id
-        self.census: Census | None = None
+        self.counts: GroupCounts | None = None
         """Where the group is counted, from ``enter`` to ``vanish``."""
         self.state = GroupState.EMPTY
         self.previous_state = GroupState.DEAD
@@ -75,7 +75,7 @@ class Group:
         self.consumer: ConsumerGroup | None = None
         """Set for a consumer group (KIP-848)."""
         self.size = 0
-        """How many members are counted in the census."""
+        """How many members are counted in the counts."""
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -101,18 +101,18 @@ class Group:
         """The newest write of the group."""
         self.offsets = GroupOffsets()
 
-    def enter(self, census: Census) -> None:
+    def enter(self, counts: GroupCounts) -> None:
         """The group exists from now on."""
-        self.census = census
-        census.states[self.state] += 1
-        census.members += self.size
+        self.counts = counts
+        counts.states[self.state] += 1
+        counts.members += self.size
 
     def vanish(self) -> None:
         """The group does not exist any more."""
-        if self.census is not None:
-            self.census.states[self.state] -= 1
-            self.census.members -= self.size
-            self.census = None
+        if self.counts is not None:
+            self.counts.states[self.state] -= 1
+            self.counts.members -= self.size
+            self.counts = None
 
     def forget_generations(self) -> None:
         """Nothing of the group is in the log any more: what is committed to it from now on is a simple consumer's."""
@@ -125,22 +125,22 @@ class Group:
 
     def move_to(self, state: GroupState, wall_ms: int) -> None:
         assert self.state in MAY_FOLLOW[state], f"group {self.group_id}: {state} cannot follow {self.state}"
-        if self.census is not None:
-            self.census.states[self.state] -= 1
-            self.census.states[state] += 1
+        if self.counts is not None:
+            self.counts.states[self.state] -= 1
+            self.counts.states[state] += 1
         self.previous_state = self.state
         self.state = state
         self.state_since_ms = wall_ms
 
     def _resize(self, size: int) -> None:
-        if self.census is not None:
-            self.census.members += size - self.size
+        if self.counts is not None:
+            self.counts.members += size - self.size
         self.size = size
 
     def _show(self, state: GroupState, size: int) -> None:
-        if self.census is not None:
-            self.census.states[self.state] -= 1
-            self.census.states[state] += 1
+        if self.counts is not None:
+            self.counts.states[self.state] -= 1
+            self.counts.states[state] += 1
         self.previous_state, self.state = self.state, state
         self._resize(size)
 

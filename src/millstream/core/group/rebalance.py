@@ -246,7 +246,7 @@ def session_ended(turn: Turn, deadline: Deadline) -> None:
     member = group.members.get(member_id)
     if member is None or member.session is not deadline or member.satisfies_heartbeat:
         return
-    turn.census.expired_members += 1
+    turn.counts.expired_members += 1
     turn.log(group, f"member {member_id} was silent for {member.session_timeout_ms} ms and is removed")
     drop(turn, group, member)
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):

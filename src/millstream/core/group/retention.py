@@ -55,7 +55,7 @@ def expire_group(turn: Turn, group: Group, forgotten: list[Group]) -> None:
     goes = not kept and group.is_empty and not group.pending_joins
     for removed, records in tombstones(group.group_id, expired):
         turn.write(records, PendingRemoval(group, removed, None))
-        turn.census.expired_offsets += len(removed)
+        turn.counts.expired_offsets += len(removed)
     if goes:
         turn.write(group_tombstones(group), PendingRemoval(group, [], forgotten))
 

@@ -91,7 +91,7 @@ class _Assigned:
         if error is ErrorCode.NONE:
             group.move_to(GroupState.STABLE, turn.wall_ms)
             assign(turn, group, self.assignments)
-            turn.census.rebalances += 1
+            turn.counts.rebalances += 1
             turn.log(group, f"stable, generation {group.generation} with {len(group.members)} members")
         else:
             turn.log(group, f"the assignment of generation {group.generation} was not written ({error.name})")

@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from millstream.core.group.census import Census
 from millstream.core.group.consumer.topics import Topics
+from millstream.core.group.counts import GroupCounts
 from millstream.core.group.deadlines import Deadline, Deadlines
 from millstream.core.group.group import Group
 from millstream.core.group.member import Token
@@ -39,7 +39,7 @@ class Turn:
 
     __slots__ = (
         "busy",
-        "census",
+        "counts",
         "deadlines",
         "now_us",
         "out",
@@ -54,7 +54,7 @@ class Turn:
     def __init__(
         self,
         settings: GroupSettings,
-        census: Census,
+        counts: GroupCounts,
         deadlines: Deadlines,
         writes: dict[int, Pending],
         waiting: dict[int, list[Waiting]],
@@ -65,7 +65,7 @@ class Turn:
         wall_ms: int,
     ) -> None:
         self.settings = settings
-        self.census = census
+        self.counts = counts
         self.deadlines = deadlines
         self.writes = writes
         self.waiting = waiting

@@ -41,11 +41,11 @@ def handle(
         one = ConsumerGroupDescribeRequest(group_ids=[name])
         node.coordinator.ask(name, API_KEY, ctx.api_version, ctx.client_id, ctx.host, one, done)
 
-    def all_told(groups: list[DescribedConsumerGroup]) -> None:
+    def all_described(groups: list[DescribedConsumerGroup]) -> None:
         told = dict(zip(names, groups, strict=True))
         respond(ConsumerGroupDescribeResponse(groups=repeats.tell(request.group_ids, told, _refused)))
 
-    gather(names, ask, all_told)
+    gather(names, ask, all_described)
 
 
 def _refused(name: str) -> DescribedConsumerGroup:

@@ -57,7 +57,7 @@ def handle(
         else:
             done((int(ErrorCode.KAFKA_STORAGE_ERROR), []))
 
-    def all_told(found: list[Producers]) -> None:
+    def all_described(found: list[Producers]) -> None:
         told = {(name, index): _partition(index, *one) for (name, index), one in zip(distinct, found, strict=True)}
         partitions = iter(repeats.tell(wanted, told, _refused))
         topics = [
@@ -66,7 +66,7 @@ def handle(
         ]
         respond(DescribeProducersResponse(topics=topics))
 
-    gather(distinct, ask, all_told)
+    gather(distinct, ask, all_described)
 
 
 def _partition(index: int, error: int, producers: Sequence[tuple[int, int, int, int]]) -> DescribeProducersPartition:

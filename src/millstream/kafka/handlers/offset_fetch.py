@@ -8,7 +8,7 @@ the name now, so that offsets of an earlier topic of that name are never taken f
 from collections.abc import Callable
 
 from millstream.coordinator.asks import OFFSET_FETCH
-from millstream.core.group.fetch import METADATA_TOLD_MAX, metadata_told
+from millstream.core.group.fetch import METADATA_CHARACTERS_MAX, metadata_characters
 from millstream.core.group.offsets import NO_OFFSET
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers import repeats
@@ -195,8 +195,8 @@ class _Fetch:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
 
     def _put(self, name: _Name, result: OffsetFetchResponseGroup) -> None:
-        self._told += metadata_told(result)
-        if self._told > METADATA_TOLD_MAX:
+        self._told += metadata_characters(result)
+        if self._told > METADATA_CHARACTERS_MAX:
             result = self._too_much(name)
         self._results[name] = result
         self._settled()

@@ -16,7 +16,7 @@ from typing import Final
 from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import BUSY, LOOK, Outcome, append, start_offset_told
+from millstream.partition.append import BUSY, LOOK, Outcome, append, reported_start_offset
 from millstream.partition.partition import Partition
 from millstream.partition.table import Remote
 from millstream.wire.batch import CODEC_MASK, HEADER_BYTES, MAGIC, TRANSACTIONAL
@@ -302,7 +302,7 @@ def _settle(partition: Partition, outcome: Outcome, call: ProduceCall, slot: int
     if error or end <= partition.high_watermark:
         if error:
             partition.meters.rejected.inc()
-            call.results[slot] = (error, base, append_time, start_offset_told(partition, outcome))
+            call.results[slot] = (error, base, append_time, reported_start_offset(partition, outcome))
         call.acked(slot)
     else:
         partition.acks.append((end, call, slot))

@@ -200,7 +200,7 @@ def test_a_group_that_was_never_written_leaves_no_trace():
     driver.joins("a")
     driver.persist(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert not driver.coordinator.groups
-    assert driver.coordinator.census.members == 0
+    assert driver.coordinator.counts.members == 0
 
 
 def test_a_coordinator_that_stops_hands_back_all_who_wait():
@@ -446,12 +446,12 @@ def test_a_consumer_group_is_described_with_names_of_topics_that_exist():
 
 def test_groups_and_members_of_both_kinds_are_counted():
     driver, _ = shared()
-    census = driver.coordinator.census
-    assert (census.members, census.states[GroupState.STABLE]) == (2, 1)
+    counts = driver.coordinator.counts
+    assert (counts.members, counts.states[GroupState.STABLE]) == (2, 1)
     driver.beat("a", -1)
-    assert (census.members, census.states[GroupState.ASSIGNING]) == (1, 1)
+    assert (counts.members, counts.states[GroupState.ASSIGNING]) == (1, 1)
     driver.beat("b", -1)
-    assert (census.members, census.states[GroupState.EMPTY]) == (0, 1)
+    assert (counts.members, counts.states[GroupState.EMPTY]) == (0, 1)
 
 
 def test_the_hash_of_topics_tells_what_matters_apart():

@@ -112,7 +112,7 @@ def time_is_over(turn: Turn, change: Change, deadline: Deadline) -> None:
         return
     reason = _REASONS.get(deadline.kind, "did not fetch its assignment in time")
     turn.log(change.group, f"member {member_id} {reason} and is removed")
-    turn.census.expired_members += 1
+    turn.counts.expired_members += 1
 
     def done(turn: Turn) -> None:
         _ = turn

@@ -58,7 +58,7 @@ def begin_consumer_group(turn: Turn, holder: Group) -> Change:
     """
     group = ConsumerGroup(holder.group_id)
     before: list[tuple[Key, Value | None]] = []
-    if holder.census is not None:
+    if holder.counts is not None:
         before.append(group_tombstone(holder.group_id))
     change = Change(holder, group, before)
     if not holder.is_empty:

@@ -44,7 +44,7 @@ def next_epoch(turn: Turn, change: Change, now_hash: int) -> None:
     group = change.consumer
     key = ConsumerGroupMetadataKey(group.group_id)
     change.put(key, ConsumerGroupMetadataValue(epoch=group.epoch + 1, metadata_hash=now_hash))
-    turn.census.rebalances += 1
+    turn.counts.rebalances += 1
 
 
 def after_departure(turn: Turn, change: Change) -> None:

@@ -1,7 +1,7 @@
-"""What ``GroupCoordinator`` hands over when a request is about a consumer group.
+"""Requests about consumer groups (KIP-848), as ``GroupCoordinator`` passes them on.
 
-Each function finds the change to make, lets the verb decide, and turns what the verb refuses into its answer, with
-nothing changed.
+Each function collects the change of one request and lets the verb decide. If the verb refuses, the request is answered
+with its error and nothing changes.
 """
 
 from collections.abc import Callable

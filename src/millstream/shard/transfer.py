@@ -1,12 +1,12 @@
-"""Moves records between sibling shards: out at the end of a turn, in when the bell rings.
+"""Transfers records between shards: out at the end of a turn, in when the doorbell rings.
 
-What is said to a sibling in one turn leaves as one record with at most one doorbell. A record longer than
-`RECORD_BYTES_MAX` travels in several, all but the last tagged. What a full ring does not take waits in the peer's
-backlog, and the consumer is asked to ring back when it has made room; receiving never depends on sending, so two
-shards with full rings both go on reading and no cycle can block. The order of a pair's messages is always kept.
+All messages of a turn to one shard leave as one record with at most one doorbell. A record longer than
+``RECORD_BYTES_MAX`` travels in several, all but the last tagged. Records that a full ring does not accept wait in the
+peer's backlog, and the consumer rings back when it has made room. Receiving never depends on sending, so two shards
+with full rings both continue to read, and no cycle can block. The order of a pair's messages is kept.
 
-One turn handles messages for `DRAIN_US` at most, then sockets get their turn. When the rings are empty the shard goes
-to sleep as `mesh` describes.
+One turn handles messages for at most ``DRAIN_US``, then sockets are served. When the rings are empty the shard sleeps
+as ``mesh`` describes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from millstream.shard.fence import fence
-from millstream.shard.letters import RETURNS, Peer, pack
+from millstream.shard.messages import RETURNS, Peer, pack
 from millstream.shard.process import EXIT_SOFTWARE
 
 if TYPE_CHECKING:
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 
 RECORD_BYTES_MAX: Final = 16 * 1024
 BACKLOG_BYTES_MAX: Final = 64 << 20
-"""A sibling that lets this much pile up has stopped for good, and the broker stops, too."""
+"""Maximum backlog of one peer in bytes. A shard that lets this much accumulate is stuck for good, and the broker
+stops.
+"""
 DRAIN_US: Final = 300
-_CONTINUES: Final = 1  # tag: the message goes on in the next record
+_CONTINUES: Final = 1  # tag: the message continues in the next record
 
 _clock_ns = time.perf_counter_ns
 
 
-class Post:
-    """See the module. `deliver(peer, record)` gets every record that arrives."""
+class RecordTransfer:
+    """Sends and receives the records of one shard. ``deliver(peer, record)`` gets every record that arrives."""
 
     def __init__(
         self,
@@ -66,19 +68,19 @@ class Post:
         self._full = stats.counter("ring_full")
         if self._siblings:
             reactor.add_reader(self._bell.fd, self._rung)
-            self._bell.ring()  # look at what came before this shard was there
+            self._bell.ring()  # handle records that were sent before this shard existed
 
     # -- sending
 
     def mark(self, peer: Peer) -> None:
-        """`peer` has something to be sent: do so at the end of this turn."""
+        """Schedule ``peer`` for sending at the end of this turn."""
         peer.dirty = True
         if not self._dirty:
             self._reactor.end_of_turn(self._flush)
         self._dirty.append(peer)
 
     def _flush(self) -> None:
-        """Everything said in this turn: one record and at most one bell per sibling."""
+        """Send the messages of this turn: one record and at most one doorbell per shard."""
         dirty, self._dirty = self._dirty, []
         for peer in dirty:
             peer.dirty = False
@@ -101,7 +103,7 @@ class Post:
                 self._bells[peer.shard].ring()
 
     def _send(self, peer: Peer, record: bytes) -> None:
-        """Push a record, in pieces when it is long; what finds no room waits in the backlog."""
+        """Push a record, in parts if it is long. Parts without room wait in the backlog."""
         ring = peer.outbound
         assert ring is not None, "only siblings have rings"
         self._batches.inc()
@@ -125,7 +127,7 @@ class Post:
             )
 
     def _unblock(self, peer: Peer) -> None:
-        """Push as much of the backlog as there is room for; ask to be woken for the rest."""
+        """Push as much of the backlog as fits, and ask to be woken for the remainder."""
         ring = peer.outbound
         assert ring is not None, "only siblings have rings"
         backlog = peer.backlog
@@ -151,13 +153,13 @@ class Post:
     # -- receiving
 
     def _rung(self) -> None:
-        """The bell: somebody sent something, or made room."""
+        """The doorbell rang: a record arrived, or a consumer made room."""
         self._bell.silence()
         self._flag.set(False)
         self._drain()
 
     def _drain(self) -> None:
-        """Handle what is in the rings, for a while; then sleep, or go on in the next turn."""
+        """Handle the records in the rings for a while; then sleep, or continue in the next turn."""
         limit_ns = _clock_ns() + DRAIN_US * 1000
         for peer in list(self._blocked):
             self._unblock_and_ring(peer)
@@ -185,7 +187,7 @@ class Post:
             self._bells[peer.shard].ring()
 
     def _sleep_or_go_on(self) -> None:
-        """Steps C1–C3 of `mesh`, and the same for producers that wait for room."""
+        """Steps C1–C3 of ``mesh``, and the same for producers that wait for room."""
         flag = self._flag
         flag.set(True)
         fence()

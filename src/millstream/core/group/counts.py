@@ -1,10 +1,10 @@
-"""How many groups and members there are, kept as they come and go, for whoever counts them."""
+"""Numbers of groups and members, updated as they come and go, for metrics."""
 
 from millstream.core.group.state import GroupState
 
 
-class Census:
-    """Counts over all groups of one or more coordinators; events count up for ever."""
+class GroupCounts:
+    """Counts over all groups of one or more coordinators. Counts of events only grow."""
 
     __slots__ = ("committed_offsets", "expired_members", "expired_offsets", "members", "rebalances", "states")
 

@@ -1,12 +1,12 @@
-"""What shards say to each other, byte by byte, and what one shard keeps about another.
+"""Messages between shards in bytes, and the state that a shard keeps about another.
 
-A *record* in a ring is a run of messages; a message is a header, a payload, and the tokens of the loans that the
+A *record* in a ring is a run of messages. A message is a header, a payload, and the tokens of the loans that the
 payload describes::
 
     kind u8 │ method or error class u8 │ loans or error code i32 │ payload bytes u32 │ call id u64 │ deadline µs u64
     payload │ tokens u64 …
 
-`Reply` is the answering end of a call: one is made for every call that arrives.
+``Reply`` is the responding end of a call. One is created for every call that arrives.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ pack = _HEADER.pack
 unpack = _HEADER.unpack_from
 
 ANSWER_BACKLOG_BYTES: Final = 32 << 20
-"""An answer without loans is not sent where this much would wait for the other shard to read it: half of what stops a
-shard (``post``)."""
+"""A response without loans is dropped if this many bytes already wait for the other shard: half of the amount that
+stops a shard (``transfer``).
+"""
 _LARGE_BYTES: Final = 16 << 10
 
 CALL, TELL, ANSWER, FAILURE, CANCEL, RETURNS = range(6)
-"""Kinds of message. RETURNS: the payload is tokens that come home."""
+"""Kinds of message. The payload of RETURNS is tokens of ended loans."""
 
 _ERRORS: Final[tuple[type[MillstreamError], ...]] = (
     MillstreamError,
@@ -57,26 +58,24 @@ _ERRORS: Final[tuple[type[MillstreamError], ...]] = (
 
 
 def pack_failure(error: MillstreamError, call_id: int) -> tuple[bytes, bytes]:
-    """Header and payload of a FAILURE; a class that is not of the taxonomy itself travels as the nearest one above
-    it.
-    """
+    """Header and payload of a FAILURE. A class outside of the taxonomy travels as its nearest base class in it."""
     text = error.message.encode()
     kind = next(_ERRORS.index(known) for known in type(error).__mro__ if known in _ERRORS)
     return pack(FAILURE, kind, int(error.code), len(text), call_id, 0), text
 
 
 def unpack_failure(kind: int, code: int, payload: bytes) -> MillstreamError:
-    """The error of a FAILURE."""
+    """The error in a FAILURE."""
     return _ERRORS[kind](payload.decode(), ErrorCode(code))
 
 
 def pack_tokens(tokens: Sequence[int]) -> bytes:
-    """Tokens as they follow a payload, and as they come home."""
+    """Tokens in the form in which they follow a payload or make up a RETURNS."""
     return array("Q", tokens).tobytes()
 
 
 class Peer:
-    """What one shard keeps about a sibling, or about itself (then without rings)."""
+    """The state that one shard keeps about another shard, or about itself (then without rings)."""
 
     __slots__ = (
         "backlog",
@@ -105,23 +104,24 @@ class Peer:
         self.shard = shard
         self.outbound = outbound
         self.inbound = inbound
-        self.mark = mark  # call it when `out` has something and `dirty` is not set
+        self.mark = mark  # to be called when ``out`` is not empty and ``dirty`` is not set
         self.take_back = take_back  # ends a loan that was never sent
-        self.out: list[bytes] = []  # what is said in this turn
+        self.out: list[bytes] = []  # messages of this turn
         self.dirty = False
-        self.backlog: deque[tuple[bytes, int]] = deque()  # records the ring had no room for, and their tags
+        self.backlog: deque[tuple[bytes, int]] = deque()  # records that the ring had no room for, with their tags
         self.backlog_bytes = 0
-        self.outstanding = 0  # calls to there that are not answered, also those nobody waits for any more
-        self.open: dict[int, Reply] = {}  # calls from there that are not answered
-        self.partial: list[bytes] = []  # of a message longer than a record
-        self.returns: array[int] = array("Q")  # tokens to send home
+        self.outstanding = 0  # calls to the peer without a response, cancelled and expired ones included
+        self.open: dict[int, Reply] = {}  # calls from the peer without a response
+        self.partial: list[bytes] = []  # received parts of a message longer than a record
+        self.returns: array[int] = array("Q")  # tokens of ended loans, to be returned
 
 
 class Reply:
-    """Where a handler's answer goes: exactly one of `send` and `fail`, now or later. For a `tell` it goes nowhere.
+    """The responding end of a call. The handler calls exactly one of ``send`` and ``fail``, now or later; for a
+    ``tell`` they have no effect.
 
-    `on_cancel` may be set to a function that is called when the caller lost interest; answering after that is allowed
-    and does nothing.
+    ``on_cancel`` may be set to a function that is called when the caller cancels. A response after that is allowed and
+    has no effect.
     """
 
     __slots__ = ("_call_id", "_peer", "_wanted", "on_cancel")
@@ -134,13 +134,13 @@ class Reply:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for the answer."""
+        """Whether the caller still waits for the response."""
         return self._wanted
 
     def send(self, payload: bytes, loans: Sequence[int] = ()) -> None:
-        """Answer; `loans` are the tokens of what the payload describes.
+        """Respond. ``loans`` are the tokens of the memory that the payload describes.
 
-        An answer for which there is no room ends the call with OutcomeUnknown.
+        If there is no room for the response, the call ends with OutcomeUnknown.
         """
         peer = self._peer
         size = len(payload)
@@ -164,7 +164,7 @@ class Reply:
             peer.mark(peer)
 
     def fail(self, error: MillstreamError) -> None:
-        """Answer with an error, which arrives as the same class of the taxonomy."""
+        """Respond with an error, which arrives as the same class of the taxonomy."""
         peer = self._peer
         if not self._wanted:
             return
@@ -175,7 +175,7 @@ class Reply:
             peer.mark(peer)
 
     def cancelled(self) -> None:
-        """The caller lost interest: give its credit back, then tell the handler."""
+        """The caller has cancelled: return its credit, then notify the handler."""
         self.fail(_CANCELLED)
         if self.on_cancel is not None:
             self.on_cancel()
