@@ -1,10 +1,10 @@
-"""OffsetCommit: how far a group, or a consumer without one, has read.
+"""OffsetCommit: stores the offsets that a group, or a consumer without a group, has read.
 
-Members commit with the current generation; anything older is fenced (invariant D1). A consumer that does not use group
-membership commits with generation -1, which an empty group accepts; a group that does not exist comes to be that way.
+Members commit with the current generation; an older generation is fenced (invariant D1). A consumer without membership
+commits with generation -1, which an empty group accepts, and which creates a group that does not exist.
 
-The offsets become visible, and the answer leaves, when they are durable: an offset that was once fetched is never
-forgotten. Commits of one group take effect in the order of the log, the last one wins (D2).
+Offsets become visible, and the response leaves, when they are durable, so an offset that was once fetched is never
+lost. Commits of one group take effect in log order; the last one wins (D2).
 """
 
 from typing import Final
@@ -32,7 +32,7 @@ NO_RETENTION_TIME = -1
 
 
 def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The answer that refuses every partition."""
+    """The response that refuses every partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -49,14 +49,14 @@ def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommit
 
 
 def check_unknown_group(commit: Commit) -> ErrorCode:
-    """May a commit bring its group into being?"""
+    """Whether a commit may create its group."""
     if commit.request.generation_id_or_member_epoch < 0:
         return ErrorCode.NONE
     return ErrorCode.GROUP_ID_NOT_FOUND if commit.version >= GROUP_ID_NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
 
 
 def commit_offsets(turn: Turn, group: Group, commit: Commit) -> None:
-    """Handle an OffsetCommit; the answer comes when the offsets are durable."""
+    """Handle an OffsetCommit. The response leaves when the offsets are durable."""
     request = commit.request
     error = _check(group, request) if group.consumer is None else check_commit(group.consumer, request, commit.version)
     if error is not ErrorCode.NONE:
@@ -101,7 +101,7 @@ def _check(group: Group, request: OffsetCommitRequest) -> ErrorCode:
     if generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     if group.state is GroupState.COMPLETING_REBALANCE:
-        # Valid member, valid generation, but it has no assignment yet; it is on its way back from a lost one.
+        # A valid member without an assignment: its assignment was lost, and it is about to rejoin.
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
@@ -122,7 +122,7 @@ def _offset(
 def offset_record(
     group_id: str, topic: str, partition: int, offset: CommittedOffset | None
 ) -> tuple[Key, Value | None]:
-    """The record that keeps an offset; with None, the one that forgets it."""
+    """The record that stores an offset, or (None) deletes it."""
     key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
     if offset is None:
         return key, None
@@ -137,7 +137,7 @@ def offset_record(
 
 
 def stored_offset(value: OffsetCommitValue) -> CommittedOffset:
-    """The offset that a record keeps."""
+    """The offset in a record."""
     return CommittedOffset(
         value.offset,
         value.leader_epoch,
@@ -149,7 +149,7 @@ def stored_offset(value: OffsetCommitValue) -> CommittedOffset:
 
 
 def offsets_under_way(turn: Turn, group: Group) -> set[tuple[str, int]]:
-    """Partitions of ``group`` with a commit on its way to the log."""
+    """Partitions of ``group`` with a commit in flight to the log."""
     if not group.writes_in_flight:
         return set()
     return {
@@ -161,11 +161,11 @@ def offsets_under_way(turn: Turn, group: Group) -> set[tuple[str, int]]:
 
 
 _TIME_MAX_MS: Final = (1 << 63) - 1
-"""What a record can say; a retention time of the largest number means "for ever"."""
+"""Maximum time in a record, in ms. The maximum retention time means for ever."""
 
 
 class PendingCommit:
-    """Offsets on their way to the log."""
+    """A commit in flight to the log."""
 
     __slots__ = ("group", "offsets", "response", "token")
 
@@ -182,7 +182,7 @@ class PendingCommit:
         self.response = response
 
     def settle(self, turn: Turn, error: ErrorCode) -> None:
-        """Durable offsets count from now on; others never will."""
+        """Make durable offsets visible, or drop them."""
         if error is ErrorCode.NONE:
             put = self.group.offsets.put
             for topic, partition, offset in self.offsets:
@@ -194,7 +194,7 @@ class PendingCommit:
 
 
 def _failed(response: OffsetCommitResponse, error: ErrorCode) -> OffsetCommitResponse:
-    """The response with ``error`` where it said that an offset is kept."""
+    """The response with ``error`` for every partition whose offset was to be stored."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(

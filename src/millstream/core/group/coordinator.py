@@ -1,4 +1,4 @@
-"""The groups of one partition of ``__consumer_offsets``: the door of this package.
+"""The groups of one partition of ``__consumer_offsets``: the entry point of this package.
 
 ::
 
@@ -6,13 +6,13 @@
                   │
                   └────► writes ──► log ──► step(Persisted) ──► the answers that waited for it
 
-The caller loads what the log holds (``replay`` each record, then ``loaded``), steps every request, appends every
-write in order, steps ``Persisted`` for each in that order, and steps ``Tick`` at ``deadline_us``. Whoever stops being
-the coordinator calls ``unload`` and gets the tokens that still wait.
+The caller replays the log (``replay`` for each record, then ``loaded``), steps every request, appends every write in
+order, steps ``Persisted`` for each write in that order, and steps ``Tick`` at ``deadline_us``. A shard that stops
+coordinating calls ``unload``, which returns the tokens that still wait.
 
-An answer that promises something (an assignment, a commit) leaves only after its records are durable. A failed write
-is told to whom it concerns and leaves the state as if it had not been tried. Bad input is answered with the code that
-Kafka gives; nothing a client sends raises.
+A response that promises something (an assignment, a commit) leaves only after its records are durable. A failed write
+fails the requests that depend on it and leaves the state as before. Invalid input is answered with Kafka's error code;
+nothing that a client sends raises.
 """
 
 from collections import deque
@@ -90,8 +90,8 @@ from millstream.wire.schema import ZERO_UUID
 class GroupCoordinator:
     """All groups of one partition of ``__consumer_offsets``.
 
-    Lifecycle: built, ``replay`` for each record of the log, ``loaded``, then ``step`` until ``unload``.
-    Invariant: the offsets in ``groups`` are what the durable part of the log says.
+    Lifecycle: built, ``replay`` for each record of the log, ``loaded``, then ``step`` until ``unload``. Invariant: the
+    offsets in ``groups`` equal those in the durable part of the log.
     """
 
     def __init__(
@@ -105,18 +105,18 @@ class GroupCoordinator:
         self._writes: dict[int, Pending] = {}
         self._receipts = [0]
         self._waiting: dict[int, list[Waiting]] = {}
-        """By the receipt of the write that they wait for."""
+        """Waiting requests by the receipt of the write that they wait for."""
         self._forgotten: list[Group] = []
         self._busy: dict[str, deque[Input]] = {}
-        """Consumer groups with a change on its way to the log, each with what has come for it since."""
+        """Consumer groups with a change in flight to the log, each with the inputs that arrived since."""
 
     @property
     def deadline_us(self) -> int | None:
-        """When the next ``Tick`` is due, at the earliest; None when nothing will happen by itself."""
+        """Earliest time at which a ``Tick`` is due, in µs; None if no deadline is set."""
         return self._deadlines.next_us
 
     def step(self, given: Input, now_us: int, wall_ms: int) -> Outputs:
-        """Take one input. ``now_us`` is monotonic and greater than 0, ``wall_ms`` is the wall clock."""
+        """Process one input. ``now_us`` is monotonic and greater than 0; ``wall_ms`` is the wall clock."""
         turn = self._turn(now_us, wall_ms)
         if self._busy and (group_id := requests.waits_for(given)) is not None and group_id in self._busy:
             self._busy[group_id].append(given)
@@ -261,7 +261,7 @@ class GroupCoordinator:
             return
 
         def answer(error: ErrorCode) -> OffsetFetchResponseGroup:
-            _ = error  # what was not written is not told, that is all
+            _ = error  # a failed write needs no error here: its offsets are not in the response
             return fetch_offsets(self.groups.get(fetch.group.group_id), fetch.group, self.topics)
 
         turn.when_written(group, fetch.token, answer)
@@ -304,7 +304,7 @@ class GroupCoordinator:
             self._release(turn, group.group_id)
 
     def _release(self, turn: Turn, group_id: str) -> None:
-        """A change of a consumer group has settled: take what came meanwhile, up to the next change."""
+        """A change of a consumer group has settled: process the waiting inputs, up to the next change."""
         waiting = self._busy.pop(group_id)
         while waiting:
             self._take(turn, waiting.popleft())
@@ -313,9 +313,9 @@ class GroupCoordinator:
                 return
 
     def _topic_deleted(self, turn: Turn, topic: str, topic_id: bytes) -> None:
-        """Forget the offsets of a topic, those still on their way to the log included.
+        """Delete the offsets of a deleted topic, including those in flight to the log.
 
-        Those of its successor stay: a shard that has heard of that already may have sent some.
+        Offsets of its successor stay, because a shard that already knows the successor may have sent some.
         """
         gone = (topic_id, ZERO_UUID)
         doomed: dict[str, set[int]] = {}
@@ -366,7 +366,7 @@ class GroupCoordinator:
     # Loading and unloading
 
     def replay(self, key: Key, value: Value | None) -> None:
-        """Take one record of the log, in order; before ``loaded``."""
+        """Process one record of the log, in order, before ``loaded``."""
         group = self.groups.get(key.group)
         if isinstance(key, OffsetCommitKey):
             if value is None:
@@ -388,7 +388,7 @@ class GroupCoordinator:
                 if _is_nothing(group):
                     self._vanish(key.group)
         elif value is None:
-            # Offsets have tombstones of their own: what a compacted log still holds of them counts.
+            # Offsets have their own tombstones: offsets that a compacted log still holds are valid.
             self._vanish(key.group)
             if group is not None and group.offsets:
                 offsets, group = group.offsets, Group(key.group, group.state_since_ms)
@@ -404,7 +404,7 @@ class GroupCoordinator:
             self._enter(group)
 
     def loaded(self, now_us: int, wall_ms: int) -> Outputs:
-        """The log is read: from now on members have their session timeout to show up."""
+        """The log has been read. From now on members have their session timeout to send a request."""
         turn = self._turn(now_us, wall_ms)
         for group in self.groups.values():
             if group.consumer is not None:
@@ -412,11 +412,11 @@ class GroupCoordinator:
             for member in group.members.values():
                 renew_session(turn, member)
             if len(group.members) > self.settings.max_size:
-                prepare(turn, group)  # the limit was lowered: let them commit, and keep those who rejoin first
+                prepare(turn, group)  # the limit was lowered: let members commit, and keep those who rejoin first
         return turn.out
 
     def unload(self) -> list[Token]:
-        """Stop: tokens whose requests will never be answered from here. No further step is allowed."""
+        """Stop, and return the tokens of requests that will get no response from here. No further step is allowed."""
         tokens: list[Token] = [waiting.token for several in self._waiting.values() for waiting in several]
         for group in self.groups.values():
             for member in group.members.values():
@@ -438,7 +438,7 @@ class GroupCoordinator:
 
 
 def _is_nothing(group: Group) -> bool:
-    """Only the trace of a commit: nobody ever joined, and no offset is left."""
+    """Whether the group has no members, never had any, and has no offsets left."""
     return (
         group.protocol_type is None
         and group.generation == 0

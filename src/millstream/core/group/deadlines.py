@@ -1,12 +1,13 @@
-"""Deadlines of all groups of a coordinator in one heap, cheap to move into the future.
+"""The deadlines of all groups of a coordinator, in one heap that is cheap to postpone in.
 
-A heartbeat moves its member's deadline, thousands of times a second for large groups; a heap operation each time
-would be the heaviest part of a heartbeat. So a ``Deadline`` that moves later only notes its new time: the heap keeps
-the old entry, and when that comes up it is put back at the real time. Only a deadline that moves *earlier*, or has no
-entry, is pushed. Entries that were left behind go when the heap has doubled since they last went: a member that comes
-and goes leaves one that would hold its group for its whole session timeout.
+A heartbeat moves its member's deadline, thousands of times a second for large groups, and a heap operation each time
+would be the most expensive part of it. Therefore a ``Deadline`` that moves later only stores its new time. The heap
+keeps the old entry, and when that comes up it is pushed again with the new time. Only a deadline that moves *earlier*,
+or has no entry, is pushed at once. Stale entries are removed when the heap has doubled since the last removal;
+otherwise each member that comes and goes would hold its group for its whole session timeout.
 
-``next_us`` may therefore be early, never late: the caller wakes up, finds nothing due and asks again, once per period.
+``next_us`` may therefore be early, never late. The caller then wakes up, finds nothing due and asks again, once per
+period.
 """
 
 import heapq
@@ -21,10 +22,10 @@ _COMPACT_AT: Final = 1_024
 
 
 class Deadline:
-    """A time at which something happens to ``group``; ``at_us`` is ``OFF`` when nothing will, and ``CAME`` when it came
-    and still has to happen, unless it is cancelled or moved before.
+    """A time at which something happens to ``group``. ``at_us`` is ``OFF`` if it is not set, and ``CAME`` if it was
+    reached and its effect is pending, unless it is cancelled or moved before.
 
-    ``member_id`` is set for the session of a member (or of one that has yet to join).
+    ``member_id`` is set for the session of a member, or of one that has yet to join.
     """
 
     __slots__ = ("at_us", "entry_us", "group", "kind", "member_id")
@@ -43,7 +44,7 @@ SYNC = "sync"
 
 
 class Deadlines:
-    """The heap. Times are of the caller's monotonic clock, in µs, and greater than 0."""
+    """The heap. Times are in µs of the caller's monotonic clock and greater than 0."""
 
     __slots__ = ("_compact_at", "_heap", "_order")
 
@@ -53,7 +54,7 @@ class Deadlines:
         self._order = 0
 
     def set(self, deadline: Deadline, at_us: int) -> None:
-        """Let ``deadline`` come at ``at_us``, whatever it was before."""
+        """Set ``deadline`` to ``at_us``, whatever it was before."""
         deadline.at_us = at_us
         if deadline.entry_us == OFF or at_us < deadline.entry_us:
             self._push(deadline, at_us)
@@ -64,16 +65,16 @@ class Deadlines:
 
     @property
     def next_us(self) -> int | None:
-        """No deadline comes before this; None without any."""
+        """A lower bound of the next deadline; None without any."""
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_us: int) -> Deadline | None:
-        """Take out one deadline that has come; None when none has."""
+        """Remove and return one deadline that has been reached; None if there is none."""
         heap = self._heap
         while heap and heap[0][0] <= now_us:
             entry_us, _, deadline = heapq.heappop(heap)
             if deadline.entry_us != entry_us:
-                continue  # left behind when the deadline was moved forward
+                continue  # stale: the deadline was moved to an earlier time
             deadline.entry_us = OFF
             if deadline.at_us == OFF:
                 continue
@@ -92,7 +93,7 @@ class Deadlines:
         heapq.heappush(self._heap, (at_us, self._order, deadline))
 
     def _compact(self) -> None:
-        """Take out the entries of deadlines that are off or have another one."""
+        """Remove the entries of deadlines that are off or have a newer entry."""
         kept: list[tuple[int, int, Deadline]] = []
         for entry in self._heap:
             entry_us, _, deadline = entry

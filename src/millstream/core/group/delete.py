@@ -1,9 +1,9 @@
-"""DeleteGroups and OffsetDelete: an administrator forgets a group, or some of its offsets (KIP-229, KIP-496).
+"""DeleteGroups and OffsetDelete: an administrator deletes a group, or some of its offsets (KIP-229, KIP-496).
 
-Only a group without members can be deleted; its offsets go with it, those of commits that are still on their way to
-the log included. Single offsets may also be deleted from a consumer group that is at work, as long as nobody in it
-subscribes to their topic. The answer leaves when the tombstones are durable: what was said to be gone does not come
-back. A deletion that could not be written is told so, and may have happened in part.
+Only a group without members can be deleted. Its offsets are deleted with it, including those of commits in flight to
+the log. Single offsets may also be deleted from an active consumer group, if no member subscribes to their topic. The
+response leaves when the tombstones are durable, so that nothing deleted comes back. A deletion that cannot be written
+is answered with an error, and may have happened in part.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from millstream.wire.schema import Message
 
 
 def delete_group(turn: Turn, group: Group | None, delete: Delete, forgotten: list[Group]) -> None:
-    """Handle one group of a DeleteGroups. ``forgotten`` gets the group once it is gone for good."""
+    """Handle one group of a DeleteGroups. ``forgotten`` gets the group once its deletion is durable."""
 
     def answer(error: ErrorCode) -> DeletableGroupResult:
         return DeletableGroupResult(group_id=delete.group_id, error_code=error)
@@ -45,12 +45,12 @@ def delete_group(turn: Turn, group: Group | None, delete: Delete, forgotten: lis
 
 
 def delete_offsets(turn: Turn, group: Group | None, delete: DeleteOffsets) -> None:
-    """Handle an OffsetDelete; its topics exist."""
+    """Handle an OffsetDelete. Its topics exist."""
     error = ErrorCode.NONE
     if group is None:
         error = ErrorCode.GROUP_ID_NOT_FOUND
     elif not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL:
-        error = ErrorCode.NON_EMPTY_GROUP  # what its members consume is not known
+        error = ErrorCode.NON_EMPTY_GROUP  # the topics that its members consume are unknown
     if group is None or error is not ErrorCode.NONE:
         turn.out.answer(delete.token, OffsetDeleteResponse(error_code=error))
         return
@@ -90,7 +90,7 @@ def _remove(
     token: Token,
     answer: Callable[[ErrorCode], Message],
 ) -> None:
-    """Write tombstones for these offsets, and for the group if ``forgotten`` is given; then answer."""
+    """Write tombstones for these offsets, and for the group if ``forgotten`` is given; then respond."""
     deletion = _Deletion(token, answer)
     parts = list(tombstones(group.group_id, places)) or [([], ())]
     for number, (removed, records) in enumerate(parts, start=1):
@@ -101,7 +101,7 @@ def _remove(
 
 
 class _Deletion:
-    """A deletion in one or more writes; the first error is what is answered."""
+    """A deletion in one or more writes. The response has the first error."""
 
     __slots__ = ("answer", "error", "token")
 
@@ -112,7 +112,7 @@ class _Deletion:
 
 
 class DeletionPart:
-    """One write of a deletion; the deletion is answered with its last."""
+    """One write of a deletion. The last one sends the response."""
 
     __slots__ = ("deletion", "group", "is_last", "removal")
 

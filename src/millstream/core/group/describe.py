@@ -1,4 +1,4 @@
-"""How groups are listed and described."""
+"""Lists and describes groups."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ UNKNOWN_GROUP_IS_ERROR_FROM = 6
 
 
 def list_groups(groups: Iterable[Group], states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-    """The groups in one of ``states`` and of one of ``types``, in any letter case; empty filters mean any."""
+    """The groups in one of ``states`` and of one of ``types``, ignoring case. An empty filter passes every group."""
     wanted_states = {state.strip().lower() for state in states}
     wanted_types = {name.lower() for name in types}
     return [
@@ -35,7 +35,7 @@ def _type(group: Group) -> str:
 
 
 def describe_group(group_id: str, group: Group | None, version: int) -> DescribedGroup:
-    """A group and its members; a group that does not exist is ``Dead`` (an error as well from version 6, KIP-1043)."""
+    """A group and its members. A group that does not exist is ``Dead`` (and an error from version 6 on, KIP-1043)."""
     if group is None or group.consumer is not None:
         if version < UNKNOWN_GROUP_IS_ERROR_FROM:
             return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)

@@ -1,9 +1,9 @@
-"""OffsetFetch: how far a group has read.
+"""OffsetFetch: the committed offsets of a group.
 
-Only durable offsets are told. A reader that asks for stable offsets (KIP-447) also waits for the commits that are on
-their way to the log, so that it cannot take over a partition below what its former owner is about to be acknowledged.
-A group that does not exist has no offsets, which is no error. Nor is told what was committed to a topic that is gone
-and has a successor of the same name: a crash, or a full disk, may have kept it from being forgotten.
+Only durable offsets are returned. A reader that requires stable offsets (KIP-447) also waits for the commits in flight
+to the log, so that it cannot take over a partition below what its former owner is about to have acknowledged. A group
+that does not exist has no offsets, which is no error. Offsets of a deleted topic are not returned, even if a crash or a
+full disk kept their tombstones from being written.
 """
 
 from typing import Final
@@ -22,13 +22,15 @@ from millstream.wire.messages.offset_fetch import (
 from millstream.wire.schema import ZERO_UUID
 
 METADATA_CHARACTERS_MAX: Final = 16 << 20
-"""Characters of metadata in one answer. A request of some kilobytes may name one partition thousands of times."""
+"""Maximum characters of metadata in one response. A request of some kilobytes may name one partition thousands of
+times.
+"""
 
 _NO_PARTITIONS: dict[int, CommittedOffset] = {}
 
 
 def fetch_offsets(group: Group | None, asked: OffsetFetchRequestGroup, existing: Topics) -> OffsetFetchResponseGroup:
-    """What ``group`` has committed of what is asked; ``topics`` None asks for everything."""
+    """The committed offsets of ``group`` that are requested. ``topics`` None requests all of them."""
     topics: list[OffsetFetchResponseTopics] = []
     if group is not None and group.consumer is not None:
         error = check_fetch(group.consumer, asked)
@@ -57,17 +59,17 @@ def fetch_offsets(group: Group | None, asked: OffsetFetchRequestGroup, existing:
 
 
 def metadata_characters(answer: OffsetFetchResponseGroup) -> int:
-    """Characters of metadata in an answer."""
+    """Characters of metadata in a response."""
     return sum(len(found.metadata or "") for topic in answer.topics for found in topic.partitions)
 
 
 def metadata_too_large(group_id: str) -> OffsetFetchResponseGroup:
-    """The answer in the place of one that is too large."""
+    """The response in the place of one that is too large."""
     return OffsetFetchResponseGroup(group_id=group_id, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def _same_topic(offset: CommittedOffset | None, topic_id: bytes) -> CommittedOffset | None:
-    """An offset of an earlier topic of the same name is none."""
+    """The offset, or None if it belongs to an earlier topic of the same name."""
     if offset is None or topic_id in (ZERO_UUID, offset.topic_id) or offset.topic_id == ZERO_UUID:
         return offset
     return None

@@ -1,8 +1,7 @@
-"""One group: its members and the bookkeeping that must stay consistent whoever changes it.
+"""One group: its members, and the counts that must stay consistent with them.
 
-The verbs (``join``, ``sync``, ``rebalance`` …) decide; this class only keeps the counts that they decide by. Members
-stand in the order in which they joined, so that every choice among them (a new leader, a tie between assignors) is
-the same when the same inputs are given again.
+The verbs (``join``, ``sync``, ``rebalance`` …) decide; this class keeps the counts that they need. Members are in the
+order in which they joined, so that every choice among them (a new leader, a tie between assignors) is deterministic.
 """
 
 from typing import TYPE_CHECKING
@@ -24,10 +23,10 @@ CONSUMER_PROTOCOL = "consumer"
 
 
 class Group:
-    """A classic group, or only the committed offsets of one (``protocol_type`` None: nobody ever joined).
+    """A classic group, or only the committed offsets of one (``protocol_type`` None: no member ever joined).
 
-    A group of the next generation (``consumer`` is set) keeps its members there; here are its offsets, and its state as
-    of what is durable.
+    If ``consumer`` is set, the group is a consumer group (KIP-848), whose members are there; its offsets, and its
+    durable state, are here.
 
     Invariants: ``awaiting_join`` counts the members with a ``join_token``; ``supporters`` counts the members that name
     each assignor; ``leader_id`` names a member, or is None when there is none; ``statics`` maps instance ids to
@@ -67,15 +66,15 @@ class Group:
     def __init__(self, group_id: str, wall_ms: int) -> None:
         self.group_id = group_id
         self.counts: GroupCounts | None = None
-        """Where the group is counted, from ``enter`` to ``vanish``."""
+        """The counts that include the group, from ``enter`` to ``vanish``."""
         self.state = GroupState.EMPTY
         self.previous_state = GroupState.DEAD
         self.state_since_ms = wall_ms
-        """When the group entered its state, wall clock; -1 when an old record did not say."""
+        """Time at which the group entered its state (wall clock, ms); -1 if an old record lacks it."""
         self.consumer: ConsumerGroup | None = None
         """Set for a consumer group (KIP-848)."""
         self.size = 0
-        """How many members are counted in the counts."""
+        """Number of this group's members that are included in ``counts``."""
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -83,39 +82,41 @@ class Group:
         self.members: dict[str, Member] = {}
         self.statics: dict[str, str] = {}
         self.pending_joins: dict[str, Deadline] = {}
-        """Ids given out by MEMBER_ID_REQUIRED whose owners have yet to come back (KIP-394)."""
+        """Member ids that were given out with MEMBER_ID_REQUIRED and not used yet (KIP-394)."""
         self.pending_syncs: set[str] = set()
         self.awaiting_join = 0
         self.supporters: dict[str, int] = {}
         self._topics: frozenset[str] | None = None
         self._subscriptions: set[bytes] | None = None
-        """What the members of the current generation subscribe to, until somebody asks what topics that are."""
+        """Subscriptions of the current generation's members, until the topics are decoded on demand."""
         self.new_member_added = False
         self.initial_delay_left_ms = 0
         self.join_deadline = Deadline(JOIN, self)
         self.sync_deadline = Deadline(SYNC, self)
         self.assignment_writing = False
-        """The leader's assignment of this generation is on its way to the log."""
+        """Whether the leader's assignment of this generation is in flight to the log."""
         self.writes_in_flight = 0
         self.last_receipt = 0
-        """The newest write of the group."""
+        """Receipt of the group's newest write."""
         self.offsets = GroupOffsets()
 
     def enter(self, counts: GroupCounts) -> None:
-        """The group exists from now on."""
+        """The group exists from now on; count it."""
         self.counts = counts
         counts.states[self.state] += 1
         counts.members += self.size
 
     def vanish(self) -> None:
-        """The group does not exist any more."""
+        """The group does not exist any more; stop counting it."""
         if self.counts is not None:
             self.counts.states[self.state] -= 1
             self.counts.members -= self.size
             self.counts = None
 
     def forget_generations(self) -> None:
-        """Nothing of the group is in the log any more: what is committed to it from now on is a simple consumer's."""
+        """Reset to a group without generations: nothing of it is left in the log, and later commits come from consumers
+        without membership.
+        """
         if self.consumer is None:
             self.generation = 0
             self.protocol_type = self.protocol_name = None
@@ -152,13 +153,13 @@ class Group:
         self._show(self.consumer.state, len(self.consumer.members))
 
     def begin_consumer(self, consumer: "ConsumerGroup") -> None:
-        """Be a consumer group from now on; nothing is parked here any more."""
+        """Become a consumer group. No request is parked here any more."""
         self._forget_classic()
         self.consumer = consumer
         self.protocol_type = CONSUMER_PROTOCOL
 
     def begin_classic(self, image: "Group") -> None:
-        """Be the classic group that ``image`` is; the deadlines of its members name this group already."""
+        """Become the classic group ``image``, whose members' deadlines already name this group."""
         self._forget_classic()
         self.consumer = None
         self.members, self.statics, self.supporters = image.members, image.statics, image.supporters
@@ -184,7 +185,7 @@ class Group:
 
     @property
     def can_rebalance(self) -> bool:
-        """A rebalance may begin; while one gathers its members it cannot."""
+        """Whether a rebalance may begin. While members are joining it cannot."""
         return self.state in MAY_FOLLOW[GroupState.PREPARING_REBALANCE]
 
     @property
@@ -193,13 +194,13 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks for."""
+        """The longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # Members
 
     def add(self, member: Member, join_token: object | None) -> None:
-        """Take a member in; whoever has no id or instance in the group yet."""
+        """Add a member. Neither its id nor its instance is in the group yet."""
         assert member.member_id not in self.members
         if member.instance_id is not None:
             assert member.instance_id not in self.statics
@@ -217,7 +218,7 @@ class Group:
         self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Take a member, or the promise of one, out. Its parked requests must have been answered."""
+        """Remove a member, or a given-out member id. Its parked requests must have been answered."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._resize(len(self.members))
@@ -232,10 +233,10 @@ class Group:
         self.pending_syncs.discard(member_id)
 
     def replace_static(self, old: Member, new: Member) -> None:
-        """Give a static member's place to its new incarnation; ``old`` has no parked request any more."""
+        """Give a static member's place to its successor. ``old`` has no parked request any more."""
         assert old.join_token is None
         assert new.instance_id is not None
-        # Its place in the order of the members stays, too.
+        # Keep the position in the order of members.
         self.members = {
             (new.member_id if member is old else member_id): (new if member is old else member)
             for member_id, member in self.members.items()
@@ -248,7 +249,7 @@ class Group:
             self.pending_syncs.add(new.member_id)
 
     def update(self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
-        """Take over what a join says."""
+        """Store the facts of a join."""
         if protocols is not member.protocols:
             self._count_protocols(member.protocols, -1)
             member.protocols = protocols
@@ -257,7 +258,7 @@ class Group:
         member.session_timeout_ms = session_timeout_ms
 
     def park_join(self, member: Member, token: object | None) -> object | None:
-        """Let ``token`` wait for the end of the rebalance (None: nobody waits); returns the one that waited before."""
+        """Park ``token`` until the rebalance ends (None: no request). Returns the token that was parked before."""
         before = member.join_token
         member.join_token = token
         self.awaiting_join += (token is not None) - (before is not None)
@@ -275,7 +276,7 @@ class Group:
     # Who a request comes from
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """NONE when the request comes from a member; a static member must be the current one of its instance."""
+        """NONE if the request comes from a member. A static member must be the current one of its instance."""
         if instance_id is not None:
             current = self.statics.get(instance_id)
             if current is None:
@@ -287,7 +288,7 @@ class Group:
     # Assignors
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Could a member that names these join? It must share an assignor with all that are here."""
+        """Whether a member with these protocols could join: it must share an assignor with all members."""
         if self.is_empty:
             return bool(protocol_type) and bool(protocols)
         size = len(self.members)
@@ -296,7 +297,7 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """The assignor that most members prefer among those that all name; the one voted for first wins a tie."""
+        """The assignor that most members prefer among those that all support. The first vote wins a tie."""
         size = len(self.members)
         candidates = {name for name, count in self.supporters.items() if count == size}
         votes: dict[str, int] = {}
@@ -306,10 +307,10 @@ class Group:
         return max(votes, key=votes.__getitem__)
 
     def refresh_subscribed_topics(self) -> None:
-        """A generation begins: remember what its members subscribe to.
+        """Remember the subscriptions of a new generation.
 
-        It is read when somebody asks (``subscribed_topics``), which is hardly ever: a group may have thousands of
-        members, and they all wait while a generation begins.
+        They are decoded on demand (``subscribed_topics``), which is rare: a group may have thousands of members, all of
+        which wait while a generation begins.
         """
         self._topics = self._subscriptions = None
         if self.protocol_type != CONSUMER_PROTOCOL:
@@ -321,21 +322,21 @@ class Group:
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Topics of the current generation; None when they are not known."""
+        """Topics of the current generation; None if they are unknown."""
         if self._subscriptions is not None:
             subscriptions, self._subscriptions = self._subscriptions, None
             topics: set[str] = set()
             try:
                 for metadata in subscriptions:
-                    # Behind the version, every version begins with the fields of version 0.
+                    # Behind the version number, every version begins with the fields of version 0.
                     topics.update(decode_message(ConsumerProtocolSubscription, 0, metadata, 2).topics)
             except MillstreamError:
-                return None  # what members say to each other is theirs; the group then keeps all its offsets
+                return None  # members may use any encoding; the group then keeps all its offsets
             self._topics = frozenset(topics)
         return self._topics
 
     def consumes(self, topic: str) -> bool:
-        """May members be reading ``topic`` now? When a consumer group's topics are not known: yes."""
+        """Whether members may be reading ``topic`` now. True if a consumer group's topics are unknown."""
         if self.consumer is not None:
             return self.consumer.consumes(topic)
         if self.subscribed_topics is not None:

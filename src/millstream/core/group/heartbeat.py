@@ -1,4 +1,4 @@
-"""Heartbeat: a member says that it lives, and learns whether it has to rejoin."""
+"""Heartbeat: keeps a member alive, and tells it whether to rejoin."""
 
 from millstream.core.group.group import Group
 from millstream.core.group.outputs import Heartbeat
@@ -22,7 +22,7 @@ _ANSWERS = {
 
 
 def heartbeat_error(error: ErrorCode) -> HeartbeatResponse:
-    """The answer that says ``error``."""
+    """The response with ``error``."""
     return _ANSWERS.get(error) or HeartbeatResponse(error_code=error)
 
 

@@ -1,8 +1,8 @@
-"""A group as the record that keeps it, and back.
+"""Conversion of a group to its stored record, and back.
 
-Kafka's own format (``GroupMetadataKey``/``GroupMetadataValue``): a stored group is the group as of its last completed
-rebalance. Of each member only the metadata for the chosen assignor is kept. Members of a loaded group have one session
-timeout from the load on to show up.
+The format is Kafka's (``GroupMetadataKey``, ``GroupMetadataValue``): a stored group is the group at its last completed
+rebalance, with each member's metadata for the chosen assignor only. After loading, members have one session timeout to
+send a request.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from millstream.wire.messages.group_storage import GroupMetadataKey, GroupMetada
 
 
 def group_record(group: Group, assignments: Mapping[str, bytes]) -> tuple[Key, Value]:
-    """The record that keeps ``group`` with these assignments (member id → bytes; missing ones are empty)."""
+    """The record that stores ``group`` with these assignments (by member id; missing ones are empty)."""
     members = [
         MemberMetadata(
             member_id=member.member_id,
@@ -41,19 +41,19 @@ def group_record(group: Group, assignments: Mapping[str, bytes]) -> tuple[Key, V
 
 
 def group_tombstone(group_id: str) -> tuple[Key, None]:
-    """The record that forgets a classic group."""
+    """The record that deletes a classic group."""
     return GroupMetadataKey(group=group_id), None
 
 
 def group_tombstones(group: Group) -> tuple[tuple[Key, Value | None], ...]:
-    """The records that forget a group of either kind."""
+    """The records that delete a group of either kind."""
     if group.consumer is not None:
         return tuple(group.consumer.tombstones())
     return (group_tombstone(group.group_id),)
 
 
 def restore(group: Group, stored: GroupMetadataValue) -> None:
-    """Make ``group`` what the record says; its offsets stay. Deadlines are set when the whole log has been read."""
+    """Set ``group`` to the content of the record; its offsets stay. Deadlines are set after the whole log was read."""
     group.members.clear()
     group.size = 0
     group.statics.clear()

@@ -1,11 +1,11 @@
-"""JoinGroup: enter a group, or answer its call to rebalance.
+"""JoinGroup: joins a group, or takes part in its rebalance.
 
-A dynamic member without an id is given one and told to come back with it (MEMBER_ID_REQUIRED, version 4 on, KIP-394),
-so that a client that retries does not leave a trail of members that must time out. A static member (KIP-345) without
-an id takes the place of its former self at once; whatever that one has parked here is answered FENCED_INSTANCE_ID. If
-nothing else changes, a stable group stays stable: the new member id is made durable first, then the join is answered
-with the current generation. A leader that came back so is told to skip the assignment (version 9, KIP-814); older
-ones are shown the old leader's id, so that they do not think the assignment theirs to do.
+A dynamic member without an id gets one and must send it back (MEMBER_ID_REQUIRED, from version 4 on, KIP-394), so that
+retrying clients leave no members behind that must time out. A static member (KIP-345) without an id takes the place of
+its predecessor at once; the predecessor's parked requests are answered FENCED_INSTANCE_ID. If nothing else changes, a
+stable group stays stable: the new member id is made durable first, then the join is answered with the current
+generation. A leader that returned this way is told to skip the assignment (version 9, KIP-814). In older versions it
+gets its old id as leader, so that it does not assign.
 """
 
 from millstream.core.group.deadlines import SESSION, Deadline
@@ -33,11 +33,13 @@ from millstream.wire.messages.sync_group import SyncGroupResponse
 MEMBER_ID_REQUIRED_FROM = 4
 SKIP_ASSIGNMENT_FROM = 9
 MEMBER_ID_NAME_MAX = 1_024
-"""Characters of the client's or the instance's name in a member id, which has to fit where texts have 32,767 bytes."""
+"""Maximum characters of the client's or the instance's name in a member id, which must fit into a string of 32,767
+bytes.
+"""
 
 
 def check_request(turn: Turn, join: Join) -> ErrorCode:
-    """What is wrong with the request, whatever the group's state."""
+    """The error of the request itself, whatever the group's state."""
     request = join.request
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
@@ -48,7 +50,7 @@ def check_request(turn: Turn, join: Join) -> ErrorCode:
 
 
 def join_group(turn: Turn, group: Group, join: Join) -> None:
-    """Handle a JoinGroup for an existing group; the answer may come in a later step."""
+    """Handle a JoinGroup for an existing group. The response may leave in a later step."""
     request = join.request
     member_id = request.member_id
     if not _has_room(turn, group, member_id):
@@ -66,7 +68,7 @@ def join_group(turn: Turn, group: Group, join: Join) -> None:
         _join_new(turn, group, join, protocols)
     elif member_id in group.pending_joins:
         if request.group_instance_id is not None:
-            # Ids are promised to dynamic members only.
+            # Member ids are given out to dynamic members only.
             turn.out.answer(join.token, join_error(member_id, ErrorCode.UNKNOWN_MEMBER_ID))
         else:
             turn.cancel(group.pending_joins[member_id])
@@ -80,7 +82,7 @@ def join_group(turn: Turn, group: Group, join: Join) -> None:
 
 
 def named_protocols(request: JoinGroupRequest) -> Protocols:
-    """What the request names; of an assignor that is named twice, the first."""
+    """The protocols of the request. If an assignor is named twice, the first counts."""
     named: dict[str, bytes] = {}
     for protocol in request.protocols:
         named.setdefault(protocol.name, protocol.metadata)
@@ -88,12 +90,14 @@ def named_protocols(request: JoinGroupRequest) -> Protocols:
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """Version 0 has none; the session timeout stands for it."""
+    """Version 0 has no rebalance timeout; the session timeout replaces it."""
     return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
 
 
 def _has_room(turn: Turn, group: Group, member_id: str) -> bool:
-    """``group.max.size``, as Kafka counts: while a group gathers, by those that rejoined, else by its members."""
+    """Whether ``group.max.size`` allows the member. As in Kafka, a group that is joining counts the rejoined members,
+    otherwise all members.
+    """
     limit = turn.settings.max_size
     member = group.members.get(member_id)
     if group.is_empty:
@@ -125,7 +129,7 @@ def _join_new(turn: Turn, group: Group, join: Join, protocols: Protocols) -> Non
 
 
 def _add(turn: Turn, group: Group, join: Join, member_id: str, protocols: Protocols) -> None:
-    """Take in a new member and rebalance."""
+    """Add a new member, and rebalance."""
     request = join.request
     member = Member(
         member_id,
@@ -147,19 +151,19 @@ def _add(turn: Turn, group: Group, join: Join, member_id: str, protocols: Protoc
 
 
 def _rejoin(turn: Turn, group: Group, join: Join, member: Member, protocols: Protocols) -> None:
-    """A member that the group knows. Only what may change the assignment starts a rebalance."""
+    """Handle a known member. Only a change that affects the assignment starts a rebalance."""
     state = group.state
     is_leader = member.member_id == group.leader_id
     same = member.protocols == protocols
     if state is GroupState.PREPARING_REBALANCE:
         _update_and_rebalance(turn, group, join, member, protocols)
     elif state is GroupState.COMPLETING_REBALANCE and same:
-        # It may not have received the first answer.
+        # The first response may have been lost.
         turn.out.answer(join.token, join_answer(group, member, as_leader=is_leader))
     elif state is GroupState.STABLE and same and not is_leader:
         turn.out.answer(join.token, join_answer(group, member, as_leader=False))
     else:
-        # A leader of a stable group rejoins when what it assigns has changed, such as the partitions of a topic.
+        # A leader of a stable group rejoins when its input has changed, such as the partitions of a topic.
         _update_and_rebalance(turn, group, join, member, protocols)
 
 
@@ -173,12 +177,12 @@ def _update_and_rebalance(turn: Turn, group: Group, join: Join, member: Member, 
 def _park(turn: Turn, group: Group, member: Member, token: Token) -> None:
     before = group.park_join(member, token)
     if before is not None:
-        # The client sent its join again; whoever still listens to the first one should send another.
+        # The client sent its join again. The first request, if anybody still waits for it, must be repeated.
         turn.out.answer(before, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
 
 
 def _replace(turn: Turn, group: Group, join: Join, former: Member, member_id: str, protocols: Protocols) -> None:
-    """A static member came back under a new member id."""
+    """A static member returned under a new member id."""
     former_leader = group.leader_id or ""
     fenced = join_error(former.member_id, ErrorCode.FENCED_INSTANCE_ID)
     answer_join(turn, group, former, fenced)
@@ -222,7 +226,7 @@ def _successor(group: Group, former: Member, member_id: str) -> Member:
 
 
 class _Replaced:
-    """A stable group's record with the new id of a static member is on its way to the log."""
+    """A stable group's record with the new id of a static member is in flight to the log."""
 
     __slots__ = ("former", "former_leader", "generation", "group", "member", "token", "version")
 
@@ -238,8 +242,8 @@ class _Replaced:
         self.generation = group.generation
 
     def settle(self, turn: Turn, error: ErrorCode) -> None:
-        """Answer the join, or undo the replacement. If the group moved on meanwhile, that has answered the join, or
-        will.
+        """Answer the join, or undo the replacement. If the group has changed meanwhile, that change answers the
+        join.
         """
         group, member = self.group, self.member
         if member.join_token is not self.token or group.members.get(member.member_id) is not member:
@@ -256,7 +260,7 @@ class _Replaced:
         else:
             answer = join_answer(group, member, as_leader=False, leader=self.former_leader)
         answer_join(turn, group, member, answer)
-        renew_session(turn, member)  # it may have ended, forgiven, while the join was parked
+        renew_session(turn, member)  # the session may have ended while the join was parked
 
     def _undo(self, turn: Turn) -> None:
         group, member, former = self.group, self.member, self.former

@@ -1,8 +1,8 @@
-"""LeaveGroup: members go, by member id, or (by an administrator) static ones by instance id alone.
+"""LeaveGroup: members leave by member id; an administrator removes static ones by instance id.
 
-When the last member has gone the empty group is written, and the answer leaves when that is durable: whoever was told
-that a member has left must not find it back after a crash, and wait for the end of its session. While others are left
-nothing is written until they have a new assignment, as in Kafka.
+When the last member has left, the empty group is written, and the response leaves when that is durable. Otherwise a
+member that left could be back after a crash until its session ends. While members remain, nothing is written until they
+have a new assignment, as in Kafka.
 """
 
 from millstream.core.group.group import Group
@@ -22,21 +22,21 @@ SEVERAL_MEMBERS_FROM = 3
 
 
 def leavers(request: LeaveGroupRequest, version: int) -> list[MemberIdentity]:
-    """Who wants to leave; one member in old versions."""
+    """The members that leave; one in old versions."""
     if version >= SEVERAL_MEMBERS_FROM:
         return request.members
     return [MemberIdentity(member_id=request.member_id)]
 
 
 def leave_answer(results: list[MemberResponse], version: int) -> LeaveGroupResponse:
-    """The answer with these results; old versions have room for one code only."""
+    """The response with these results. Old versions have one error code only."""
     if version >= SEVERAL_MEMBERS_FROM:
         return LeaveGroupResponse(members=results)
     return LeaveGroupResponse(error_code=results[0].error_code)
 
 
 def unknown_group(leave: Leave) -> LeaveGroupResponse:
-    """Nobody can leave a group that does not exist."""
+    """The response for a group that does not exist."""
     results = [_result(who, ErrorCode.UNKNOWN_MEMBER_ID) for who in leavers(leave.request, leave.version)]
     return leave_answer(results, leave.version)
 

@@ -1,11 +1,11 @@
-"""A member of a group."""
+"""A member of a classic group."""
 
 from typing import Final
 
 from millstream.core.group.deadlines import Deadline
 
 Token = object
-"""Whatever the caller wants back with an answer."""
+"""An opaque value that the caller gets back with a response."""
 
 NO_ASSIGNMENT: Final = b""
 
@@ -16,9 +16,8 @@ Protocols = tuple[tuple[str, bytes], ...]
 class Member:
     """A member that joined.
 
-    ``join_token`` and ``sync_token`` are the requests that wait for an answer. ``is_new`` holds from the first join
-    until the rebalance that takes the member in: until then it has no member id and cannot heartbeat, so its join has
-    a time limit.
+    ``join_token`` and ``sync_token`` are its parked requests. ``is_new`` holds from the first join to the end of its
+    rebalance. Until then the client has no member id and cannot send heartbeats, so its join has a time limit.
     """
 
     __slots__ = (
@@ -66,11 +65,13 @@ class Member:
 
     @property
     def satisfies_heartbeat(self) -> bool:
-        """A member whose request is parked here is alive, but for new ones: those may have given up and retried."""
+        """Whether a parked request proves that the member is alive. Not for new members, which may have given up and
+        retried.
+        """
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """The member's metadata for an assignor that it named; empty if it named none such."""
+        """The member's metadata for an assignor; empty if it does not support the assignor."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata

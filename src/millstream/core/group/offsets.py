@@ -11,7 +11,7 @@ NO_OFFSET: Final = -1
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
-    """The next offset to read, and what was said with it. Times are wall-clock ms; -1 is "none"."""
+    """The next offset to read, with its metadata. Times are wall-clock ms; -1 means none."""
 
     offset: int
     leader_epoch: int
@@ -22,7 +22,7 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupOffsets:
-    """Topic → partition → committed offset. Holds only what is durable."""
+    """Topic → partition → committed offset. Contains durable offsets only."""
 
     __slots__ = ("topics",)
 

@@ -1,4 +1,4 @@
-"""What goes into a coordinator and what comes out of it."""
+"""Inputs and outputs of a group coordinator."""
 
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -35,7 +35,7 @@ from millstream.wire.stored import ConsumerGroupKey
 
 
 class ConsumerSettings(msgspec.Struct, frozen=True):
-    """Settings of consumer groups (KIP-848). ``of_groups`` are what single groups have been given instead."""
+    """Settings of consumer groups (KIP-848). ``of_groups`` overrides them for single groups."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -68,20 +68,20 @@ class GroupSettings(msgspec.Struct, frozen=True):
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
     new_member_join_timeout_ms: int = 300_000
-    """Kafka's fixed limit on a first join: its sender has no member id and cannot heartbeat."""
+    """Kafka's fixed limit on a first join in ms: its client has no member id and cannot send heartbeats."""
     max_size: int = 2**31 - 1
     pending_joins_max: int = 10_000
-    """Member ids of one group given out and not yet used. Kafka has no such bound."""
+    """Maximum number of unused member ids of one group. Kafka has no such limit."""
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     consumer: ConsumerSettings = ConsumerSettings()
 
 
-# Inputs. ``version`` is the request's; topics are named (ids resolved) by the caller.
+# Inputs. ``version`` is the version of the request. The caller has resolved topic ids to names.
 
 
 class Join(msgspec.Struct, frozen=True):
-    """A JoinGroup. ``member_suffix`` is fresh randomness for the id of a new member."""
+    """A JoinGroup. ``member_suffix`` is a new random text for the id of a new member."""
 
     token: Token
     request: JoinGroupRequest
@@ -123,7 +123,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class FetchOffsets(msgspec.Struct, frozen=True):
-    """An OffsetFetch for one group; the answer is an ``OffsetFetchResponseGroup``."""
+    """An OffsetFetch for one group. The response is an ``OffsetFetchResponseGroup``."""
 
     token: Token
     group: OffsetFetchRequestGroup
@@ -131,21 +131,21 @@ class FetchOffsets(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """One group of a DeleteGroups; the answer is a ``DeletableGroupResult``."""
+    """One group of a DeleteGroups. The response is a ``DeletableGroupResult``."""
 
     token: Token
     group_id: str
 
 
 class DeleteOffsets(msgspec.Struct, frozen=True):
-    """An OffsetDelete, of topics that exist."""
+    """An OffsetDelete of existing topics."""
 
     token: Token
     request: OffsetDeleteRequest
 
 
 class ConsumerHeartbeat(msgspec.Struct, frozen=True):
-    """A ConsumerGroupHeartbeat. ``new_member_id`` is fresh randomness for a member that has no id yet."""
+    """A ConsumerGroupHeartbeat. ``new_member_id`` is a new random id for a member without one."""
 
     token: Token
     request: ConsumerGroupHeartbeatRequest
@@ -156,14 +156,14 @@ class ConsumerHeartbeat(msgspec.Struct, frozen=True):
 
 
 class DescribeConsumer(msgspec.Struct, frozen=True):
-    """One group of a ConsumerGroupDescribe; the answer is a ``DescribedConsumerGroup``."""
+    """One group of a ConsumerGroupDescribe. The response is a ``DescribedConsumerGroup``."""
 
     token: Token
     group_id: str
 
 
 class ExpressionsResolved(msgspec.Struct, frozen=True):
-    """What the expressions of a ``Resolve`` match, as of ``revision`` of the metadata."""
+    """Topics that the expressions of a ``Resolve`` match, at ``revision`` of the metadata."""
 
     group_id: str
     topics: Mapping[str, frozenset[str]]
@@ -171,33 +171,35 @@ class ExpressionsResolved(msgspec.Struct, frozen=True):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """A deadline that came while its group was being written; only the coordinator makes these."""
+    """A deadline that was reached while its group was being written. Only the coordinator creates it."""
 
     deadline: Deadline
 
 
 class Persisted(msgspec.Struct, frozen=True):
-    """The fate of a ``Write``: durable, or (``error``) not in the log. Given in the order of the writes."""
+    """Outcome of a ``Write``: durable, or (``error``) not in the log. Given in the order of the writes."""
 
     receipt: int
     error: ErrorCode = ErrorCode.NONE
 
 
 class TopicDeleted(msgspec.Struct, frozen=True):
-    """A topic is gone; so are the offsets committed for it. There may be another one of that name already."""
+    """A topic was deleted, and the offsets committed for it are to be deleted. A new topic may already have its
+    name.
+    """
 
     topic: str
     topic_id: bytes
 
 
 class Expire(msgspec.Struct, frozen=True):
-    """Time to look for expired offsets and groups among ``group_ids``."""
+    """Search ``group_ids`` for expired offsets and groups."""
 
     group_ids: tuple[str, ...]
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """The time is the coordinator's ``deadline_us``, or later."""
+    """The coordinator's ``deadline_us`` has been reached."""
 
 
 Input: TypeAlias = (
@@ -236,23 +238,23 @@ Value: TypeAlias = (
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Append these records in order (a value None is a tombstone), then step ``Persisted(receipt)``."""
+    """Records to append in order (a value None is a tombstone). Then ``Persisted(receipt)`` is stepped."""
 
     receipt: int
     records: tuple[tuple[Key, Value | None], ...]
 
 
 class Resolve(msgspec.Struct, frozen=True):
-    """Find the topics that these expressions match, then step ``ExpressionsResolved``."""
+    """Regular expressions to match against all topics. Then ``ExpressionsResolved`` is stepped."""
 
     group_id: str
     expressions: tuple[str, ...]
 
 
 class Outputs:
-    """What a step wants done: answers to send, records to persist, expressions to look up.
+    """Effects of a step: responses to send, records to persist, expressions to match.
 
-    Log lines are for an operator at night.
+    Log lines are for the operator.
     """
 
     __slots__ = ("answers", "log_lines", "resolve", "writes")

@@ -1,4 +1,4 @@
-"""How a group gets from one generation to the next.
+"""Rebalances: how a group gets from one generation to the next.
 
 ::
 
@@ -7,11 +7,11 @@
        │             └──────────────────────────────┘
        └── any member that joins anew, changes, leaves or fails
 
-Gathering ends when every known member has rejoined, and every promised one has come; or at the rebalance timeout, when
-dynamic members that did not rejoin are dropped (static ones stay until their session ends, KIP-345). The first
-rebalance of an empty group waits ``group.initial.rebalance.delay.ms`` after the last newcomer instead, at most the
-rebalance timeout in all (KIP-134). Then the generation counts up, an assignor and a leader are chosen, all joins are
-answered, and every member must sync within the rebalance timeout or is dropped.
+The join phase ends when every known member has rejoined and every given-out member id was used, or at the rebalance
+timeout. Then dynamic members that did not rejoin are removed; static ones stay until their session ends (KIP-345). The
+first rebalance of an empty group instead waits ``group.initial.rebalance.delay.ms`` after each new member, at most the
+rebalance timeout in all (KIP-134). Then the generation is increased, an assignor and a leader are chosen, all joins are
+answered, and every member must sync within the rebalance timeout or is removed.
 """
 
 from collections.abc import Mapping
@@ -29,22 +29,22 @@ from millstream.wire.messages.sync_group import SyncGroupResponse
 
 REASON_MAX: Final = 255
 WAIT_AGAIN_MS: Final = 100
-"""Static members that none of them rejoined are waited for at least so long, even if they ask for no time at all."""
+"""Minimum wait for static members of which none has rejoined, even if their rebalance timeout is 0."""
 _NO_ASSIGNMENTS: Mapping[str, bytes] = {}
 
 
 def renew_session(turn: Turn, member: Member) -> None:
-    """The member is alive: its session ends one timeout from now."""
+    """The member is alive: let its session end one timeout from now."""
     turn.after(member.session, member.session_timeout_ms)
 
 
-# Answers to parked requests
+# Responses to parked requests
 
 
 def join_answer(
     group: Group, member: Member, *, as_leader: bool, skip_assignment: bool = False, leader: str | None = None
 ) -> JoinGroupResponse:
-    """The current generation, as ``member`` is told of it. The leader learns the members."""
+    """The response with the current generation for ``member``. The leader also gets the members."""
     members: list[JoinGroupResponseMember] = []
     if as_leader:
         members = [
@@ -67,19 +67,19 @@ def join_answer(
 
 
 def join_error(member_id: str, error: ErrorCode) -> JoinGroupResponse:
-    """A refused join; no assignor is named."""
+    """The response that refuses a join. It names no assignor."""
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
 
 def answer_join(turn: Turn, group: Group, member: Member, response: JoinGroupResponse) -> None:
-    """Answer the member's parked join, if there is one."""
+    """Answer the member's parked join, if any."""
     token = group.park_join(member, None)
     if token is not None:
         turn.out.answer(token, response)
 
 
 def answer_sync(turn: Turn, member: Member, response: SyncGroupResponse) -> bool:
-    """Answer the member's parked sync; False if there is none."""
+    """Answer the member's parked sync. False if there is none."""
     token = member.sync_token
     if token is None:
         return False
@@ -89,7 +89,7 @@ def answer_sync(turn: Turn, member: Member, response: SyncGroupResponse) -> bool
 
 
 def assign(turn: Turn, group: Group, assignments: Mapping[str, bytes]) -> None:
-    """Give every member its assignment of this generation; those that wait for it are told."""
+    """Set every member's assignment of this generation, and answer the parked syncs."""
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
         told = answer_sync(
@@ -100,23 +100,23 @@ def assign(turn: Turn, group: Group, assignments: Mapping[str, bytes]) -> None:
             ),
         )
         if told:
-            # The session may have ended while the sync was parked, which was then forgiven.
+            # The session may have ended while the sync was parked.
             renew_session(turn, member)
 
 
 def withdraw_assignments(turn: Turn, group: Group, error: ErrorCode) -> None:
-    """The generation will have no assignment: tell those that wait for one."""
+    """Fail the parked syncs: the generation gets no assignment."""
     for member in group.members.values():
         member.assignment = NO_ASSIGNMENT
         if answer_sync(turn, member, SyncGroupResponse(error_code=error)):
             renew_session(turn, member)
 
 
-# Gathering
+# Join phase
 
 
 def prepare_or_complete(turn: Turn, group: Group, why: str = "") -> None:
-    """The members changed: begin a rebalance, or see whether the one under way is complete now."""
+    """The members changed: begin a rebalance, or complete the running one if all have joined."""
     if group.can_rebalance:
         prepare(turn, group, why)
     else:
@@ -124,12 +124,12 @@ def prepare_or_complete(turn: Turn, group: Group, why: str = "") -> None:
 
 
 def reason(given: str | None) -> str:
-    """What a client says about itself (KIP-800), to stand behind a line for the operator."""
+    """The client's own reason (KIP-800) in parentheses, for a log line; empty without one."""
     return f" ({given[:REASON_MAX]})" if given else ""
 
 
 def prepare(turn: Turn, group: Group, why: str = "") -> None:
-    """Begin a rebalance: all members have to join again. The operator is told ``why``, unless he was already."""
+    """Begin a rebalance: all members must rejoin. ``why`` is logged, unless a reason was already logged."""
     if why:
         turn.log(group, f"rebalances because {why}")
     if group.state is GroupState.COMPLETING_REBALANCE:
@@ -151,7 +151,7 @@ def prepare(turn: Turn, group: Group, why: str = "") -> None:
 
 
 def maybe_complete_join(turn: Turn, group: Group) -> None:
-    """End the gathering if everybody is here; the first rebalance of a group always waits for its delay."""
+    """End the join phase if all members have joined. The first rebalance of a group always waits for its delay."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and group.previous_state is not GroupState.EMPTY
@@ -161,7 +161,7 @@ def maybe_complete_join(turn: Turn, group: Group) -> None:
 
 
 def join_deadline_came(turn: Turn, group: Group) -> None:
-    """The gathering has lasted as long as it may; the first one goes on while newcomers arrive."""
+    """The time limit of the join phase was reached. The first rebalance continues while new members arrive."""
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
     if group.previous_state is GroupState.EMPTY and group.new_member_added and group.initial_delay_left_ms > 0:
@@ -174,14 +174,14 @@ def join_deadline_came(turn: Turn, group: Group) -> None:
 
 
 def complete_join(turn: Turn, group: Group) -> None:
-    """End the gathering: drop who is missing, count the generation up, answer all joins."""
+    """End the join phase: remove missing members, increase the generation, answer all joins."""
     turn.cancel(group.join_deadline)
     for member in list(group.members.values()):
         if member.join_token is None and member.instance_id is None:
             turn.cancel(member.session)
             group.remove(member.member_id)
     if group.members and not _elect_joined_leader(group):
-        # Only static members are left and none of them rejoined: wait until one does, or their sessions end.
+        # Only static members are left, and none has rejoined: wait until one does, or their sessions end.
         turn.after(group.join_deadline, max(group.rebalance_timeout_ms, WAIT_AGAIN_MS))
         return
     group.generation += 1
@@ -197,7 +197,7 @@ def complete_join(turn: Turn, group: Group) -> None:
 
 
 def _elect_joined_leader(group: Group) -> bool:
-    """Leave the leader in place if it has rejoined, else take the first member that has; False if none has."""
+    """Keep the leader if it has rejoined, otherwise choose the first member that has. False if none has."""
     leader = group.members.get(group.leader_id or "")
     if leader is None or leader.join_token is None:
         leader = next((member for member in group.members.values() if member.join_token is not None), None)
@@ -222,7 +222,7 @@ def _begin_assignment(turn: Turn, group: Group) -> None:
 
 
 def sync_deadline_came(turn: Turn, group: Group) -> None:
-    """Members that were told the generation did not ask for their assignment in time: go on without them."""
+    """Remove members that did not sync in time, and rebalance."""
     if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_syncs:
         return
     silent = [member for member in group.members.values() if member.member_id in group.pending_syncs]
@@ -232,11 +232,11 @@ def sync_deadline_came(turn: Turn, group: Group) -> None:
     prepare(turn, group, f"{len(silent)} members did not ask for their assignment in time")
 
 
-# Leaving, willingly or not
+# Members that leave or fail
 
 
 def session_ended(turn: Turn, deadline: Deadline) -> None:
-    """A member was silent for its session timeout."""
+    """The session of a member, or of a given-out member id, timed out."""
     group, member_id = deadline.group, deadline.member_id
     if member_id in group.pending_joins:
         group.remove(member_id)
@@ -256,7 +256,7 @@ def session_ended(turn: Turn, deadline: Deadline) -> None:
 
 
 def drop(turn: Turn, group: Group, member: Member) -> None:
-    """Take a member out; what it waits for is answered with UNKNOWN_MEMBER_ID, on which a living client starts over."""
+    """Remove a member. Its parked requests are answered UNKNOWN_MEMBER_ID, after which a live client starts over."""
     answer_join(turn, group, member, join_error("", ErrorCode.UNKNOWN_MEMBER_ID))
     answer_sync(turn, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     turn.cancel(member.session)

@@ -1,10 +1,10 @@
 """Regular expressions of subscriptions: RE2's syntax, matching in linear time.
 
-RE2 itself (``google-re2``) rather than Python's ``re``: the syntax is the one that Kafka documents (and checks with the
-same messages), and no expression, however hostile, backtracks. Names of topics are ASCII, so expressions are read as
-Latin-1, which makes classes of Unicode cheap, and nothing is captured. What is left to a hostile expression is its
-size, in memory and length: the worst found takes some 60 ms to compile and some 20 ms to match a name of 249
-characters; an honest one takes microseconds. Callers match in slices, weighing expressions by ``weight``.
+RE2 itself (``google-re2``) and not Python's ``re``: Kafka documents this syntax (and checks it with the same messages),
+and no expression can backtrack. Topic names are ASCII, so expressions are read as Latin-1, which makes Unicode classes
+cheap, and nothing is captured. What remains to a hostile expression is its size: the worst one found takes about 60 ms
+to compile and 20 ms to match a name of 249 characters; an honest one takes microseconds. Callers match in slices, by
+``weight``.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from millstream.model.error_code import ErrorCode
 
 MEMORY_BYTES: Final = 1 << 20
 LENGTH_MAX: Final = 2_048
-"""Kafka has no such bound; a topic's name has at most 249 characters."""
+"""Maximum characters of an expression. Kafka has no limit; a topic's name has at most 249 characters."""
 
 _KAFKA_WORDS: Final = {
     "missing )": "missing closing )",
@@ -29,12 +29,12 @@ _KAFKA_WORDS: Final = {
     "invalid perl operator": "invalid or unsupported Perl syntax",
     "trailing \\": "trailing backslash at end of expression",
 }
-"""What the port of RE2 that Kafka uses says where RE2 says otherwise."""
+"""Messages of Kafka's RE2 port by those of RE2, where the two differ."""
 
 
 @lru_cache(maxsize=256)
 def compiled(expression: str) -> Any:
-    """The expression, ready for ``fullmatch`` of bytes; Rejected (INVALID_REGULAR_EXPRESSION) when it is none."""
+    """The compiled expression, for ``fullmatch`` of bytes. Rejected (INVALID_REGULAR_EXPRESSION) if it is invalid."""
     options: Any = re2.Options()
     options.log_errors = False
     options.max_mem = MEMORY_BYTES
@@ -47,14 +47,14 @@ def compiled(expression: str) -> Any:
     except re2.error as error:
         reason = error.args[0] if error.args else b""
         words = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        # RE2 repeats the culprit behind a colon; Kafka does not.
+        # RE2 appends the culprit behind a colon; Kafka does not.
         words = words.partition(": ")[0]
         raise _invalid(expression, _KAFKA_WORDS.get(words, words)) from None
 
 
 def matcher(expression: str) -> Callable[[str], bool]:
-    """Takes a name and says whether all of it matches. An expression that is none matches nothing: one that another
-    broker took may stand in the log.
+    """A function that says whether the expression matches a whole name. An invalid expression matches nothing, because
+    another broker's log may contain one.
     """
     try:
         fullmatch: Any = compiled(expression).fullmatch
@@ -64,7 +64,7 @@ def matcher(expression: str) -> Callable[[str], bool]:
 
 
 def weight(expression: str) -> int:
-    """How many steps a character of a name may take, about."""
+    """Approximate maximum number of steps per character of a name."""
     try:
         return int(compiled(expression).programsize)
     except Rejected:
@@ -72,7 +72,7 @@ def weight(expression: str) -> int:
 
 
 def check_expression(expression: str) -> None:
-    """Rejected when this is no regular expression."""
+    """Rejected if the expression is invalid."""
     compiled(expression)
 
 

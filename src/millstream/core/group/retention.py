@@ -1,13 +1,13 @@
-"""Which committed offsets, and which groups, have had their time (KIP-211).
+"""Expiry of committed offsets and of groups (KIP-211).
 
-- A group that has members keeps its offsets; a stable consumer group loses those of topics that nobody in it consumes
-  any more, ``offsets.retention.minutes`` after their commit.
+- A group with members keeps its offsets. A stable consumer group loses those of topics that no member consumes,
+  ``offsets.retention.minutes`` after their commit.
 - An empty group loses all its offsets that long after its last member left.
-- Offsets of consumers without membership go that long after their commit; offsets that came with a retention time of
-  their own (OffsetCommit up to version 4) when that is over.
+- Offsets of consumers without membership expire that long after their commit, and offsets with their own retention time
+  (OffsetCommit up to version 4) after that time.
 
-An empty group without offsets goes too. Groups with a write under way are left for the next time: a tombstone must not
-overtake a commit.
+An empty group without offsets is deleted, too. Groups with a write in flight wait for the next round: a tombstone must
+not overtake a commit.
 """
 
 from collections.abc import Iterator
@@ -23,18 +23,18 @@ from millstream.core.group.turn import Turn
 from millstream.model.error_code import ErrorCode
 
 WRITE_RECORDS_MAX: Final = 1_000
-"""Tombstones in one write, so that no batch gets huge."""
+"""Maximum number of tombstones in one write, to bound the batch."""
 _WRITE_BYTES_MAX: Final = 1 << 20
 _PLACE_BYTES: Final = 300
-"""Of a tombstone, what names topic and partition and stands around it, at most."""
+"""Maximum size of topic, partition and overhead in one tombstone."""
 
 _Removal = tuple[list[tuple[str, int]], tuple[tuple[Key, Value | None], ...]]
-"""Places, and their records."""
+"""Topic partitions, and the records that delete their offsets."""
 
 
 def tombstones(group_id: str, places: list[tuple[str, int]]) -> Iterator[_Removal]:
-    """What removes the offsets of these places, write by write: fewer in one where the group's id, which each repeats,
-    is long.
+    """The tombstones for these offsets, write by write. A write has fewer of them if the group's id, which each
+    repeats, is long.
     """
     at_once = min(_WRITE_BYTES_MAX // (len(group_id.encode()) + _PLACE_BYTES), WRITE_RECORDS_MAX)
     for start in range(0, len(places), at_once):
@@ -43,7 +43,7 @@ def tombstones(group_id: str, places: list[tuple[str, int]]) -> Iterator[_Remova
 
 
 def expire_group(turn: Turn, group: Group, forgotten: list[Group]) -> None:
-    """Write tombstones for what has expired. ``forgotten`` gets the group once it is gone for good."""
+    """Write tombstones for what has expired. ``forgotten`` gets the group once its deletion is durable."""
     if group.writes_in_flight:
         return
     expired = [
@@ -81,7 +81,7 @@ def _is_expired(group: Group, topic: str, offset: CommittedOffset, wall_ms: int,
 
 
 class PendingRemoval:
-    """Tombstones on their way to the log: of offsets, and of the group itself if ``forgotten`` is given."""
+    """Tombstones in flight to the log: of offsets, and of the group itself if ``forgotten`` is given."""
 
     __slots__ = ("forgotten", "group", "offsets")
 
@@ -91,10 +91,10 @@ class PendingRemoval:
         self.forgotten = forgotten
 
     def settle(self, turn: Turn, error: ErrorCode) -> None:
-        """Everything visible now was written before the tombstones, so they end it. Commits behind them come later."""
+        """Remove the offsets. Visible offsets were written before the tombstones; later commits are not visible yet."""
         _ = turn
         if error is not ErrorCode.NONE:
-            return  # the next round tries again
+            return  # the next round retries
         group = self.group
         for topic, partition in self.offsets:
             group.offsets.remove(topic, partition)

@@ -1,4 +1,4 @@
-"""The states of a group, and from which to which it may go.
+"""The states of a group, and their transitions.
 
 ::
 
@@ -10,14 +10,14 @@
                                        └── Stable ◄───────────────┘──────────┘
                                               the leader's assignment is durable
 
-``Dead`` is a group that this coordinator does not have (any more).
+``Dead`` is a group that this coordinator does not have.
 """
 
 from enum import Enum
 
 
 class GroupState(Enum):
-    """The values are the words that clients are told."""
+    """The values are Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -25,9 +25,9 @@ class GroupState(Enum):
     STABLE = "Stable"
     DEAD = "Dead"
     ASSIGNING = "Assigning"
-    """Of consumer groups only: the target assignment has to be computed."""
+    """Consumer groups only: the target assignment must be computed."""
     RECONCILING = "Reconciling"
-    """Of consumer groups only: some members do not have yet what they are to have."""
+    """Consumer groups only: some members do not have their target assignment yet."""
 
 
 MAY_FOLLOW: dict[GroupState, frozenset[GroupState]] = {
@@ -46,4 +46,4 @@ MAY_FOLLOW: dict[GroupState, frozenset[GroupState]] = {
         },
     ),
 }
-"""State → the states that it may come from."""
+"""State → the states that may precede it."""

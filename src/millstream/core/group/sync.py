@@ -1,8 +1,8 @@
-"""SyncGroup: the leader brings everybody's assignment, everybody fetches its own.
+"""SyncGroup: the leader sends all assignments, and every member gets its own.
 
-The leader's assignment is written to the log first; when it is durable the group is stable and all parked syncs are
-answered. If it could not be written, the members are told so and gather again. A rebalance that begins meanwhile
-wins: the assignment is then in the log, but nobody was told it.
+The leader's assignment is written to the log first. When it is durable the group is stable and all parked syncs are
+answered. If it cannot be written, the syncs fail and the members rejoin. A rebalance that begins meanwhile wins: the
+assignment is then in the log, but no member received it.
 """
 
 from millstream.core.group.group import Group
@@ -23,7 +23,7 @@ def sync_error(error: ErrorCode) -> SyncGroupResponse:
 
 
 def check_request(sync: Sync) -> ErrorCode:
-    """What is wrong with the request, whatever the group's state."""
+    """The error of the request itself, whatever the group's state."""
     request = sync.request
     if sync.version >= PROTOCOL_NAMED_FROM and (request.protocol_type is None or request.protocol_name is None):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -31,7 +31,7 @@ def check_request(sync: Sync) -> ErrorCode:
 
 
 def sync_group(turn: Turn, group: Group, sync: Sync) -> None:
-    """Handle a SyncGroup; the answer may come in a later step."""
+    """Handle a SyncGroup. The response may leave in a later step."""
     request = sync.request
     error = _check(group, request)
     if error is not ErrorCode.NONE:
@@ -50,7 +50,7 @@ def sync_group(turn: Turn, group: Group, sync: Sync) -> None:
     before, member.sync_token = member.sync_token, sync.token
     if before is not None:
         turn.out.answer(before, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
-    # A leader that sends its sync again while the first assignment is being written must not write another one.
+    # If the leader repeats its sync while the assignment is being written, no second one is written.
     if member.member_id == group.leader_id and not group.assignment_writing:
         group.assignment_writing = True
         assignments = {given.member_id: given.assignment for given in request.assignments}
@@ -73,7 +73,7 @@ def _check(group: Group, request: SyncGroupRequest) -> ErrorCode:
 
 
 class _Assigned:
-    """The assignment of a generation is on its way to the log."""
+    """The assignment of a generation is in flight to the log."""
 
     __slots__ = ("assignments", "generation", "group")
 
@@ -83,7 +83,7 @@ class _Assigned:
         self.generation = group.generation
 
     def settle(self, turn: Turn, error: ErrorCode) -> None:
-        """The assignment is valid, or nobody gets one."""
+        """Make the assignment valid, or fail the syncs."""
         group = self.group
         if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != self.generation:
             return

@@ -1,4 +1,4 @@
-"""What one step hands to the verbs: the time, the settings, the deadlines, and where outputs go."""
+"""The context of one step: time, settings, deadlines, and the outputs."""
 
 from collections import deque
 from collections.abc import Callable
@@ -15,17 +15,19 @@ from millstream.wire.schema import Message
 
 
 class Pending(Protocol):
-    """What happens when the fate of a write is known."""
+    """A write in flight, and what happens when its outcome is known."""
 
     group: Group
 
     def settle(self, turn: "Turn", error: ErrorCode) -> None:
-        """``error`` is NONE when the records are durable; else they are not in the log, and clients are told it."""
+        """``error`` is NONE if the records are durable. Otherwise they are not in the log, and ``error`` is for the
+        clients.
+        """
         ...
 
 
 class Waiting:
-    """A request whose answer must not come before what is being written for its group."""
+    """A request whose response must wait for a write of its group."""
 
     __slots__ = ("answer", "token")
 
@@ -35,7 +37,7 @@ class Waiting:
 
 
 class Turn:
-    """One step. ``now_us`` is monotonic, ``wall_ms`` the wall clock."""
+    """The context of one step. ``now_us`` is monotonic, ``wall_ms`` the wall clock."""
 
     __slots__ = (
         "busy",
@@ -70,7 +72,7 @@ class Turn:
         self.writes = writes
         self.waiting = waiting
         self.busy = busy
-        """Consumer groups with a change on its way to the log, each with the requests that wait for it."""
+        """Consumer groups with a change in flight to the log, each with the requests that wait for it."""
         self.topics = topics
         self.receipts = receipts
         self.now_us = now_us
@@ -78,7 +80,7 @@ class Turn:
         self.out = Outputs()
 
     def write(self, records: tuple[tuple[Key, Value | None], ...], pending: Pending) -> None:
-        """Persist ``records``; ``pending`` is settled when that is done or has failed."""
+        """Persist ``records``. ``pending`` is settled when that is done or has failed."""
         receipt = self.receipts[0] = self.receipts[0] + 1
         self.writes[receipt] = pending
         pending.group.writes_in_flight += 1
@@ -86,19 +88,19 @@ class Turn:
         self.out.writes.append(Write(receipt, records))
 
     def when_written(self, group: Group, token: Token, answer: Callable[[ErrorCode], Message]) -> None:
-        """Answer when the newest write of ``group``, which is under way, is durable or has failed with what it is told.
+        """Respond when the newest write of ``group``, which is in flight, is durable or has failed.
 
-        Writes settle in their order, so all others have settled then.
+        Writes settle in order, so all earlier ones have settled by then.
         """
         assert group.writes_in_flight, "nothing is being written"
         self.waiting.setdefault(group.last_receipt, []).append(Waiting(token, answer))
 
     def after(self, deadline: Deadline, delay_ms: int) -> None:
-        """Let ``deadline`` come in ``delay_ms``; at once when that is 0 or less."""
+        """Set ``deadline`` to ``delay_ms`` from now; 0 or less is due at once."""
         self.deadlines.set(deadline, self.now_us + max(delay_ms, 0) * 1000)
 
     def log(self, group: Group, line: str) -> None:
-        """Tell the operator about a change of ``group``."""
+        """Log a change of ``group`` for the operator."""
         self.out.log_lines.append(f"group {group.group_id}: {line}")
 
     def cancel(self, deadline: Deadline) -> None:
@@ -106,7 +108,7 @@ class Turn:
 
 
 class Forget:
-    """A write that nobody waits for."""
+    """A write that no request waits for."""
 
     __slots__ = ("group",)
 

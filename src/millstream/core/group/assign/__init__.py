@@ -1,5 +1,5 @@
-"""Server-side assignors of consumer groups: who is to have which partition. Pure functions.
+"""Server-side assignors of consumer groups. Pure functions.
 
-``spec`` says what an assignor is given and what it gives, ``ranges`` is ``range``, ``uniform`` is ``uniform`` for
-members that all subscribe to the same topics, ``balance`` the same for those that do not.
+``spec`` defines their input and output. ``ranges`` is the assignor ``range``; ``uniform`` is the assignor ``uniform``
+for members with equal subscriptions, ``balance`` for members with different ones.
 """

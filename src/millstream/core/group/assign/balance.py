@@ -1,12 +1,12 @@
-"""The assignor ``uniform`` for members that do not all subscribe to the same topics.
+"""The assignor ``uniform`` for members with different subscriptions.
 
-What anybody holds of a topic that it still subscribes to stays where it is; what nobody holds goes to the subscriber
-with the smallest load; then, topic by topic, partitions move from the subscriber with the largest load that has any of
-that topic to the one with the smallest, as long as those differ by more than one. Every move makes the sum of squared
-loads smaller, so the moving ends; a round in which nothing moved proves balance: no partition could go to a member that
-has at least two fewer. Rounds are bounded, as each halves the imbalance, roughly.
+A partition stays with its owner if that still subscribes to the topic. A partition without an owner goes to the
+subscriber with the smallest load. Then, topic by topic, partitions move from the subscriber with the largest load that
+owns any of the topic to the one with the smallest, as long as the loads differ by more than one. Every move reduces the
+sum of squared loads, so the moves end. A round without a move proves balance: no partition could go to a member with at
+least two fewer. Rounds are bounded, because each roughly halves the imbalance.
 
-Topics with many partitions for each subscriber come first: the others then fill what these left uneven.
+Topics with many partitions per subscriber come first; the others then even out what remains.
 """
 
 import heapq
@@ -45,7 +45,9 @@ def assign_balanced(members: Subscribers, sizes: Sizes) -> Assignment:
 def _kept(
     members: Subscribers, loads: dict[str, int], topic_id: bytes, size: int, subscribers: list[str]
 ) -> dict[str, list[int]]:
-    """What each subscriber keeps of a topic, counted in ``loads``; of two that hold the same partition, the first."""
+    """The partitions of a topic that each subscriber keeps, counted in ``loads``. If two own the same partition, the
+    first keeps it.
+    """
     free = set(range(size))
     held: dict[str, list[int]] = {}
     for member_id in subscribers:
@@ -57,7 +59,7 @@ def _kept(
 
 
 def _hand_out(held: dict[str, list[int]], loads: dict[str, int], size: int) -> None:
-    """Give what nobody holds of a topic to the subscriber with the smallest load, one by one."""
+    """Give each partition of a topic without an owner to the subscriber with the smallest load."""
     owned = {partition for partitions in held.values() for partition in partitions}
     free = [partition for partition in range(size) if partition not in owned]
     if not free:
@@ -72,10 +74,10 @@ def _hand_out(held: dict[str, list[int]], loads: dict[str, int], size: int) -> N
 
 
 def _even_out(held: dict[str, list[int]], loads: dict[str, int]) -> int:
-    """Move partitions of one topic to those with smaller loads; how many moved.
+    """Move partitions of one topic to subscribers with smaller loads. Returns the number of moves.
 
-    Both heaps may hold loads that are out of date: those of members that gave or took since. They are put right when
-    they come up.
+    Entries of both heaps may have outdated loads, of members that gave or took since. They are corrected when they come
+    up.
     """
     smallest = [(loads[member_id], place, member_id) for place, member_id in enumerate(held)]
     largest = [(-loads[member_id], -place, member_id) for place, member_id in enumerate(held) if held[member_id]]

@@ -1,8 +1,8 @@
-"""The assignor ``range``: of each topic, every subscriber gets a run of consecutive partitions.
+"""The assignor ``range``: every subscriber gets a run of consecutive partitions of each topic.
 
-Members stand in a fixed order, those with an instance id first and by it, the others by their member id; so the same
-member gets the same run of every topic that the same members subscribe to, which is what joins of co-partitioned topics
-need. The first members get one partition more where the count does not divide. Nothing else makes it sticky.
+Members are in a fixed order: those with an instance id first, by instance id, then the others by member id. The same
+member therefore gets the same run of every topic with the same subscribers, as joins of co-partitioned topics need. The
+first members get one partition more if the count does not divide evenly. Nothing else makes it sticky.
 """
 
 from millstream.core.group.assign.spec import Assignment, Sizes, Subscribers

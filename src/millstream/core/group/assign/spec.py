@@ -1,4 +1,4 @@
-"""What an assignor is given, and what it gives."""
+"""Input and output of an assignor."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -6,13 +6,13 @@ from typing import TypeAlias
 import msgspec
 
 Partitions: TypeAlias = Mapping[bytes, frozenset[int]]
-"""Topic id → partitions; never an empty set."""
+"""Topic id → partitions. No set is empty."""
 
 NOTHING: Partitions = {}
 
 
 class Subscriber(msgspec.Struct, frozen=True):
-    """A member, the topics it subscribes to (those that exist), and what it is to have until now."""
+    """A member, the existing topics that it subscribes to, and its target assignment so far."""
 
     topic_ids: frozenset[bytes]
     target: Partitions = NOTHING

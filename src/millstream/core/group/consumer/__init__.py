@@ -1,8 +1,9 @@
-"""Consumer groups of the next generation (KIP-848): the coordinator assigns, one heartbeat says everything.
+"""Consumer groups with the consumer protocol (KIP-848): the coordinator assigns partitions, and one heartbeat carries
+everything.
 
-Read in this order: ``topics`` (what is seen of the cluster), ``member`` and ``group`` (what is remembered, each a sum
-of its records), ``change`` (how it is written), ``reconcile`` (how a member gets from what it has to what it is to
-have), ``target`` (when that is computed anew), then the requests: ``heartbeat``, ``leaving``, ``expressions``
-(subscriptions by regular expression), ``classic`` (members that still speak the classic protocol), ``migrate`` (groups
-that change their protocol), ``offsets`` (who may commit), ``describe``. ``requests`` is what ``GroupCoordinator`` calls.
+Reading order: ``topics`` (the view of the cluster), ``member`` and ``group`` (stored data, as the sum of its records),
+``change`` (how records are written), ``reconcile`` (how a member gets to its target assignment), ``target`` (when the
+target is computed), then the requests: ``heartbeat``, ``leaving``, ``expressions`` (subscriptions by regular
+expression), ``classic`` (members with the classic protocol), ``migrate`` (groups that change their protocol),
+``offsets`` (who may commit), ``describe``. ``requests`` is the interface for ``GroupCoordinator``.
 """

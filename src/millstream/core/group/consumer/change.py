@@ -1,8 +1,8 @@
-"""A change of a consumer group: its records, applied as they are decided and undone if they cannot be written.
+"""A change of a consumer group: records that apply as soon as they are decided, and are undone if they cannot be
+written.
 
-A group has one change under way at most; requests that come meanwhile wait for its fate (``Turn.busy``), so that
-nothing is ever decided, and nobody is ever told, what a failed write takes back. A change without records is done at
-once.
+A group has at most one change in flight; requests that arrive meanwhile wait for its outcome (``Turn.busy``). So no
+decision and no response depends on a write that may fail. A change without records is done at once.
 """
 
 from collections import deque
@@ -22,21 +22,21 @@ Failed = Callable[[Turn, ErrorCode], None]
 
 
 class Change:
-    """What one request changes in ``consumer``, a group that ``group`` has or is to have."""
+    """The records that one request changes in ``consumer``, the consumer group of ``group``."""
 
     __slots__ = ("_undo", "consumer", "group", "records", "regexes")
 
     def __init__(self, group: Group, consumer: ConsumerGroup, before: Sequence[tuple[Key, Value | None]] = ()) -> None:
-        """``before``: records that stand in front of the group's own, such as the end of the classic group."""
+        """``before``: records that precede the group's own, such as the end of the classic group."""
         self.group = group
         self.consumer = consumer
         self.records: list[tuple[Key, Value | None]] = list(before)
         self.regexes: tuple[str, ...] = ()
-        """Regular expressions to look for topics of, once this is written."""
+        """Regular expressions to resolve once this change is written."""
         self._undo: list[ConsumerRecord] = []
 
     def put(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
-        """Decide a record: it holds from now on."""
+        """Decide a record. It applies from now on."""
         self._undo.append((key, self.consumer.record(key)))
         self.consumer.apply(key, value)
         self.records.append((key, value))
@@ -46,16 +46,16 @@ class Change:
             self.put(key, value)
 
     def undo(self) -> None:
-        """Take back what was decided."""
+        """Undo all decided records."""
         for key, value in reversed(self._undo):
             self.consumer.apply(key, value)
         self._undo.clear()
         self.consumer.checked_revision = NEVER_CHECKED
 
     def write(self, turn: Turn, token: Token | None, done: Done, failed: Failed) -> None:
-        """Write what was decided, then call ``done``; ``failed`` when that could not be, and nothing has changed.
+        """Write the decided records, then call ``done``; on failure undo them and call ``failed``.
 
-        ``token`` is who waits for it, if anybody does.
+        ``token`` is the request that waits for it, if any.
         """
         if not self.records:
             done(turn)
@@ -67,7 +67,7 @@ class Change:
 
 
 class ChangePending:
-    """A change on its way to the log."""
+    """A change in flight to the log."""
 
     __slots__ = ("_change", "_done", "_failed", "group", "token")
 

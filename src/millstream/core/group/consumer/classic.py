@@ -1,8 +1,9 @@
-"""Classic members of a consumer group: their JoinGroup, SyncGroup, Heartbeat and LeaveGroup (KIP-848).
+"""Members of a consumer group that use the classic protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup (KIP-848).
 
-To such a member its epoch is the generation. A group epoch ahead of it, or partitions to give back or to take, look to
-it like a rebalance: its heartbeat is told to rejoin. The join says what it still owns and moves it on like a heartbeat
-of the consumer protocol would; nobody waits for others, and nobody leads. The sync then fetches what it may own.
+Such a member takes its member epoch for the generation. A newer group epoch, or partitions to revoke or to add, look
+like a rebalance to it: its heartbeat says REBALANCE_IN_PROGRESS. Its join reports what it owns and moves it on, like a
+heartbeat of the consumer protocol. It waits for no other member, and no member leads. The sync then returns its
+assignment.
 """
 
 from collections.abc import Callable
@@ -112,7 +113,7 @@ def _joined(given: Join, member_id: str, generation: int) -> JoinGroupResponse:
 
 
 def _take_over(member: ConsumerMember, given: Join, subscription: ConsumerProtocolSubscription) -> ConsumerMember:
-    """The member with what the join says of it."""
+    """The member with the facts of the join."""
     request = given.request
     return msgspec.structs.replace(
         member,
@@ -128,9 +129,9 @@ def _take_over(member: ConsumerMember, given: Join, subscription: ConsumerProtoc
 
 
 def _downgrade(turn: Turn, change: Change, given: Join, former: ConsumerMember, successor: ConsumerMember) -> None:
-    """The last member of the consumer protocol is replaced by a classic one: the group is classic again.
+    """Replace the last member of the consumer protocol by a classic one: the group becomes classic again.
 
-    It goes on as it is, unless the successor subscribes to something else.
+    It stays stable, unless the successor has another subscription.
     """
     generation = change.consumer.epoch
 
@@ -162,7 +163,7 @@ def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
 
 
 def _former(group: ConsumerGroup, request: JoinGroupRequest) -> ConsumerMember | None:
-    """The member whose place a static one without a member id takes."""
+    """The member that a static member without a member id replaces."""
     if request.group_instance_id is None or request.member_id:
         return None
     former_id = group.statics.get(request.group_instance_id)
@@ -170,7 +171,7 @@ def _former(group: ConsumerGroup, request: JoinGroupRequest) -> ConsumerMember |
 
 
 def _member(change: Change, request: JoinGroupRequest, member_id: str, former: ConsumerMember | None) -> ConsumerMember:
-    """The member that joins, as it was before."""
+    """The joining member, as it was before."""
     group = change.consumer
     if former is not None:
         return replace_static(change, former, member_id)
@@ -181,11 +182,11 @@ def _member(change: Change, request: JoinGroupRequest, member_id: str, former: C
     return group.members.get(member_id) or ConsumerMember(member_id)
 
 
-# Requests that change nothing
+# Requests without changes
 
 
 def _check(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> ConsumerMember:
-    """The classic member that speaks; Rejected when it is none, or not the current one."""
+    """The classic member that sent the request. Rejected if there is none, or if its generation is not current."""
     if instance_id is None:
         member = group.members.get(member_id)
         if member is None:
@@ -201,23 +202,23 @@ def _check(group: ConsumerGroup, member_id: str, instance_id: str | None, genera
 
 
 def _rejoins(turn: Turn, holder: Group, group: ConsumerGroup, member: ConsumerMember) -> None:
-    """The member is told to rejoin, for which it has its rebalance timeout."""
+    """Tell the member to rejoin, within its rebalance timeout."""
     deadline = timers_of(holder, group, member.member_id).join
     if deadline.at_us == OFF:
         turn.after(deadline, member.rebalance_timeout_ms)
 
 
 def _epoch_due(group: ConsumerGroup) -> int:
-    """The epoch that a classic member has to rejoin for.
+    """The epoch that a classic member must rejoin for.
 
-    A new target assignment is computed by the heartbeats of members of the consumer protocol; where there are none, by
-    the joins of classic ones, which have to be called for that.
+    Heartbeats of the consumer protocol compute a new target assignment. Where there are no such members, the joins of
+    classic members compute it, and they must be called for that.
     """
     return group.epoch if group.classic_members == len(group.members) else group.assignment_epoch
 
 
 def sync(turn: Turn, holder: Group, group: ConsumerGroup, given: Sync) -> None:
-    """Handle a SyncGroup: the member fetches what it may own."""
+    """Handle a SyncGroup: return the member's assignment."""
     request = given.request
     try:
         member = _check(group, request.member_id, request.group_instance_id, request.generation_id)
@@ -243,7 +244,7 @@ def sync(turn: Turn, holder: Group, group: ConsumerGroup, given: Sync) -> None:
 
 
 def heartbeat(turn: Turn, holder: Group, group: ConsumerGroup, given: Heartbeat) -> None:
-    """Handle a Heartbeat: does the member have to rejoin?"""
+    """Handle a Heartbeat: the response says whether the member must rejoin."""
     request = given.request
     try:
         member = _check(group, request.member_id, request.group_instance_id, request.generation_id)
@@ -263,7 +264,7 @@ def heartbeat(turn: Turn, holder: Group, group: ConsumerGroup, given: Heartbeat)
 
 
 def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Is something that the member is to have still another's?"""
+    """Whether another member still owns a partition of the member's target."""
     return any(
         partition not in member.assigned.get(topic_id, ()) and group.is_owned(topic_id, partition)
         for topic_id, partitions in group.target(member).items()
@@ -275,7 +276,7 @@ def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 
 def leave(turn: Turn, change: Change, given: Leave) -> None:
-    """Handle a LeaveGroup: members of either protocol go, as an administrator may want it."""
+    """Handle a LeaveGroup for members of either protocol; an administrator may name any."""
     group = change.consumer
     results: list[MemberResponse] = []
     leaving: list[ConsumerMember] = []

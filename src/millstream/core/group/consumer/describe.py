@@ -1,4 +1,4 @@
-"""How a consumer group is described."""
+"""Describes a consumer group."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 def describe_consumer_group(
     group_id: str, group: ConsumerGroup | None, *, is_known: bool, topics: Topics, default_assignor: str
 ) -> DescribedConsumerGroup:
-    """A consumer group and its members. ``is_known``: there is a group of that name, if of another kind."""
+    """A consumer group and its members. ``is_known``: a group of another kind has that name."""
     if not group_id:
         return DescribedConsumerGroup(error_code=ErrorCode.INVALID_GROUP_ID)
     if group is None:
@@ -57,7 +57,7 @@ def _member(targets: Mapping[str, Partitions], member: ConsumerMember, topics: T
 
 
 def _held(member: ConsumerMember) -> Partitions:
-    """What a member has, with what it has yet to give back."""
+    """All partitions that a member owns, including those that it has yet to revoke."""
     held = dict(partitions_of(member.assigned))
     for topic_id, partitions in partitions_of(member.revoking).items():
         held[topic_id] = held.get(topic_id, frozenset()) | partitions
@@ -65,7 +65,7 @@ def _held(member: ConsumerMember) -> Partitions:
 
 
 def _assignment(partitions: Partitions, topics: Topics) -> DescribedAssignment:
-    """What has been deleted since is left out."""
+    """The assignment by topic name, without deleted topics."""
     named: list[DescribedTopicPartitions] = []
     for topic_id, indexes in partitions.items():
         topic = topics.by_id(topic_id)

@@ -1,9 +1,9 @@
 r"""Subscriptions by regular expression: RE2's syntax, matched against whole topic names.
 
-An expression is looked up outside of any request, because there may be many topics: ``Outputs.resolve`` asks for it,
-``Resolved`` brings what was found. Until then it matches nothing. It is looked up again when topics were created since,
-or after ``group.consumer.regex.refresh.interval.ms``, but never more often than every ten seconds: both as in Kafka.
-All expressions of a group are looked up together, so that one answer moves the group epoch once.
+An expression is matched outside of any request, because there may be many topics: ``Outputs.resolve`` asks for it, and
+``ExpressionsResolved`` brings the result. Until then it matches nothing. It is matched again when topics were created,
+or after ``group.consumer.regex.refresh.interval.ms``, but at most every ten seconds; both as in Kafka. All expressions
+of a group are matched together, so that one result increases the group epoch once.
 
 RE2 matches in time linear in the name, whatever the expression: no client can stall the broker with one.
 """
@@ -24,9 +24,9 @@ REFRESH_MIN_MS: Final = 10_000
 
 
 def follow_expression(turn: Turn, change: Change, before: ConsumerMember, member: ConsumerMember) -> tuple[bool, bool]:
-    """Take over the member's expression: (has it changed, does the group epoch have to count up for it).
+    """Store the member's expression. Returns whether it changed, and whether the group epoch must increase for it.
 
-    Called when ``member`` has been put into the group. Rejected when the expression is none.
+    Called after ``member`` was put into the group. Rejected if the expression is invalid.
     """
     group = change.consumer
     old, new = before.topic_regex, member.topic_regex
@@ -38,7 +38,7 @@ def follow_expression(turn: Turn, change: Change, before: ConsumerMember, member
         if new and group.regex_counts.get(new) == 1:
             check_expression(new)
             needed = True
-        # One that is looked up already, or none at all, takes effect now; an unknown one when it is looked up.
+        # A resolved expression, or none at all, takes effect now; an unknown one when it is resolved.
         bump = new in group.expressions if new else True
     _maybe_resolve(turn, change, needed=needed)
     return changed, bump
@@ -62,20 +62,20 @@ def _maybe_resolve(turn: Turn, change: Change, *, needed: bool) -> None:
 
 
 def begin_resolving(turn: Turn, group: ConsumerGroup, regexes: tuple[str, ...]) -> None:
-    """Ask for the topics of these expressions."""
+    """Request the topics of these expressions."""
     group.is_resolving = True
     turn.out.resolve.append(Resolve(group.group_id, regexes))
 
 
 def drop_unused(change: Change) -> None:
-    """Forget expressions that nobody subscribes to any more."""
+    """Drop expressions without subscribers."""
     group = change.consumer
     for regex in [regex for regex in group.expressions if regex not in group.regex_counts]:
         change.put(ConsumerGroupRegularExpressionKey(group.group_id, regex), None)
 
 
 def take_resolved(turn: Turn, change: Change, found: ExpressionsResolved) -> None:
-    """The topics of a group's expressions are known."""
+    """Store the topics of a group's expressions."""
     group = change.consumer
     group.is_resolving = False
     bump = False

@@ -1,10 +1,10 @@
-"""A consumer group: the sum of its newest records, with the counts that decisions need.
+"""A consumer group: the sum of its newest records, with derived counts.
 
-``apply`` takes one record, whether it was just decided or is read from the log; the order in which the newest records
-of a group are applied does not matter. ``record`` gives back what a key stands for, so that a change which could not be
-written is undone by applying what was there before.
+``apply`` processes one record, just decided or read from the log. The newest records of a group may be applied in any
+order. ``record`` returns the current value of a key, so that a change that could not be written is undone by applying
+the former values.
 
-Derived counts (who owns what, how many members subscribe to what) follow each record. None of them is stored.
+Derived counts (owners of partitions, subscribers of topics) follow each record and are not stored.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ from millstream.wire.messages.consumer_group_storage import (
 from millstream.wire.stored import ConsumerGroupKey
 
 FIRST_EPOCH: Final = 1
-"""Group and assignment epoch of a group of which neither is stored, as in Kafka."""
+"""Group and assignment epoch of a group without stored epochs, as in Kafka."""
 NEVER_MS: Final = -1
 NEVER_CHECKED: Final = -1
 
@@ -51,7 +51,7 @@ ConsumerRecord: TypeAlias = tuple[ConsumerGroupKey, ConsumerGroupValue | None]
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """The topics that a regular expression matches, as of a revision of the metadata and a time (wall clock)."""
+    """Topics that a regular expression matches, at a revision of the metadata and a time (wall clock, ms)."""
 
     topics: frozenset[str]
     revision: int
@@ -59,7 +59,9 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 class MemberTimers:
-    """The deadlines of one member. ``rebalance`` and, for classic members, ``join`` and ``sync`` are set at times."""
+    """The deadlines of one member. ``rebalance`` and, for classic members, ``join`` and ``sync`` are only set while
+    needed.
+    """
 
     __slots__ = ("join", "rebalance", "session", "sync")
 
@@ -71,10 +73,10 @@ class MemberTimers:
 
 
 class ConsumerGroup:
-    """See the module.
+    """The state of one consumer group.
 
-    Invariants: ``owners`` names exactly who has, or has yet to give back, each partition; ``statics`` maps instance ids
-    to members; ``behind`` counts the members that are not reconciled to ``assignment_epoch``.
+    Invariants: ``owners`` names exactly the member that owns, or has yet to revoke, each partition; ``statics`` maps
+    instance ids to members; ``behind`` counts the members that are not reconciled to ``assignment_epoch``.
     """
 
     def __init__(self, group_id: str) -> None:
@@ -83,7 +85,7 @@ class ConsumerGroup:
         self.metadata_hash = 0
         self.assignment_epoch = FIRST_EPOCH
         self.assignment_ms = 0
-        """When the target assignment was computed, wall clock; 0 for never."""
+        """Time at which the target assignment was computed (wall clock, ms); 0 for never."""
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Partitions] = {}
         self.expressions: dict[str, Resolved] = {}
@@ -92,15 +94,15 @@ class ConsumerGroup:
         self.behind = 0
         self.classic_members = 0
         self.supporters: dict[str, int] = {}
-        """Classic assignor → how many classic members name it."""
+        """Classic assignor → number of classic members that support it."""
         self.assignors: dict[str, int] = {}
         self.name_counts: dict[str, int] = {}
         self.regex_counts: dict[str, int] = {}
         self.timers: dict[str, MemberTimers] = {}
         self.checked_revision = NEVER_CHECKED
-        """The revision of the metadata that ``metadata_hash`` was last compared with."""
+        """Revision of the metadata with which ``metadata_hash`` was last compared."""
         self.is_resolving = False
-        """The topics of the group's regular expressions are being looked for."""
+        """Whether the group's regular expressions are being resolved."""
 
     # What it is
 
@@ -113,14 +115,14 @@ class ConsumerGroup:
         return GroupState.RECONCILING if self.behind else GroupState.STABLE
 
     def target(self, member: ConsumerMember) -> Partitions:
-        """What a member is to have; a static one takes over what its former self was to have."""
+        """The member's target assignment. A static member inherits its predecessor's."""
         member_id = member.member_id
         if member.instance_id is not None:
             member_id = self.statics.get(member.instance_id, member_id)
         return self.targets.get(member_id, NOTHING)
 
     def subscribed_names(self) -> set[str]:
-        """Every topic that a member subscribes to, by name or by a regular expression."""
+        """Every topic that a member subscribes to, by name or by regular expression."""
         names = set(self.name_counts)
         for regex in self.regex_counts:
             resolved = self.expressions.get(regex)
@@ -129,12 +131,12 @@ class ConsumerGroup:
         return names
 
     def names_of(self, member: ConsumerMember) -> frozenset[str]:
-        """The topics that one member subscribes to; a regular expression that is not resolved yet matches nothing."""
+        """The topics that one member subscribes to. An unresolved regular expression matches nothing."""
         resolved = self.expressions.get(member.topic_regex) if member.topic_regex else None
         return member.topic_names if resolved is None else member.topic_names | resolved.topics
 
     def topic_ids_of(self, member: ConsumerMember, topics: Topics) -> frozenset[bytes]:
-        """The same as ids, of those that exist."""
+        """The ids of those topics, as far as they exist."""
         found = (topics.by_name(name) for name in self.names_of(member))
         return frozenset(topic.topic_id for topic in found if topic is not None)
 
@@ -144,28 +146,30 @@ class ConsumerGroup:
         )
 
     def is_owned(self, topic_id: bytes, partition: int) -> bool:
-        """Does a member have this partition, or has it yet to give it back?"""
+        """Whether a member owns this partition, or has yet to revoke it."""
         return partition in self.owners.get(topic_id, {})
 
     def preferred_assignor(self) -> str | None:
-        """The assignor that most members ask for; None when nobody asks."""
+        """The assignor that most members request; None if none does."""
         return max(self.assignors, key=self.assignors.__getitem__) if self.assignors else None
 
     def supports(self, protocol_type: str, assignors: Iterable[str]) -> bool:
-        """Could a classic member that names these join? It must share one with all other classic members."""
+        """Whether a classic member with these assignors could join: it must share one with all other classic
+        members.
+        """
         return protocol_type == "consumer" and any(
             self.supporters.get(name, 0) == self.classic_members for name in assignors
         )
 
     @property
     def last_resolved_ms(self) -> int:
-        """When regular expressions were last resolved, wall clock; -1 for never."""
+        """Time at which regular expressions were last resolved (wall clock, ms); -1 for never."""
         return max((resolved.at_ms for resolved in self.expressions.values()), default=NEVER_MS)
 
     # Records
 
     def apply(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
-        """Take a record; None forgets."""
+        """Apply a record; value None deletes."""
         match key:
             case ConsumerGroupMetadataKey():
                 assert value is None or isinstance(value, ConsumerGroupMetadataValue)
@@ -201,7 +205,7 @@ class ConsumerGroup:
                     )
 
     def record(self, key: ConsumerGroupKey) -> ConsumerGroupValue | None:
-        """What ``key`` stands for now."""
+        """The current value of ``key``."""
         match key:
             case ConsumerGroupMetadataKey():
                 return ConsumerGroupMetadataValue(self.epoch, self.metadata_hash)
@@ -221,7 +225,7 @@ class ConsumerGroup:
                 return None if resolved is None else resolved_value(resolved)
 
     def tombstones(self) -> list[ConsumerRecord]:
-        """The records that forget the group."""
+        """The records that delete the group."""
         group_id = self.group_id
         records: list[ConsumerRecord] = []
         for member_id in self.members:
@@ -276,7 +280,7 @@ class ConsumerGroup:
         return member
 
     def _own(self, before: ConsumerMember, *now: Owned) -> None:
-        """The partitions of a member change hands: no longer those of ``before``, but ``now``."""
+        """Change the owner of a member's partitions: remove those of ``before``, add those of ``now``."""
         member_id = before.member_id
         for owned in (before.assigned, before.revoking):
             for topic_id, partitions in owned.items():
@@ -314,7 +318,7 @@ def _add(counts: dict[str, int], name: str, by: int) -> None:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[ConsumerRecord]:
-    """The records that forget a member."""
+    """The records that delete a member."""
     return [
         (ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None),
         (ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None),
@@ -323,7 +327,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[ConsumerRecord]:
 
 
 def target_value(target: Partitions) -> ConsumerGroupTargetAssignmentMemberValue:
-    """The record of what a member is to have."""
+    """The record of a member's target assignment."""
     return ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[
             TargetTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
@@ -333,7 +337,7 @@ def target_value(target: Partitions) -> ConsumerGroupTargetAssignmentMemberValue
 
 
 def resolved_value(resolved: Resolved) -> ConsumerGroupRegularExpressionValue:
-    """The record of what an expression matches."""
+    """The record of an expression's topics."""
     return ConsumerGroupRegularExpressionValue(
         topics=sorted(resolved.topics), version=resolved.revision, timestamp=resolved.at_ms
     )

@@ -1,12 +1,12 @@
-"""ConsumerGroupHeartbeat: a member joins, says what it owns, and is told what to own.
+"""ConsumerGroupHeartbeat: a member joins, reports what it owns, and receives its assignment.
 
-In this order: the request is checked, the group found or made (or taken over from the classic protocol), the member
-found, made or replaced; then its subscription is taken over, the group epoch and the target assignment follow if they
-have to, and the member is moved towards its target. What that changes is written, and the answer leaves when it is
-durable. Most heartbeats change nothing and are answered at once.
+Order: the request is checked; the group is found, created, or converted from the classic protocol; the member is found,
+created or replaced. Then its subscription is stored, the group epoch and the target assignment follow if necessary, and
+the member is moved towards its target. The changes are written, and the response leaves when they are durable. Most
+heartbeats change nothing and are answered at once.
 
-A member proves with its epoch that it knows what it was told last: one that is ahead, or behind by more than a lost
-answer explains, is fenced and has to join again with epoch 0.
+A member proves by its epoch that it knows its last response. A member whose epoch is ahead, or behind by more than a
+lost response explains, is fenced and must rejoin with epoch 0.
 """
 
 import msgspec
@@ -45,12 +45,12 @@ CLIENT_MAKES_ID_FROM = 1
 
 
 def refusal(error: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
-    """The answer that says only what is wrong."""
+    """The response with an error only."""
     return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
 
 
 def check_request(beat: ConsumerHeartbeat, assignors: tuple[str, ...]) -> None:
-    """What is wrong with the request, whatever the group: Rejected, in Kafka's words."""
+    """Check the request itself. Rejected with Kafka's messages."""
     request = beat.request
     epoch = request.member_epoch
     if not request.member_id and (beat.version >= CLIENT_MAKES_ID_FROM or epoch > 0 or epoch == LEAVES):
@@ -85,7 +85,7 @@ def _invalid(message: str) -> Rejected:
 
 
 def is_quiet(turn: Turn, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Is this a heartbeat that says nothing new, of a member that there is nothing to tell?"""
+    """Whether the heartbeat reports nothing new, and there is nothing to send to the member."""
     member = group.members.get(request.member_id)
     return (
         member is not None
@@ -106,7 +106,7 @@ def is_quiet(turn: Turn, group: ConsumerGroup, request: ConsumerGroupHeartbeatRe
 
 
 def heartbeat(turn: Turn, change: Change, beat: ConsumerHeartbeat) -> None:
-    """Handle the heartbeat of a member that does not leave. Rejected when it is refused."""
+    """Handle the heartbeat of a member that does not leave. Rejected if it is refused."""
     request, group = beat.request, change.consumer
     if is_quiet(turn, group, request) and not change.records:
         member = group.members[request.member_id]
@@ -157,12 +157,12 @@ def _throw_if_full(turn: Turn, group: ConsumerGroup, member_id: str) -> None:
 
 
 def unknown_member(group_id: str, member_id: str) -> Rejected:
-    """There is no such member."""
+    """The error for an unknown member."""
     return Rejected(f"Member {member_id} is not a member of group {group_id}.", ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def static_member(group: ConsumerGroup, instance_id: str) -> ConsumerMember:
-    """The member that an instance id stands for; Rejected when there is none."""
+    """The member with an instance id. Rejected if there is none."""
     member_id = group.statics.get(instance_id)
     if member_id is None:
         raise Rejected(f"Instance id {instance_id} is unknown.", ErrorCode.UNKNOWN_MEMBER_ID)
@@ -170,7 +170,7 @@ def static_member(group: ConsumerGroup, instance_id: str) -> ConsumerMember:
 
 
 def throw_if_fenced(member: ConsumerMember, member_id: str) -> None:
-    """Rejected when another member has the instance id now."""
+    """Rejected if another member now has the instance id."""
     if member.member_id != member_id:
         raise Rejected(
             f"Static member {member_id} with instance id {member.instance_id} was fenced by member {member.member_id}.",
@@ -179,7 +179,9 @@ def throw_if_fenced(member: ConsumerMember, member_id: str) -> None:
 
 
 def _member(change: Change, request: ConsumerGroupHeartbeatRequest, new_member_id: str) -> ConsumerMember:
-    """The member that speaks, as it was before; a new one, or the successor of a static one, when it joins."""
+    """The member that sent the request, as it was before: a known one, or, if it joins, a new one or a static one's
+    successor.
+    """
     group = change.consumer
     member_id = request.member_id or new_member_id
     joins = request.member_epoch == JOINS
@@ -214,7 +216,7 @@ def _join_static(change: Change, member_id: str, instance_id: str) -> ConsumerMe
 
 
 def replace_static(change: Change, former: ConsumerMember, member_id: str) -> ConsumerMember:
-    """Give a static member's place, and what it has and is to have, to its successor."""
+    """Give a static member's place, with what it owns and its target, to its successor."""
     group = change.consumer
     group_id = group.group_id
     target = group.target(former)
@@ -236,7 +238,7 @@ def _check_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest)
     if epoch > member.epoch:
         word = "greater"
     elif epoch == member.previous_epoch and _owns_only(member, _reported(request)):
-        return  # the answer with the new epoch got lost
+        return  # the response with the new epoch was lost
     else:
         word = "smaller"
     raise Rejected(
@@ -263,7 +265,7 @@ def _reported(request: ConsumerGroupHeartbeatRequest) -> Reported:
 
 
 def _take_over(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMember:
-    """The member with what the request says of it; what it does not say stays."""
+    """The member with the facts of the request; what the request omits stays."""
     request = beat.request
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     assignor = request.server_assignor
@@ -283,7 +285,7 @@ def _take_over(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMembe
 
 
 def put_metadata(change: Change, before: ConsumerMember, member: ConsumerMember) -> bool:
-    """Store what a member says of itself if it is news; have its topic names changed?"""
+    """Store a member's facts if they changed. Returns whether its topic names changed."""
     group = change.consumer
     if member.member_id not in group.members or not same_metadata(before, member):
         change.put(ConsumerGroupMemberMetadataKey(group.group_id, member.member_id), member.metadata_value())
@@ -293,7 +295,7 @@ def put_metadata(change: Change, before: ConsumerMember, member: ConsumerMember)
 def put_reconciled(
     turn: Turn, change: Change, reported: Reported, *, subscription_changed: bool, of: ConsumerMember
 ) -> ConsumerMember:
-    """Move a member towards its target, and store what it has then; the member after that."""
+    """Move a member towards its target, and store its new assignment. Returns the member after that."""
     group = change.consumer
     member = group.members[of.member_id]
     after = reconcile(group, member, reported, turn.topics, subscription_changed=subscription_changed)
@@ -309,7 +311,7 @@ def _partitions(member: ConsumerMember) -> dict[bytes, set[int]]:
 def _answer(
     turn: Turn, group: ConsumerGroup, member: ConsumerMember, told: ConsumerMember | None
 ) -> ConsumerGroupHeartbeatResponse:
-    """The member's epoch and, of ``told``, what it may use now."""
+    """The member's epoch and, if ``told`` is given, its assignment."""
     assignment = None
     if told is not None:
         assignment = MemberAssignment(
@@ -327,10 +329,10 @@ def _answer(
 
 
 def left(member_id: str, epoch: int) -> ConsumerGroupHeartbeatResponse:
-    """The answer to a member that has left."""
+    """The response to a member that has left."""
     return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
 
 
 def away(member: ConsumerMember) -> ConsumerMember:
-    """A static member that is gone for a while: it keeps what it has."""
+    """A static member that left for a while: it keeps what it owns."""
     return msgspec.structs.replace(member, epoch=LEAVES_FOR_A_WHILE, revoking=NOTHING_OWNED)

@@ -1,6 +1,7 @@
-"""A classic group, or a new one, is a consumer group from now on.
+"""Turns a group, classic or new, into a consumer group.
 
-Whoever waits for a classic rebalance is told that another one is under way: it rejoins, and finds the consumer group.
+Requests that wait for a classic rebalance are answered REBALANCE_IN_PROGRESS. Their members rejoin, and find the
+consumer group.
 """
 
 from millstream.core.group.consumer.group import ConsumerGroup
@@ -13,7 +14,7 @@ from millstream.wire.messages.sync_group import SyncGroupResponse
 
 
 def show(turn: Turn, holder: Group, group: ConsumerGroup) -> None:
-    """What was decided for ``group`` is durable: it counts."""
+    """Make the durable ``group`` the content of its holder."""
     if holder.consumer is not group:
         end_classic(turn, holder)
         holder.begin_consumer(group)
@@ -22,7 +23,7 @@ def show(turn: Turn, holder: Group, group: ConsumerGroup) -> None:
 
 
 def end_classic(turn: Turn, holder: Group) -> None:
-    """The classic group is over: answer what waits in it, and stop its clocks."""
+    """End the classic group: answer its parked requests, and cancel its deadlines."""
     for member in holder.members.values():
         answer_join(turn, holder, member, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
         answer_sync(turn, member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))

@@ -1,8 +1,8 @@
-"""Members that go: they say so, their time is over, or they are taken out.
+"""Members that leave: by their own request, by a deadline, or removed by an administrator.
 
-What they had is free at once. The group epoch counts up; the others get new targets with their next heartbeats. A
-static member may leave for a while (epoch -2): it keeps its place, and what it has, until its session ends. When all
-members that are left speak the classic protocol, the group goes back to it (``migrate``).
+Their partitions are free at once. The group epoch increases, and the other members get new targets with their next
+heartbeats. A static member may leave for a while (epoch -2): it keeps its place and what it owns until its session
+ends. If all remaining members use the classic protocol, the group becomes a classic group again (``migrate``).
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ from millstream.wire.messages.consumer_group_storage import ConsumerGroupCurrent
 
 
 def leave(turn: Turn, change: Change, beat: ConsumerHeartbeat) -> None:
-    """Handle the heartbeat of a member that leaves. Rejected when it is refused."""
+    """Handle the heartbeat of a member that leaves. Rejected if it is refused."""
     request, group = beat.request, change.consumer
     if request.instance_id is None:
         member = group.members.get(request.member_id)
@@ -59,7 +59,7 @@ def leave(turn: Turn, change: Change, beat: ConsumerHeartbeat) -> None:
         change.put(key, away(member).current_value())
 
         def gone(turn: Turn) -> None:
-            # What it was to give back it has no more; only its session limits how long it may be away.
+            # It has nothing to revoke any more; only its session limits its absence.
             turn.cancel(timers_of(change.group, group, member.member_id).rebalance)
             done(turn)
 
@@ -76,7 +76,7 @@ def remove_members(
     done: Callable[[Turn], None],
     failed: Callable[[Turn, ErrorCode], None],
 ) -> None:
-    """Take members out; ``done`` or ``failed`` when that is written or could not be."""
+    """Remove members. ``done`` or ``failed`` is called when that is written or failed."""
     group = change.consumer
     if may_downgrade(turn, group, members):
         begin_downgrade(turn, change, members, token, done, failed)
@@ -102,11 +102,11 @@ _REASONS = {
 
 
 def time_is_over(turn: Turn, change: Change, deadline: Deadline) -> None:
-    """A deadline of a member came: it goes. Tried again if that could not be written."""
+    """A deadline of a member was reached: remove the member. Repeated if that cannot be written."""
     group, member_id = change.consumer, deadline.member_id
     member = group.members.get(member_id)
     if member is None:
-        forget_timers(turn, group, member_id)  # another has taken its place
+        forget_timers(turn, group, member_id)  # another member has taken its place
         return
     if not _is_current(group, deadline):
         return

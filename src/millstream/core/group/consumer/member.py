@@ -1,6 +1,6 @@
-"""A member of a consumer group, as its two records keep it: what it said of itself, and what it has.
+"""A member of a consumer group, as stored in its two records: its own facts, and its assignment.
 
-Members are values: a change makes a new one.
+Members are immutable values.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,10 +20,10 @@ from millstream.wire.messages.consumer_group_storage import (
 JOINS: Final = 0
 LEAVES: Final = -1
 LEAVES_FOR_A_WHILE: Final = -2
-"""Epochs that a member names to join, to leave, and (a static one) to leave and come back."""
+"""Special epochs in a request: join, leave, and (static members) leave for a while."""
 
 Owned: TypeAlias = Mapping[bytes, Mapping[int, int]]
-"""Topic id → partition → the epoch at which the member got it; never an empty topic."""
+"""Topic id → partition → epoch at which the member got it. No topic is empty."""
 
 NOTHING_OWNED: Final[Owned] = {}
 
@@ -32,16 +32,16 @@ class MemberState(IntEnum):
     """Kafka's numbers."""
 
     STABLE = 0
-    """It has what its epoch gives it."""
+    """It owns everything that its epoch gives it."""
     UNREVOKED_PARTITIONS = 1
-    """It was told to give something back and has not said that it did; its epoch stays until then."""
+    """It was told to revoke partitions and has not confirmed that. Its epoch stays until then."""
     UNRELEASED_PARTITIONS = 2
-    """Others have yet to give back some of what it is to have."""
+    """Other members have yet to revoke some partitions of its target."""
     UNKNOWN = 127
 
 
 class ConsumerMember(msgspec.Struct, frozen=True):
-    """A member. ``classic`` is set for one that speaks the classic protocol."""
+    """A member. ``classic`` is set for the classic protocol."""
 
     member_id: str
     instance_id: str | None = None
@@ -60,11 +60,11 @@ class ConsumerMember(msgspec.Struct, frozen=True):
     revoking: Owned = NOTHING_OWNED
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Does it have all that the target assignment of ``epoch`` gives it?"""
+        """Whether it owns everything that the target assignment of ``epoch`` gives it."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def at(self, epoch: int, state: MemberState, assigned: Owned, revoking: Owned) -> "ConsumerMember":
-        """The member with what it has now; the epoch it had is remembered, in case the answer gets lost."""
+        """The member with a new assignment. Its former epoch is kept, in case the response is lost."""
         return msgspec.structs.replace(
             self, previous_epoch=self.epoch, epoch=epoch, state=state, assigned=assigned, revoking=revoking
         )
@@ -121,7 +121,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
 
 
 def same_metadata(one: ConsumerMember, other: ConsumerMember) -> bool:
-    """Would both be stored with the same metadata record?"""
+    """Whether both would be stored with the same metadata record."""
     return (
         msgspec.structs.replace(
             one,

@@ -1,14 +1,14 @@
-"""Groups that change their protocol while they are at work (KIP-848, "Online Migration").
+"""Groups that change their protocol while they are active (KIP-848, "Online Migration").
 
-- **Upgrade.** A member of the consumer protocol joins a classic group of consumers: the group becomes a consumer group
-  with the classic members in it, each with what the last classic rebalance gave it, all at the old generation as their
-  epoch. Classic members then learn of the next epoch as a rebalance (``classic``).
-- **Downgrade.** The last member of the consumer protocol goes while classic members are left: the group becomes a
+- **Upgrade.** A member of the consumer protocol joins a classic group of consumers. The group becomes a consumer group
+  with the classic members in it, each with its assignment of the last classic rebalance, and with the old generation as
+  epoch. Classic members then see the next epoch as a rebalance (``classic``).
+- **Downgrade.** The last member of the consumer protocol leaves while classic members remain. The group becomes a
   classic group again, and rebalances.
-- An empty group of either kind takes the kind of whoever joins next.
+- An empty group of either kind takes the kind of the next member that joins.
 
-``group.consumer.migration.policy`` allows one, both or none of the first two. Committed offsets stay in all cases.
-A group that changes is written whole in one batch: a crash finds it as either, never as both.
+``group.consumer.migration.policy`` allows one, both or none of the first two. Committed offsets stay in all cases. A
+conversion is written in one batch, so that after a crash the group is of one kind or the other.
 """
 
 from collections import deque
@@ -51,10 +51,10 @@ DOWNGRADES = frozenset({"bidirectional", "downgrade"})
 
 
 def begin_consumer_group(turn: Turn, holder: Group) -> Change:
-    """The change that makes a consumer group of ``holder``, a classic one or a new one.
+    """The change that makes a consumer group of ``holder``, a classic or a new group.
 
     Raises:
-        Rejected: its members cannot be taken over.
+        Rejected: its members cannot be converted.
     """
     group = ConsumerGroup(holder.group_id)
     before: list[tuple[Key, Value | None]] = []
@@ -78,7 +78,7 @@ def _check_upgrade(turn: Turn, holder: Group) -> None:
     if why is not None:
         raise _no_upgrade(holder, why)
     if any(pending.group is holder and not isinstance(pending, PendingCommit) for pending in turn.writes.values()):
-        # An assignment on its way to the log is about to be told to members: what they own is not known yet.
+        # The assignment in flight to the log decides what members own, so that is not known yet.
         raise Rejected("The classic group is being written.", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
@@ -114,7 +114,7 @@ def _take_members_over(turn: Turn, change: Change) -> None:
         change.put(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.current_value())
     names = change.consumer.subscribed_names()
     wanted = sum(topic.partitions for name in names if (topic := turn.topics.by_name(name)))
-    # What the classic leader did not assign, such as newer partitions, is to be: then the topics count as changed.
+    # If the classic leader left something unassigned, such as new partitions, the topics count as changed.
     now = metadata_hash(names, turn.topics.by_name) if len(taken) == wanted else 0
     change.put(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=now))
     change.put(
@@ -125,7 +125,7 @@ def _take_members_over(turn: Turn, change: Change) -> None:
 
 
 def _as_consumer_member(member: Member, epoch: int, topics: Topics) -> ConsumerMember | None:
-    """A classic member as the consumer group sees it; None when its assignor said more than can be kept.
+    """A classic member as a member of the consumer group; None if its assignor's user data cannot be kept.
 
     Raises:
         ProtocolError: it does not speak the consumers' embedded protocol.
@@ -159,7 +159,9 @@ def _as_consumer_member(member: Member, epoch: int, topics: Topics) -> ConsumerM
 
 
 def _without(member: ConsumerMember, taken: set[tuple[bytes, int]]) -> ConsumerMember:
-    """The member without what an odd classic assignment gave to another as well: a partition has one owner."""
+    """The member without partitions that an invalid classic assignment also gave to another: a partition has one
+    owner.
+    """
     assigned: dict[bytes, dict[int, int]] = {}
     for topic_id, owned in member.assigned.items():
         for partition, epoch in owned.items():
@@ -175,9 +177,9 @@ def _without(member: ConsumerMember, taken: set[tuple[bytes, int]]) -> ConsumerM
 def may_downgrade(
     turn: Turn, group: ConsumerGroup, leaving: Sequence[ConsumerMember], *, replaced: bool = False
 ) -> bool:
-    """Are only classic members left when these have gone, and may the group then be a classic one again?
+    """Whether only classic members remain after these have left, and the group may then become a classic group.
 
-    ``replaced``: a classic member takes the place of the one that goes.
+    ``replaced``: a classic member takes the place of the one that leaves.
     """
     gone = {member.member_id for member in leaving}
     left = len(group.members) - len(gone)
@@ -201,7 +203,9 @@ def begin_downgrade(
     successor: ConsumerMember | None = None,
     rebalances: bool = True,
 ) -> None:
-    """Make a classic group of those that stay and of ``successor``, who has what the one that goes had."""
+    """Make a classic group of the remaining members and of ``successor``, which inherits the assignment of the one that
+    leaves.
+    """
     change.undo()
     group, holder = change.consumer, change.group
     gone = {member.member_id for member in leaving}
@@ -237,7 +241,7 @@ def _as_classic_member(member: ConsumerMember, holder: Group) -> Member:
 
 
 class ConversionPending:
-    """A group that becomes a classic one is on its way to the log."""
+    """A conversion to a classic group in flight to the log."""
 
     __slots__ = ("_done", "_failed", "_image", "_rebalances", "group", "token")
 
@@ -252,7 +256,7 @@ class ConversionPending:
         self._failed = failed
 
     def settle(self, turn: Turn, error: ErrorCode) -> None:
-        """It is a classic group; or nothing has changed."""
+        """Complete the conversion, or undo everything."""
         if error is not ErrorCode.NONE:
             self._failed(turn, error)
             return
@@ -275,7 +279,7 @@ class ConversionPending:
 
 
 def begin_classic_group(turn: Turn, holder: Group, token: Token, done: Done, failed: Failed) -> None:
-    """An empty consumer group becomes an empty classic one."""
+    """Turn an empty consumer group into an empty classic one."""
     group = holder.consumer
     assert group is not None
     assert not group.members

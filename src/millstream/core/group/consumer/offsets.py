@@ -1,8 +1,8 @@
-"""Who may commit offsets of a consumer group, and fetch them.
+"""Checks of OffsetCommit and OffsetFetch for consumer groups.
 
-A member commits with its epoch. One that is behind may still commit what it already had at the epoch it names
-(KIP-1251): its newer epoch may have been answered after the commit was sent. A consumer without membership commits to
-an empty group only.
+A member commits with its epoch. A member that is behind may commit partitions that it already owned at the epoch it
+names (KIP-1251), because the response with its newer epoch may have left after the commit. A consumer without
+membership commits to an empty group only.
 """
 
 from millstream.core.group.consumer.group import ConsumerGroup
@@ -15,7 +15,7 @@ MEMBER_EPOCHS_FROM = 9
 
 
 def check_commit(group: ConsumerGroup, request: OffsetCommitRequest, version: int) -> ErrorCode:
-    """NONE when the commit may be written."""
+    """NONE if the commit may be written."""
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and not group.members:
         return ErrorCode.NONE
@@ -36,7 +36,7 @@ def check_commit(group: ConsumerGroup, request: OffsetCommitRequest, version: in
 
 
 def _had(member: ConsumerMember, topic_id: bytes, partition: int, epoch: int) -> bool:
-    """Did the member have this partition at that epoch, and has it ever since?"""
+    """Whether the member owned this partition at that epoch, and ever since."""
     for owned in (member.assigned, member.revoking):
         since = owned.get(topic_id, {}).get(partition)
         if since is not None:
@@ -45,7 +45,7 @@ def _had(member: ConsumerMember, topic_id: bytes, partition: int, epoch: int) ->
 
 
 def check_fetch(group: ConsumerGroup, asked: OffsetFetchRequestGroup) -> ErrorCode:
-    """NONE when the offsets may be told; an administrator gives no member."""
+    """NONE if the offsets may be returned. An administrator names no member."""
     if asked.member_id is None and asked.member_epoch < 0:
         return ErrorCode.NONE
     member = group.members.get(asked.member_id or "")

@@ -1,7 +1,7 @@
-"""What classic consumers say to each other inside JoinGroup and SyncGroup, read and written by the broker.
+"""The embedded protocol of classic consumers (inside JoinGroup and SyncGroup), read and written by the broker.
 
-In a consumer group the coordinator speaks for the leader: it reads the members' subscriptions and writes their
-assignments, in the version of the embedded protocol that the member itself used.
+In a consumer group the coordinator acts as the leader: it reads the members' subscriptions and writes their
+assignments, in the embedded version that the member itself used.
 """
 
 from millstream.core.group.consumer.member import ConsumerMember
@@ -17,17 +17,17 @@ _VERSION_MAX = ConsumerProtocolAssignment.VERSIONS[1]
 
 
 def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """Raises ProtocolError when the bytes are no subscription."""
+    """The subscription. ProtocolError if the bytes are invalid."""
     return decode_versioned(ConsumerProtocolSubscription, metadata)
 
 
 def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
-    """Raises ProtocolError when the bytes are no assignment; none at all assign nothing."""
+    """The assignment; empty bytes assign nothing. ProtocolError if the bytes are invalid."""
     return decode_versioned(ConsumerProtocolAssignment, assignment) if assignment else ConsumerProtocolAssignment()
 
 
 def assignment_bytes(member: ConsumerMember, topics: Topics) -> bytes:
-    """What a classic member is told to own."""
+    """The encoded assignment of a classic member."""
     assert member.classic is not None
     partitions: list[TopicPartition] = []
     for topic_id, owned in member.assigned.items():
@@ -38,7 +38,7 @@ def assignment_bytes(member: ConsumerMember, topics: Topics) -> bytes:
 
 
 def reported_by(subscription: ConsumerProtocolSubscription, topics: Topics) -> dict[bytes, list[int]]:
-    """What a classic member says it owns, by topic id."""
+    """The partitions that a classic member reports as owned, by topic id."""
     owned: dict[bytes, list[int]] = {}
     for entry in subscription.owned_partitions:
         topic = topics.by_name(entry.topic)

@@ -1,4 +1,4 @@
-"""From what a member has to what it is to have, one step at a time (KIP-848, "Reconciliation").
+"""Moves a member from its current to its target assignment, one step at a time (KIP-848, "Reconciliation").
 
 ::
 
@@ -10,8 +10,8 @@
       │                           │ some is still owned by others
       └──all of it is free── UNRELEASED (tries again with each heartbeat)
 
-A partition is given to a member only when nobody has it and nobody has yet to give it back, so no two members are ever
-told to own it at one time. Topics that a member no longer subscribes to are taken from it at once, whatever its target.
+A partition is given to a member only if no member owns it or has yet to revoke it, so two members never own it at the
+same time. Topics that a member no longer subscribes to are revoked at once, whatever its target.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,15 +24,15 @@ from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 
 Reported = Mapping[bytes, Iterable[int]] | None
-"""What a member says it owns: topic id → partitions; None when it did not say."""
+"""Partitions that a member reports as owned: topic id → partitions; None if it reports nothing."""
 
 
 def reconcile(
     group: ConsumerGroup, member: ConsumerMember, reported: Reported, topics: Topics, *, subscription_changed: bool
 ) -> ConsumerMember:
-    """The member after this heartbeat; the same when nothing can be done yet.
+    """The member after this heartbeat; unchanged if no step is possible.
 
-    ``member`` is a member of ``group`` as of the group's records.
+    ``member`` is a member of ``group`` in the state of the group's records.
     """
     if not subscription_changed and member.is_reconciled_to(group.assignment_epoch):
         return member
@@ -56,7 +56,7 @@ def reconcile(
 
 
 def _owns(reported: Reported, revoking: Owned) -> bool:
-    """May the member still own some of what it is to give back? If it does not say: yes."""
+    """Whether the member may still own partitions that it must revoke. True if it reports nothing."""
     if reported is None:
         return True
     nothing: Mapping[int, int] = {}
@@ -70,7 +70,7 @@ def _owns(reported: Reported, revoking: Owned) -> bool:
 def _without_unsubscribed(
     group: ConsumerGroup, member: ConsumerMember, reported: Reported, topics: Topics
 ) -> ConsumerMember:
-    """The member without the topics that it does not subscribe to any more."""
+    """The member without topics that it no longer subscribes to."""
     subscribed = group.topic_ids_of(member, topics)
     dropped = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id not in subscribed}
     if not dropped:
@@ -103,7 +103,7 @@ def _toward_target(group: ConsumerGroup, member: ConsumerMember, reported: Repor
             revoking[topic_id] = {partition: epoch for partition, epoch in owned.items() if partition not in wanted}
         pending = member.revoking.get(topic_id, nothing)
         for partition in sorted(wanted - kept.keys()):
-            # What the member itself has yet to give back is its own again.
+            # A partition that the member itself has yet to revoke is its own again.
             if partition in pending or not group.is_owned(topic_id, partition):
                 free.setdefault(topic_id, []).append(partition)
             else:

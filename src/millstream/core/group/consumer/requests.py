@@ -43,11 +43,11 @@ from millstream.wire.messages.consumer_group_storage import ConsumerGroupMetadat
 from millstream.wire.stored import ConsumerGroupKey
 
 GATED: Final = (ChangePending, ConversionPending)
-"""Writes that the requests of their group wait for."""
+"""Writes that the other requests of their group wait for."""
 
 
 def waits_for(given: Input) -> str | None:
-    """The group whose change under way this input has to wait for; None when it need not wait for any."""
+    """The group whose change in flight this input must wait for; None if it need not wait."""
     match given:
         case Heartbeat() | ConsumerHeartbeat() | Commit() | Join() | Sync() | Leave() | DeleteOffsets():
             return given.request.group_id
@@ -58,7 +58,7 @@ def waits_for(given: Input) -> str | None:
 
 
 def token_of(given: Input) -> Token | None:
-    """The token of an input that waits; None when nobody waits for its answer."""
+    """The token of a waiting input; None if no request waits for it."""
     match given:
         case Heartbeat() | ConsumerHeartbeat() | Commit() | Join() | Sync() | Leave() | DeleteOffsets() | Delete():
             return given.token
@@ -86,7 +86,7 @@ def heartbeat(turn: Turn, holder: Group | None, beat: ConsumerHeartbeat) -> None
 
 
 def _change(turn: Turn, holder: Group | None, beat: ConsumerHeartbeat) -> Change:
-    """The change that the heartbeat begins; Rejected when there is no such group and it makes none."""
+    """The change that the heartbeat begins. Rejected if the group does not exist and is not to be created."""
     group_id = beat.request.group_id
     epoch = beat.request.member_epoch
     if holder is None:
@@ -112,7 +112,7 @@ def describe(turn: Turn, holder: Group | None, given: DescribeConsumer) -> None:
 
 
 def resolved(turn: Turn, holder: Group | None, found: ExpressionsResolved) -> None:
-    """The topics of a group's regular expressions were looked up; the group may be gone."""
+    """Process the resolved regular expressions of a group, which may be gone."""
     group = None if holder is None else holder.consumer
     if holder is None or group is None:
         return
@@ -126,12 +126,12 @@ def _nothing(turn: Turn) -> None:
 
 
 def _nothing_failed(turn: Turn, error: ErrorCode) -> None:
-    """The expressions stay as they were, and are looked up again by a later heartbeat."""
+    """The expressions stay as they were; a later heartbeat resolves them again."""
     _ = turn, error
 
 
 def time_is_over(turn: Turn, deadline: Deadline) -> None:
-    """A deadline of a member came."""
+    """A deadline of a member was reached."""
     group = deadline.group.consumer
     if group is not None:
         remove_late(turn, Change(deadline.group, group), deadline)
@@ -141,7 +141,7 @@ def time_is_over(turn: Turn, deadline: Deadline) -> None:
 
 
 def join(turn: Turn, holder: Group, given: Join, again: Callable[[Turn], None]) -> None:
-    """Handle a JoinGroup; ``again`` takes it once more when that made the group a classic one."""
+    """Handle a JoinGroup. ``again`` repeats it if the group became a classic one."""
     group = _group(holder)
     if group.members:
         classic.join(turn, Change(holder, group), given)
@@ -179,7 +179,7 @@ def _group(holder: Group) -> ConsumerGroup:
 
 
 def replay(holder: Group, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
-    """Take a record of the log."""
+    """Apply a record of the log."""
     group = holder.consumer
     if group is None:
         if value is None:
@@ -192,9 +192,9 @@ def replay(holder: Group, key: ConsumerGroupKey, value: ConsumerGroupValue | Non
 
 
 def loaded(turn: Turn, holder: Group) -> None:
-    """The log is read: from now on members have their session timeout to show up."""
+    """The log has been read. From now on members have their session timeout to send a request."""
     group = _group(holder)
-    # Of a group that was being deleted when its next member joined, the epoch is gone, and what followed is there.
+    # If a member joined during the group's deletion, the group's epoch record is gone, and the later records are there.
     group.epoch = max(group.epoch, group.assignment_epoch)
     holder.begin_consumer(group)
     holder.follow_consumer()

@@ -1,9 +1,8 @@
-"""The group epoch and the target assignment: when they move, and to what.
+"""The group epoch and the target assignment: when they change, and to what.
 
-The group epoch counts up when a member changes its subscription, comes or goes, or when the subscribed topics
-themselves change. An epoch that is ahead of the target assignment's has the assignment computed again by the next
-heartbeat of any member, at most once in ``group.consumer.assignment.interval.ms``: members that arrive together share
-one computation.
+The group epoch increases when a member changes its subscription, joins or leaves, or when the subscribed topics change.
+While it is ahead of the target assignment's epoch, the next heartbeat of any member computes the assignment again, at
+most once in ``group.consumer.assignment.interval.ms``, so that members that arrive together share one computation.
 """
 
 from typing import Final
@@ -24,11 +23,11 @@ from millstream.wire.messages.consumer_group_storage import (
 )
 
 ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": assign_uniform, "range": assign_ranges}
-"""Those that there are, by Kafka's names."""
+"""The assignors by Kafka's names."""
 
 
 def follow_topics(turn: Turn, change: Change, *, bump: bool) -> None:
-    """Count the group epoch up if ``bump``, or if the subscribed topics are not what they were."""
+    """Increase the group epoch if ``bump``, or if the subscribed topics have changed."""
     group = change.consumer
     revision = turn.topics.revision
     if not bump and group.checked_revision == revision:
@@ -40,7 +39,7 @@ def follow_topics(turn: Turn, change: Change, *, bump: bool) -> None:
 
 
 def next_epoch(turn: Turn, change: Change, now_hash: int) -> None:
-    """Count the group epoch up."""
+    """Increase the group epoch."""
     group = change.consumer
     key = ConsumerGroupMetadataKey(group.group_id)
     change.put(key, ConsumerGroupMetadataValue(epoch=group.epoch + 1, metadata_hash=now_hash))
@@ -48,18 +47,18 @@ def next_epoch(turn: Turn, change: Change, now_hash: int) -> None:
 
 
 def after_departure(turn: Turn, change: Change) -> None:
-    """Members have gone: the group epoch counts up."""
+    """Increase the group epoch after members have left."""
     next_epoch(turn, change, metadata_hash(change.consumer.subscribed_names(), turn.topics.by_name))
 
 
 def follow_epoch(turn: Turn, change: Change) -> None:
-    """Compute the target assignment again if the group epoch is ahead of it and it is time."""
+    """Compute the target assignment if the group epoch is ahead of it and the interval has passed."""
     group = change.consumer
     if group.epoch <= group.assignment_epoch:
         return
     interval_ms = turn.settings.consumer.assignment_interval_of(group.group_id)
     since_ms = turn.wall_ms - group.assignment_ms
-    if group.assignment_ms and 0 <= since_ms < interval_ms:  # below 0 the clock went back: do not wait for it
+    if group.assignment_ms and 0 <= since_ms < interval_ms:  # negative: the clock was put back; do not wait for it
         return
     assignment = ASSIGNORS[_assignor(group, turn)](*_spec(group, turn.topics))
     group_id = group.group_id

@@ -1,9 +1,9 @@
-"""The deadlines of members: the session, giving partitions back, and what classic members are waited for.
+"""The deadlines of members: session, revocation, and the requests that classic members must send.
 
-- Session: ``group.consumer.session.timeout.ms`` of silence (a classic member's own timeout), then the member goes.
-- Rebalance: a member that was told to give partitions back does so within its rebalance timeout, or goes.
-- Join, sync: a classic member that has to rejoin, or that has joined and has yet to fetch its assignment, does so
-  within its rebalance timeout, or goes.
+- Session: a member that is silent for ``group.consumer.session.timeout.ms`` (a classic member's own timeout) is
+  removed.
+- Rebalance: a member that must revoke partitions is removed if it has not done so within its rebalance timeout.
+- Join, sync: a classic member that must rejoin or sync is removed if it has not done so within its rebalance timeout.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ CONSUMER_KINDS: Final = frozenset({CONSUMER_SESSION, CONSUMER_REBALANCE, CONSUME
 
 
 def timers_of(holder: Group, group: ConsumerGroup, member_id: str) -> MemberTimers:
-    """The timers of a member, made when first needed."""
+    """The timers of a member, created on first use."""
     timers = group.timers.get(member_id)
     if timers is None:
         timers = group.timers[member_id] = MemberTimers(
@@ -35,7 +35,7 @@ def timers_of(holder: Group, group: ConsumerGroup, member_id: str) -> MemberTime
 
 
 def renew(turn: Turn, holder: Group, group: ConsumerGroup, member: ConsumerMember) -> None:
-    """The member is alive: its session ends one timeout from now."""
+    """The member is alive: let its session end one timeout from now."""
     if member.classic is not None:
         timeout_ms = member.classic.session_timeout_ms
     else:
@@ -44,7 +44,7 @@ def renew(turn: Turn, holder: Group, group: ConsumerGroup, member: ConsumerMembe
 
 
 def await_revocation(turn: Turn, group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> None:
-    """A member of the consumer protocol has its rebalance timeout to give back what it was told to."""
+    """Give a member of the consumer protocol its rebalance timeout to revoke partitions."""
     timers = group.timers[after.member_id]
     if after.state is not MemberState.UNREVOKED_PARTITIONS:
         turn.cancel(timers.rebalance)
@@ -53,7 +53,7 @@ def await_revocation(turn: Turn, group: ConsumerGroup, before: ConsumerMember, a
 
 
 def forget_timers(turn: Turn, group: ConsumerGroup, member_id: str) -> None:
-    """The member is gone."""
+    """Cancel the timers of a member that is gone."""
     timers = group.timers.pop(member_id, None)
     if timers is not None:
         for deadline in (timers.session, timers.rebalance, timers.join, timers.sync):
@@ -61,7 +61,7 @@ def forget_timers(turn: Turn, group: ConsumerGroup, member_id: str) -> None:
 
 
 def start_timers(turn: Turn, holder: Group, group: ConsumerGroup) -> None:
-    """The group was just loaded, or taken over: everybody has one timeout to show up."""
+    """Give every member of a loaded or converted group one timeout to send a request."""
     for member in group.members.values():
         renew(turn, holder, group, member)
         away = member.epoch == LEAVES_FOR_A_WHILE  # it has its session timeout to come back

@@ -1,7 +1,6 @@
-"""What group decisions see of the cluster's topics: names, ids, partitions.
+"""The view of the cluster's topics for group decisions: names, ids, partitions.
 
-The door to it is passed in; what it says belongs to one ``revision`` and is the same as long as that is. Whoever stands
-behind it never calls back.
+The caller passes it in. Its content belongs to one ``revision`` and does not change within it. It never calls back.
 """
 
 import hashlib
@@ -12,7 +11,7 @@ import msgspec
 
 
 class Topic(msgspec.Struct, frozen=True, gc=False):
-    """One topic as of one revision."""
+    """One topic at one revision."""
 
     name: str
     topic_id: bytes
@@ -24,12 +23,12 @@ class Topics(Protocol):
 
     @property
     def revision(self) -> int:
-        """Counts up with every change of the metadata."""
+        """Increases with every change of the metadata."""
         ...
 
     @property
     def created_revision(self) -> int:
-        """The revision at which the newest topic was created."""
+        """Revision at which the newest topic was created."""
         ...
 
     def by_name(self, name: str) -> Topic | None: ...
@@ -58,9 +57,9 @@ class NoTopics:
 
 
 def metadata_hash(names: Iterable[str], find: Callable[[str], Topic | None]) -> int:
-    """A signed 64-bit hash of the topics that exist among ``names``: ids, names and partition counts. 0 for none.
+    """A signed 64-bit hash of the existing topics among ``names``: ids, names and partition counts. 0 for none.
 
-    Stored with the group epoch, so that a coordinator that loads the group knows whether its topics have changed since.
+    Stored with the group epoch, so that a coordinator that loads the group knows whether its topics have changed.
     """
     found = sorted((topic.topic_id, topic.name, topic.partitions) for name in names if (topic := find(name)))
     if not found:
