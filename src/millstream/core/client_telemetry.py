@@ -1,4 +1,4 @@
-"""Client telemetry: which of a client's own metrics are wanted, and whether it may push them now (KIP-714).
+"""Client telemetry: the metrics that clients shall push, and when they may (KIP-714).
 
 ::
 
@@ -9,10 +9,10 @@
                                                    | UNSUPPORTED_COMPRESSION_TYPE | TELEMETRY_TOO_LARGE
     push(…, terminating)               ──►   taken at any time; then INVALID_REQUEST
 
-A subscription id is a checksum of what is wanted and of the client's id, so it needs no memory: a client that comes
-back to another shard, or after a restart, is known by it. What is remembered is when a client asked last, to hold it to
-the interval; that is bounded by ``INSTANCES_MAX``, the one that was quiet longest goes first. The order in which a
-request is judged, and that an error of the subscription lets the client ask again at once, are Kafka's.
+A subscription id is a checksum of the wanted metrics and of the client's id, so it needs no memory: a client that
+returns to another shard, or after a restart, is recognised by it. The time of a client's last request is kept, to
+enforce the interval. ``INSTANCES_MAX`` bounds that; the client that was silent longest is dropped first. The order of
+the checks, and that an error of the subscription allows an immediate new request, are Kafka's.
 """
 
 import base64
@@ -25,7 +25,7 @@ from millstream.config.client_metrics import ClientMetrics, patterns
 from millstream.model.error_code import ErrorCode
 
 INSTANCES_MAX: Final = 16_384
-"""Clients that one shard remembers; Kafka's number for a broker."""
+"""Maximum number of clients with state on one shard; Kafka's number for a broker."""
 
 NO_INSTANCE: Final = bytes(16)
 _RESERVED: Final = (NO_INSTANCE, bytes(15) + b"\1")
@@ -37,11 +37,11 @@ _UNCOMPRESSED: Final = 0
 _ASK_AGAIN: Final = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
 
 Attributes = Mapping[str, str]
-"""What is known of a client, by the names of ``config.client_metrics.ATTRIBUTES``."""
+"""Facts about a client, by the names of ``config.client_metrics.ATTRIBUTES``."""
 
 
 class Subscription(NamedTuple):
-    """One subscription as it was configured."""
+    """One configured subscription."""
 
     metrics: tuple[str, ...]
     interval_ms: int
@@ -49,7 +49,7 @@ class Subscription(NamedTuple):
 
     @classmethod
     def of(cls, configs: Mapping[str, str]) -> "Subscription":
-        """The subscription that says ``configs``, which are valid."""
+        """The subscription with the valid properties ``configs``."""
 
         def value(name: str, default: str) -> str:
             return configs.get(name, default)
@@ -75,7 +75,7 @@ class Wanted(NamedTuple):
 
 
 class _Instance:
-    """One client since its subscriptions changed last."""
+    """One client since the last change of its subscriptions."""
 
     __slots__ = ("last_error", "last_get_ms", "last_push_ms", "terminating", "version", "wanted")
 
@@ -88,27 +88,27 @@ class _Instance:
 
 
 def id_text(instance_id: bytes) -> str:
-    """A client's instance id as Kafka writes one: URL-safe base 64, 22 characters."""
+    """A client's instance id in Kafka's notation: URL-safe base 64, 22 characters."""
     return base64.urlsafe_b64encode(instance_id).rstrip(b"=").decode()
 
 
 class ClientTelemetry:
-    """The clients of one shard. ``new_id`` gives an id that nobody has; ``max_bytes`` bounds one push."""
+    """The clients of one shard. ``new_id`` returns an unused id; ``max_bytes`` bounds one push."""
 
     def __init__(self, new_id: Callable[[], bytes], max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._new_id = new_id
         self._subscriptions: tuple[Subscription, ...] = ()
         self._version = 0
-        self._instances: dict[bytes, _Instance] = {}  # the one that was quiet longest first
+        self._instances: dict[bytes, _Instance] = {}  # the one that was silent longest is first
 
     def subscribe(self, subscriptions: Iterable[Mapping[str, str]]) -> None:
-        """These are the subscriptions from now on."""
+        """Replace the subscriptions."""
         self._subscriptions = tuple(Subscription.of(configs) for configs in subscriptions)
         self._version += 1
 
     def get(self, now_ms: int, instance_id: bytes, client: Attributes) -> tuple[ErrorCode, bytes, Wanted | None]:
-        """What the client shall push: (error, its id, what is wanted)."""
+        """What the client shall push: (error, its id, wanted metrics)."""
         if instance_id == NO_INSTANCE:
             instance_id = self._new_id()
         instance = self._instance(instance_id, client)
@@ -130,7 +130,7 @@ class ClientTelemetry:
         *,
         terminating: bool,
     ) -> ErrorCode:
-        """Whether the client's ``size`` bytes are taken."""
+        """Whether ``size`` bytes of the client are accepted."""
         if instance_id in _RESERVED:
             return ErrorCode.INVALID_REQUEST
         instance = self._instance(instance_id, client)
@@ -156,7 +156,7 @@ class ClientTelemetry:
         return ErrorCode.TELEMETRY_TOO_LARGE if size > self.max_bytes else ErrorCode.NONE
 
     def _instance(self, instance_id: bytes, client: Attributes) -> _Instance:
-        """The client of this id, judged anew if subscriptions have changed."""
+        """The client with this id, evaluated again if subscriptions have changed."""
         found = self._instances.pop(instance_id, None)
         if found is None or found.version < self._version:
             wanted = self._wanted(instance_id, client)

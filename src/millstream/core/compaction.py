@@ -1,4 +1,4 @@
-"""Which log is compacted next, how far, which of its segments become one, and which records survive: pure decisions.
+"""Decisions of compaction: the next log, its range, the segments to merge, and the surviving records. Pure.
 
 ::
 
@@ -10,42 +10,42 @@
 
 The rules are Apache Kafka's (``LogCleanerManager``, ``LogCleaner``, KIP-58, KIP-354, KIP-534):
 
-- the log whose dirty part is the largest share of what could be compacted comes first, if that share is more than
-  ``min.cleanable.dirty.ratio``, or if its oldest dirty record is older than ``max.compaction.lag.ms``;
-- the active segment, what is not committed, and the first segment with a record younger than
-  ``min.compaction.lag.ms`` with everything behind it stay as they are;
-- a record survives if no later record in the gathered stretch has its key; the last one of a key that is a
-  tombstone survives ``delete.retention.ms`` from the first compaction that saw it last (its batch's *delete horizon*);
-- a batch of which nothing is left goes, unless it is the last of a producer that is still known: then its header stays,
-  so that a retry is recognised even if the log is all that is left;
-- the last batch of a rewritten segment keeps at least its header, so that a segment says itself where it ends.
+- the log with the largest dirty share comes first, if that share is more than ``min.cleanable.dirty.ratio``, or if its
+  oldest dirty record is older than ``max.compaction.lag.ms``;
+- the active segment, uncommitted records, and everything from the first segment with a record younger than
+  ``min.compaction.lag.ms`` on stay as they are;
+- a record survives if no later record of the gathered range has its key; a tombstone that is the last record of its key
+  survives ``delete.retention.ms`` after the first compaction that found it so (its batch's *delete horizon*);
+- a batch without surviving records is removed, unless it is the last of an active producer: then its header stays, so
+  that a retry is recognised even if only the log is left;
+- the last batch of a rewritten segment keeps at least its header, so that a segment contains its own end.
 
-What is decided here does not depend on how much a pass gathers: one that ran out of memory for keys stops early
-(`Pass` ends sooner), and the next one goes on there.
+These decisions do not depend on how many keys a pass gathers. A pass that runs out of memory for keys ends early
+(``Pass``), and the next one continues there.
 """
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 OFFSETS_PER_SEGMENT: Final = 2**31 - 1
-"""An index entry has 32 bits for an offset."""
+"""Maximum number of offsets in a segment: an index entry has 32 bits for an offset."""
 
 
 class SegmentFacts(NamedTuple):
-    """What is looked at of a segment."""
+    """The facts about a segment that compaction needs."""
 
     base_offset: int
     end_offset: int
     size_bytes: int
     first_timestamp: int
-    """-1 if it is not known."""
+    """-1 if unknown."""
 
     max_timestamp: int
-    """-1 if no batch of it has one."""
+    """-1 if no batch has a timestamp."""
 
 
 class Rules(NamedTuple):
-    """What a topic says about its compaction."""
+    """A topic's properties for compaction."""
 
     min_dirty_ratio: float
     min_lag_ms: int
@@ -53,25 +53,25 @@ class Rules(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """The dirty part of a log that may be compacted now, and how urgent that is."""
+    """The dirty range of a log that may be compacted now, and its urgency."""
 
     first_dirty_offset: int
     end_offset: int
-    """Exclusive; a segment's border. Equal to `first_dirty_offset` when there is nothing to do."""
+    """Exclusive end at a segment boundary. Equal to ``first_dirty_offset`` if there is nothing to do."""
 
     clean_bytes: int
     dirty_bytes: int
     overdue_ms: int
-    """By how much the oldest dirty record is older than it may be; 0 if it is not."""
+    """Time in ms by which the oldest dirty record exceeds its maximum age; 0 if it does not."""
 
     @property
     def ratio(self) -> float:
-        """The share of the dirty part."""
+        """Dirty share of the compactable bytes."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, min_dirty_ratio: float) -> bool:
-        """Whether it is worth the work."""
+        """Whether the log is to be compacted."""
         return self.dirty_bytes > 0 and (self.overdue_ms > 0 or self.ratio > min_dirty_ratio)
 
 
@@ -84,15 +84,15 @@ def stretch_of(
     now_ms: int,
     rules: Rules,
 ) -> Stretch:
-    """What of a log may be compacted.
+    """The range of a log that may be compacted.
 
     Args:
         segments: oldest first; the last one is the active one.
-        clean_offset: where the last compaction ended; one that is outside of the log is ignored.
-        start_offset: of the log.
-        stable_offset: end (exclusive) of what is committed.
+        clean_offset: end of the last compaction; ignored if it is outside of the log.
+        start_offset: start offset of the log.
+        stable_offset: end (exclusive) of the committed records.
         now_ms: wall clock.
-        rules: of the topic.
+        rules: the topic's properties.
     """
     first = clean_offset if start_offset <= clean_offset <= segments[-1].end_offset else start_offset
     end = first
@@ -113,20 +113,20 @@ def stretch_of(
 
 
 def dirtiest(stretches: Sequence[tuple[Stretch, float]]) -> int | None:
-    """Which of several logs is compacted next, given each one's stretch and ``min.cleanable.dirty.ratio``."""
+    """Index of the log to compact next, from each log's range and ``min.cleanable.dirty.ratio``; None without any."""
     due = [place for place, (stretch, least) in enumerate(stretches) if stretch.is_due(least)]
     return max(due, key=lambda place: stretches[place][0].ratio, default=None)
 
 
 def segments_to_rewrite(segments: Sequence[SegmentFacts], end_offset: int) -> int:
-    """How many segments a pass that gathered keys up to `end_offset` (exclusive) rewrites: all that begin before it."""
+    """Number of segments to rewrite by a pass with keys up to ``end_offset`` (exclusive): all that begin before it."""
     return sum(1 for one in segments[:-1] if one.base_offset < end_offset)
 
 
 def group_segments(segments: Sequence[SegmentFacts], segment_bytes: int) -> list[int]:
-    """How many consecutive segments become one each time, so that none grows beyond what a segment may be.
+    """Numbers of consecutive segments to merge, so that none exceeds the segment size.
 
-    Sizes are those before: what really is left is smaller, and the next pass may join more.
+    Sizes are those before compaction. The results are smaller, and the next pass may merge more.
     """
     groups: list[int] = []
     size = base = 0
@@ -141,23 +141,23 @@ def group_segments(segments: Sequence[SegmentFacts], segment_bytes: int) -> list
 
 
 class Pass(NamedTuple):
-    """One pass over a log: what its records are judged by."""
+    """The parameters of one pass over a log."""
 
     end_offset: int
-    """End (exclusive) of what was gathered; records behind it stay as they are."""
+    """End (exclusive) of the gathered keys. Records behind it stay as they are."""
 
     now_ms: int
     delete_retention_ms: int
 
 
 def survives(offset: int, latest_offset: int, *, has_value: bool, delete_horizon_ms: int | None, one: Pass) -> bool:
-    """Whether a record stays.
+    """Whether a record survives.
 
     Args:
-        offset: of the record.
-        latest_offset: the last offset with its key in the gathered stretch, -1 if the key is not there.
+        offset: offset of the record.
+        latest_offset: last offset with its key in the gathered range; -1 if the key is not there.
         has_value: False for a tombstone.
-        delete_horizon_ms: when the batch's tombstones may go; None if it has not been decided.
+        delete_horizon_ms: time from which the batch's tombstones may be removed; None if not yet set.
         one: the pass.
     """
     if offset >= one.end_offset:
@@ -168,18 +168,18 @@ def survives(offset: int, latest_offset: int, *, has_value: bool, delete_horizon
 
 
 def horizon_to_note(*, tombstones: bool, delete_horizon_ms: int | None, one: Pass) -> int | None:
-    """The delete horizon that a batch gets now: once, when the first pass that keeps a tombstone of it has seen it."""
+    """The delete horizon to set for a batch: once, in the first pass that keeps a tombstone of it; else None."""
     if tombstones and delete_horizon_ms is None:
         return one.now_ms + one.delete_retention_ms
     return None
 
 
 def header_stays(last_offset: int, last_of_producer: int | None, *, last_of_segment: bool) -> bool:
-    """Whether a batch without survivors leaves its header behind.
+    """Whether a batch without surviving records keeps its header.
 
     Args:
-        last_offset: of the batch.
-        last_of_producer: the last offset that its producer wrote; None if it has none or it is forgotten.
-        last_of_segment: whether it is the last batch of what is rewritten into one segment.
+        last_offset: last offset of the batch.
+        last_of_producer: last offset of its producer; None if it has none or is not active.
+        last_of_segment: whether it is the last batch of a rewritten segment.
     """
     return last_of_segment or last_offset == last_of_producer

@@ -1,13 +1,12 @@
-"""The last offset of each key, in a buffer of fixed size: what compaction knows while it rewrites a log.
+"""The last offset of each key, in a buffer of fixed size, for compaction.
 
 ::
 
     slot   │ hash of the key 16 │ offset + 1  8 │      open addressing, the next slot when one is taken
 
-A key is its 16-byte BLAKE2b, so a slot has 24 bytes whatever the key's length. The hash is keyed with a few random
-bytes of each pass: nobody can make two keys that meet, and by accident they never do (2⁻⁶⁴ for four thousand million
-keys), so two keys are never taken for one. ``put`` says False when the buffer is as full as its load factor allows:
-probing grows long behind that, and the caller ends its pass there.
+A key is its 16-byte BLAKE2b, so a slot has 24 bytes whatever the length of the key. The hash is keyed with random bytes
+of each pass: nobody can construct two keys that collide, and by accident they never do (2⁻⁶⁴ for four thousand million
+keys). ``put`` returns False at the maximum load, beyond which probing gets long; the caller then ends its pass.
 
 Source: Apache Kafka's ``SkimpyOffsetMap`` has the same slots; the keyed hash is ours.
 """
@@ -23,27 +22,27 @@ _unpack_hash = struct.Struct("<QQ").unpack
 
 
 class KeyMap:
-    """Last offsets of keys. `buffer` is zeros, belongs to the map, and decides how many it can hold."""
+    """Last offsets of keys. ``buffer`` must be zeros; the map owns it, and its size decides the capacity."""
 
     __slots__ = ("_hasher", "_most", "_slots", "_words", "count")
 
     def __init__(self, buffer: bytearray | memoryview, load_factor: float, salt: bytes) -> None:
         self._slots = len(buffer) // SLOT_BYTES
-        if self._slots < 2:  # one is always empty, or looking for a key that is not there would not end
+        if self._slots < 2:  # one slot stays empty, otherwise the search for a missing key would not end
             raise ValueError(f"a buffer of {len(buffer)} bytes holds no key")
         self._words = memoryview(buffer)[: self._slots * SLOT_BYTES].cast("Q")
         self._most = max(1, min(self._slots - 1, int(self._slots * load_factor)))
         self._hasher = blake2b(digest_size=HASH_BYTES, key=salt)
         self.count = 0
-        """Keys in it."""
+        """Number of keys in the map."""
 
     @property
     def most(self) -> int:
-        """How many keys it takes."""
+        """Maximum number of keys."""
         return self._most
 
     def put(self, key: bytes | memoryview, offset: int) -> bool:
-        """Note the offset of a key, which is larger than any before; False when there is no room for a new key."""
+        """Store the offset of a key. Offsets must increase. False if there is no room for a new key."""
         hasher = self._hasher.copy()
         hasher.update(key)
         high, low = _unpack_hash(hasher.digest())
@@ -66,7 +65,7 @@ class KeyMap:
         return True
 
     def get(self, key: bytes | memoryview) -> int:
-        """The last offset of a key; -1 if it is not there."""
+        """The last offset of a key; -1 if it is missing."""
         hasher = self._hasher.copy()
         hasher.update(key)
         high, low = _unpack_hash(hasher.digest())
@@ -81,5 +80,5 @@ class KeyMap:
             slot = slot + 1 if slot + 1 < slots else 0
 
     def release(self) -> None:
-        """Let go of the buffer."""
+        """Release the buffer."""
         self._words.release()

@@ -1,29 +1,30 @@
-"""What a partition remembers of its idempotent producers, so that a batch sent twice is stored once.
+"""State of a partition's idempotent producers, so that a batch sent twice is stored once.
 
 A producer numbers its records per partition. For each producer id the partition keeps the producer's epoch, the
-sequence number that must come next, and its last five batches (a client has at most five requests in flight, so a
-retry can only be one of these). A batch is then one of three things::
+sequence number that must come next, and its last five batches (a client has at most five requests in flight, so a retry
+can only be one of these). A batch is then one of three things::
 
-    next in sequence                      → Append      the caller appends it, then calls ``record``
-    one of the last five, exactly         → Duplicate   the caller answers with the offsets of the first time
-    anything else                         → ErrorCode   OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, …
+The rules are those of Apache Kafka 4.3 for writes without a transaction (KIP-98, KIP-360). An unknown producer may
+start at any sequence (its state may have expired, or its records may have been deleted). A known producer with a new
+epoch starts at 0. A lower epoch is fenced. Sequences wrap from 2^31 - 1 to 0. An old batch that is no longer among the
+last five is out of order, never DUPLICATE_SEQUENCE_NUMBER (Kafka stopped returning that when it began to keep five
+batches).
 
-The rules are those of Apache Kafka 4.3 for writes without a transaction (KIP-98, KIP-360): a producer that is not
-known may start at any sequence (its state may have expired, or its records may have been deleted); a known producer
-with a new epoch starts at 0; a lower epoch is fenced; sequences wrap from 2^31 - 1 to 0; an old batch that is no
-longer among the five is out of order, never DUPLICATE_SEQUENCE_NUMBER (Kafka stopped answering that when it began to
-keep five batches).
+A duplicate may be found before its first copy is durable. The caller must then hold the response until the high
+watermark covers the first copy (``Duplicate.base_offset + record_count``); otherwise a crash could lose acknowledged
+records.
 
-A duplicate may be found while its first copy is not yet durable: the caller must hold the answer until the high
-watermark covers the first copy (``Duplicate.base_offset + record_count``), or a crash could lose what was acked.
+A ``ProducerBudget`` shared by all partitions of a shard bounds memory: beyond it, the producer with the oldest append
+on the shard is evicted. An evicted or expired producer is unknown, and its next batch is accepted as it is. A bound
+that is too small thus costs protection against duplicates, never availability.
 
-Memory is bounded by a ``ProducerBudget`` that all partitions of a shard share: one producer too many evicts the one
-that appended least recently anywhere on the shard. Evicted or expired means unknown: the producer's next batch is
-accepted as it is, so a bound that is too small costs protection against duplicates, never availability.
+A crash loses nothing, because the state is a function of the log. It is rebuilt from a snapshot (``snapshot``,
+``load``) and the batch headers behind it, each passed to ``record``. A snapshot with a wrong checksum raises
+``Corruption``, and the caller replays the whole log. Pure: the caller passes the time.
 
-A crash loses nothing: the state is a function of the log. It is rebuilt from a snapshot (``snapshot``/``load``) and
-the batch headers behind it, each given to ``record``. A snapshot that does not match its checksum raises
-``Corruption``; the caller then replays the whole log. Pure: no clock, no file; times are handed in.
+A crash loses nothing: the state is a function of the log. It is rebuilt from a snapshot (``snapshot``/``load``) and the
+batch headers behind it, each given to ``record``. A snapshot that does not match its checksum raises ``Corruption``;
+the caller then replays the whole log. Pure: no clock, no file; times are handed in.
 """
 
 import heapq
@@ -39,7 +40,7 @@ from millstream.errors import Corruption
 from millstream.model.error_code import ErrorCode
 
 BATCHES_KEPT: Final = 5
-"""As many as a client may have in flight with idempotence (``max.in.flight.requests.per.connection``)."""
+"""Maximum in-flight batches of a client with idempotence (``max.in.flight.requests.per.connection``)."""
 
 LAST_SEQUENCE: Final = 0x7FFF_FFFF
 _NO_EPOCH: Final = -1
@@ -52,7 +53,7 @@ _SNAPSHOT_VERSION: Final = 1
 
 
 class Verdict(Enum):
-    """The one verdict that carries nothing."""
+    """The only verdict without data."""
 
     APPEND = "append"
 
@@ -61,7 +62,7 @@ Append: Final = Verdict.APPEND
 
 
 class Duplicate(msgspec.Struct, frozen=True):
-    """The batch is already in the log: at ``base_offset``, with ``timestamp`` (its max timestamp in ms)."""
+    """The batch is already in the log at ``base_offset``. ``timestamp`` is its max timestamp in ms."""
 
     base_offset: int
     record_count: int
@@ -81,11 +82,11 @@ class _Producer:
 
 
 class ProducerBudget:
-    """How many producers all partitions of a shard may remember together; evicts the least recent one.
+    """The limit on producers in all partitions of a shard. Evicts the producer with the oldest append.
 
-    Eviction has to find the partition whose oldest producer is the oldest of all. A heap holds each partition with
-    *some* time at or before its oldest producer's; those times only grow, so an entry that turns out to be early is
-    pushed back with its real time and the next one is tried. Nothing is paid on the append of a known producer.
+    Eviction needs the partition with the oldest producer. A heap holds each partition with a time at or before its
+    oldest producer's append. Those times only grow, so an outdated entry is pushed again with its real time and the
+    next one is tried. The append of a known producer costs nothing.
     """
 
     __slots__ = ("_heap", "_order", "_prune_at", "count", "evicted", "limit")
@@ -100,18 +101,19 @@ class ProducerBudget:
         self._prune_at = 64
 
     def watch(self, state: "ProducerState", oldest_ms: int) -> None:
-        """``state`` has producers again, the oldest of them from ``oldest_ms``."""
+        """``state`` has producers again; the oldest appended at ``oldest_ms``."""
         self._order += 1
         heapq.heappush(self._heap, (oldest_ms, self._order, state))
         if len(self._heap) >= self._prune_at:
             self._prune()
 
     def _prune(self) -> None:
-        """Let go of partitions that have no producers (closed ones among them); pays for itself as the heap doubles."""
+        """Drop partitions without producers, closed ones included. Runs when the heap has doubled."""
         kept: list[tuple[int, int, ProducerState]] = []
         for entry in self._heap:
             state = entry[2]
-            state.watched = len(state) > 0 or entry[1] == self._order  # the newest is about to get its first producer
+            # the newest state is about to get its first producer
+            state.watched = len(state) > 0 or entry[1] == self._order
             if state.watched:
                 kept.append(entry)
         heapq.heapify(kept)
@@ -119,7 +121,7 @@ class ProducerBudget:
         self._prune_at = 2 * len(kept) + 64
 
     def evict_one(self) -> None:
-        """Forget the least recent producer of the shard."""
+        """Drop the shard's producer with the oldest append."""
         heap = self._heap
         while heap:
             believed_ms, _, state = heap[0]
@@ -139,8 +141,8 @@ class ProducerBudget:
 class ProducerState:
     """The producers of one partition.
 
-    Lifecycle: one per open partition, on its home shard; ``clear`` gives its share of the budget back.
-    Invariant: ``_producers`` is ordered by last append, oldest first.
+    Lifecycle: one per open partition, on its home shard. ``clear`` returns its share of the budget. Invariant:
+    ``_producers`` is ordered by last append, oldest first.
     """
 
     __slots__ = ("_budget", "_producers", "expiration_ms", "watched")
@@ -150,7 +152,7 @@ class ProducerState:
         self._budget = budget
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
         self.watched = False
-        """True while the budget's heap holds this state; the budget's to write."""
+        """True while the budget's heap holds this state. Only the budget writes it."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -158,7 +160,7 @@ class ProducerState:
     def check(
         self, producer_id: int, producer_epoch: int, base_sequence: int, record_count: int
     ) -> Literal[Verdict.APPEND] | Duplicate | ErrorCode:
-        """What to do with a client's batch; changes nothing. ``producer_id`` is >= 0."""
+        """Decide about a client's batch, without changing anything. ``producer_id`` is >= 0."""
         producer = self._producers.get(producer_id)
         if producer is not None and base_sequence == producer.next_sequence and producer_epoch == producer.epoch:
             return Append
@@ -176,7 +178,7 @@ class ProducerState:
             for sequence, count, base_offset, timestamp in producer.batches:
                 if sequence == base_sequence and count == record_count:
                     return Duplicate(base_offset, count, timestamp)
-            # Kafka takes any sequence of a producer whose epoch is "none"; so must we.
+            # Kafka accepts any sequence of a producer whose epoch is "none", so it is accepted here.
             return Append if producer_epoch == _NO_EPOCH else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if producer_epoch < producer.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -194,9 +196,10 @@ class ProducerState:
         timestamp: int,
         now_ms: int,
     ) -> None:
-        """The batch is in the log (or was, when a log is replayed). ``record_count`` is the last offset delta plus one.
+        """Record a batch that is in the log, or that a replay finds there. ``record_count`` is the last offset delta
+        plus one.
 
-        ``timestamp`` is the batch's max timestamp; ``now_ms`` the wall clock, from which expiry counts.
+        ``timestamp`` is the batch's max timestamp. ``now_ms`` is the wall clock, from which expiry counts.
         """
         producers = self._producers
         producer = producers.get(producer_id)
@@ -226,7 +229,9 @@ class ProducerState:
         return producer
 
     def active(self) -> list[tuple[int, int, int, int]]:
-        """(producer id, epoch, last sequence, timestamp of the last batch in ms) of all, least recent first."""
+        """(producer id, epoch, last sequence, timestamp of the last batch in ms) of all producers, oldest append
+        first.
+        """
         return [
             (
                 producer_id,
@@ -238,7 +243,7 @@ class ProducerState:
         ]
 
     def expire(self, now_ms: int) -> int:
-        """Forget the producers that appended nothing for ``producer.id.expiration.ms``; how many there were."""
+        """Drop producers without an append for ``producer.id.expiration.ms``. Returns their number."""
         horizon_ms = now_ms - self.expiration_ms
         expired = 0
         while (oldest_ms := self.oldest_append_ms()) is not None and oldest_ms <= horizon_ms:
@@ -247,13 +252,13 @@ class ProducerState:
         return expired
 
     def oldest_append_ms(self) -> int | None:
-        """When the least recent producer appended last; None without producers."""
+        """Time of the oldest producer's last append; None without producers."""
         for producer in self._producers.values():
             return producer.last_append_ms
         return None
 
     def last_offsets(self) -> dict[int, int]:
-        """The last offset that each producer wrote: what compaction must leave a trace of."""
+        """Last offset of each producer. Compaction must keep the header of its batch."""
         return {
             producer_id: producer.batches[-1][2] + producer.batches[-1][1] - 1
             for producer_id, producer in self._producers.items()
@@ -261,17 +266,17 @@ class ProducerState:
         }
 
     def evict_oldest(self) -> None:
-        """Forget the least recent producer."""
+        """Drop the producer with the oldest append."""
         self._producers.popitem(last=False)
         self._budget.count -= 1
 
     def clear(self) -> None:
-        """Forget all: before a replay, and when the partition closes."""
+        """Drop all producers: before a replay, and when the partition closes."""
         self._budget.count -= len(self._producers)
         self._producers.clear()
 
     def snapshot(self) -> bytes:
-        """The whole state as bytes, least recent producer first."""
+        """The whole state as bytes, oldest append first."""
         out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, len(self._producers)))
         for producer_id, producer in self._producers.items():
             out += _SNAPSHOT_PRODUCER.pack(
@@ -286,7 +291,7 @@ class ProducerState:
         """Replace the state by a snapshot's.
 
         Raises:
-            Corruption: the bytes are not a whole snapshot; the state is then empty.
+            Corruption: the bytes are not a whole snapshot. The state is then empty.
         """
         self.clear()
         size = len(data) - _SNAPSHOT_CRC.size

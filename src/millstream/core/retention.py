@@ -1,10 +1,10 @@
-"""Which offsets of a log may go, by age and by size: a pure decision over what is known of its segments; and how much
-earlier than others a log begins a new one.
+"""Decisions of retention: the offsets of a log that may be deleted by age and by size, and the roll jitter of a log.
+Pure.
 
-Kafka's rules (``retention.ms``, ``retention.bytes``): whole segments, oldest first, none that reaches beyond the high
-watermark. By age, a segment goes when its largest timestamp is older than allowed; one without timestamps is as old
-as its last batch. By size, the oldest goes while what would be left is still at least as large as allowed, so a log
-never shrinks below its limit.
+The rules are Kafka's (``retention.ms``, ``retention.bytes``): whole segments, oldest first, none beyond the high
+watermark. By age, a segment is deleted when its largest timestamp is too old; a segment without timestamps has the age
+of its last append. By size, the oldest segment is deleted while the remainder is at least the limit, so a log never
+shrinks below its limit.
 """
 
 from collections.abc import Sequence
@@ -13,25 +13,25 @@ from typing import NamedTuple
 UNLIMITED = -1
 
 _GOLDEN = 2_654_435_769
-"""2^32 by the golden ratio: its multiples, modulo 2^32, fill the range evenly however many there are (Knuth)."""
+"""2^32 divided by the golden ratio. Its multiples modulo 2^32 fill the range evenly for any number of them (Knuth)."""
 
 
 class SegmentFacts(NamedTuple):
-    """What retention looks at."""
+    """The facts about a segment that retention needs."""
 
     base_offset: int
     end_offset: int
     size_bytes: int
     max_timestamp: int
-    """-1 if no batch of it has one."""
+    """-1 if no batch has a timestamp."""
 
     changed_ms: int
-    """When the last batch was appended to it, at the latest."""
+    """Latest possible time of the last append, in ms."""
 
 
 def roll_jitter_ms(group: int, segment_ms: int, jitter_ms: int) -> int:
-    """How much earlier than `segment_ms` the log of a Raft group begins a new segment: below `jitter_ms` and
-    `segment_ms`, spread evenly over the groups, always the same for one of them.
+    """Reduction of ``segment_ms`` for the log of a Raft group: below ``jitter_ms`` and ``segment_ms``, spread evenly
+    over the groups, constant for one group.
     """
     most = min(jitter_ms, segment_ms)
     return group * _GOLDEN % 2**32 * most >> 32
@@ -40,14 +40,14 @@ def roll_jitter_ms(group: int, segment_ms: int, jitter_ms: int) -> int:
 def start_after_retention(
     segments: Sequence[SegmentFacts], now_ms: int, retention_ms: int, retention_bytes: int, end_limit: int
 ) -> int | None:
-    """The new start offset of the log, or None if nothing may go.
+    """The new start offset of the log, or None if nothing is to be deleted.
 
     Args:
         segments: oldest first; the last one is the active one.
         now_ms: wall clock.
-        retention_ms: age allowed, `UNLIMITED` for any.
-        retention_bytes: size allowed, `UNLIMITED` for any.
-        end_limit: the high watermark (exclusive); nothing at or above it goes.
+        retention_ms: maximum age, or ``UNLIMITED``.
+        retention_bytes: maximum size, or ``UNLIMITED``.
+        end_limit: the high watermark (exclusive); nothing at or above it is deleted.
     """
     excess = sum(one.size_bytes for one in segments) - retention_bytes if retention_bytes != UNLIMITED else -1
     start: int | None = None

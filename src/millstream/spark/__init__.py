@@ -7,8 +7,9 @@
     spark = ms.session("orders", cores=2)
     orders = spark.read.format("millstream").options(servers="host:9092", subscribe="orders").load()
 
-History is read from segment files, in parallel and without the broker; only the tail comes from it. ``docs`` list the
-options, which carry the names of Spark's Kafka connector. Nothing of the broker is imported here.
+History is read from segment files, in parallel and without the broker; only the tail comes from the broker.
+``docs/spark.md`` lists the options, which have the names of Spark's Kafka connector. This package imports nothing of
+the broker.
 """
 
 from typing import TYPE_CHECKING, Any

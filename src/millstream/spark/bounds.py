@@ -1,4 +1,4 @@
-"""What a query wants to read, as values: which topics, from where, to where. Pure; the options are already parsed."""
+"""The bounds of a query as values: topics, start and end. Pure; the options are already parsed."""
 
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -12,11 +12,11 @@ TopicPartition = tuple[str, int]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""As in the connector's JSON; an offset of a partition is 0 or more."""
+"""As in the connector's JSON. A real offset is 0 or more."""
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """Topics by name, by pattern, or partitions of topics; one of them is set."""
+    """Topics by name, topics by pattern, or partitions of topics. Exactly one of them is set."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -24,10 +24,10 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """One end of what is read.
+    """The start or the end of a read.
 
-    ``kind`` says what ``everywhere`` and ``by_partition`` hold: offsets (with ``EARLIEST`` and ``LATEST``), or times in
-    ms. Where ``everywhere`` is None, ``by_partition`` has to name each partition.
+    ``kind`` says whether ``everywhere`` and ``by_partition`` hold offsets (with ``EARLIEST`` and ``LATEST``) or times
+    in ms. If ``everywhere`` is None, ``by_partition`` must name each partition.
     """
 
     kind: Literal["offset", "timestamp"]
@@ -37,14 +37,14 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 def subscription(options: Options) -> Subscription:
-    """Which topics.
+    """The topics of a query.
 
     Raises:
-        Rejected: none or several of the three options are given.
+        Rejected: not exactly one of the three options is given.
     """
     given = options.at_most_one(("subscribe", "subscribePattern", "assign"))
     if given is None:
-        raise Rejected("say what to read: one of the options subscribe, subscribePattern or assign")
+        raise Rejected("no topics are named: set one of the options subscribe, subscribePattern or assign")
     if given == "subscribe":
         return Subscription(names=options["subscribe"])
     if given == "assign":
@@ -53,7 +53,7 @@ def subscription(options: Options) -> Subscription:
 
 
 def starting(options: Options, *, streaming: bool) -> Bound:
-    """Where a new query begins."""
+    """Start of a new query."""
     names = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
     bound = _bound(options, names, LATEST if streaming else EARLIEST)
     if (
@@ -66,7 +66,7 @@ def starting(options: Options, *, streaming: bool) -> Bound:
 
 
 def ending(options: Options, *, streaming: bool) -> Bound:
-    """Where a batch ends; a stream has no end and may not name one."""
+    """End of a batch. A stream has no end and must not name one."""
     names = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
     if streaming and (given := options.at_most_one(names)) is not None:
         raise Rejected(f"option {given} is for batch queries; a stream ends with its trigger")
@@ -77,7 +77,7 @@ def ending(options: Options, *, streaming: bool) -> Bound:
 
 
 def check_streaming(options: Options, *, streaming: bool) -> None:
-    """Refuse options that mean nothing to a batch.
+    """Refuse options of streams in a batch query.
 
     Raises:
         Rejected: one of them is given.

@@ -1,13 +1,13 @@
-"""The columns that a topic has in Spark, and the Arrow buffers that they are written to.
+"""The columns of a topic in Spark, and the Arrow buffers that they are decoded into.
 
-Spark takes a record batch from a Python source only if the first one has exactly the schema that Spark derives from the
-DataFrame's own, so the types stand here once, in the order of the Kafka connector. A query that names its schema
-(``.schema("value binary, offset bigint")``) gets those columns alone, in its order, and the others are never built.
+Spark accepts a record batch from a Python source only if the first one has exactly the schema that Spark derives from
+the DataFrame. The types are therefore declared once, in the order of the Kafka connector. A query that names its schema
+(``.schema("value binary, offset bigint")``) gets those columns alone, in its order; the others are not built.
 
-Buffers are used again: a megabyte and a half of fresh memory for each batch would cost more in page faults than the
-decoding. Arrow is lent views of the arrays and holds each for as long as any batch, slice or copy of it lives; a set is
-free when all the views that were lent of it are gone, which weak references tell. (Reference counts would not: from
-Python 3.14 on the interpreter need not count what a variable refers to.)
+Buffers are reused: 1.5 MB of fresh memory for each batch would cost more in page faults than the decoding. Arrow gets
+views of the arrays and holds each while any batch, slice or copy of it lives. A set is free when all its views are
+gone, which weak references show. (Reference counts do not: from Python 3.14 on the interpreter need not count
+references of variables.)
 """
 
 import weakref
@@ -21,10 +21,10 @@ from millstream.spark import read_kernel as k
 from millstream.spark.wanted import Column
 
 RecordBatch: TypeAlias = Any
-"""A ``pyarrow.RecordBatch``; pyarrow ships no types, and this says what is meant."""
+"""A ``pyarrow.RecordBatch``. pyarrow ships no types."""
 
 Lend: TypeAlias = Callable[[Any], Any]
-"""``Buffers.lend``."""
+"""Type of ``Buffers.lend``."""
 
 HEADERS_TYPE: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -53,7 +53,7 @@ def _zeros(length: int, dtype: Any) -> Any:
 
 
 class Buffers:
-    """One set of column buffers and how far they are filled. Not shared between threads."""
+    """One set of column buffers with its fill state. Not shared between threads."""
 
     __slots__ = (
         "_lent",
@@ -105,7 +105,7 @@ class Buffers:
             self.header_ends, self.header_valid, self.header_key_ends, self.header_key_data,
             self.header_value_ends, self.header_value_valid, self.header_value_data,
         )  # fmt: skip
-        """In the order in which the kernel takes them."""
+        """In the kernel's parameter order."""
 
         self._lent: list[weakref.ref[Any]] = []
 
@@ -114,7 +114,7 @@ class Buffers:
         return int(self.state[k.ROWS])
 
     def clear(self) -> None:
-        """Forget the rows; what the masks and data hold is overwritten as rows come."""
+        """Drop the rows. New rows overwrite masks and data."""
         self.state[:] = 0
         self._lent.clear()
 
@@ -125,12 +125,12 @@ class Buffers:
         return pa.py_buffer(view)
 
     def is_free(self) -> bool:
-        """Whether all that was lent has been given back."""
+        """Whether every lent view is gone."""
         return all(view() is None for view in self._lent)
 
 
 class BufferPool:
-    """Hands out buffers for one decoder, and takes them back without being told."""
+    """The buffers of one decoder. A set is reused once no view of it lives."""
 
     def __init__(self, wanted: frozenset[str], rows: int, byte_limit: int) -> None:
         self._wanted = wanted
@@ -151,15 +151,15 @@ class BufferPool:
         return made
 
     def grow(self, record_bytes: int) -> None:
-        """Make room for a record that is larger than a whole batch is meant to be; sets taken from now on have it."""
+        """Enlarge later sets for a record that is larger than a whole batch should be."""
         self._capacity = max(self._capacity, record_bytes)
         if "headers" in self._wanted:
-            # A header is two bytes at least.
+            # A header has at least two bytes.
             self._header_capacity = max(self._header_capacity, record_bytes // 2 + 1)
 
 
 class BatchBuilder:
-    """Turns filled buffers into record batches of one topic partition."""
+    """Builds the record batches of one topic partition from filled buffers."""
 
     def __init__(self, columns: Sequence[Column], topic: str, partition: int, rows: int) -> None:
         self.schema = arrow_schema(columns)
@@ -174,7 +174,7 @@ class BatchBuilder:
             self._constants["partition"] = pa.array(np.full(rows, partition, np.int32))
 
     def build(self, filled: Buffers) -> RecordBatch:
-        """A batch of the rows in ``filled``, which stay where they are."""
+        """A batch over the rows in ``filled``, without a copy."""
         return pa.RecordBatch.from_arrays([self._column(name, filled) for name in self._names], schema=self.schema)
 
     def _column(self, name: str, filled: Buffers) -> Any:

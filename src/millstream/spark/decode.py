@@ -1,17 +1,17 @@
-"""Record batches of Kafka, as they stand in a segment file or in a fetch response, to Arrow.
+"""Decodes Kafka record batches, from a segment file or a fetch response, to Arrow.
 
 ::
 
     bytes ──scan──► headers of whole batches ──decode──► checksum ► skip ► decompress ► columns ──► pa.RecordBatch
 
-``scan`` costs almost nothing and already says where to read on, so that a reader can ask for more before it decodes
-what it has. ``decode`` checks the CRC-32C of every batch that it looks into, drops control batches and, for
-read_committed, those of aborted transactions, and leaves out rows outside the wanted offsets and timestamps. Arrow
-batches are closed at a number of rows or bytes; what is left goes out with ``finish``.
+``scan`` costs almost nothing and finds the next offset, so that a reader can request more before it decodes. ``decode``
+checks the CRC-32C of every batch that it reads, drops control batches and, for read_committed, batches of aborted
+transactions, and leaves out rows outside the wanted offsets and timestamps. An Arrow batch ends at a number of rows or
+bytes; ``finish`` returns the last one.
 
-Offsets are never assumed to be dense (compaction, markers). Batches below the position already read are skipped, so
-that two sources of the same log can be read one after the other without a row twice. Bytes that are not what they claim
-raise ``Corruption`` with topic, partition, offset and where they came from; nothing is skipped silently.
+Offsets are never assumed to be dense (compaction, markers). Batches below the position are skipped, so that two sources
+of the same log can be read one after the other without duplicate rows. Invalid bytes raise ``Corruption`` with topic,
+partition, offset and source; nothing is skipped silently.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,16 +30,16 @@ from millstream.wire.errors import BatchError
 from millstream.wire.records import ABORT, CODEC_MASK, CONTROL, TRANSACTIONAL, iter_records
 
 DECOMPRESSED_MAX: Final = 1 << 30
-"""Bound on one batch's records in a Spark worker, far above what a broker takes from a producer."""
+"""Limit of one batch's decompressed records in a Spark worker, far above a broker's limit."""
 
 _JOIN_BYTES: Final = 1 << 20
-"""Decompressed batches are decoded together up to this size: small ones would pay the call for a few records each."""
+"""Size up to which decompressed batches are decoded in one call, so that small ones share its cost."""
 
 
 class TransactionInSegment(Exception):
-    """A transactional batch where it is not known which transactions were aborted: only the leader can say.
+    """A transactional batch from a source that does not list aborted transactions. Only the leader can.
 
-    ``offset`` is where to go on; everything before it has been decoded.
+    ``offset`` is where to continue; everything before it has been decoded.
     """
 
     def __init__(self, offset: int) -> None:
@@ -48,17 +48,17 @@ class TransactionInSegment(Exception):
 
 
 class Aborted(msgspec.Struct, frozen=True):
-    """A transaction that was aborted: its producer and its first offset in the partition."""
+    """An aborted transaction: its producer and its first offset in the partition."""
 
     producer_id: int
     first_offset: int
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """Whole batches found in a piece of log.
+    """The whole batches in a piece of log.
 
-    ``consumed`` bytes were walked, the next batch needs ``needed`` bytes from there on (0 if that cannot be told yet).
-    ``next_offset`` is behind the last batch, or -1 if there is none.
+    ``consumed`` bytes were scanned; the next batch needs ``needed`` bytes from there on (0 if unknown). ``next_offset``
+    is the offset behind the last batch, or -1 without any.
     """
 
     view: memoryview
@@ -70,15 +70,15 @@ class Scan(msgspec.Struct, frozen=True):
 
 
 class Decoder:
-    """Decodes one partition from one offset to another. Feed it the log in order; not shared between threads.
+    """Decodes one partition from one offset to another. Fed in log order; not shared between threads.
 
-    ``rows`` counts the rows decoded so far, ``position`` is the offset behind the last batch looked at.
+    ``rows`` counts the decoded rows; ``position`` is the offset behind the last batch that was read.
     """
 
     def __init__(
         self, wanted: Wanted, topic: str, partition: int, start: int, end: int, pool: BufferPool | None = None
     ) -> None:
-        """Begin at ``start``, inclusive, and stop before ``end``; decoders of one task may share a pool."""
+        """Decode offsets [start, end). Decoders of one task may share a pool."""
         self.position = start
         self.rows = 0
         self._wanted = wanted
@@ -101,14 +101,14 @@ class Decoder:
 
     @property
     def is_done(self) -> bool:
-        """Whether the end has been reached."""
+        """Whether the end offset has been reached."""
         return self.position >= self._end
 
     def scan(self, view: memoryview, where: str) -> Scan:
         """Find the whole batches at the start of ``view``. The result refers to ``view`` and to the decoder's table.
 
         Raises:
-            Corruption: what stands there is no batch of the current format.
+            Corruption: the bytes are not batches of the current format.
         """
         room = len(view) // k.HEADER_BYTES + 1
         if self._table.shape[0] < room:
@@ -121,14 +121,14 @@ class Decoder:
         return Scan(view, self._table, rows, consumed, needed, next_offset)
 
     def decode(self, scan: Scan, where: str, aborted: Sequence[Aborted] | None = None) -> Iterator[RecordBatch]:
-        """Yield the record batches that fill up; ``where`` names the source in errors.
+        """Yield the record batches that are full. ``where`` names the source in errors.
 
-        ``aborted`` are the aborted transactions of this piece; None says that they are not known, and then a batch of
-        a transaction ends the decoding.
+        ``aborted`` are the aborted transactions of this piece. None means unknown; a transactional batch then ends the
+        decoding.
 
         Raises:
-            Corruption: checksum, structure or order of the batches is wrong.
-            TransactionInSegment: see there.
+            Corruption: a checksum, a structure or the order of batches is wrong.
+            TransactionInSegment: a transactional batch was met with ``aborted`` None.
         """
         gone = _AbortedProducers(aborted or ())
         run = _Run(self, scan, where)
@@ -160,17 +160,17 @@ class Decoder:
         yield from run.decode()
 
     def skip_to(self, offset: int) -> None:
-        """Say that there is nothing to be had before ``offset``; never goes back."""
+        """Skip to ``offset``, because the log has nothing before it. The position never moves back."""
         self.position = max(self.position, offset)
 
     def finish(self) -> Iterator[RecordBatch]:
-        """Yield the rows that have not filled a batch."""
+        """Yield the remaining rows as a last batch."""
         if self._buffers.rows:
             yield self._builder.build(self._buffers)
             self._buffers = self._pool.take()
 
     def read_run(self, data: Any, table: Any, where: str) -> Iterator[RecordBatch]:
-        """Yield the batches that fill up while the records of ``table`` are read from ``data``; for ``_Run`` only."""
+        """Yield the full batches while the records of ``table`` are read from ``data``. For ``_Run`` only."""
         state = self._buffers.state
         state[k.AT_BATCH] = state[k.AT_RECORD] = 0
         self._parameters[k.FROM_OFFSET] = self.position
@@ -188,7 +188,7 @@ class Decoder:
                 self._buffers = self._pool.take()
             else:
                 yield self._builder.build(self._buffers)
-                # Only now: by asking for more, the reader has let go of the batch before, whose buffers are used next.
+                # The caller asked for more, so it has released the batch whose buffers may be used next.
                 self._buffers = self._pool.take()
             self._buffers.state[: k.AT_RECORD + 1] = place
 
@@ -201,7 +201,7 @@ class Decoder:
         return status
 
     def corrupt(self, offset: int, what: str, where: str) -> Corruption:
-        """The error for something wrong at an offset of this partition."""
+        """The error for invalid bytes at an offset of this partition."""
         return Corruption(f"{self._name}, offset {offset}: {what} ({where})")
 
 
@@ -211,7 +211,7 @@ def buffer_pool(wanted: Wanted) -> BufferPool:
 
 
 class _Run:
-    """Consecutive batches that are decoded in one call: either plain ones in place, or decompressed ones joined."""
+    """Consecutive batches that are decoded in one call: uncompressed ones in place, or decompressed ones joined."""
 
     def __init__(self, decoder: Decoder, scan: Scan, where: str) -> None:
         self.next_offset = -1
@@ -224,7 +224,7 @@ class _Run:
         self._bytes = 0
 
     def is_full(self, codec: int) -> bool:
-        """Whether a batch of this codec has to wait for the next run."""
+        """Whether a batch with this codec must wait for the next run."""
         return bool(self._rows) and (bool(self._pieces) != bool(codec) or self._bytes >= _JOIN_BYTES)
 
     def add(self, index: int, row: list[int]) -> None:
@@ -244,7 +244,7 @@ class _Run:
         self._rows.append(row)
 
     def decode(self) -> Iterator[RecordBatch]:
-        """Decode what was added and be empty again; moves the decoder's position."""
+        """Decode the added batches, and empty the run. Moves the decoder's position."""
         if self._rows:
             table = np.array(self._rows, np.int64)
             if self._pieces:
@@ -259,7 +259,7 @@ class _Run:
 
 
 class _AbortedProducers:
-    """Which producers are inside an aborted transaction, as a consumer tracks it (KIP-98, read_committed)."""
+    """Producers with an open aborted transaction, tracked as a consumer does (KIP-98, read_committed)."""
 
     def __init__(self, aborted: Sequence[Aborted]) -> None:
         self._coming = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
@@ -280,7 +280,7 @@ class _AbortedProducers:
 
 
 def _marker(view: memoryview, row: list[int]) -> int:
-    """Type of a control batch: the second int16 of its first record's key; -1 if there is none."""
+    """Type of a control batch: the second int16 of its first record's key; -1 without one."""
     for record in iter_records(view[row[k.POSITION] : row[k.POSITION] + row[k.LENGTH]]):
         if record.key is not None and len(record.key) >= 4:
             return int.from_bytes(record.key[2:4], "big", signed=True)

@@ -1,9 +1,9 @@
-"""Arrow columns to Kafka record batches, the way back of ``decode``.
+"""Encodes Arrow columns to Kafka record batches, the inverse of ``decode``.
 
-Takes the columns that Spark's Kafka sink takes: ``key`` and ``value`` (text or bytes), ``headers``, ``topic`` and
-``partition``; only ``value`` has to be there. A row goes to the partition that it names, else to the one that its key
-hashes to as in Kafka's Java producer, else to one that changes from Arrow batch to Arrow batch. Rows of one partition
-keep their order. All rows of a batch carry one time, that of writing.
+The columns are those of Spark's Kafka sink: ``key`` and ``value`` (text or bytes), ``headers``, ``topic`` and
+``partition``; only ``value`` is required. A row goes to the partition that it names, else to the partition of its key's
+hash as in Kafka's Java producer, else to one that changes with every Arrow batch. Rows of one partition keep their
+order. All rows of a batch have one timestamp, the time of writing.
 """
 
 import random
@@ -29,7 +29,7 @@ _NO_ENDS: Final = np.empty(0, np.int32)
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """One record batch on its way to a partition."""
+    """An encoded record batch and its partition."""
 
     topic: str
     partition: int
@@ -38,7 +38,7 @@ class Encoded(msgspec.Struct, frozen=True):
 
 
 class RowEncoder:
-    """Encodes the rows of one task. ``partitions_of`` tells how many partitions a topic has."""
+    """Encodes the rows of one task. ``partitions_of`` returns a topic's number of partitions."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class RowEncoder:
         self._turn = random.randrange(1 << 16)
 
     def encode(self, rows: RecordBatch) -> Iterator[Encoded]:
-        """The record batches for these rows.
+        """Encode these rows into record batches.
 
         Raises:
             Rejected: a row has no topic, or a partition that does not exist.
@@ -75,7 +75,7 @@ class RowEncoder:
             yield self._topic, everything
             return
         if "topic" not in rows.schema.names:
-            raise Rejected("say where to write: the option topic, or a column topic")
+            raise Rejected("no topic is named: set the option topic, or add a column topic")
         column = rows.column("topic")
         if column.null_count:
             raise Rejected("a row has no topic: the column topic is null in it, and the option topic is not set")
@@ -107,17 +107,17 @@ def check_columns(names: Sequence[str]) -> None:
     """Refuse a table that cannot be written to a topic.
 
     Raises:
-        Rejected: ``value`` is missing, or there is a column that a record has no place for.
+        Rejected: ``value`` is missing, or a column has no place in a record.
     """
     if "value" not in names:
         raise Rejected("a row needs a column value (text or bytes) to be written to a topic")
     for name in names:
         if name not in _COLUMNS:
-            raise Rejected(f"a record has no place for column {name!r}, only for {', '.join(_COLUMNS)}: select those")
+            raise Rejected(f"a record has no column {name!r}, only {', '.join(_COLUMNS)}: select those")
 
 
 class _Columns:
-    """The buffers of one Arrow batch as the compiled loops want them; missing columns are all null."""
+    """The buffers of one Arrow batch for the compiled loops. A missing column is all null."""
 
     def __init__(self, rows: RecordBatch) -> None:
         self._rows = rows
@@ -125,14 +125,14 @@ class _Columns:
         self.arrays = (*self._key, *_field(rows, "value"), *_headers(rows))
 
     def partitions(self, indexes: Any, count: int, sticky: int, topic: str) -> Any:
-        """Where the rows of ``indexes`` go."""
+        """The partitions of the rows in ``indexes``."""
         chosen = np.full(self._rows.num_rows, k.NO_PARTITION, np.int32)
         if "partition" in self._rows.schema.names:
             chosen = pc.fill_null(self._rows.column("partition"), k.NO_PARTITION).to_numpy().astype(np.int32)
             given = chosen[indexes]
             wrong = given[(given >= count) | (given < k.NO_PARTITION)]
             if len(wrong):
-                raise Rejected(f"a row wants partition {wrong[0]}, and topic {topic} has {count}")
+                raise Rejected(f"a row names partition {wrong[0]}, but topic {topic} has {count} partitions")
         k.choose_partitions(*self._key, count, sticky, chosen)
         return chosen[indexes]
 

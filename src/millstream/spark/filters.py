@@ -1,8 +1,8 @@
-"""Filters that Spark hands down: which of them the source applies itself, exactly, and what is left to Spark.
+"""Filters that Spark pushes down: those that the source applies exactly, and those left to Spark.
 
-Spark gives the terms of a conjunction and takes those that are not given back out of its plan, so a filter is accepted
-only if every row it rejects is rejected here. Offsets and partitions narrow what is planned; times are checked row by
-row while decoding, and leave out whole segment files. Anything else goes back.
+Spark passes the terms of a conjunction and removes the accepted ones from its plan. A term is therefore accepted only
+if every row that it rejects is rejected here. Offsets and partitions narrow the plan; times are checked row by row
+while decoding, and exclude whole segment files. Other terms are returned to Spark.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Predicate(msgspec.Struct, frozen=True):
-    """What rows have to satisfy. Offsets half open, times in ms and inclusive, sets None where anything goes."""
+    """A condition on rows. Offsets are half open, times in ms and inclusive; a set of None allows everything."""
 
     from_offset: int = 0
     end_offset: int = NO_UPPER_BOUND
@@ -41,7 +41,7 @@ class Predicate(msgspec.Struct, frozen=True):
 
 
 def split_filters(filters: Sequence[Filter]) -> tuple[Predicate, list[Filter]]:
-    """The predicate that the accepted filters make, and the filters that Spark has to evaluate."""
+    """The predicate of the accepted filters, and the filters left to Spark."""
     predicate = Predicate()
     left: list[Filter] = []
     for term in filters:
@@ -54,7 +54,7 @@ def split_filters(filters: Sequence[Filter]) -> tuple[Predicate, list[Filter]]:
 
 
 def _narrow(predicate: Predicate, term: Filter) -> Predicate | None:
-    """The predicate with one more term, or None if it cannot be applied here."""
+    """The predicate with one more term; None if the term cannot be applied here."""
     attribute: tuple[str, ...] = getattr(term, "attribute", ())
     if isinstance(term, Not) or len(attribute) != 1:
         return None
@@ -71,7 +71,7 @@ def _narrow(predicate: Predicate, term: Filter) -> Predicate | None:
             )
         if column == "timestamp" and isinstance(term.value, datetime) and term.value.tzinfo is not None:
             micros = (term.value - _EPOCH) // _MICROSECOND
-            # A row's time is a whole millisecond: round towards the inside.
+            # A row's time is a whole number of ms: round inwards.
             low, end = _integers(term, -(-micros // 1000), micros // 1000)
             return msgspec.structs.replace(
                 predicate,
@@ -95,7 +95,7 @@ def _narrow_place(predicate: Predicate, column: str, term: Filter) -> Predicate 
 
 
 def _integers(term: Filter, ceiling: int, floor: int) -> tuple[int, int]:
-    """Half-open range of whole numbers that satisfy a comparison with a value between ``floor`` and ``ceiling``."""
+    """Half-open range of integers that satisfy a comparison with a value between ``floor`` and ``ceiling``."""
     if isinstance(term, GreaterThan):
         return floor + 1, NO_UPPER_BOUND
     if isinstance(term, GreaterThanOrEqual):

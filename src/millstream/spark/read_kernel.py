@@ -1,9 +1,9 @@
-"""Reading: the loops that run once per batch or per record.
+"""Decoding loops that run once per batch or per record.
 
-``index_batches`` walks the headers of Kafka v2 batches that stand back to back (the layout of a segment file and of a
-fetch response alike) into rows of a table. ``read_records`` walks the records of such batches straight into the buffers
-of Arrow columns and stops when those are full; it goes on where it stopped. Neither trusts a byte: every length is
-checked against the end of what is there, and a broken one is answered with ``MALFORMED``, never with a read outside.
+``index_batches`` scans the headers of consecutive v2 batches (the layout of a segment file and of a fetch response)
+into rows of a table. ``read_records`` decodes the records of such batches into Arrow buffers, stops when those are
+full, and continues there in the next call. Every length is checked against the end of the data; an invalid one gives
+``MALFORMED``, never a read outside of it.
 
 Layout of batches and records: Kafka protocol guide, "Record Batch" (magic 2).
 """
@@ -18,7 +18,7 @@ from numba import types
 
 from millstream.spark.compiled import compiled, copy, inlined
 
-# Columns of the table that index_batches fills, one row per batch.
+# Columns of the table of index_batches, with one row per batch.
 POSITION = 0  # of the batch, later of its records section
 LENGTH = 1  # of the whole batch, later of its records section
 BASE_OFFSET = 2
@@ -33,9 +33,9 @@ TABLE_WIDTH = 10
 
 HEADER_BYTES = 61
 CRC_START = 21
-"""The checksum covers everything from the attributes on."""
+"""First byte that the checksum covers: the attributes."""
 
-# What a kernel answers.
+# Results of a kernel.
 DONE = 0
 FULL = 1
 GROW = 2
@@ -43,7 +43,7 @@ MALFORMED = 3
 SHORT = 4
 OLD_FORMAT = 5
 
-# Slots of the state that read_records keeps between calls.
+# Slots of read_records' state between calls.
 AT_BATCH = 0
 AT_POSITION = 1
 AT_RECORD = 2
@@ -71,12 +71,12 @@ WANT_KEY = 6
 WANT_VALUE = 7
 WANT_HEADERS = 8
 CAPACITY = 9
-"""Bytes that each wanted data buffer holds; at least the byte limit."""
+"""Size of each wanted data buffer in bytes; at least the byte limit."""
 PARAMETER_WIDTH = 10
 
 FAR_PAST_MS = -9_223_372_036_854_775
 FAR_FUTURE_MS = 9_223_372_036_854_775
-"""Bounds of a Spark timestamp, which counts microseconds; anything outside is shown as the bound."""
+"""Range of a Spark timestamp, which counts microseconds. A value outside is clamped."""
 
 _BYTES: Any = types.Array(types.uint8, 1, "C", readonly=True)
 _OUT_BYTES: Any = types.Array(types.uint8, 1, "C")
@@ -98,7 +98,7 @@ def big_endian(data, position, size):
 
 @inlined
 def varint(data, position, end):
-    """Zigzag varint: its value and the position behind it, or position -1 if it does not end before ``end``."""
+    """Zigzag varint: value and position behind it; position -1 if it does not end before ``end``."""
     raw = np.uint64(0)
     shift = np.uint64(0)
     while position < end and shift < 70:
@@ -115,9 +115,9 @@ def varint(data, position, end):
 def index_batches(data, position, end, table):
     """Fills ``table`` with the whole batches in ``data[position:end]``.
 
-    Returns (status, rows filled, position behind the last of them, bytes that the next batch needs). ``SHORT``: the
-    next batch is not all there (needed is 0 if even its length is missing). ``FULL``: the table is. ``DONE``: nothing
-    is left over.
+    Returns (status, rows filled, position behind the last one, bytes that the next batch needs). ``SHORT``: the next
+    batch is incomplete (needed is 0 if even its length is missing). ``FULL``: the table is full. ``DONE``: no bytes
+    remain.
     """
     rows = 0
     while rows < table.shape[0]:
@@ -158,7 +158,7 @@ def index_batches(data, position, end, table):
 def parse_record(data, position, end):
     """One record: (end, size, timestamp delta, offset delta, key at, key length, value at, value length, headers at).
 
-    A length of -1 is null. An end of -1 says that the record is broken.
+    A length of -1 is null. An end of -1 means that the record is invalid.
     """
     size, at = varint(data, position, end)
     if at < 0 or size < 1 or size > end - at:
@@ -182,7 +182,9 @@ def parse_record(data, position, end):
 
 @inlined
 def put(ends, valid, target, row, held, data, at, length):
-    """Writes one value, or null if ``length`` is negative, to a column; returns how many bytes that holds then."""
+    """Writes one value, or null for a negative ``length``, to a column. Returns the bytes that the column then
+    holds.
+    """
     if row & 7 == 0:
         valid[row >> 3] = 0
     if length >= 0:
@@ -198,13 +200,13 @@ def put_headers(
     data, at, end, row, state,
     ends, valid, key_ends, key_data, value_ends, value_valid, value_data,
 ):  # fmt: skip
-    """Writes the headers of one record, an empty list as null; the bytes are known to fit, their number is checked."""
+    """Writes the headers of one record; an empty list becomes null. Their bytes fit; their number is checked."""
     count, at = varint(data, at, end)
     if at < 0 or count < 0 or count > (end - at) >> 1:
         return MALFORMED
     held = state[HEADERS]
     if held + count > key_ends.shape[0] - 1:
-        state[NEEDED] = 2 * count  # a header is two bytes at least
+        state[NEEDED] = 2 * count  # a header has at least two bytes
         return FULL if row > 0 else GROW
     keys = state[HEADER_KEY_BYTES]
     values = state[HEADER_VALUE_BYTES]
@@ -235,7 +237,7 @@ def put_headers(
 
 @inlined
 def is_wanted(offset, timestamp, parameters):
-    """Whether a record lies in the wanted offsets (half open) and times (inclusive)."""
+    """Whether a record is in the wanted offsets (half open) and times (inclusive)."""
     return (
         parameters[FROM_OFFSET] <= offset < parameters[END_OFFSET]
         and parameters[FROM_TIMESTAMP] <= timestamp <= parameters[LAST_TIMESTAMP]
@@ -244,7 +246,7 @@ def is_wanted(offset, timestamp, parameters):
 
 @inlined
 def room_for(size, rows, held, state, parameters):
-    """Whether one more record fits, whose own length bounds each of its parts: ``DONE``, ``FULL`` or ``GROW``."""
+    """Whether one more record fits (its length bounds each of its parts): ``DONE``, ``FULL`` or ``GROW``."""
     if rows > 0:
         return FULL if rows >= parameters[ROW_LIMIT] or held + size > parameters[BYTE_LIMIT] else DONE
     if size > parameters[CAPACITY]:
@@ -268,13 +270,12 @@ def read_records(
     header_ends, header_valid, header_key_ends, header_key_data,
     header_value_ends, header_value_valid, header_value_data,
 ):  # fmt: skip
-    """Writes records of the first ``batches`` rows of ``table`` to columns, going on where ``state`` says.
+    """Writes records of the first ``batches`` rows of ``table`` to columns, continuing at ``state``.
 
     The table's position and length are those of the records section here. ``*_ends`` are Arrow offsets with a leading
-    zero, ``*_valid`` bit masks. Rows outside the wanted offsets (half open) and
-    timestamps (inclusive) are left out. Returns
-    ``DONE``; ``FULL`` when the row or byte limit is reached; ``GROW`` when one record alone does not fit the buffers
-    (``state[NEEDED]`` says what would); ``MALFORMED`` with the state at the batch that is broken.
+    zero, ``*_valid`` bit masks. Rows outside the wanted offsets (half open) and timestamps (inclusive) are left out.
+    Returns ``DONE``; ``FULL`` at the row or byte limit; ``GROW`` if one record alone does not fit the buffers
+    (``state[NEEDED]`` has the needed size); ``MALFORMED`` with the state at the invalid batch.
     """
     want_key = parameters[WANT_KEY] != 0
     want_value = parameters[WANT_VALUE] != 0

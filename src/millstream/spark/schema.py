@@ -1,6 +1,6 @@
-"""The same columns in Spark's own types, and what a query may ask for.
+"""The columns of a topic in Spark's types, and the check of a query's schema.
 
-Kept apart from ``columns`` because it needs PySpark; workers that decode do not.
+Apart from ``columns`` because it needs PySpark, which decoding workers do not.
 """
 
 from typing import Final
@@ -35,16 +35,16 @@ SPARK_TYPES: Final[dict[str, DataType]] = {
 
 
 def spark_schema(include_headers: bool) -> StructType:
-    """All columns, nullable as the Kafka connector declares them."""
+    """All columns, nullable as in the Kafka connector."""
     names = [name for name in COLUMN_NAMES if include_headers or name != "headers"]
     return StructType([StructField(name, SPARK_TYPES[name]) for name in names])
 
 
 def wanted_columns(schema: StructType) -> tuple[Column, ...]:
-    """The columns of the schema that a query runs with.
+    """The columns of a query's schema.
 
     Raises:
-        Rejected: it names a column that a topic does not have, or gives one another type.
+        Rejected: it names an unknown column, or another type for one.
     """
     return tuple(_wanted(field) for field in schema.fields)
 

@@ -1,9 +1,9 @@
-"""Writing rows to topics, at least once.
+"""Writes rows to topics, at least once.
 
-``acks=all``, nothing kept back: when a task ends, all its rows are stored. What makes it *at least* once: a task or a
-micro-batch that fails is run again by Spark, and its rows are written again; so is a batch whose answer was lost. The
-promise has to be named by the query (``delivery=at-least-once``), so that nobody believes in another; exactly-once
-needs transactions, and asking for it is an error for as long as there are none.
+Writes use ``acks=all`` and hold nothing back: when a task ends, all its rows are stored. It is *at least* once because
+Spark repeats failed tasks and micro-batches, whose rows are then written again, and because a batch whose response was
+lost is sent again. The query must name the guarantee (``delivery=at-least-once``), so that nobody expects another.
+Exactly-once needs transactions and is refused.
 
 ``commit`` and ``abort`` do nothing: rows are visible when they are stored, and cannot be taken back.
 """
@@ -26,7 +26,7 @@ _PAUSE_S: Final = 0.1
 
 
 class Written(WriterCommitMessage):
-    """What a task has stored."""
+    """Result of a task: what it stored."""
 
     def __init__(self, rows: int, written_bytes: int) -> None:
         self.rows = rows
@@ -34,7 +34,7 @@ class Written(WriterCommitMessage):
 
 
 class WriteSettings(msgspec.Struct, frozen=True):
-    """What all tasks of a query share."""
+    """The settings that all tasks of a query share."""
 
     bootstrap: str
     client_id: str
@@ -45,10 +45,10 @@ class WriteSettings(msgspec.Struct, frozen=True):
 
 
 def write_settings(raw: Mapping[str, str], schema: StructType) -> WriteSettings:
-    """Check what a query wants written, before any of it is.
+    """Check the options and the schema of a write, before anything is written.
 
     Raises:
-        Rejected: an option or a column is wrong or missing, or a promise is asked for that cannot be kept.
+        Rejected: an option or a column is wrong or missing, or the guarantee cannot be given.
     """
     from millstream.spark.encode import check_columns
 
@@ -57,7 +57,7 @@ def write_settings(raw: Mapping[str, str], schema: StructType) -> WriteSettings:
     _check_delivery(options)
     check_columns(schema.fieldNames())
     if options["topic"] is None and "topic" not in schema.fieldNames():
-        raise Rejected("say where to write: the option topic, or a column topic")
+        raise Rejected("no topic is named: set the option topic, or add a column topic")
     return WriteSettings(
         options["kafka.bootstrap.servers"],
         options["kafka.client.id"],
@@ -72,18 +72,18 @@ def _check_delivery(options: Options) -> None:
     delivery = options["delivery"]
     if delivery is None:
         raise Rejected(
-            "say what is promised: option delivery=at-least-once (rows may be written twice when Spark repeats a task "
-            "or a micro-batch). Exactly-once comes with transactions and is not there yet"
+            "the guarantee is missing: set delivery=at-least-once (rows may be written twice when Spark repeats "
+            "a task or a micro-batch). Exactly-once needs transactions, which this version does not have"
         )
     if delivery == "exactly-once":
         raise Rejected(
-            "delivery=exactly-once needs transactions, which are not there yet; delivery=at-least-once is what there "
-            "is, and readers have to bear a row that comes twice"
+            "delivery=exactly-once needs transactions, which this version does not have; delivery=at-least-once "
+            "is supported, and readers must tolerate duplicate rows"
         )
 
 
 class TopicWriter(DataSourceArrowWriter):
-    """A batch query's sink."""
+    """The sink of a batch query."""
 
     def __init__(self, settings: WriteSettings) -> None:
         self._settings = settings
@@ -93,7 +93,7 @@ class TopicWriter(DataSourceArrowWriter):
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming query's sink."""
+    """The sink of a streaming query."""
 
     def __init__(self, settings: WriteSettings) -> None:
         self._settings = settings
@@ -103,11 +103,11 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
 
 def write_rows(settings: WriteSettings, batches: Iterator[Any]) -> Written:
-    """Store the rows of a task; returns when all of them are.
+    """Store the rows of a task. Returns when all are stored.
 
     Raises:
-        Unavailable: they could not be stored in time; some of them may have been.
-        Rejected: a broker does not take them.
+        Unavailable: not all rows were stored in time; some may be.
+        Rejected: a broker refuses them.
     """
     from millstream.spark.encode import RowEncoder
 
@@ -134,7 +134,7 @@ def write_rows(settings: WriteSettings, batches: Iterator[Any]) -> Written:
 
 
 class _Pending:
-    """Batches that are encoded and not yet stored; one request per leader at a time keeps each partition's order."""
+    """Encoded batches that are not yet stored. One request per leader at a time keeps each partition's order."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.written_bytes = 0
@@ -149,7 +149,7 @@ class _Pending:
             self.flush()
 
     def flush(self) -> None:
-        """Store everything that was added; a broker takes one batch of a partition a request."""
+        """Store all added batches. A broker takes one batch of a partition per request."""
         while self._batches:
             self._store({target: batches[:1] for target, batches in self._batches.items()})
             self._batches = {target: batches[1:] for target, batches in self._batches.items() if len(batches) > 1}

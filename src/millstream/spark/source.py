@@ -1,13 +1,13 @@
-"""The data source as Spark sees it: thin classes around ``plan`` and ``stream``.
+"""The data source for Spark: thin classes around ``plan`` and ``stream``.
 
-Spark makes these objects in several short-lived driver processes and pickles readers to its workers, so they hold
-options and values, never connections. What decodes is imported by the workers that decode. Names of methods and
-parameters are Spark's, which calls some by keyword.
+Spark creates these objects in several short-lived driver processes and pickles readers to its workers, so they hold
+options and values, never connections. Decoding code is imported in the workers that decode. Names of methods and
+parameters are Spark's, which passes some by keyword.
 
-A filter of the query is applied by Spark unless the option ``filter.pushdown`` asks for more. Spark 4.1 to 4.3 keep
-what a Python reader said about the *last* filter for every other use of the same DataFrame (measured: ``df.where(a)``
-makes a later ``df.select(…)``, and the other side of a union, return the rows of ``a``), so by default the reader that
-Spark is given cannot take filters, and results are right however a DataFrame is used.
+Spark applies a query's filters, unless the option ``filter.pushdown`` is set. Spark 4.1 to 4.3 keep what a Python
+reader said about the *last* filter for every other use of the same DataFrame (measured: ``df.where(a)`` makes a later
+``df.select(…)``, and the other side of a union, return the rows of ``a``). By default the reader therefore accepts no
+filters, and results are right however a DataFrame is used.
 """
 
 # ruff: noqa: N802 (names are Spark's)
@@ -40,7 +40,7 @@ from millstream.spark.wanted import Column
 try:
     _admission: Any = importlib.import_module("pyspark.sql.streaming.datasource")
     _AvailableNow: Any = _admission.SupportsTriggerAvailableNow
-except ImportError:  # Spark 4.1 knows neither limits nor AvailableNow for Python sources
+except ImportError:  # Spark 4.1 has neither limits nor AvailableNow for Python sources
     _admission = None
     _AvailableNow = object
 
@@ -84,7 +84,7 @@ class MillstreamDataSource(DataSource):
         return TopicWriter(write_settings(dict(self.options), schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002 (Spark's)
-        # Complete mode says overwrite; a topic then gets the whole result again, as with the Kafka connector.
+        # Complete mode means overwrite; a topic then gets the whole result again, as with the Kafka connector.
         return TopicStreamWriter(write_settings(dict(self.options), schema))
 
     def _read_options(self) -> Options:
@@ -92,7 +92,7 @@ class MillstreamDataSource(DataSource):
 
 
 class TopicReader(DataSourceReader):
-    """Reads once, from a beginning to an end that is fixed when the query is planned."""
+    """Reads a batch, from a start to an end that are fixed when the query is planned."""
 
     def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
         self._options = options
@@ -107,7 +107,7 @@ class TopicReader(DataSourceReader):
 
 
 class PushdownTopicReader(TopicReader):
-    """The same, narrowed by the filters of the one query that its DataFrame is for."""
+    """A batch reader that applies the filters of its DataFrame's only query."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         self._predicate, left = split_filters(filters)
@@ -115,7 +115,7 @@ class PushdownTopicReader(TopicReader):
 
 
 class TopicStreamReader(DataSourceStreamReader, _AvailableNow):
-    """Reads on and on; on the driver one object for the whole query."""
+    """Reads a stream. On the driver one object serves the whole query."""
 
     def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
         self._options = options
@@ -140,7 +140,7 @@ class TopicStreamReader(DataSourceStreamReader, _AvailableNow):
         return dict(self._last)
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
-        # Spark 4.1 gives neither; the last offset seen here is then where the batch begins.
+        # Spark 4.1 passes neither; the last offset returned here is then the start of the batch.
         begin = start or self._last or self._driver.initial()
         limited = limit is None or self._is_default(limit)
         self._last = self._driver.latest(begin, limited=limited)
@@ -169,7 +169,7 @@ class TopicStreamReader(DataSourceStreamReader, _AvailableNow):
         return _read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: how far a query is stands in its checkpoint, and there alone."""
+        """No effect: the checkpoint alone holds the query's progress."""
 
     def stop(self) -> None:
         if self._stream is not None:
@@ -177,7 +177,7 @@ class TopicStreamReader(DataSourceStreamReader, _AvailableNow):
             self._stream = None
 
     def _is_default(self, limit: Any) -> bool:
-        """Whether the options' limits hold: a trigger that wants everything says so with another limit."""
+        """Whether the options' limits apply. A trigger that reads everything passes another limit."""
         return limit == self.getDefaultReadLimit()
 
 

@@ -1,9 +1,9 @@
 """A SparkSession set up for Millstream.
 
-``session()`` finds a Java, starts Spark with the settings that make a Python source fast, and changes nothing that the
-user has set: what is given here, what stands in ``spark-defaults.conf`` or on a ``spark-submit`` command line, and a
-session that is already running all win. On a cluster, or with a session made elsewhere, put ``RECOMMENDED`` into that
-session's configuration; everything works without, only slower.
+``session()`` finds a Java and starts Spark with the settings that make a Python source fast. It overrides nothing that
+the user has set: its own arguments, ``spark-defaults.conf``, a ``spark-submit`` command line and a running session all
+win. For a cluster, or a session created elsewhere, put ``RECOMMENDED`` into its configuration; without it everything
+works, but slower.
 """
 
 import os
@@ -18,15 +18,15 @@ from pyspark.sql import SparkSession
 from millstream.spark.java import find_java_home
 
 RECOMMENDED: Final[Mapping[str, str]] = {
-    # Between the JVM and its Python workers; measured: up to a third more throughput, a quarter less per task.
+    # Between the JVM and its Python workers. Measured: up to a third more throughput, a quarter less per task.
     "spark.python.unix.domain.socket.enabled": "true",
-    # A worker that is not reused costs half a second a task.
+    # A new worker costs half a second per task.
     "spark.python.worker.reuse": "true",
     "spark.sql.session.timeZone": "UTC",
 }
 
 _LOCAL: Final[Mapping[str, str]] = {
-    # A laptop's own name may not resolve, and nobody else has to reach this driver.
+    # A laptop's own name may not resolve, and no other machine needs to reach this driver.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -38,9 +38,9 @@ def session(
     """The running session, or a new one.
 
     Args:
-        name: of the application, as Spark's pages show it.
-        cores: run locally on so many; None leaves the master to Spark's configuration, else all local cores.
-        conf: Spark settings that win over ours.
+        name: name of the application on Spark's pages.
+        cores: run locally on this many cores; None leaves the master to Spark's configuration, else all local cores.
+        conf: Spark settings that override ours.
 
     Raises:
         Unavailable: no usable Java.
@@ -49,18 +49,18 @@ def session(
     if running is not None:
         return running
     os.environ["JAVA_HOME"] = find_java_home()
-    # Workers run the Python that this is, not whichever "python3" comes first on the search path.
+    # Workers run this Python, whatever "python3" is first on the search path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     chosen = {key: str(value) for key, value in (conf or {}).items()}
     if cores is not None:
         chosen.setdefault("spark.master", f"local[{cores}]")
-    # The virtual machine starts with the user's own settings, some of which (its memory) only count then ...
+    # The virtual machine starts with the user's own settings, some of which (its memory) count only then ...
     launched = SparkConf(loadDefaults=False)
     for key, value in chosen.items():
         launched.set(key, value)
     SparkContext._ensure_initialized(conf=launched)  # pyright: ignore[reportPrivateUsage]
-    # ... and then knows those of spark-defaults.conf too, beside which ours stand back.
+    # ... and then also knows those of spark-defaults.conf, which override ours.
     merged = SparkConf()
     for key, value in {**chosen, "spark.app.name": name}.items():
         if key in chosen or not merged.contains(key):

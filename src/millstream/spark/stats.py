@@ -1,8 +1,8 @@
-"""How many rows came from segment files and how many from brokers: written by the tasks, added up by whoever asks.
+"""Counts of rows from segment files and from brokers, written by the tasks and summed up on request.
 
-A Python source has no way to report numbers to Spark's own metrics, so a query that wants them names a directory that
-all tasks can write to (option ``stats.dir``). Each task leaves one small file there, named by what it read; a task that
-is retried, and a micro-batch that is replayed, writes the same file again, so nothing is counted twice.
+A Python source cannot report numbers to Spark's own metrics. A query that wants them names a directory that all tasks
+can write to (option ``stats.dir``). Each task writes one small file there, named by what it read. A retried task, and a
+replayed micro-batch, writes the same file again, so nothing is counted twice.
 """
 
 import os
@@ -12,7 +12,7 @@ import msgspec
 
 
 class ReadStats(msgspec.Struct):
-    """Rows handed to Spark and bytes of log looked at, by where they came from."""
+    """Rows passed to Spark and bytes of log read, by source."""
 
     segment_rows: int = 0
     segment_bytes: int = 0
@@ -26,7 +26,7 @@ class ReadStats(msgspec.Struct):
 
 
 def write_stats(directory: str, scan: str, index: int, stats: ReadStats) -> None:
-    """Leave the counts of one task; the file appears whole or not at all."""
+    """Write the counts of one task. The file appears complete or not at all."""
     os.makedirs(directory, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".stats-")
     with os.fdopen(descriptor, "wb") as file:
@@ -35,7 +35,7 @@ def write_stats(directory: str, scan: str, index: int, stats: ReadStats) -> None
 
 
 def read_stats(directory: str | os.PathLike[str]) -> ReadStats:
-    """Add up what the tasks of all queries with this ``stats.dir`` have left; zeros if there is nothing yet."""
+    """The sum over the tasks of all queries with this ``stats.dir``; zeros if there is nothing yet."""
     total = ReadStats()
     try:
         names = [name for name in os.listdir(directory) if name.endswith(".json") and not name.startswith(".")]

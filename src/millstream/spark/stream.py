@@ -1,15 +1,15 @@
-"""A stream over topics: where it begins, how far the next micro-batch goes, which tasks read it.
+"""A stream over topics: its start, the end of the next micro-batch, and the tasks that read it.
 
 ::
 
     initial ──► latest(start) ──► tasks(start, end) ──► latest(end) ──► …        offsets logged by Spark in between
 
-``latest`` decides everything that must not change when a batch is replayed (how far, how many tasks) and puts it into
-the offset; ``tasks`` only reads offsets. Nothing here needs to be told that a batch was committed. The object lives in
-one driver process for as long as the query and holds its connections.
+``latest`` decides everything that must not change in a replay (end offsets, number of tasks) and stores it in the
+offset; ``tasks`` only reads offsets. The commit of a batch needs no action. The object lives in one driver process as
+long as the query, and holds its connections.
 
-New topics of a pattern and new partitions begin at their first record. A topic that is gone, or was created again under
-its name, is a loss (``failOnDataLoss``); if the query goes on, the new topic is read from its beginning.
+New topics of a pattern and new partitions start at their first record. A topic that was deleted, or created again under
+the same name, is a loss (``failOnDataLoss``). If the query continues, the new topic is read from its start.
 """
 
 import hashlib
@@ -52,25 +52,25 @@ class TopicStream:
         self._logs.close()
 
     def initial(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins."""
+        """Start offsets of a query without a checkpoint."""
         places = self._logs.places()
         starts = self._logs.start(places, starting(self._options, streaming=True))
         return _offset(places, {place.key: Position(starts[place.key]) for place in places}).to_json()
 
     def freeze(self) -> None:
-        """Read no further than what there is now, in however many batches (AvailableNow)."""
+        """Read up to the current ends only, in any number of batches (AvailableNow)."""
         places = self._logs.places(missing_is_error=False)
         self._target = self._ends(places)
 
     def newest(self) -> dict[str, Any] | None:
-        """The ends of the logs as last seen, for progress reports."""
+        """Last known ends of the logs, for progress reports."""
         return None if self._seen is None else self._seen.to_json()
 
     def latest(self, start_json: Mapping[str, Any], *, limited: bool) -> Mapping[str, Any]:
-        """How far the next batch goes; ``start_json`` itself if there is nothing to read.
+        """End of the next batch; ``start_json`` itself if there is nothing to read.
 
         Raises:
-            DataLost: records that should be read are gone, and the query wants to fail.
+            DataLost: records were deleted before they were read, and ``failOnDataLoss`` is set.
         """
         start = read_offset(start_json)
         places = self._logs.places(missing_is_error=False)
@@ -92,7 +92,7 @@ class TopicStream:
         return self._offset_behind(start, spans, chosen, counts, ends).to_json()
 
     def tasks(self, start_json: Mapping[str, Any], end_json: Mapping[str, Any]) -> list[ReadTask]:
-        """The tasks of a batch: a function of the two offsets, but for the files they are helped with."""
+        """The tasks of a batch. They depend on the two offsets alone, except for their file hints."""
         start, end = read_offset(start_json), read_offset(end_json)
         spans: list[Span] = []
         splits: list[int] = []
@@ -118,7 +118,7 @@ class TopicStream:
     def _begins(
         self, start: StreamOffset, places: Sequence[Place], ends: StreamOffset
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """From where to where each partition could be read now; says what is lost on the way."""
+        """The range that could be read of each partition now. Losses are reported."""
         self._report_gone(start, places)
         fresh = [place for place in places if start.position(place.topic_id, place.partition) is None]
         first = self._logs.earliest(fresh)
@@ -143,7 +143,7 @@ class TopicStream:
             gone = [partition for partition in topic.partitions if (topic_id, partition) not in there]
             if gone:
                 again = topic.name in names and all((topic_id, p) not in there for p in topic.partitions)
-                what = "was deleted and created again" if again else "is not there any more, or not subscribed to"
+                what = "was deleted and created again" if again else "does not exist any more, or is not subscribed to"
                 numbers = ", ".join(map(str, gone[:5]))
                 self._loss.report(f"topic {topic.name} (partition {numbers}) {what}")
 
@@ -201,7 +201,7 @@ def _end_position(found: FoundOffset) -> Position:
 
 
 def _not_beyond(ends: StreamOffset, target: StreamOffset) -> StreamOffset:
-    """The ends, held back to the target; what is not in the target is left out."""
+    """The ends, limited to the target. Partitions that are not in the target are left out."""
     topics: dict[str, TopicPositions] = {}
     for topic_id, topic in target.topics.items():
         held: dict[int, Position] = {}

@@ -1,8 +1,8 @@
-"""Reading from the leader what no sealed file holds: the tail of a log, a log without files, a file that is gone.
+"""Reads from the leader what no sealed file holds: the tail of a log, a log without files, a missing file.
 
-One fetch is always under way while the one before is decoded. The ends that a query reads to were stable when it was
-planned, so an answer without batches before such an end is waited out; if the log is shorter than it was, that is a
-loss, and the query's ``failOnDataLoss`` decides.
+The next fetch is in flight while one is decoded. The ends that a query reads to were stable when it was planned, so the
+reader waits if a response without batches comes before such an end. A log that is shorter than it was is a loss, and
+``failOnDataLoss`` decides.
 """
 
 import time
@@ -17,7 +17,7 @@ from millstream.spark.planner import Span
 
 
 class Tail:
-    """Reads ranges of one partition from its leader. ``bytes_read`` counts the batches that came."""
+    """Reads ranges of one partition from its leader. ``bytes_read`` counts the received batches."""
 
     def __init__(
         self, cluster: Cluster, span: Span, *, read_committed: bool, fetch_bytes: int, loss: LossPolicy
@@ -31,10 +31,10 @@ class Tail:
         self._name = f"{span.topic}-{span.partition}"
 
     def read(self, decoder: Decoder, end: int) -> Iterator[RecordBatch]:
-        """Decode from the decoder's position up to ``end``, exclusive; the decoder stands there afterwards.
+        """Decode from the decoder's position to ``end`` (exclusive); the decoder is then at ``end``.
 
         Raises:
-            DataLost: some of it is gone, and the query wants to fail.
+            DataLost: records were deleted, and ``failOnDataLoss`` is set.
             Unavailable: no leader answers.
         """
         while decoder.position < end:
@@ -68,7 +68,7 @@ class Tail:
                         f"{self._name} gives no record at offset {decoder.position}, and {end} is where it ended"
                     )
                 else:
-                    # A batch may be larger than a fetch; brokers then send it alone, or cut.
+                    # A batch may be larger than a fetch; brokers then send it alone, or truncated.
                     log.max_bytes = max(log.max_bytes, scan.needed)
                 if max(scan.next_offset, decoder.position) < end:
                     log.request(max(scan.next_offset, decoder.position))
@@ -79,7 +79,7 @@ class Tail:
                     return
 
     def _step_over(self, decoder: Decoder, end: int) -> None:
-        """Go on behind what is gone."""
+        """Continue behind deleted offsets."""
         key = (self._span.topic, self._span.partition)
         low = self._cluster.list_offsets({key: EARLIEST})[key].offset
         high = self._cluster.list_offsets({key: LATEST})[key].offset

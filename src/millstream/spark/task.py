@@ -1,4 +1,6 @@
-"""What a Spark task is told: offsets to read, files that may hold them, and how. A value that travels to a worker."""
+"""The description of a Spark task: offsets to read, files that may hold them, and settings. A value that travels to a
+worker.
+"""
 
 import msgspec
 
@@ -7,7 +9,7 @@ from millstream.spark.wanted import Wanted
 
 
 class ReadSettings(msgspec.Struct, frozen=True):
-    """What all tasks of a query share."""
+    """The settings that all tasks of a query share."""
 
     bootstrap: str
     client_id: str
@@ -20,7 +22,7 @@ class ReadSettings(msgspec.Struct, frozen=True):
 
 
 class ReadTask(msgspec.Struct, frozen=True):
-    """One task of one scan; ``scan`` and ``index`` name it, the same when it is run again."""
+    """One task of one scan. ``scan`` and ``index`` identify it, also when it is run again."""
 
     settings: ReadSettings
     scan: str

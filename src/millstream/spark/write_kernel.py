@@ -1,7 +1,7 @@
-"""Writing: the loops that turn columns into the records section of a batch, and keys into partitions.
+"""Encoding loops: columns to the records section of a batch, and keys to partitions.
 
-Partitions are chosen as Kafka's Java producer does (murmur2 of the key, KIP-480's sticky choice for rows without one),
-so that rows written here and records written by other producers agree on where a key lives.
+Partitions are chosen as by Kafka's Java producer (murmur2 of the key, KIP-480's sticky choice for rows without a key),
+so that all producers agree on the partition of a key.
 """
 
 # ruff: noqa: ANN001, ANN201 (types are stated once, in the signatures for the compiler)
@@ -24,12 +24,12 @@ _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
 
 NO_PARTITION = -1
-"""A row that says no partition of its own."""
+"""A row without a partition of its own."""
 
 
 @inlined
 def is_set(valid, row):
-    """Whether a row is not null; no mask at all means that none is."""
+    """Whether a row is not null. Without a mask no row is null."""
     return valid.shape[0] == 0 or (valid[row >> 3] >> (row & 7)) & 1 == 1
 
 
@@ -65,7 +65,7 @@ def murmur2(data, start, end):
 
 @compiled(types.void(_I32, _BYTES, _BYTES, types.int64, types.int64, _OUT_I32))
 def choose_partitions(key_ends, key_valid, key_data, count, sticky, partitions):
-    """Fills in ``partitions`` where it says ``NO_PARTITION``: by key, or ``sticky`` for rows without one."""
+    """Replaces ``NO_PARTITION`` in ``partitions``: by key, or by ``sticky`` for rows without a key."""
     for row in range(partitions.shape[0]):
         if partitions[row] != NO_PARTITION:
             continue
@@ -78,7 +78,7 @@ def choose_partitions(key_ends, key_valid, key_data, count, sticky, partitions):
 
 @inlined
 def varint_size(value):
-    """Bytes of a zigzag varint."""
+    """Size of a zigzag varint in bytes."""
     left = np.uint64((value << 1) ^ (value >> 63))
     size = 1
     while left > np.uint64(127):
@@ -89,7 +89,7 @@ def varint_size(value):
 
 @inlined
 def put_varint(out, at, value):
-    """Writes a zigzag varint; the position behind it."""
+    """Writes a zigzag varint, and returns the position behind it."""
     left = np.uint64((value << 1) ^ (value >> 63))
     while left > np.uint64(127):
         out[at] = np.uint8((left & np.uint64(127)) | np.uint64(128))
@@ -101,7 +101,7 @@ def put_varint(out, at, value):
 
 @inlined
 def put_field(out, at, ends, valid, data, row):
-    """Writes a length and its bytes, or the length -1 for null; the position behind them."""
+    """Writes a length and its bytes, or length -1 for null, and returns the position behind them."""
     if not is_set(valid, row):
         return put_varint(out, at, -1)
     start = np.int64(ends[row])
@@ -113,7 +113,7 @@ def put_field(out, at, ends, valid, data, row):
 
 @inlined
 def field_size(ends, valid, row):
-    """Bytes that ``put_field`` writes."""
+    """Size that ``put_field`` writes, in bytes."""
     if not is_set(valid, row):
         return 1
     size = np.int64(ends[row + 1]) - np.int64(ends[row])
@@ -135,9 +135,9 @@ def write_records(
     header_value_ends, header_value_valid, header_value_data,
     out,
 ):  # fmt: skip
-    """Writes records of ``rows[first:]`` until ``limit`` bytes are reached, at least one.
+    """Writes records of ``rows[first:]`` up to ``limit`` bytes, at least one.
 
-    All carry the batch's base timestamp. Returns (records written, bytes); (0, bytes needed) if ``out`` is too small
+    All have the batch's base timestamp. Returns (records written, bytes), or (0, bytes needed) if ``out`` is too small
     for a single record.
     """
     nothing = header_valid[:0]

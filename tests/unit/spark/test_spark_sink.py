@@ -90,7 +90,7 @@ def test_a_row_may_name_its_topic_and_partition():
     assert [r.value for r in found["x", 2]] == [b"a"]
     assert [r.value for r in found["x", 1]] == [b"c"]
     assert sum(len(found.get(("y", p), [])) for p in range(3)) == 1
-    with pytest.raises(Rejected, match="wants partition 2, and topic x has 2"):
+    with pytest.raises(Rejected, match="names partition 2, but topic x has 2"):
         list(RowEncoder(None, lambda _: 2).encode(rows))
 
 
@@ -113,7 +113,7 @@ def test_columns_that_a_record_has_no_place_for_are_refused():
     check_columns(["key", "value", "headers", "topic", "partition"])
     with pytest.raises(Rejected, match="needs a column value"):
         check_columns(["key"])
-    with pytest.raises(Rejected, match="no place for column 'amount'"):
+    with pytest.raises(Rejected, match="no column 'amount'"):
         check_columns(["value", "amount"])
 
 
@@ -128,7 +128,7 @@ def test_the_promise_has_to_be_named_and_to_be_one_that_is_kept():
     with pytest.raises(Rejected, match="needs transactions"):
         write_settings({**base, "delivery": "exactly-once"}, schema)
     assert write_settings({**base, "delivery": "at-least-once"}, schema).topic == "t"
-    with pytest.raises(Rejected, match="say where to write"):
+    with pytest.raises(Rejected, match="no topic is named"):
         write_settings({"servers": "a:1", "delivery": "at-least-once"}, schema)
 
 

@@ -229,7 +229,7 @@ def test_a_topic_that_was_deleted_is_a_loss(open_stream, kafka, fail):
     at = through_json(stream.latest(stream.initial(), limited=True))
     del kafka.topics["t"]
     if fail == "true":
-        with pytest.raises(DataLost, match="is not there any more"):
+        with pytest.raises(DataLost, match="does not exist any more"):
             stream.latest(at, limited=True)
     else:
         assert stream.latest(at, limited=True)["topics"] == {}

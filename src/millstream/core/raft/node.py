@@ -1,18 +1,18 @@
-"""One replica's view of a Raft group: positions, terms and what is committed. Pure: numbers in, numbers out.
+"""One replica's state of a Raft group: positions, terms and the commit index. Pure: numbers in, numbers out.
 
-The host (``raft.group``) drives a node in etcd's order: *propose* gives entries a position, the host persists
-them, *persisted* tells the node how far its log is durable, and the answer is the commit index that the host may
-make visible. A position is the offset of a record, exclusive ends throughout; the payload never passes through here.
+The host (``raft.group``) drives a node in etcd's order: *propose* assigns positions to entries, the host persists them,
+*persisted* reports how far the log is durable, and returns the commit index that the host may make visible. A position
+is the offset of a record; ends are exclusive. Payload never passes through here.
 
-This node has one voter, itself. The rules that hold for any number of voters are kept all the same:
+This node has one voter, itself. It follows the rules for any number of voters:
 
-- a replica counts towards a quorum only up to what it has made durable, the leader included;
-- the commit index never moves back, and never past the end of the log;
-- a completion that was overtaken by a truncation (another term now holds those positions) moves nothing;
+- a replica, the leader included, counts towards a quorum only up to its durable end;
+- the commit index never moves back, and never beyond the end of the log;
+- a completion that was overtaken by a truncation (another term now holds those positions) has no effect;
 - only the leader of the current term proposes.
 
-Bad input (a position past the end, a completion for a term that never was) is a broken host and stops the shard
-through an assertion. A crash loses the node; it is rebuilt from the log's end and the last term found there.
+Invalid input (a position beyond the end, a completion for an unknown term) is a defect of the host and stops the shard
+through an assertion. A crash loses the node; it is rebuilt from the log's end and the last term in it.
 
 Source: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm", section 5; completions after
 truncation: etcd raft's asynchronous storage writes.
@@ -28,7 +28,7 @@ class Node:
     __slots__ = ("commit_index", "durable_index", "next_index", "term")
 
     def __init__(self, term: int, next_index: int) -> None:
-        """A node whose log ends, durable, at ``next_index``; as the only voter all of it is committed."""
+        """A node whose log is durable up to ``next_index``. As it is the only voter, all of it is committed."""
         assert term >= 0
         assert next_index >= 0
         self.term = term
@@ -37,7 +37,9 @@ class Node:
         self.commit_index = next_index
 
     def propose(self, count: int) -> int:
-        """Give ``count`` entries the next positions; return the first. The host persists, then calls ``persisted``."""
+        """Assign the next positions to ``count`` entries and return the first. The host persists them, then calls
+        ``persisted``.
+        """
         assert count > 0
         base = self.next_index
         self.next_index = base + count
@@ -53,7 +55,7 @@ class Node:
         return self.commit_index
 
     def truncated(self, end_index: int, term: int) -> None:
-        """Positions from ``end_index`` on were taken back in ``term``. What is committed is never taken back."""
+        """Positions from ``end_index`` on were truncated in ``term``. Committed positions are never truncated."""
         assert end_index >= self.commit_index
         assert term >= self.term
         self.term = term
