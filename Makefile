@@ -35,7 +35,7 @@ run: setup ## See it work: stream real flights through a broker into Spark
 	$(PY) examples/flights/run.py
 
 test: setup ## Run the tests that every change must pass (under 10 minutes)
-	@$(PY) -m pytest -m "$(FAST)" --numprocesses 2 --dist worksteal
+	@$(PY) -m pytest -m "$(FAST)" --numprocesses 2 --dist worksteal --durations 20 --durations-min 0.1
 
 test-all: test ## Run every test but other people's suites
 	@$(PY) -m pytest -m "slow and not conformance"

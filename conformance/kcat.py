@@ -5,12 +5,16 @@ suite a test of a client of 2023, too.
 """
 
 import json
+import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from bench.peers.kcat import kcat
 
 from conformance.checks import Bench, Check, Checks
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "clients.md"
 
 
 def _kcat(bench: Bench, *arguments: str, stdin: str | None = None, expect: int | None = 0) -> str:
@@ -135,6 +139,17 @@ def an_idempotent_producer_and_acks_zero_deliver(bench: Bench) -> None:
         assert _read(bench, topic, "-p", "0", form="%s\\n") == text.split(), topic
 
 
+def the_documented_examples_go_as_written(bench: Bench) -> None:
+    path, environment = kcat()
+    page = DOCUMENT.read_text(encoding="utf-8")
+    example = page.split("\n## kcat\n")[1].split("```bash\n")[1].split("```")[0]
+    search_path = f"{Path(path).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    script = example.replace("127.0.0.1:9092", bench.bootstrap)
+    said = bench.call(["bash", "-ec", script], env={**environment, "PATH": search_path})
+    assert {"one", "two"} <= set(said.splitlines())
+    assert 'topic "notes" with' in said
+
+
 class Kcat(Checks):
     name = "kcat"
     about = "kcat's basics"
@@ -161,4 +176,5 @@ class Kcat(Checks):
             a_file_goes_as_one_message,
             a_message_that_is_too_large_is_refused_with_its_reason,
             an_idempotent_producer_and_acks_zero_deliver,
+            the_documented_examples_go_as_written,
         )

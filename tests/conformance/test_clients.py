@@ -24,7 +24,10 @@ from kafka_clients import CLIENTS, ConfluentConsumer, ConfluentProducer, Tool
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(240)]
 
-FAST = ["confluent-kafka", "kafka-python", "aiokafka", "kcat"]
+PACKAGED = ["confluent-kafka", "kafka-python", "aiokafka"]
+"""Clients that come from the Python package index."""
+
+KCAT = pytest.param("kcat", marks=pytest.mark.conformance)  # which a machine need not have
 PARTITIONS = 3
 
 
@@ -76,26 +79,36 @@ def live_through_two_kills(start_broker, name):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", [*PACKAGED, KCAT])
 def test_client_lives_through_kill_of_the_broker(start_broker, name):
     live_through_two_kills(start_broker, name)
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("name", sorted(set(CLIENTS) - set(FAST)))
+@pytest.mark.parametrize("name", sorted({*CLIENTS} - {*PACKAGED, "kcat"}))
 def test_java_console_tools_live_through_kill_of_the_broker(start_broker, name):
     live_through_two_kills(start_broker, name)
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("producing", FAST)
+@pytest.mark.parametrize("producing", [*PACKAGED, KCAT])
 def test_what_one_client_writes_the_others_read(start_broker, producing):
+    write_and_read(start_broker, producing, PACKAGED)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("producing", [*PACKAGED, "kcat"])
+def test_kcat_reads_what_a_client_writes(start_broker, producing):
+    write_and_read(start_broker, producing, ["kcat"])
+
+
+def write_and_read(start_broker, producing, reading):
     broker = start_broker(topics={"cross": PARTITIONS})
     written = values(producing, 200)
     producer = CLIENTS[producing][0](broker.bootstrap, "cross")
     producer.send(written)
     producer.close()
-    for name in FAST:
+    for name in reading:
         consumer = CLIENTS[name][1](broker.bootstrap, "cross", f"group-of-{name}")
         assert sorted(consumer.take(written)) == written, name
         consumer.close()

@@ -1,7 +1,9 @@
-"""The examples of docs/clients.md and docs/start.md, run as they stand but for the broker's address."""
+"""The examples of docs/clients.md and docs/start.md, run as they stand but for the broker's address.
+
+Those of kcat run in ``conformance.kcat``.
+"""
 
 import re
-import shutil
 import subprocess
 import sys
 import uuid
@@ -48,16 +50,6 @@ def test_a_python_client_reads_back_what_it_wrote(broker, code):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 10
-
-
-@pytest.mark.parametrize("code", named(example for example in examples("clients.md", "bash") if example[0] == "kcat"))
-def test_kcat_reads_back_what_it_wrote(broker, code):
-    assert shutil.which("kcat"), "kcat is missing; on Debian: apt-get install kcat"
-    script = fresh(code, broker)
-    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    assert {"one", "two"} <= set(done.stdout.splitlines())
-    assert re.search(r'topic "notes-\w+" with \d+ partitions', done.stdout)
 
 
 def test_the_first_records_of_the_start_page_go_as_written(broker):
