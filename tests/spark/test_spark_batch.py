@@ -7,7 +7,7 @@ import pytest
 from conftest import SMALL_SEGMENTS
 from millstream import spark as ms
 
-pytestmark = [pytest.mark.spark, pytest.mark.process]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(300)]
 
 
 def load(spark, topic, **options):
