@@ -1,0 +1,136 @@
+"""Avro schemas, by Apache Avro's own library: parsing, and whether one schema can read what another one wrote.
+
+The stored text is compact JSON in the author's order. Two texts are the same schema if their JSON is the same but for
+the order of members and for ``{"type": "string"}`` in place of ``"string"``. The normalized form also writes every
+name in full and brings attributes into the order of Avro's Parsing Canonical Form; documentation and other attributes
+stay, because programs read them.
+"""
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+from avro.constants import PRIMITIVE_TYPES
+from avro.errors import AvroException
+from avro.name import Names
+from avro.schema import make_avsc_object
+
+from millstream.registry.formats.parsed import InvalidSchema, Named, Parsed
+
+_ORDER: Final = ("name", "type", "doc", "aliases", "fields", "symbols", "items", "values", "size", "default", "order")
+_NAMED: Final = ("record", "enum", "fixed", "error")
+
+
+class AvroSchema(msgspec.Struct, frozen=True):
+    """A valid Avro schema; ``tree`` is the library's object."""
+
+    text: str
+    identity: str
+    normalized: str
+    tree: Any
+
+    def differences(self, writer: Parsed) -> list[str]:
+        """See ``Parsed``. Schema resolution as the Avro specification has it, "Schema Resolution"."""
+        if not isinstance(writer, AvroSchema):
+            return ["the schema type changed"]
+        result: Any = ReaderWriterCompatibilityChecker().get_compatibility(self.tree, writer.tree)
+        if result.compatibility is SchemaCompatibilityType.compatible:
+            return []
+        kinds = ", ".join(sorted({str(kind.value).upper() for kind in result.incompatibilities})) or "INCOMPATIBLE"
+        where, why = ", ".join(sorted(result.locations)), "; ".join(sorted(result.messages))
+        return [f"{{errorType:'{kinds}', description:'{why}', location:'{where}'}}"]
+
+
+def parse_avro(text: str, references: Sequence[Named], *, stored: bool = False) -> AvroSchema:
+    """Check a schema; ``references`` come before what uses them. Names of a ``stored`` one may be of any form: other
+    registries have taken such.
+
+    Raises:
+        InvalidSchema: it is none, or a name in it is not defined.
+    """
+    names: Any = Names(validate_names=not stored)
+    full_names: set[str] = set()
+    try:
+        for reference in references:
+            definition = json.loads(reference.schema.text)
+            _make(definition, names, stored)
+            _rewrite(definition, "", full_names, full=True)
+        definition: Any = json.loads(text)
+        tree = _make(definition, names, stored)
+        plain = _rewrite(definition, "", full_names, full=False)
+        normal = _rewrite(definition, "", full_names, full=True)
+    except (AvroException, ValueError, TypeError, AttributeError, KeyError) as error:
+        raise InvalidSchema(str(error) or repr(error)) from error
+    except RecursionError:
+        raise InvalidSchema("it is nested too deeply") from None
+    return AvroSchema(
+        json.dumps(definition, separators=(",", ":"), ensure_ascii=False),
+        json.dumps(plain, separators=(",", ":"), sort_keys=True),
+        json.dumps(normal, separators=(",", ":"), ensure_ascii=False),
+        tree,
+    )
+
+
+def avro_identity(text: str) -> str:
+    """The identity of a stored schema, which is not checked again."""
+    return json.dumps(_rewrite(json.loads(text), "", set(), full=False), separators=(",", ":"), sort_keys=True)
+
+
+def _make(definition: Any, names: Any, stored: bool) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an unknown logical type is its plain type, says the specification
+        return make_avsc_object(definition, names, validate_names=not stored)
+
+
+def _rewrite(node: Any, namespace: str, names: set[str], *, full: bool) -> Any:
+    """A schema with simple types written simply; with ``full``, names in full and attributes in order, too.
+
+    ``names`` are the full names defined so far; those of ``node`` are added.
+    """
+    if isinstance(node, list):
+        return [_rewrite(branch, namespace, names, full=full) for branch in node]
+    if isinstance(node, str):
+        whole = f"{namespace}.{node}" if namespace and "." not in node else node
+        return whole if full and node not in PRIMITIVE_TYPES and whole in names else node
+    if not isinstance(node, dict):
+        return node
+    kind: Any = node.get("type")
+    if isinstance(kind, str) and kind in PRIMITIVE_TYPES and len(node) == 1:
+        return kind
+    out: dict[str, Any] = dict(node)
+    if kind in _NAMED:
+        namespace = _define(out, namespace, names, full=full)
+        if isinstance(node.get("fields"), list):
+            out["fields"] = [_field(field, namespace, names, full=full) for field in node["fields"]]
+    elif not isinstance(kind, str):
+        out["type"] = _rewrite(kind, namespace, names, full=full)
+    for inner in ("items", "values"):
+        if inner in node:
+            out[inner] = _rewrite(node[inner], namespace, names, full=full)
+    return _ordered(out) if full else out
+
+
+def _define(node: dict[str, Any], namespace: str, names: set[str], *, full: bool) -> str:
+    """Note the name of a definition; the namespace that holds inside of it."""
+    name = str(node.get("name"))
+    whole = name if "." in name else ".".join(filter(None, (node.get("namespace", namespace), name)))
+    names.add(whole)
+    if full:
+        node["name"] = whole
+        node.pop("namespace", None)
+    return whole.rpartition(".")[0]
+
+
+def _field(field: Any, namespace: str, names: set[str], *, full: bool) -> Any:
+    if not isinstance(field, dict):
+        return field
+    out: dict[str, Any] = {**field, "type": _rewrite(field.get("type"), namespace, names, full=full)}
+    return _ordered(out) if full else out
+
+
+def _ordered(node: Mapping[str, Any]) -> dict[str, Any]:
+    known = {name: node[name] for name in _ORDER if name in node}
+    return {**known, **{name: node[name] for name in sorted(node.keys() - known.keys())}}

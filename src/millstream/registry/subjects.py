@@ -1,0 +1,60 @@
+"""Subjects and the contexts that they are in.
+
+A subject that begins with ``:.name:`` is in the context ``.name``; every other one is in the default context ``.``.
+Each context numbers its schemas by itself. ``:.name:`` alone is the context as a whole, where it can be configured.
+"""
+
+import re
+from typing import Final
+
+from millstream.registry.model import Context, Refused, Subject
+
+DEFAULT: Final = Context(".")
+_QUALIFIED: Final = re.compile(r":(\.[^:]*):(.*)", re.DOTALL)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def checked(name: str) -> Subject:
+    """A subject from outside, in its one spelling.
+
+    Raises:
+        Refused: it is empty, has control characters, or begins like a context and is none.
+    """
+    subject = normal(name)
+    if not name or _CONTROL.search(name) or len(name.encode("utf-8", "surrogatepass")) > 2000:
+        raise Refused(422, 42208, f"The specified subject '{name[:100]}' is not a valid subject.")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise Refused(422, 42208, "The specified subject is not valid UTF-8.") from None
+    return subject
+
+
+def normal(name: str) -> Subject:
+    """The one spelling of a subject: ``:.:orders`` is ``orders``."""
+    found = _QUALIFIED.fullmatch(name)
+    return Subject(found[2] if found and found[1] == DEFAULT and found[2] else name)
+
+
+def context_of(subject: str) -> Context:
+    """The context that a subject is in."""
+    found = _QUALIFIED.fullmatch(subject)
+    return Context(found[1]) if found else DEFAULT
+
+
+def whole(context: Context) -> Subject:
+    """The subject that stands for a context."""
+    return Subject(f":{context}:")
+
+
+def is_whole(subject: str) -> bool:
+    """Whether a subject stands for a context."""
+    found = _QUALIFIED.fullmatch(subject)
+    return found is not None and not found[2]
+
+
+def beside(subject: Subject, name: str) -> Subject:
+    """A subject that another one's schema names: in the same context, unless it says which."""
+    context = context_of(subject)
+    plain = _QUALIFIED.fullmatch(name) is None
+    return Subject(f":{context}:{name}") if plain and context != DEFAULT else normal(name)
