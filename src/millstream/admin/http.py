@@ -1,7 +1,8 @@
-"""A small HTTP server for reading: ``/metrics``, ``/v1/status`` and ``/v1/topics/<name>/segments``.
+"""A small HTTP server: ``/metrics``, ``/v1/status``, ``/v1/topics/<name>/segments``, and the schema registry.
 
 It runs on a thread of the supervisor, which holds no data path, so a slow or hostile HTTP client costs the broker
-nothing but that thread's time; answers come from callables that the composition root hands in. Only GET is known.
+nothing but that thread's time; answers come from callables that the composition root hands in. Only the schema registry
+takes other methods than GET, with bodies of up to ``BODY_BYTES_MAX``; it gets its requests as they are.
 Requests are bounded by the standard library's limits on the request line and headers; a client that is silent for ten
 seconds is dropped, at most ``CONNECTIONS_MAX`` are served at once, and of more than ``OPEN_MAX`` the newest are closed.
 """
@@ -13,7 +14,7 @@ import urllib.parse
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from millstream.errors import MillstreamError, Rejected
 from millstream.telemetry.metrics import Counter, StatsSlab
@@ -23,6 +24,27 @@ TIMEOUT_S: Final = 10.0
 CONNECTIONS_MAX: Final = 32
 OPEN_MAX: Final = 256
 """Each has a thread and a descriptor of the process that accepts Kafka's clients, too."""
+
+BODY_BYTES_MAX: Final = 4 << 20
+REGISTRY_PATHS: Final = frozenset({"subjects", "schemas", "compatibility", "config", "mode", "contexts"})
+"""First parts of the paths that are the schema registry's."""
+
+
+class Answer(Protocol):
+    """A response of the schema registry."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def content_type(self) -> str: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+
+Registry = Callable[[str, str, dict[str, str], bytes], Answer]
+"""Method, target, headers (names in lower case) and body to the answer; does not raise."""
 
 
 class Routes:
@@ -34,13 +56,25 @@ class Routes:
         metrics: Callable[[], bytes],
         status: Callable[[], dict[str, Any]],
         segments: Callable[[str], dict[str, Any]],
+        registry: Registry,
     ) -> None:
         self.metrics = metrics
         self.status = status
         self.segments = segments
+        self.registry = registry
         self.count: dict[str, Counter] = {
             route: stats.counter("http_requests", route=route) for route in HTTP_ROUTE.values
         }
+
+    def is_registry(self, path: str) -> bool:
+        """Whether a request is for the schema registry."""
+        return path.lstrip("/").partition("?")[0].partition("/")[0] in REGISTRY_PATHS
+
+    def ask_registry(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[int, str, bytes]:
+        """Status code, content type and body of the schema registry's answer."""
+        self.count["registry"].inc()
+        answer = self.registry(method, target, headers, body)
+        return answer.status, answer.content_type, answer.body
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
         """Status code, content type and body for a GET of ``path``."""
@@ -63,7 +97,7 @@ class Routes:
         except MillstreamError as error:
             return 503, "application/json", _json({"error": error.code.name, "message": error.message})
         self.count["other"].inc()
-        known = "/metrics, /v1/status, /v1/topics/<name>/segments"
+        known = "/metrics, /v1/status, /v1/topics/<name>/segments, /subjects and what else a schema registry has"
         return 404, "application/json", _json({"error": "NOT_FOUND", "message": f"known paths: {known}"})
 
 
@@ -85,11 +119,42 @@ class HttpServer:
             sys_version = ""
 
             def do_GET(self) -> None:
+                if routes.is_registry(self.path):
+                    self.pass_on()
+                    return
                 with slots:
                     status, kind, body = routes.answer(self.path)
+                self.respond(status, kind, body)
+
+            def pass_on(self) -> None:
+                """Hand the request to the schema registry."""
+                length = self.headers.get("Content-Length", "0")
+                if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit()):
+                    self.refuse(411, "a body needs a Content-Length")
+                elif not routes.is_registry(self.path):
+                    self.refuse(404, "only the schema registry takes this method")
+                elif int(length) > BODY_BYTES_MAX:
+                    self.refuse(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
+                else:
+                    sent = self.rfile.read(int(length))
+                    named = {name.lower(): value for name, value in self.headers.items()}
+                    with slots:
+                        status, kind, body = routes.ask_registry(self.command, self.path, named, sent)
+                    self.respond(status, kind, body)
+
+            do_POST = do_PUT = do_DELETE = pass_on  # noqa: N815 (the standard library's names)
+
+            def refuse(self, status: int, why: str) -> None:
+                """Answer without having read the body; the connection cannot be used again."""
+                self.close_connection = True
+                self.respond(status, "application/json", _json({"error_code": status, "message": why}))
+
+            def respond(self, status: int, kind: str, body: bytes) -> None:
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
+                if self.close_connection:
+                    self.send_header("Connection", "close")
                 self.end_headers()
                 self.wfile.write(body)
 

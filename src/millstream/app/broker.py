@@ -20,6 +20,7 @@ No record passes through here; what runs here may be slow without anybody notici
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from typing import Any, Final
@@ -33,6 +34,7 @@ from millstream.app.limits import CONNECTIONS_MAX
 from millstream.app.listening import bind_all, literal, port_taken, serve
 from millstream.app.lock import lock_data_dir
 from millstream.app.recovery import RecoveryChild, count
+from millstream.app.registry_process import RegistryProcess
 from millstream.app.service import READY, STOPPING, tell_manager
 from millstream.app.shared import Shared
 from millstream.app.slow_disk import DiskWatch
@@ -113,10 +115,11 @@ class Supervisor:
         if os.path.exists(self.about_path):
             os.unlink(self.about_path)
         self.listeners = bind_all(settings.listen)
+        self.registry = RegistryProcess(_reached(next(iter(self.listeners.values()))))
         http_host, http_port = settings.http_listen or (settings.listen[0].host, 0)
         try:
             self.http = HttpServer(
-                http_host, http_port, Routes(self.stats, self._metrics, self._status, self._segments)
+                http_host, http_port, Routes(self.stats, self._metrics, self._status, self._segments, self.registry.ask)
             )
         except OSError as error:
             raise port_taken(http_host, http_port, error, "http.listen") from error
@@ -133,6 +136,7 @@ class Supervisor:
         try:
             self._supervise()
         finally:
+            self.registry.close()
             for child in self.children:
                 child.kill()
             for child in self.children:
@@ -342,3 +346,9 @@ class Supervisor:
         if not self.stopping:
             code = status.code if status is not None and status.code and not status.signal else EXIT_CHILD
             self.reactor.stop(code, f"{child.name} {status}")
+
+
+def _reached(listener: socket.socket) -> str:
+    """Where this machine reaches a listener."""
+    host, port = listener.getsockname()[:2]
+    return f"{literal({'0.0.0.0': '127.0.0.1', '::': '::1'}.get(host, host))}:{port}"  # noqa: S104 (told apart, not bound)

@@ -131,7 +131,7 @@ REPAIR: Final = Label(
 )
 STORAGE_FAULT: Final = Label("kind", ("corruption", "read_error", "write_error", "sync_error", "disk_full", "slow"))
 MEMORY: Final = Label("class", ("receive", "cache", "fetch", "ring"))  # iobuf.MemoryClass, lower case
-HTTP_ROUTE: Final = Label("route", ("metrics", "manifest", "other"))
+HTTP_ROUTE: Final = Label("route", ("metrics", "manifest", "registry", "other"))
 LEVEL: Final = Label("level", ("info", "warning", "error"))
 PROCESS: Final = Label("process", ())
 DAMAGE: Final = Label("topic, partition, offset, file", ())

@@ -11,7 +11,7 @@ from millstream.telemetry.metrics import StatsSlab
 
 
 def routes():
-    return Routes(StatsSlab(), lambda: b"page\n", dict, lambda topic: {"topic": topic})
+    return Routes(StatsSlab(), lambda: b"page\n", dict, lambda topic: {"topic": topic}, lambda *_: None)
 
 
 @pytest.fixture

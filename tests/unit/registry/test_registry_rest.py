@@ -170,7 +170,7 @@ def test_levels_of_one_subject_and_of_all(registry):
     ],
 )
 def test_what_each_level_accepts(level, accepts_added, accepts_removed, checks_all):
-    """Fields without a default: added ones need a reader that had them written, removed ones a writer that wrote them."""
+    """Fields without a default: a reader needs those that it has to be written."""
     base, more = record("A", ("x", "int")), record("A", ("x", "int"), ("y", "int"))
     registry = Registry()
     registry.level("added", level)

@@ -91,7 +91,7 @@ class _Writer:
         in_order = self._in_order and not mixed
         fields = sorted(message.field, key=lambda field: field.number) if in_order else list(message.field)
         if in_order:
-            fields.sort(key=lambda field: _oneof_number(field, fields))
+            fields = sorted(fields, key=lambda field: _oneof_number(field, message.field))
         written = 0
         for nested in message.nested_type:
             if nested.name not in owners:
