@@ -94,11 +94,11 @@ def test_confluents_serializers_work_unchanged(start_broker):
     data = JSONSerializer(JSON, client)({"name": "Bob"}, context)
     assert JSONDeserializer(JSON, schema_registry_client=client)(data, context) == {"name": "Bob"}
 
-    Order = order_class()
+    order_type = order_class()
     context = SerializationContext("orders", MessageField.VALUE)
-    order = Order(line=Order.Line(item="tea"), counts={"tea": 2})
+    order = order_type(line=order_type.Line(item="tea"), counts={"tea": 2})
     order.at.seconds = 7
-    for kind, value in ((Order, order), (Order.Line, order.line)):  # a nested message is named by its place
+    for kind, value in ((order_type, order), (order_type.Line, order.line)):  # a nested message is named by its place
         data = ProtobufSerializer(kind, client)(value, context)
         assert ProtobufDeserializer(kind, {}, client)(data, context).SerializeToString() == value.SerializeToString()
     assert "map<string, int32> counts = 2;" in client.get_latest_version("orders-value").schema.schema_str

@@ -112,55 +112,6 @@ class HttpServer:
         slots = threading.BoundedSemaphore(CONNECTIONS_MAX)
         room = threading.BoundedSemaphore(OPEN_MAX)
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            timeout = TIMEOUT_S
-            server_version = "millstream"
-            sys_version = ""
-
-            def do_GET(self) -> None:
-                if routes.is_registry(self.path):
-                    self.pass_on()
-                    return
-                with slots:
-                    status, kind, body = routes.answer(self.path)
-                self.respond(status, kind, body)
-
-            def pass_on(self) -> None:
-                """Hand the request to the schema registry."""
-                length = self.headers.get("Content-Length", "0")
-                if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit()):
-                    self.refuse(411, "a body needs a Content-Length")
-                elif not routes.is_registry(self.path):
-                    self.refuse(404, "only the schema registry takes this method")
-                elif int(length) > BODY_BYTES_MAX:
-                    self.refuse(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
-                else:
-                    sent = self.rfile.read(int(length))
-                    named = {name.lower(): value for name, value in self.headers.items()}
-                    with slots:
-                        status, kind, body = routes.ask_registry(self.command, self.path, named, sent)
-                    self.respond(status, kind, body)
-
-            do_POST = do_PUT = do_DELETE = pass_on  # noqa: N815 (the standard library's names)
-
-            def refuse(self, status: int, why: str) -> None:
-                """Answer without having read the body; the connection cannot be used again."""
-                self.close_connection = True
-                self.respond(status, "application/json", _json({"error_code": status, "message": why}))
-
-            def respond(self, status: int, kind: str, body: bytes) -> None:
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                if self.close_connection:
-                    self.send_header("Connection", "close")
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the standard library's name
-                """Scrapes are not news."""
-
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
             daemon_threads = True
@@ -190,7 +141,7 @@ class HttpServer:
             def handle_error(self, request: object, client_address: object) -> None:
                 """A client that went away in the middle is not news either."""
 
-        self._server = Server((host, port), Handler)
+        self._server = Server((host, port), _handler(routes, slots))
         bound_host, bound_port = self._server.server_address[:2]
         self.url = f"http://[{bound_host}]:{bound_port}" if ":" in host else f"http://{bound_host}:{bound_port}"
         self._thread: threading.Thread | None = None
@@ -209,6 +160,61 @@ class HttpServer:
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
+
+
+def _handler(routes: Routes, slots: threading.BoundedSemaphore) -> type[BaseHTTPRequestHandler]:
+    """What serves a connection; at most as many requests as there are slots are worked on at once."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = TIMEOUT_S
+        server_version = "millstream"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            if routes.is_registry(self.path):
+                self.pass_on()
+                return
+            with slots:
+                status, kind, body = routes.answer(self.path)
+            self.respond(status, kind, body)
+
+        def pass_on(self) -> None:
+            """Hand the request to the schema registry."""
+            length = self.headers.get("Content-Length", "0")
+            if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit()):
+                self.refuse(411, "a body needs a Content-Length")
+            elif not routes.is_registry(self.path):
+                self.refuse(404, "only the schema registry takes this method")
+            elif int(length) > BODY_BYTES_MAX:
+                self.refuse(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
+            else:
+                sent = self.rfile.read(int(length))
+                named = {name.lower(): value for name, value in self.headers.items()}
+                with slots:
+                    status, kind, body = routes.ask_registry(self.command, self.path, named, sent)
+                self.respond(status, kind, body)
+
+        do_POST = do_PUT = do_DELETE = pass_on  # noqa: N815 (the standard library's names)
+
+        def refuse(self, status: int, why: str) -> None:
+            """Answer without having read the body; the connection cannot be used again."""
+            self.close_connection = True
+            self.respond(status, "application/json", _json({"error_code": status, "message": why}))
+
+        def respond(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            if self.close_connection:
+                self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the standard library's name
+            """Scrapes are not news."""
+
+    return Handler
 
 
 def _json(value: dict[str, Any]) -> bytes:

@@ -351,4 +351,4 @@ class Supervisor:
 def _reached(listener: socket.socket) -> str:
     """Where this machine reaches a listener."""
     host, port = listener.getsockname()[:2]
-    return f"{literal({'0.0.0.0': '127.0.0.1', '::': '::1'}.get(host, host))}:{port}"  # noqa: S104 (told apart, not bound)
+    return f"{literal({'0.0.0.0': '127.0.0.1', '::': '::1'}.get(host, host))}:{port}"  # noqa: S104 (compared, not bound)

@@ -1,7 +1,7 @@
 """The topic ``_schemas``: appended to with every acknowledgement there is, and read back from the leader.
 
-Whoever reads first asks where the log ends and then reads up to there, so an answer has everything that was
-acknowledged before the question. Who writes waits for its own records to come back. A write whose outcome is unknown is
+A reader first asks where the log ends and then reads up to there, so an answer has everything that was
+acknowledged before the question. A writer waits for its own records to come back. A write whose outcome is unknown is
 written again: the same key with the same value changes nothing. Nothing is kept on disk here; after a crash at any
 point the state is what the topic says.
 """

@@ -86,7 +86,7 @@ def test_json_schema_references():
         assert parse_json_schema(text, [address])
         with pytest.raises(InvalidSchema, match=r"address\.json"):
             parse_json_schema(text, [])
-    with pytest.raises(InvalidSchema, match="circle|nowhere"):
+    with pytest.raises(InvalidSchema, match=r"circle|nowhere"):
         parse_json_schema('{"$ref":"#/definitions/a","definitions":{"a":{"$ref":"#"}}}', [])
     with pytest.raises(InvalidSchema):
         parse_json_schema('{"type":"objet"}', [])
@@ -135,14 +135,15 @@ WRITTEN = [
     "enum E { A = 0; B = 5 [deprecated = true]; } } service S { rpc F(stream M) returns (M.N); }",
     HEAD + 'import "confluent/meta.proto"; message M { option (confluent.message_meta).doc = "d"; '
     'int32 a = 1 [(confluent.field_meta) = { doc: "h" tags: "PII" }]; }',
-    'syntax = "proto2"; message A { optional group G = 1 { required int32 x = 1; } optional string s = 2 [default = '
+    ('syntax = "proto2"; message A { optional group G = 1 { required int32 x = 1; } optional string s = 2 [default = '
     '"a\\"b"]; extensions 100 to max; optional bytes b = 3 [default = "\\001a"]; optional E e = 4 [default = B]; '
     "enum E { A = 0; B = 1; reserved 5 to 9; } optional double d = 5 [default = inf]; oneof o { group H = 6 { } "
-    "int32 i = 7; } } extend A { optional int32 ext = 100; }",
-    'edition = "2023"; package p; option features.field_presence = IMPLICIT; message A { int32 a = 1 '
-    "[features.field_presence = EXPLICIT]; repeated int32 r = 2; reserved foo; }",
+    "int32 i = 7; } } extend A { optional int32 ext = 100; }"),
+    ('edition = "2023"; package p; option features.field_presence = IMPLICIT; message A { int32 a = 1 '
+    "[features.field_presence = EXPLICIT]; repeated int32 r = 2; reserved foo; }"),
     HEAD + 'import "google/protobuf/descriptor.proto"; extend google.protobuf.FieldOptions { repeated string tag = '
-    '50001; } message A { int32 a = 1 [(.p.tag) = "x", (.p.tag) = "y"]; message p { int32 A = 1; } p q = 2; .p.A r = 3; }',
+    '50001; } message A { int32 a = 1 [(.p.tag) = "x", (.p.tag) = "y"]; message p { int32 A = 1; } p q = 2; '
+    ".p.A r = 3; }",
 ]  # fmt: skip
 
 

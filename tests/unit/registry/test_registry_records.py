@@ -30,8 +30,10 @@ GOLDEN = [
             Registered("s", 2, 8, Schema("true", "JSON", (Reference("r", "t", 3),), '{"a":1}', '{"b":2}'), deleted=True)
         ),
         b'{"keytype":"SCHEMA","subject":"s","version":2,"magic":1}',
-        b'{"subject":"s","version":2,"id":8,"schemaType":"JSON","references":[{"name":"r","subject":"t","version":3}],'
-        b'"metadata":{"a":1},"ruleSet":{"b":2},"schema":"true","deleted":true}',
+        (
+            b'{"subject":"s","version":2,"id":8,"schemaType":"JSON","references":[{"name":"r","subject":"t",'
+            b'"version":3}],"metadata":{"a":1},"ruleSet":{"b":2},"schema":"true","deleted":true}'
+        ),
     ),
     (SchemaErased("s", 1), b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}', None),
     (

@@ -2,7 +2,7 @@
 
 ``differences(original, update)`` lists why ``update`` may refuse a document that ``original`` accepts. Each rule has
 Confluent's name. The comparison is by structure and errs to the safe side: two schemas that accept the same documents
-in different words may be told apart.
+in different words may be held to differ.
 
 The rules turn on the *content model* of an object: open (other properties may hold anything), closed (there are none),
 or partially open (other properties are bound by ``patternProperties`` or a schema). A property that is added to an open
