@@ -350,5 +350,7 @@ class Supervisor:
 
 def _reached(listener: socket.socket) -> str:
     """Where this machine reaches a listener."""
-    host, port = listener.getsockname()[:2]
-    return f"{literal({'0.0.0.0': '127.0.0.1', '::': '::1'}.get(host, host))}:{port}"  # noqa: S104 (compared, not bound)
+    host, port = str(listener.getsockname()[0]), int(listener.getsockname()[1])
+    if host in ("0.0.0.0", "::"):  # noqa: S104 (compared, not bound)
+        host = "127.0.0.1" if listener.family == socket.AF_INET else "::1"
+    return f"{literal(host)}:{port}"

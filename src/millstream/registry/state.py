@@ -258,9 +258,9 @@ class State:
     def effective_config(self, subject: Subject | None) -> Config:
         """What holds for a subject: its own, then its context's, then the global configuration, then the defaults."""
         found = [self._configs[scope] for scope in _scopes(subject) if scope in self._configs]
-        level: Level | None = _first([config.level for config in found])
+        levels: list[Level | None] = [config.level for config in found]
         return Config(
-            level or DEFAULT_LEVEL,
+            next((level for level in levels if level is not None), DEFAULT_LEVEL),
             _first([config.normalize for config in found]),
             found[0].alias if found and _scopes(subject)[0] in self._configs else None,
             _first([config.group for config in found]),
@@ -272,7 +272,7 @@ class State:
 
     def effective_mode(self, subject: Subject | None) -> Mode:
         """The mode that holds for a subject; READONLY_OVERRIDE of a wider scope wins."""
-        found = [self._modes[scope] for scope in _scopes(subject) if scope in self._modes]
+        found: list[Mode] = [self._modes[scope] for scope in _scopes(subject) if scope in self._modes]
         if "READONLY_OVERRIDE" in found:
             return "READONLY_OVERRIDE"
         return found[0] if found else DEFAULT_MODE

@@ -95,18 +95,18 @@ class _Comparison:
             yield from self._definitions(message.nested_type, later[message.name].nested_type, where)
 
     def _message(self, original: Any, update: Any, path: str) -> Iterator[Difference]:
-        before = {field.number: field for field in original.field}
-        after = {field.number: field for field in update.field}
+        before: dict[int, Any] = {field.number: field for field in original.field}
+        after: dict[int, Any] = {field.number: field for field in update.field}
         yield from self._oneofs(original, update, before, after, path)
         for number in sorted(before.keys() | after.keys()):
             where = f"{path}{number}"
-            earlier: Any
-            later: Any
             earlier, later = before.get(number), after.get(number)
             if earlier is not None and later is not None:
                 yield from self._field(earlier, later, where)
-            elif (earlier or later).label == _FIELD.LABEL_REQUIRED:
-                yield Difference(f"REQUIRED_FIELD_{'REMOVED' if later is None else 'ADDED'}", where)
+            elif later is not None and later.label == _FIELD.LABEL_REQUIRED:
+                yield Difference("REQUIRED_FIELD_ADDED", where)
+            elif earlier is not None and earlier.label == _FIELD.LABEL_REQUIRED:
+                yield Difference("REQUIRED_FIELD_REMOVED", where)
 
     def _oneofs(
         self, original: Any, update: Any, before: Mapping[int, Any], after: Mapping[int, Any], path: str

@@ -1,0 +1,31 @@
+"""Records in Confluent's wire format to typed Arrow columns, batch by batch.
+
+::
+
+    from millstream.spark.schemas import RegistrySchemas, registry_decoder
+
+    schemas = RegistrySchemas({"url": "http://broker:8081"})
+    decoder = registry_decoder(schemas, "orders-value")     # the reader schema is the latest, from now on
+    decoded = decoder.decode(values)                        # values: pa.BinaryArray
+    decoded.columns, decoded.errors, decoded.boundary
+
+Each record says with which schema it was written; all of them come out as the reader schema has it. A record that does
+not decode is a null row with its reason in ``errors``. Where a record was written with a schema that has more than the
+reader schema has, decoding stops before it and says so in ``boundary``: who makes the table wider and takes a new
+decoder goes on there and loses nothing.
+"""
+
+from millstream.spark.schemas.avro_decoder import AvroDecoder
+from millstream.spark.schemas.decoded import Boundary, Decoded, registry_decoder
+from millstream.spark.schemas.protobuf_decoder import ProtobufDecoder
+from millstream.spark.schemas.source import RegistrySchemas, SchemaSource
+
+__all__ = [
+    "AvroDecoder",
+    "Boundary",
+    "Decoded",
+    "ProtobufDecoder",
+    "RegistrySchemas",
+    "SchemaSource",
+    "registry_decoder",
+]
