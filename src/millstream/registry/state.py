@@ -258,9 +258,11 @@ class State:
     def effective_config(self, subject: Subject | None) -> Config:
         """What holds for a subject: its own, then its context's, then the global configuration, then the defaults."""
         found = [self._configs[scope] for scope in _scopes(subject) if scope in self._configs]
-        levels: list[Level | None] = [config.level for config in found]
+        level: Level = DEFAULT_LEVEL
+        for config in reversed(found):
+            level = config.level or level
         return Config(
-            next((level for level in levels if level is not None), DEFAULT_LEVEL),
+            level,
             _first([config.normalize for config in found]),
             found[0].alias if found and _scopes(subject)[0] in self._configs else None,
             _first([config.group for config in found]),

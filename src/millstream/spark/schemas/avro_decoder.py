@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
+from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
 from millstream.errors import Rejected
@@ -19,7 +20,7 @@ from millstream.spark.schemas.decoded import Undecodable, WireDecoder
 from millstream.spark.schemas.source import Resolved, SchemaSource
 
 _FAILURES: Final = (
-    fastavro.read.SchemaResolutionError, ArithmeticError, AssertionError, AttributeError, EOFError, LookupError,
+    SchemaResolutionError, ArithmeticError, AssertionError, AttributeError, EOFError, LookupError,
     RecursionError, TypeError, ValueError, struct.error,
 )  # fmt: skip
 _PLAIN: Final[dict[str, Any]] = {
