@@ -143,7 +143,8 @@ def test_confluents_client_administers_it_through_crashes(start_broker):
         status, versions = request(broker, "GET", "/subjects/s/versions")
     assert (status, versions) == (200, [1, 2])
 
-    broker.restart()  # kill -9 of everything
+    broker.kill()
+    broker.restart()
     fresh = SchemaRegistryClient({"url": broker.http})
     assert fresh.get_versions("s") == [1, 2]
     assert fresh.get_compatibility("s") == "FULL"
