@@ -1,1 +1,1 @@
-"""The Kafka edge: frames to requests, one handler a file, answers back. It knows partitions, never segments."""
+"""The Kafka edge: frames to requests, one handler per file, responses back. It knows partitions, never segments."""

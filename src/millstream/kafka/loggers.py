@@ -1,7 +1,7 @@
-"""The broker's loggers, as Kafka's tools see them: one, ``root``, whose level all shards share.
+"""The broker's loggers for Kafka's tools: a single one, ``root``, whose level all shards share.
 
-A level that is set here lasts until the broker stops, like Kafka's; the setting ``logging.level`` says where it begins.
-The supervisor's own lines (start, stop, a process that died) are not subject to it.
+A level that is set here lasts until the broker stops, as in Kafka. The setting ``logging.level`` is the level at start.
+It does not affect the supervisor's own lines (start, stop, a process that died).
 """
 
 from collections.abc import Iterable
@@ -21,10 +21,9 @@ LEVELS: Final = {level.name: level for level in sorted(Level, key=lambda level: 
 
 
 class Loggers:
-    """One shard's end.
+    """The loggers of one shard.
 
-    Lifecycle: made with the shard.
-    Shard: one each.
+    Lifecycle: made with the shard. Shard: one each.
     """
 
     def __init__(self, shard: Shard) -> None:
@@ -37,7 +36,7 @@ class Loggers:
         return log.level.name
 
     def alter(self, changes: Iterable[ConfigChange], *, validate_only: bool) -> None:
-        """Set levels on every shard; Rejected, with nothing changed, if one of them cannot be."""
+        """Set levels on every shard. Rejected, with nothing changed, if one of them is invalid."""
         wanted = [self._judged(change) for change in changes]
         if wanted and not validate_only:
             for shard in range(self._shard.count):

@@ -1,13 +1,13 @@
-"""Answers about many things, described and encoded one thing after the other in the background.
+"""Large responses, described and encoded element by element in the background.
 
-A topic's properties cost a good part of a millisecond to describe and to encode. A request about thousands of topics is
-valid, and done in one go it would hold up everyone else on the shard for seconds. So such an answer is put together in
-slices, under a share of the core and one answer at a time; its connection is not read meanwhile.
+Describing and encoding a topic's properties takes a good part of a millisecond. A request about thousands of topics is
+valid, but done at once it would delay all other clients of the shard for seconds. Such a response is built in slices,
+limited to a share of the core and one response at a time; its connection is not read meanwhile.
 
-This is for answers that consist of a throttle time and one array, as those of CreateTopics and DescribeConfigs do: the
-encoded elements stand in a row behind their number. An answer of more than ``ANSWER_BYTES_MAX`` is not given, and the
-connection is closed with a line in the log. A fault of ours on the way costs the client its connection, as in
-``kafka.dispatch``. A client that goes away ends the work.
+This applies to responses of a throttle time and one array, as those of CreateTopics and DescribeConfigs: the number of
+elements, then the encoded elements. A response of more than ``ANSWER_BYTES_MAX`` is not sent; the connection is closed
+with a log line. A defect costs the client its connection, as in ``kafka.dispatch``. A client that disconnects ends the
+work.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -20,15 +20,15 @@ from millstream.wire.schema import Response
 from millstream.wire.varint import uvarint
 
 AT_ONCE: Final = 4
-"""So many are described on the spot."""
+"""Number of elements up to which a response is built at once."""
 ANSWER_BYTES_MAX: Final = 64 << 20
-"""The properties of ten thousand topics, with documentation and synonyms."""
+"""Maximum size of a response: the properties of ten thousand topics, with documentation and synonyms."""
 
 
 def answer_in_slices(
     ctx: RequestContext, response: Callable[[list[Any]], Response], results: Iterable[Any], count: int
 ) -> None:
-    """Answer with ``response(results)``; there are ``count`` of them, and each is made when it is asked for."""
+    """Answer with ``response(results)``. ``results`` yields ``count`` elements, each built on demand."""
     if count <= AT_ONCE:
         ctx.respond(response(list(results)))
         return

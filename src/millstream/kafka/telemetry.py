@@ -1,13 +1,13 @@
-"""Client telemetry on one shard: who is subscribed to, and where pushed metrics go (KIP-714).
+"""Client telemetry on one shard: subscriptions, and the storage of pushed metrics (KIP-714).
 
-Decisions are ``core.client_telemetry``'s; subscriptions are configurations (resource CLIENT_METRICS) and followed as
-they change. Metrics that are taken become records of the topic that the setting ``client.telemetry.topic`` names: the
-key is the client's instance id as Kafka writes it, the value is the payload as it was pushed (OpenTelemetry's
-MetricsData, compressed as the header ``compression`` says), headers say who pushed it. The answer comes when the record
-is durable; a client whose metrics cannot be stored now is throttled, and comes again after its interval.
+``core.client_telemetry`` decides. Subscriptions are configurations (resource CLIENT_METRICS) and follow changes.
+Accepted metrics become records of the topic in the setting ``client.telemetry.topic``: the key is the client's instance
+id in Kafka's notation, the value is the payload as pushed (OpenTelemetry's MetricsData, compressed as the header
+``compression`` says), and headers identify the client. The response leaves when the record is durable. A client whose
+metrics cannot be stored now is throttled and retries after its interval.
 
-Without such a topic clients are not told of these APIs, like those of an Apache Kafka without a receiver; one that asks
-all the same is answered, and what it pushes is judged and dropped.
+Without such a topic these APIs are not advertised, as in an Apache Kafka without a receiver. Requests are answered all
+the same; pushes are checked and dropped.
 """
 
 import uuid
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.wire.messages.push_telemetry import PushTelemetryRequest
 
 RECORD_OVERHEAD_BYTES: Final = 4096
-"""Batch header, key and headers around a payload, generously."""
+"""Generous size of batch header, key and headers around a payload."""
 
 COMPRESSION_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -38,10 +38,9 @@ Done = Callable[[ErrorCode], None]
 
 
 class Telemetry(MetadataListener):
-    """See the module.
+    """The client telemetry of one shard.
 
-    Lifecycle: made with the shard's node, after its partitions.
-    Shard: one each.
+    Lifecycle: made with the shard's node, after its partitions. Shard: one each.
     """
 
     def __init__(self, node: "Node") -> None:
@@ -60,14 +59,14 @@ class Telemetry(MetadataListener):
         self.clients.subscribe(self._node.metadata.state.client_metrics.values())
 
     def _max_bytes(self) -> int:
-        """The largest push: what is allowed, and what becomes a record that the topic takes."""
+        """Maximum size of a push: the setting, limited to what fits into a record of the topic."""
         settings = self._node.settings
         if not self._topic:
             return settings.telemetry_max_bytes
         return min(settings.telemetry_max_bytes, max(settings.message_max_bytes - RECORD_OVERHEAD_BYTES, 1))
 
     def receive(self, ctx: "RequestContext", request: "PushTelemetryRequest", done: Done) -> None:
-        """Keep what a client pushed."""
+        """Store what a client pushed."""
         if not self._topic or not request.metrics:
             done(ErrorCode.NONE)
             return
@@ -103,7 +102,7 @@ class Telemetry(MetadataListener):
 
 
 class _RemoteAppend:
-    """Turns the outcome of one append on another shard into an answer."""
+    """The result of one append on another shard, for the response."""
 
     __slots__ = ("_done",)
 
@@ -119,10 +118,10 @@ class _RemoteAppend:
         self._done(_outcome(False))
 
     def explain(self, slot: int, refusal: "Refusal") -> None:
-        """Why it failed is nothing that the client could mend."""
+        """No effect: the client cannot act on the reason."""
 
     def expire(self, now_us: int) -> None:
-        """A push says nothing of how long it may take."""
+        """No effect: a push has no timeout of its own."""
 
 
 def _outcome(stored: bool) -> ErrorCode:
@@ -130,7 +129,7 @@ def _outcome(stored: bool) -> ErrorCode:
 
 
 def attributes(ctx: "RequestContext") -> Attributes:
-    """What a subscription may ask of the client behind a request."""
+    """Facts about the client of a request, for subscriptions."""
     name, version = ctx.connection.software
     return {
         "client_id": ctx.client_id or "",

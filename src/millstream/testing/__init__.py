@@ -7,8 +7,8 @@
     with broker(topics={"orders": 3}) as b:
         producer = Producer({"bootstrap.servers": b.bootstrap})
 
-As a pytest plugin (installed with the package) it gives two fixtures: ``broker``, one broker for the whole session, and
-``broker_factory``, which starts as many as a test wants and stops them when it ends.
+The pytest plugin (installed with the package) has two fixtures: ``broker``, one broker for the whole session, and
+``broker_factory``, which starts any number and stops them when the test ends.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ __all__ = ["Broker", "BrokerFailed", "broker"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: the pytest plugin lives in this package and is imported in every test session."""
+    """Import on first use: the pytest plugin is in this package and imported in every test session."""
     if name in __all__:
         from millstream.testing import process
 

@@ -1,4 +1,4 @@
-"""Create topics over the Kafka protocol, for a broker that was just started by a test."""
+"""Creates topics over the Kafka protocol, for a broker that a test has just started."""
 
 import socket
 import struct
@@ -14,7 +14,7 @@ _TIMEOUT_S = 30.0
 
 
 def create_topics(bootstrap: str, topics: Mapping[str, int]) -> None:
-    """Create ``topics`` (name → partitions); raises RuntimeError with the broker's words when one cannot be created."""
+    """Create ``topics`` (name → partitions). Raises RuntimeError with the broker's message if one cannot be created."""
     host, port = bootstrap.rsplit(":", 1)
     request = CreateTopicsRequest(
         topics=[

@@ -1,10 +1,10 @@
-"""A disk for real brokers that forgets in a crash what was not synced, and fails on demand.
+"""A disk for real brokers that loses unsynced data in a crash, and fails on demand.
 
-It stands behind the seam of ``storage.disk`` in every process of a broker that is started with ``--set
-internal.disk.factory=millstream.testing.disk:FaultDisk`` and ``MILLSTREAM_FAULT_DIR`` naming a directory. Writes go
-through to the real files, so that all processes see them; before each change, what it would take to undo it is
-journalled in the fault directory. A test kills the broker, calls `apply_crash`, which takes back every change that no
-sync had covered, and starts the broker again: it then finds what a power failure would have left.
+It is the ``storage.disk`` of every process of a broker that is started with ``--set
+internal.disk.factory=millstream.testing.disk:FaultDisk`` and with ``MILLSTREAM_FAULT_DIR`` naming a directory. Writes
+go to the real files, so that all processes see them. Before each change, an undo record is journalled in the fault
+directory. A test kills the broker, calls ``apply_crash``, which undoes every change that no sync covered, and starts
+the broker again: it then finds what a power failure would have left.
 
 ::
 
@@ -12,12 +12,11 @@ sync had covered, and starts the broker again: it then finds what a power failur
                       rules.json   faults to inject: which operation, on which path, what happens
                       journal-PID  undo records, one file a process
 
-What counts as durable: a write or a truncation, when its file was synced by a sync that began after it; a name
-(created, renamed, removed), when its directory was synced likewise; everything, at ``sync_all``. With ``torn`` each
-512-byte sector of an undone write may have reached the disk all the same, in any order, and each directory keeps some
-prefix of its changes.
+Durability: a write or a truncation is durable after a sync of its file that began later; a name (created, renamed,
+removed) after such a sync of its directory; everything after ``sync_all``. With ``torn``, each 512-byte sector of an
+undone write may have reached the disk, in any order, and each directory keeps some prefix of its changes.
 
-The kill comes before the operation that was counted, and hits every process of the broker's process group at once.
+The kill precedes the counted operation, and hits every process of the broker's process group at once.
 """
 
 from __future__ import annotations
@@ -51,17 +50,17 @@ WRITE: Final = 1
 SYNC: Final = 2
 NAME: Final = 4
 SEND: Final = 8
-"""Kinds of operations, to be counted in any combination."""
+"""Kinds of operations, counted in any combination."""
 
 _CELLS: Final = struct.Struct("<QQQ")  # operations counted, kill at, kinds that count
 
 
 class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A fault: ``op`` is read, write, sync, name, open or free; ``path`` a part of the file's path.
+    """A fault. ``op`` is read, write, sync, name, open or free; ``path`` is a part of the file's path.
 
-    A truncation counts as a write; ``name`` is whatever makes, renames or removes a file or a directory.
+    A truncation counts as a write. ``name`` covers creation, renaming and removal of files and directories.
 
-    ``error`` is an errno; ``delay_ms`` makes it slow; ``lie`` makes a sync return without syncing.
+    ``error`` is an errno, ``delay_ms`` a delay; ``lie`` makes a sync return without syncing.
     """
 
     op: str
@@ -72,7 +71,7 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True):
-    """An undo record. What the fields mean depends on ``kind``.
+    """An undo record. ``kind`` decides the meaning of the fields.
 
     write, truncate: ``data`` are the bytes that were at ``position``, the file had ``size`` bytes; ``length`` were
     written. create, mkdir: the name did not exist. rename: ``target`` had ``data`` (``size`` -1: did not exist).
@@ -94,7 +93,7 @@ _decode = msgspec.msgpack.Decoder(Change).decode
 
 
 class Faults:
-    """The fault directory, as the test and every process of the broker see it."""
+    """The fault directory, for the test and for every process of the broker."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
@@ -112,12 +111,12 @@ class Faults:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the broker's environment needs."""
+        """The environment variables of the broker."""
         return {FAULT_DIR_VARIABLE: str(self.directory)}
 
     @property
     def operations(self) -> int:
-        """Operations of the counted kinds so far."""
+        """Number of operations of the counted kinds so far."""
         return _CELLS.unpack_from(self._map)[0]
 
     def kill_at(self, operation: int, kinds: int = WRITE | SYNC | NAME) -> None:
@@ -126,13 +125,13 @@ class Faults:
             _CELLS.pack_into(self._map, 0, 0, operation, kinds)
 
     def inject(self, *rules: Rule) -> None:
-        """Replace the faults in force; none takes them all away."""
+        """Replace the active faults. Without arguments there are none."""
         temporary = self.directory / "rules.new"
         temporary.write_bytes(msgspec.json.encode(rules))
         temporary.rename(self.directory / "rules.json")
 
     def close(self) -> None:
-        """Let go of the directory, and stop counting and journalling."""
+        """Close the directory, and stop counting and journalling."""
         self._map.close()
         os.close(self._fd)
         if self._pid == os.getpid():
@@ -141,7 +140,9 @@ class Faults:
     # The broker's side
 
     def count(self, kind: int) -> int:
-        """Count an operation; its number over everything that is journalled. Kills the broker if it is the one."""
+        """Count an operation and return its number among all journalled ones. Kills the broker if it is the chosen
+        one.
+        """
         with self._threads, _Locked(self._fd):
             counted, kill_at, kinds = _CELLS.unpack_from(self._map)
             (number,) = struct.unpack_from("<Q", self._map, 64)
@@ -151,11 +152,11 @@ class Faults:
                 _CELLS.pack_into(self._map, 0, counted, kill_at, kinds)
                 if counted == kill_at:
                     os.killpg(os.getpgid(0), signal.SIGKILL)
-                    time.sleep(60)  # this process is being killed, too
+                    time.sleep(60)  # this process is about to be killed, too
         return number + 1
 
     def journal(self, change: Change) -> None:
-        """Keep an undo record; the page cache outlives the process that wrote it."""
+        """Write an undo record. The page cache outlives the process that wrote it."""
         data = _encode(change)
         with self._threads:
             if self._pid != os.getpid() or not os.fstat(self._journal).st_nlink:
@@ -167,14 +168,14 @@ class Faults:
             os.write(self._journal, struct.pack("<I", len(data)) + data)
 
     def fault(self, op: str, path: str) -> Rule | None:
-        """The rule that applies to an operation: raises its error, waits its delay, and gives it back."""
+        """The rule for an operation. Raises its error, waits for its delay, and returns the rule."""
         try:
             stamp = os.stat(self.directory / "rules.json").st_mtime_ns
         except FileNotFoundError:
             return None
         if stamp != self._rules_stamp:
             self._rules = tuple(msgspec.json.decode((self.directory / "rules.json").read_bytes(), type=list[Rule]))
-            self._rules_stamp = stamp  # last: other threads go by it
+            self._rules_stamp = stamp  # last, because other threads compare it
         for rule in self._rules:
             if rule.op == op and rule.path in path:
                 if rule.delay_ms:
@@ -186,7 +187,9 @@ class Faults:
 
 
 class _Locked:
-    """The control file's lock: counting is one step over all processes. Threads of one need a lock of their own."""
+    """The lock of the control file: counting is one step over all processes. Threads of one process need their own
+    lock.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -199,7 +202,7 @@ class _Locked:
 
 
 class FaultFile(SystemFile):
-    """A file whose changes can be taken back."""
+    """A file whose changes can be undone."""
 
     __slots__ = ("_faults",)
 
@@ -208,7 +211,7 @@ class FaultFile(SystemFile):
         self._faults = faults
 
     def _now_at(self) -> str:
-        """The path the file has now; it may have been renamed since it was opened."""
+        """The present path of the file, which may have been renamed since it was opened."""
         return os.readlink(f"/proc/self/fd/{self._fd}")
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
@@ -221,7 +224,7 @@ class FaultFile(SystemFile):
         number = self._faults.count(WRITE)
         length = sum(map(len, buffers))
         size = os.fstat(self._fd).st_size
-        with open(f"/proc/self/fd/{self._fd}", "rb", buffering=0) as seen:  # a direct one does not read any byte
+        with open(f"/proc/self/fd/{self._fd}", "rb", buffering=0) as seen:  # a direct file cannot read single bytes
             old = os.pread(seen.fileno(), length, position)
         self._faults.journal(Change(number, "write", path, position, old, size, length))
 
@@ -253,14 +256,14 @@ class FaultFile(SystemFile):
 
 
 class FaultDisk(SystemDisk):
-    """See the module. One per process; children that were forked share the counting."""
+    """The disk of one process, with undo journal and faults. Forked children share the counting."""
 
     def __init__(self) -> None:
         super().__init__()
         self._faults = Faults(os.environ[FAULT_DIR_VARIABLE])
 
     def close(self) -> None:
-        """Let go of the fault directory: for tests that make many of these in one process."""
+        """Close the fault directory, for tests that create many disks in one process."""
         self._faults.close()
 
     def open(self, path: str, *, create: bool = False) -> File:
@@ -329,7 +332,7 @@ class FaultDisk(SystemDisk):
 
 
 def kill_at_send(node: object) -> None:
-    """A shard hook (``internal.shard.hook``): sends of this shard count as operations, too."""
+    """A shard hook (``internal.shard.hook``): network sends of this shard count as operations."""
     _ = node
     from millstream.net.connection import Connection
 
@@ -348,9 +351,9 @@ def kill_at_send(node: object) -> None:
 
 
 def apply_crash(directory: str | os.PathLike[str], rng: random.Random, *, torn: bool = True) -> int:
-    """Take back what was not durable when the broker died; how many changes that were. The journals start anew.
+    """Undo the changes that were not durable when the broker died, and return their number. The journals start anew.
 
-    All processes of the broker must be gone.
+    All processes of the broker must have ended.
     """
     changes: list[Change] = []
     for journal in Path(directory).glob("journal-*"):
@@ -371,7 +374,7 @@ def apply_crash(directory: str | os.PathLike[str], rng: random.Random, *, torn: 
 
 
 def _read(data: bytes) -> list[Change]:
-    """The whole records of a journal; the last may be cut off, and its change then never happened."""
+    """The whole records of a journal. The last one may be truncated; its change then never happened."""
     found: list[Change] = []
     position = 0
     while position + 4 <= len(data):
@@ -385,7 +388,7 @@ def _read(data: bytes) -> list[Change]:
 
 
 def _not_durable(changes: list[Change], rng: random.Random, *, torn: bool) -> list[Change]:
-    """The changes that no later sync covered; with ``torn`` some prefix of each directory's changes stays."""
+    """The changes that no later sync covered. With ``torn`` some prefix of each directory's changes stays."""
     files: dict[str, int] = {}
     directories: dict[str, int] = {}
     everything = 0
@@ -405,10 +408,10 @@ def _not_durable(changes: list[Change], rng: random.Random, *, torn: bool) -> li
                 where = os.path.dirname(change.target or change.path)
                 if change.number > max(everything, directories.get(where, 0)):
                     lost.append(change)
-                # Before this change the name was another file's, or nobody's: its later syncs say nothing of that one.
+                # Before this change the name meant another file, or none, so its later syncs do not cover that one.
                 synced = files.pop(change.target, 0)
                 files.pop(change.path, 0)
-                if synced:  # under its later name, and what was written under the earlier one with it
+                if synced:  # under its later name, with what was written under the earlier one
                     files[change.path] = synced
     if not torn:
         return lost
@@ -427,17 +430,17 @@ def _not_durable(changes: list[Change], rng: random.Random, *, torn: bool) -> li
 
 
 class _Names:
-    """Where a file of an earlier name is now, seen backwards in time."""
+    """The present names of files, followed backwards in time."""
 
     def __init__(self) -> None:
         self._moves: list[tuple[str, str | None]] = []
 
     def moved(self, source: str, target: str | None) -> None:
-        """Renamed, or removed: then ``target`` is None."""
+        """Record a rename, or a removal (``target`` is None)."""
         self._moves.append((source, target))
 
     def now(self, path: str) -> str | None:
-        """The present path of what was called ``path`` then; None if it is no more."""
+        """The present path of a file that was called ``path``; None if it is gone."""
         for source, target in reversed(self._moves):
             if path == source or path.startswith(source + "/"):
                 if target is None:
@@ -473,18 +476,18 @@ def _undo(change: Change, names: _Names, rng: random.Random, *, torn: bool) -> N
             case _:
                 Path(path).write_bytes(change.data)
     except FileNotFoundError:
-        # The kill came between the record and the change, or a directory that was taken back held it.
+        # The kill came between the record and the change, or the file was in an undone directory.
         return
 
 
 def _unwrite(path: str, change: Change, rng: random.Random, *, torn: bool) -> None:
-    """Put back what was there, but for the sectors that reached the disk by themselves."""
+    """Restore the former bytes, except in sectors that reached the disk by themselves."""
     end = change.position + change.length
     keep_share = rng.random() if torn and rng.random() < 0.5 else 0.0
     with open(path, "r+b") as file:
         now = os.fstat(file.fileno()).st_size
         if now < change.position:
-            return  # it never happened
+            return  # the write never happened
         size = max(change.size, change.position) if keep_share else change.size
         for start in range(change.position - change.position % SECTOR_BYTES, end, SECTOR_BYTES):
             first, stop = max(start, change.position), min(start + SECTOR_BYTES, end)

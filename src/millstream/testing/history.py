@@ -1,20 +1,20 @@
-"""What clients saw, written down while they run: the evidence that `millstream.testing.history_check` judges.
+"""The history of a client workload: the evidence that ``millstream.testing.history_check`` checks.
 
-A workload tells a `History` of every send, poll, assignment, commit and committed-offset query, of topics that it
-creates, deletes and lists, of records that it deletes and log starts that it is told, each with the moment it began
-and the moment its outcome was known. An outcome is one of three:
+A workload records in a ``History`` every send, poll, assignment, commit and committed-offset query, every topic that it
+creates, deletes and lists, every deletion of records and every log start offset. Each operation has the time when it
+began and the time when its outcome was known. The outcome is one of three:
 
-- ``OK``: the broker said yes, and said where;
+- ``OK``: the broker acknowledged it;
 - ``FAIL``: it certainly did not happen;
-- ``INFO``: nobody knows: a time-out, a lost connection, a crash before the answer. Whatever has no outcome when the
-  history is judged is of this kind. It is never counted as failure: it may appear, once, or not at all.
+- ``INFO``: unknown (a timeout, a lost connection, a crash before the response). An operation without an outcome at the
+  check is of this kind. It is never counted as failure: it may have happened once, or not at all.
 
-Values must be unique over the whole history: that is what lets a record that was read name the send that wrote it. A
-topic's name is used for one topic only. A producer or consumer is known by the name of its *process*; one that is
-started anew gets a new name. A send with a key says that its partition is compacted: all others there have one, too.
+Values must be unique in the whole history, so that a record that was read identifies its send. The name of a topic is
+used for one topic only. A producer or consumer is identified by its *process* name, and a restarted one gets a new
+name. A send with a key means that its partition is compacted: all others there have a key, too.
 
-Recording is an append under a lock, so that delivery callbacks of any thread may call it. `History.save` writes JSON
-lines, `History.load` reads them: a failing run leaves its history behind.
+Recording is an append under a lock, so delivery callbacks of any thread may call it. ``History.save`` writes JSON lines
+and ``History.load`` reads them: a failed run keeps its history.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(StrEnum):
-    """What is known about an operation."""
+    """Known outcome of an operation."""
 
     OK = "ok"
     FAIL = "fail"
@@ -51,7 +51,9 @@ class Place(msgspec.Struct, frozen=True, order=True):
 
 
 class Send(msgspec.Struct, tag="send"):
-    """One record given to a producer. `offset` is where the broker said it stands; `ended_ns` is 0 while unknown."""
+    """One record given to a producer. ``offset`` is the acknowledged offset; ``ended_ns`` is 0 while the outcome is
+    unknown.
+    """
 
     process: str
     place: Place
@@ -65,7 +67,7 @@ class Send(msgspec.Struct, tag="send"):
 
 
 class Poll(msgspec.Struct, tag="poll"):
-    """Records that one poll returned from one partition, in the order in which they came."""
+    """Records that one poll returned from one partition, in order."""
 
     process: str
     group: str
@@ -75,7 +77,7 @@ class Poll(msgspec.Struct, tag="poll"):
 
 
 class Reset(msgspec.Struct, tag="reset"):
-    """The position of a consumer on these partitions was set anew: assigned, sought, resumed from a commit."""
+    """The position of a consumer on these partitions was set: assigned, sought, or resumed from a commit."""
 
     process: str
     places: list[Place]
@@ -83,7 +85,7 @@ class Reset(msgspec.Struct, tag="reset"):
 
 
 class Commit(msgspec.Struct, tag="commit"):
-    """A group's next offset, given to the broker to keep."""
+    """A commit of a group's next offset."""
 
     process: str
     group: str
@@ -95,7 +97,7 @@ class Commit(msgspec.Struct, tag="commit"):
 
 
 class Committed(msgspec.Struct, tag="committed"):
-    """What the broker said a group had committed; -1 is nothing."""
+    """A group's committed offset in the broker's response; -1 is none."""
 
     group: str
     place: Place
@@ -105,7 +107,7 @@ class Committed(msgspec.Struct, tag="committed"):
 
 
 class TopicChange(msgspec.Struct, tag="topic"):
-    """A topic was asked to be created (`exists`) or deleted."""
+    """A request to create (``exists``) or delete a topic."""
 
     topic: str
     exists: bool
@@ -115,7 +117,7 @@ class TopicChange(msgspec.Struct, tag="topic"):
 
 
 class TopicsSeen(msgspec.Struct, tag="topics"):
-    """Every topic that the broker listed."""
+    """A listing of all topics."""
 
     names: list[str]
     began_ns: int
@@ -123,7 +125,7 @@ class TopicsSeen(msgspec.Struct, tag="topics"):
 
 
 class Trim(msgspec.Struct, tag="trim"):
-    """The records of a partition before an offset were asked to be deleted."""
+    """A request to delete the records of a partition before an offset."""
 
     place: Place
     before: int
@@ -133,7 +135,7 @@ class Trim(msgspec.Struct, tag="trim"):
 
 
 class LogStart(msgspec.Struct, tag="start"):
-    """What the broker said is the first offset of a partition."""
+    """The log start offset of a partition in the broker's response."""
 
     place: Place
     offset: int
@@ -158,13 +160,13 @@ class History:
     def send(
         self, process: str, topic: str, partition: int, value: str, *, key: str = "", idempotent: bool = True
     ) -> Send:
-        """A send begins; give what this returns to `sent` when its outcome is known."""
+        """Record the start of a send. Pass the result to ``sent`` when its outcome is known."""
         operation = Send(process, Place(topic, partition), value, idempotent, time.monotonic_ns(), key=key)
         self._append(operation)
         return operation
 
     def sent(self, operation: Send, outcome: Outcome, offset: int = -1) -> None:
-        """The outcome of a send; `offset` with OK, -1 where the client does not tell (acks=0)."""
+        """Record the outcome of a send. ``offset`` with OK; -1 if the client does not know it (acks=0)."""
         operation.ended_ns = time.monotonic_ns()
         operation.offset = offset
         operation.outcome = outcome
@@ -172,56 +174,56 @@ class History:
     def polled(
         self, process: str, topic: str, partition: int, records: Iterable[tuple[int, str]], *, group: str = ""
     ) -> None:
-        """A consumer was given records: (offset, value) in their order."""
+        """Record records that a consumer received: (offset, value) in order."""
         self._append(Poll(process, group, Place(topic, partition), list(records), time.monotonic_ns()))
 
     def reset(self, process: str, places: Iterable[tuple[str, int]]) -> None:
-        """A consumer's position on these partitions starts anew."""
+        """Record that a consumer's position on these partitions was set."""
         self._append(Reset(process, [Place(topic, partition) for topic, partition in places], time.monotonic_ns()))
 
     def commit(self, process: str, group: str, topic: str, partition: int, next_offset: int) -> Commit:
-        """A commit begins; give what this returns to `done`."""
+        """Record the start of a commit. Pass the result to ``done``."""
         operation = Commit(process, group, Place(topic, partition), next_offset, time.monotonic_ns())
         self._append(operation)
         return operation
 
     def change_topic(self, topic: str, *, exists: bool) -> TopicChange:
-        """A topic is to be created or deleted; give what this returns to `done`."""
+        """Record the start of a creation or deletion of a topic. Pass the result to ``done``."""
         operation = TopicChange(topic, exists, time.monotonic_ns())
         self._append(operation)
         return operation
 
     def trim(self, topic: str, partition: int, before: int) -> Trim:
-        """Records are to be deleted; give what this returns to `done`."""
+        """Record the start of a deletion of records. Pass the result to ``done``."""
         operation = Trim(Place(topic, partition), before, time.monotonic_ns())
         self._append(operation)
         return operation
 
     def done(self, operation: Commit | TopicChange | Trim, outcome: Outcome) -> None:
-        """The outcome of anything but a send."""
+        """Record the outcome of any operation but a send."""
         operation.ended_ns = time.monotonic_ns()
         operation.outcome = outcome
 
     def topics_seen(self, names: Iterable[str], *, began_ns: int) -> None:
-        """The broker was asked, at `began_ns`, for all topics, and has answered now."""
+        """Record a listing of all topics that was requested at ``began_ns`` and answered now."""
         self._append(TopicsSeen(sorted(names), began_ns, time.monotonic_ns()))
 
     def log_start(self, topic: str, partition: int, offset: int, *, began_ns: int) -> None:
-        """The broker was asked, at `began_ns`, where a log starts, and has answered now."""
+        """Record a log start offset that was requested at ``began_ns`` and answered now."""
         self._append(LogStart(Place(topic, partition), offset, began_ns, time.monotonic_ns()))
 
     def committed(self, group: str, topic: str, partition: int, next_offset: int, *, began_ns: int) -> None:
-        """The broker was asked, at `began_ns`, what the group had committed, and has answered now."""
+        """Record a committed offset that was requested at ``began_ns`` and answered now."""
         self._append(Committed(group, Place(topic, partition), next_offset, began_ns, time.monotonic_ns()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one JSON document a line."""
+        """Write one JSON document per line."""
         encode = msgspec.json.encode
         Path(path).write_bytes(b"".join(encode(operation) + b"\n" for operation in self.operations))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> History:
-        """Reads what `save` wrote."""
+        """Read what ``save`` wrote."""
         decoder = msgspec.json.Decoder(Operation)
         history = cls()
         history.operations = [decoder.decode(line) for line in Path(path).read_bytes().splitlines()]
@@ -229,7 +231,7 @@ class History:
 
     @classmethod
     def of_operations(cls, operations: Sequence[Operation]) -> History:
-        """A history made by hand, for a test of the checker."""
+        """A history from a list, for tests of the checker."""
         history = cls()
         history.operations = list(operations)
         return history

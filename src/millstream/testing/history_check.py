@@ -1,8 +1,8 @@
-"""Judges a history of sends, polls and commits: what a log that keeps its word can never show.
+"""Checks a history of sends, polls and commits for anomalies that a correct log never shows.
 
-This is bookkeeping in linear time, in the manner of Jepsen's Kafka workload, not a search: unique values tie every
-record that was read to the send that wrote it. Per partition, all (offset, value) pairs that anybody saw, in answers
-to sends and in polls, are put together; that is the order of the log. Then these must not be found:
+It is bookkeeping in linear time, like Jepsen's Kafka workload, not a search: unique values connect every record that
+was read to its send. Per partition, all (offset, value) pairs from responses to sends and from polls are combined; they
+give the order of the log. The anomalies are:
 
 - ``inconsistent``: two values at one offset;
 - ``duplicate``: one value at two offsets, though its producer was idempotent; or acknowledged where it does not stand;
@@ -24,10 +24,9 @@ to sends and in polls, are put together; that is the order of the log. Then thes
 - ``start-back``: a log starts before an acknowledged deletion of records, or before where it was said to start;
 - ``start-phantom``: it starts behind every deletion that anybody asked for (only where somebody did).
 
-An INFO send may stand or not. Records that were removed by right (retention, DeleteRecords) are named by `log_starts`.
-In a compacted partition, whose sends have keys, a value may be gone when a later one of its key was seen, and offsets
-need not be dense. A commit is expected to go forward only, as that of a group does whose members commit what they were
-given.
+An INFO send may exist or not. ``log_starts`` names records that were removed on purpose (retention, DeleteRecords). In
+a compacted partition, whose sends have keys, a value may be gone when a later one of its key was seen, and offsets need
+not be dense. Commits are expected to only increase, as those of a group do whose members commit what they received.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class Anomaly(msgspec.Struct, frozen=True):
-    """One broken promise: which, where, and what shows it."""
+    """One anomaly: its kind, its place, and the evidence."""
 
     kind: str
     place: Place
@@ -68,7 +67,7 @@ class Anomaly(msgspec.Struct, frozen=True):
 
 
 class HistoryBroken(AssertionError):
-    """A history that no correct log can have; carries the anomalies."""
+    """A history with anomalies."""
 
     def __init__(self, anomalies: list[Anomaly]) -> None:
         shown = "\n".join(f"  {anomaly}" for anomaly in anomalies[:30])
@@ -78,19 +77,19 @@ class HistoryBroken(AssertionError):
 
 
 def verify(history: History, *, dense: bool = True, log_starts: Mapping[Place, int] | None = None) -> None:
-    """Raises `HistoryBroken` if `check` finds anything."""
+    """Raise ``HistoryBroken`` if ``check`` finds anything."""
     anomalies = check(history, dense=dense, log_starts=log_starts)
     if anomalies:
         raise HistoryBroken(anomalies)
 
 
 def check(history: History, *, dense: bool = True, log_starts: Mapping[Place, int] | None = None) -> list[Anomaly]:
-    """Every anomaly of a finished history, partition by partition.
+    """All anomalies of a finished history, partition by partition.
 
     Args:
-        history: with unique values; everything readable must have been polled by somebody at the end.
-        dense: whether offsets without a record are forbidden (they are, without transactions and compaction).
-        log_starts: first offset that still had to be readable at the end, where it is not 0.
+        history: with unique values; everything readable must have been polled in the end.
+        dense: whether offsets without a record are forbidden (yes without transactions and compaction).
+        log_starts: first offset that had to be readable in the end, if it is not 0.
     """
     partitions: dict[Place, _Partition] = defaultdict(_Partition)
     resets: list[Reset] = []
@@ -138,7 +137,7 @@ def check(history: History, *, dense: bool = True, log_starts: Mapping[Place, in
 
 
 class _Partition:
-    """The part of a history that concerns one partition; each check yields (kind, detail)."""
+    """The part of a history about one partition. Each check yields (kind, detail)."""
 
     def __init__(self) -> None:
         self.sends: list[Send] = []
@@ -148,14 +147,14 @@ class _Partition:
         self.committed: list[Committed] = []
         self.trims: list[Trim] = []
         self.starts: list[LogStart] = []
-        self.last_of_key: dict[str, int] = {}  # where the newest value of a key was seen, in a compacted partition
+        self.last_of_key: dict[str, int] = {}  # offset of the newest value of a key, in a compacted partition
         self.at: dict[int, set[str]] = defaultdict(set)  # offset → values seen there
-        self.offsets_of: dict[str, set[int]] = defaultdict(set)  # value → offsets it was seen at
+        self.offsets_of: dict[str, set[int]] = defaultdict(set)  # value → offsets where it was seen
         self.read: set[tuple[int, str]] = set()
         self.by_value: dict[str, Send] = {}
 
     def index(self) -> None:
-        """Puts everything that was seen into one order."""
+        """Combine everything that was seen into one order."""
         for send in self.sends:
             self.by_value[send.value] = send
             if send.outcome is Outcome.OK and send.offset >= 0:
@@ -192,7 +191,7 @@ class _Partition:
                 yield "failed-visible", f"{value} at {offset}, though its send by {send.process} failed"
 
     def losses(self, start: int) -> Iterator[tuple[str, str]]:
-        """Acknowledged values that nobody was given."""
+        """Acknowledged values that no consumer received."""
         highest = max((offset for offset, _ in self.read), default=-1)
         read_values = {value for _, value in self.read}
         for send in self.sends:
@@ -208,7 +207,7 @@ class _Partition:
         return min(offsets) if offsets else None
 
     def send_order(self) -> Iterator[tuple[str, str]]:
-        """Order of each idempotent producer, and order in real time over all of them."""
+        """Order of each idempotent producer, and real-time order over all producers."""
         last: dict[str, tuple[int, str]] = {}
         for send in sorted(self.sends, key=lambda s: s.began_ns):
             offset = self._first_offset(send)
@@ -236,7 +235,7 @@ class _Partition:
                 )
 
     def poll_order(self, start: int, *, dense: bool) -> Iterator[tuple[str, str]]:
-        """Each consumer goes forward, one record after the other, until its position is set anew."""
+        """Each consumer moves forward, record by record, until its position is set."""
         known = sorted(self.at)
         rank = {offset: i for i, offset in enumerate(known)}
         events: list[Poll | Reset] = sorted([*self.polls, *self.resets], key=lambda e: e.at_ns)
@@ -261,14 +260,14 @@ class _Partition:
                     yield "hole", f"nothing between {before} and {offset}"
 
     def commit_order(self) -> Iterator[tuple[str, str]]:
-        """What a group committed is what it finds."""
+        """A group finds what it committed."""
         for group in sorted({c.group for c in self.committed}):
             commits = [c for c in self.commits if c.group == group and c.outcome is not Outcome.FAIL]
             answers = [c for c in self.committed if c.group == group]
             yield from _commits_kept(commits, answers)
 
     def group_coverage(self, start: int) -> Iterator[tuple[str, str]]:
-        """Below a group's committed offset there is nothing that its members were not given."""
+        """Below a group's committed offset, its members received everything."""
         for group in sorted({c.group for c in self.commits}):
             end = max((c.next_offset for c in self.commits if c.group == group and c.outcome is Outcome.OK), default=0)
             given = {offset for poll in self.polls if poll.group == group for offset, _ in poll.records}
@@ -277,7 +276,7 @@ class _Partition:
                 yield "group-skipped", f"{group} committed {end} without having been given {missing[:10]}"
 
     def start_order(self) -> Iterator[tuple[str, str]]:
-        """A log's start goes forward only, and no further than it was asked to."""
+        """A log start offset only increases, and only as far as requested."""
         trims = [(t.before, t.began_ns, t.ended_ns, t.outcome) for t in self.trims]
         answers = [(s.offset, s.began_ns, s.ended_ns) for s in self.starts]
         for kind, told, known in _kept(trims, answers, possible=0):
@@ -288,7 +287,7 @@ class _Partition:
 
 
 def _topics_kept(changes: list[TopicChange], listings: list[TopicsSeen]) -> Iterator[tuple[str, str, str]]:
-    """Topics are there from their creation to their deletion."""
+    """Topics exist from their creation to their deletion."""
     created = {change.topic: change for change in changes if change.exists}
     deleted = {change.topic: change for change in changes if not change.exists}
     for listing in listings:
@@ -306,7 +305,7 @@ def _topics_kept(changes: list[TopicChange], listings: list[TopicsSeen]) -> Iter
 
 
 def _commits_kept(commits: list[Commit], answers: list[Committed]) -> Iterator[tuple[str, str]]:
-    """What a group was told lies between the newest certain commit and the newest possible one."""
+    """A committed offset in a response lies between the newest certain commit and the newest possible one."""
     group = answers[0].group
     asked = [(c.next_offset, c.began_ns, c.ended_ns, c.outcome) for c in commits]
     told_at = [(a.next_offset, a.began_ns, a.ended_ns) for a in answers]
@@ -320,10 +319,11 @@ def _commits_kept(commits: list[Commit], answers: list[Committed]) -> Iterator[t
 def _kept(
     changes: list[tuple[int, int, int, Outcome]], answers: list[tuple[int, int, int]], *, possible: int
 ) -> Iterator[tuple[str, int, int]]:
-    """Walks changes of a number that only rises, and answers to what it is, in time: (offset, began, ended[, outcome]).
+    """Compares changes of an increasing number with responses about it, in time order: (offset, began, ended[,
+    outcome]).
 
-    `possible` is what it may be before any change. Yields ("lost", answer, what it had to be at least) and ("phantom",
-    answer, what it could be at most).
+    ``possible`` is its maximum before any change. Yields ("lost", response, required minimum) and ("phantom", response,
+    possible maximum).
     """
     done = sorted((change for change in changes if change[3] is Outcome.OK), key=lambda change: change[2])
     begun = sorted((change for change in changes if change[3] is not Outcome.FAIL), key=lambda change: change[1])

@@ -1,14 +1,14 @@
 """One shard's storage in one thread: the production code with a reactor, a writer and a worker that are stepped by
 hand.
 
-`LocalShard` runs `ShardStorage` over any `Disk`. What would run in three processes and several threads is a handful
-of queues here: callbacks and turns of the reactor, ticks of the writer, one queue per lane of the worker. `step`
-takes one of them, chosen by the generator given, so interleavings differ from seed to seed and repeat from each; the
-clock stands still until nothing else can run. A crash is whatever the disk raises: drop the shard, crash the disk,
-`recover`, make another.
+``LocalShard`` runs ``ShardStorage`` over any ``Disk``. What would run in three processes and several threads is a
+handful of queues here: callbacks and turns of the reactor, ticks of the writer, one queue per lane of the worker.
+``step`` takes one of them, chosen by the generator given, so interleavings differ from seed to seed and repeat from
+each; the clock stands still until nothing else can run. A crash is whatever the disk raises: drop the shard, crash the
+disk, ``recover``, make another.
 
-With `lanes` (`storage_world.lanes`) a step of writer, worker and cleaner may also end before an operation of the disk,
-and `hang` keeps one of them from going on for a while, whatever it is at.
+With ``lanes`` (``storage_world.lanes``) a step of writer, worker and cleaner may also end before an operation of the
+disk, and ``hang`` keeps one of them from going on for a while, whatever it is at.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ SMALL: dict[str, Any] = {
     "log_cleaner_dedupe_buffer_size": 1 << 20,
     "log_cleaner_io_buffer_load_factor": 0.9,
 }
-"""Settings of a `LocalShard` unless it is told otherwise."""
+"""Settings of a ``LocalShard`` unless it is told otherwise."""
 
 
 _TOPIC: dict[str, Any] = {
@@ -84,7 +84,7 @@ _TOPIC: dict[str, Any] = {
 
 
 def plain_batch(base: int, count: int, body: bytes = b"", timestamp: int = 1000, epoch: int = -1) -> bytes:
-    """A batch with a header and checksum as Kafka has them; `body` stands where the records would."""
+    """A batch with a header and checksum as Kafka has them; ``body`` stands where the records would."""
     covered = _COVERED.pack(0, count - 1, timestamp, timestamp, -1, -1, -1, count) + body
     return _UNCOVERED.pack(base, 9 + len(covered), epoch, 2, crc32c(covered)) + covered
 
@@ -103,7 +103,7 @@ class Stopped(Exception):
 
 
 class LocalTimer:
-    """A deadline of a `LocalReactor`."""
+    """A deadline of a ``LocalReactor``."""
 
     def __init__(self, deadline_us: int, callback: Callable[[], None]) -> None:
         self.deadline_us = deadline_us
@@ -176,7 +176,7 @@ class LocalReactor:
         return False
 
     def sleep(self, limit_us: int) -> bool:
-        """Let time go by to the next timer, at most to `limit_us`; False when there is none before."""
+        """Let time go by to the next timer, at most to ``limit_us``; False when there is none before."""
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
         if not self._timers or self._timers[0][0] > limit_us:
@@ -197,7 +197,7 @@ def _at_once(_seconds: float) -> None:
 
 
 class LocalHelpers:
-    """Writer and worker in the same thread: each step of theirs is a call, or a part of one with `lanes`."""
+    """Writer and worker in the same thread: each step of theirs is a call, or a part of one with ``lanes``."""
 
     def __init__(self, disk: Disk, data_dir: str, shard_id: int, arena: Arena, lanes: Lanes | None = None) -> None:
         self.slots = TickSlots()
@@ -245,7 +245,7 @@ class LocalHelpers:
         self._stopping = True
 
     def hang(self, lane: int, duration_us: int) -> None:
-        """Whatever a lane does, it does not get on for so long (`WRITER_LANE` is the writer's)."""
+        """Whatever a lane does, it does not get on for so long (``WRITER_LANE`` is the writer's)."""
         reactor = self._attached[0]
         self._hangs[lane] = reactor.now_us() + duration_us
         reactor.call_later(duration_us, lambda: self._hangs.pop(lane, None))
@@ -301,7 +301,7 @@ class LocalHelpers:
 
 
 class _Context:
-    """What `ShardStorage` uses of a shard."""
+    """What ``ShardStorage`` uses of a shard."""
 
     def __init__(self, shard_id: int, reactor: LocalReactor, arena: Arena, stats: StatsSlab) -> None:
         self.id = shard_id
@@ -331,7 +331,7 @@ class LocalShard:
         self.reactor = LocalReactor(now_ms)
         self.arena = Arena.create(shard_id, memory_bytes)
         self.stats = StatsSlab(shard_id, "shard")
-        # Not `Settings`: its bounds are for people, a test wants a write-ahead log of a few KiB.
+        # Not ``Settings``: its bounds are for people, a test wants a write-ahead log of a few KiB.
         self.settings = SimpleNamespace(**{**SMALL, **(settings or {})})
         given: Any = self.settings
         self.helpers = LocalHelpers(disk, DATA_DIR, shard_id, self.arena, lanes)
@@ -362,14 +362,14 @@ class LocalShard:
         return True
 
     def run(self, until: Callable[[], bool] | None = None, limit_us: int = 3_600_000_000) -> None:
-        """Go on until `until` holds, or nothing is left to do."""
+        """Go on until ``until`` holds, or nothing is left to do."""
         end_us = self.reactor.now_us() + limit_us
         while until is None or not until():
             if not self.step() and (until is None or not self.reactor.sleep(end_us)):
                 break
 
     def call(self, verb: Callable[..., None], *args: Any) -> Any:
-        """Run until the callback that `verb` takes as its last argument was called; its argument."""
+        """Run until the callback that ``verb`` takes as its last argument was called; its argument."""
         answers: list[Any] = []
 
         def answered(*answer: Any) -> None:
@@ -387,7 +387,7 @@ class LocalShard:
 
 
 def place_of(group: int, segment_bytes: int = 1 << 30) -> LogPlace:
-    """Where `LocalShard.open` puts a group."""
+    """Where ``LocalShard.open`` puts a group."""
     topic_id = bytes(12) + group.to_bytes(4, "big")
     return LogPlace(f"{DATA_DIR}/topics/{topic_id.hex()}/0", f"topic{group}/0", segment_bytes)
 
@@ -400,7 +400,9 @@ def recover_locally(
     now_ms: int = 1_700_000_000_000,
     deleted: frozenset[int] | set[int] = frozenset(),
 ) -> RecoveryReport:
-    """Recovery over the disk of `LocalShard`s; groups in `deleted` are those that the controller no longer knows."""
+    """Recovery over the disk of ``LocalShard``s; groups in ``deleted`` are those that the controller no longer
+    knows.
+    """
 
     def locate(group: int) -> LogPlace | None:
         return None if group in deleted else place_of(group, segment_bytes)

@@ -1,7 +1,7 @@
-"""Planted bugs: brokers that are broken on purpose, so that a test of crashes can show that it finds what it is for.
+"""Planted bugs: brokers that are broken on purpose, to prove that a crash test finds what it is for.
 
-Each is a disk factory (``internal.disk.factory``) that patches the storage before anything is forked, and gives out
-the disk of `millstream.testing.disk`. Nothing of this is imported by a broker that was not told to.
+Each is a disk factory (``internal.disk.factory``) that patches the storage before the fork, and returns the disk of
+``millstream.testing.disk``. A broker imports this module only through that setting.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _LateFile:
-    """A file whose sync is put off until the next write to it."""
+    """A file whose sync is delayed until the next write to it."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -53,7 +53,7 @@ class _LateDisk:
 
 
 def ack_before_sync() -> Disk:
-    """The writer answers when a tick is written, and syncs it only before it writes the next."""
+    """The writer reports a tick when it is written, and syncs it only before the next write."""
     from millstream.storage.processes.writer import TickWriter
 
     original = TickWriter.__init__

@@ -1,8 +1,8 @@
 """Pytest fixtures: ``broker`` and ``broker_factory``.
 
-``broker`` is started once per session, on the first test that asks for it; tests that share it use topic names of
-their own. ``broker_factory(**options)`` takes what ``millstream.testing.broker`` takes and stops what it started when
-the test ends.
+``broker`` starts once per session, in the first test that uses it; tests that share it use their own topic names.
+``broker_factory(**options)`` takes the arguments of ``millstream.testing.broker`` and stops its brokers when the test
+ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     """One real broker, shared by the session."""
-    from millstream.testing.process import Broker  # not before a test asks: a plugin is imported in every session
+    from millstream.testing.process import Broker  # not before it is needed: a plugin is imported in every session
 
     with Broker() as running:
         yield running

@@ -1,20 +1,19 @@
-"""A disk in memory that knows what is durable: for storage tests that crash thousands of times.
+"""A disk in memory that knows what is durable, for storage tests with thousands of crashes.
 
-`SimDisk` stands behind the same seam as the operating system's files (`storage.disk`). It keeps two truths: what a
-process sees, and what would be found after the power failed. A write is durable after a sync of its file, a name
-after a sync of its directory, everything after `sync_all`. `crash` throws the rest away: with `torn`, each 512-byte
-sector of an unsynced write is there or not by itself, in any order, sizes likewise, and each directory kept some
-prefix of its changes; without, nothing unsynced is left. `crashed` leaves the disk alone and gives another that is
-what the power failure would have left, so that a history can be judged at every operation without being repeated.
+``SimDisk`` implements the interface of the operating system's files (``storage.disk``). It keeps two states: the one
+that processes see, and the one after a power failure. A write is durable after a sync of its file, a name after a sync
+of its directory, everything after ``sync_all``. ``crash`` discards the rest: with ``torn``, each 512-byte sector of an
+unsynced write is there or not, in any order, so are sizes, and each directory keeps some prefix of its changes; without
+it, nothing unsynced is left. ``crashed`` leaves the disk alone and returns another one in the state after a power
+failure, so that a history can be checked at every operation without repetition.
 
-Faults: `crash_at` counts operations and raises `PowerFailure` at the n-th (which may or may not have happened);
-`capacity_bytes` makes a full disk (ENOSPC), and with `copies` (copy on write) one that has no room for what is
-overwritten either; `direct_block_bytes` is the logical block that writes past the page cache must keep to (0: there are
-none); `fail` is asked before each operation for an errno to raise. A write that fails may have been done in part. A
-sync that fails leaves of what was unsynced some sectors on the disk and takes the rest for clean, as Linux does: it is
-still read, and no later sync makes it durable. `flip` rots a byte, `damage` a sector. `before` is told of every
-operation before it is done. Everything random comes from the generator given at construction, so a history repeats from
-its seed.
+Faults: ``crash_at`` counts operations and raises ``PowerFailure`` at the n-th (which may or may not have happened).
+``capacity_bytes`` makes a full disk (ENOSPC); with ``copies`` (copy on write) an overwrite needs space, too.
+``direct_block_bytes`` is the logical block of direct writes (0: unsupported). ``fail`` returns an errno to raise before
+an operation. A failed write may be done in part. A failed sync leaves some of the unsynced sectors on the disk and
+marks all of them clean, as Linux does: they are still read, and no later sync makes them durable. ``flip`` corrupts a
+byte, ``damage`` a sector. ``before`` is called before every operation. All randomness comes from the generator given at
+construction, so a history repeats from its seed.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ if TYPE_CHECKING:
     from millstream.storage.disk import Buffer
 
 LOST: Final = "lost"
-"""Left by a crash: nothing that was not synced."""
+"""After a crash nothing unsynced is left."""
 
 TORN: Final = "torn"
-"""Some sectors, some sizes, some of the first changes of each directory."""
+"""After a crash some sectors, some sizes, and a prefix of each directory's changes are left."""
 
 KEPT: Final = "kept"
-"""Everything, as after the end of the process alone."""
+"""After a crash everything is left, as after the end of the process alone."""
 _ROOMY: Final = 1 << 40
 
 
 class PowerFailure(BaseException):
-    """The machine is gone: nothing that runs may catch this and go on."""
+    """The power failed. No code under test may catch this and continue."""
 
 
 class _Node:
-    """A file: what is read, what is durable, and the writes in between."""
+    """A file: its visible content, its durable content, and the writes in between."""
 
     __slots__ = ("content", "durable", "pending")
 
@@ -69,22 +68,22 @@ class _Node:
         self.pending = []
 
     def sync_failed(self, rng: random.Random) -> None:
-        """Some of it is on the disk; all of it counts as clean from now on. Its size is the file system's own affair,
-        which it keeps in a journal: that is not forgotten.
+        """Some sectors are on the disk; all count as clean from now on. The size survives, because the file system
+        keeps it in a journal.
         """
         if self.pending:
             self.durable = _torn(self.durable, self.pending, rng)
             self.pending = [(len(self.content), None)]
 
     def crash(self, rng: random.Random, *, torn: bool) -> None:
-        """Become what a power failure leaves."""
+        """Take the state after a power failure."""
         if torn and self.pending:
             self.durable = _torn(self.durable, self.pending, rng)
         self.pending = []
         self.content = bytearray(self.durable)
 
     def crashed(self, rng: random.Random, left: str) -> _Node:
-        """What a power failure would leave of it."""
+        """The file after a power failure."""
         node = _Node()
         if left == KEPT:
             node.durable = bytearray(self.content)
@@ -97,7 +96,7 @@ class _Node:
 
 
 def _torn(durable: bytearray, pending: list[tuple[int, bytes | None]], rng: random.Random) -> bytearray:
-    """Some of the sectors of some of the writes reached the disk."""
+    """Some sectors of some writes reached the disk."""
     sizes = [len(durable)]
     reached = bytearray(durable)
     keep = rng.random()
@@ -124,7 +123,7 @@ def _torn(durable: bytearray, pending: list[tuple[int, bytes | None]], rng: rand
 
 
 class _Directory:
-    """Names: as they are seen, as they are durable, and the changes in between."""
+    """Names: visible, durable, and the changes in between."""
 
     __slots__ = ("durable", "names", "pending")
 
@@ -134,7 +133,7 @@ class _Directory:
         self.pending: list[tuple[tuple[str, _Node | _Directory | None], ...]] = []
 
     def change(self, *entries: tuple[str, _Node | _Directory | None]) -> None:
-        """Names that mean something else from now on, all at once; None removes a name."""
+        """Change the meaning of names, all at once; None removes a name."""
         self.pending.append(entries)
         _apply(self.names, entries)
 
@@ -150,7 +149,7 @@ class _Directory:
         self.names = dict(self.durable)
 
     def crashed(self, rng: random.Random, left: str) -> _Directory:
-        """What a power failure would leave of it and of what is in it."""
+        """The directory with its content after a power failure."""
         found = dict(self.names) if left == KEPT else dict(self.durable)
         if left == TORN and self.pending:
             for entries in self.pending[: rng.randint(0, len(self.pending))]:
@@ -170,7 +169,7 @@ def _apply(names: dict[str, _Node | _Directory], entries: tuple[tuple[str, _Node
 
 
 class SimFile:
-    """An open file of a `SimDisk`."""
+    """An open file of a ``SimDisk``."""
 
     def __init__(self, disk: SimDisk, path: str, node: _Node, block_bytes: int = 1) -> None:
         self._disk = disk
@@ -242,27 +241,27 @@ class SimFile:
 
 
 class SimDisk:
-    """See the module."""
+    """The disk in memory."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._root = _Directory()
         self.operations = 0
-        """Changes and syncs so far."""
+        """Number of changes and syncs so far."""
 
         self.crash_at = -1
-        """The operation at which the power fails."""
+        """Number of the operation at which the power fails."""
 
         self.capacity_bytes: int | None = None
         self.copies = False
         self.direct_block_bytes = SECTOR_BYTES
         self.fail: Callable[[str, str], int] = _never
-        """Asked before each operation (kind, path) for an errno, 0 for none."""
+        """Called before each operation (kind, path); returns an errno to raise, or 0."""
 
         self.before: Callable[[str, str], None] | None = None
-        """Told of each operation (kind, path), reads included, before it is done."""
+        """Called before each operation (kind, path), reads included."""
 
-    # -- the truth -----------------------------------------------------------------------------------------------------
+    # -- the state -----------------------------------------------------------------------------------------------------
 
     def happens(self, kind: str, path: str) -> None:
         """An operation is about to happen."""
@@ -278,13 +277,13 @@ class SimDisk:
             raise PowerFailure
 
     def happened(self, kind: str, path: str) -> None:
-        """It has happened, as far as the process can tell."""
+        """An operation has happened, from the process's view."""
         del kind, path
         if 0 <= self.crash_at <= self.operations:
             raise PowerFailure
 
     def crash(self, *, torn: bool) -> None:
-        """The power failed: what was not durable is gone, or not. Files that were open mean nothing any more."""
+        """Fail the power: data that were not durable are gone, in whole or in part. Open files are invalid."""
         self.crash_at = -1
         todo = [self._root]
         while todo:
@@ -297,7 +296,7 @@ class SimDisk:
                     node.crash(self._rng, torn=torn)
 
     def crashed(self, rng: random.Random, left: str) -> SimDisk:
-        """Another disk: what would be found if the power failed now, with `left` one of LOST, TORN and KEPT."""
+        """Another disk in the state after a power failure now. ``left`` is LOST, TORN or KEPT."""
         made = SimDisk(rng)
         made._root = self._root.crashed(rng, left)
         made.direct_block_bytes = self.direct_block_bytes
@@ -308,11 +307,11 @@ class SimDisk:
         node.sync_failed(self._rng)
 
     def part_of(self, data: bytes) -> bytes:
-        """What a write that failed has done nevertheless."""
+        """The part of a failed write that was done nevertheless."""
         return data[: self._rng.choice([0, 0, SECTOR_BYTES, len(data) // 2])]
 
     def damage(self, path: str, position: int, data: bytes) -> None:
-        """Something else stands there from now on, whoever wrote it: bytes that were meant for another place, zeros."""
+        """Replace bytes on the disk, durable ones too: a misdirected write, or zeros."""
         node = self._file(path)
         for held in (node.content, node.durable):
             end = min(len(held), position + len(data))
@@ -320,7 +319,7 @@ class SimDisk:
                 held[position:end] = data[: end - position]
 
     def files(self) -> list[tuple[str, int]]:
-        """Path and size of every file there is, in order."""
+        """Path and size of every file, in order."""
         found: list[tuple[str, int]] = []
         todo = [("", self._root)]
         while todo:
@@ -333,14 +332,14 @@ class SimDisk:
         return sorted(found)
 
     def flip(self, path: str, position: int) -> None:
-        """A byte of a file rots."""
+        """Corrupt one byte of a file."""
         node = self._file(path)
         for data in (node.content, node.durable):
             if position < len(data):
                 data[position] ^= 0x41
 
     def take_space(self, data: bytes, more: int, block_bytes: int) -> bytes:
-        """What of `data` still fits, in whole blocks, when the file would grow by `more` bytes."""
+        """The part of ``data`` that fits, in whole blocks, if the file would grow by ``more`` bytes."""
         if self.capacity_bytes is None:
             return data
         free = self.free_bytes("")
@@ -351,7 +350,8 @@ class SimDisk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return data[:fits]
 
-    # -- the seam ------------------------------------------------------------------------------------------------------
+    # -- the disk interface
+    # ---------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         directory, name = self._parent(path)
@@ -361,7 +361,7 @@ class SimDisk:
                 raise _error(errno.ENOENT, path)
             self.happens("create", path)
             directory, name = self._parent(path)
-            node = directory.names.get(name)  # others may have gone on meanwhile
+            node = directory.names.get(name)  # other threads may have continued meanwhile
             if node is None:
                 node = _Node()
                 directory.change((name, node))
@@ -430,7 +430,7 @@ class SimDisk:
         self.happened("sync_directory", path)
 
     def watch(self, path: str) -> None:
-        """Nobody else syncs this disk."""
+        """No effect: no other program syncs this disk."""
 
     def sync_all(self, path: str) -> None:
         try:
@@ -445,7 +445,7 @@ class SimDisk:
         self.happened("sync_all", path)
 
     def _nodes(self) -> list[_Node | _Directory]:
-        """Every file and directory that has a name."""
+        """Every file and directory with a name."""
         found: list[_Node | _Directory] = [self._root]
         for node in found:
             if isinstance(node, _Directory):

@@ -1,8 +1,8 @@
-"""Write down which stops of the produce and fetch paths a live request passes.
+"""Records the numbered steps of the produce and fetch paths that a live request passes.
 
-Installed in a shard through the hidden setting ``internal.shard.hook``, it finds every function whose docstring opens
-with ``Produce n/8`` or ``Fetch n/8`` and has the interpreter's profile hook append a line per call to the file that
-the environment variable names: the path, the number and the function. A test compares the lines with ARCHITECTURE.md.
+Installed in a shard through the hidden setting ``internal.shard.hook``. It finds every function whose docstring begins
+with ``Produce n/8`` or ``Fetch n/8``, and uses the interpreter's profile hook to append a line per call to the file in
+the environment variable: the path, the number and the function. A test compares the lines with ARCHITECTURE.md.
 """
 
 import inspect
@@ -17,7 +17,7 @@ _STOP = re.compile(r"(Produce|Fetch) (\d)/8")
 
 
 def stops() -> dict[CodeType, list[tuple[str, int, str]]]:
-    """Every numbered function of the imported package: its code → (path, number, dotted name without the package)."""
+    """Every numbered function of the imported package: code → (path, number, dotted name without the package)."""
     found: dict[CodeType, list[tuple[str, int, str]]] = {}
     for name, module in list(sys.modules.items()):
         if not name.startswith("millstream."):
@@ -36,7 +36,7 @@ def stops() -> dict[CodeType, list[tuple[str, int, str]]]:
 
 
 def install(node: object) -> None:
-    """Begin to trace in this process."""
+    """Start tracing in this process."""
     _ = node
     numbered = stops()
     out = os.open(os.environ[TRACE_FILE_VARIABLE], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -1,1 +1,1 @@
-"""One Kafka API a file; each holds ``handle`` and nothing that another API needs."""
+"""One Kafka API per file. Each has ``handle``, and nothing that another API needs."""

@@ -1,7 +1,7 @@
-"""AlterConfigs: replace everything that resources say for themselves.
+"""AlterConfigs: replace the whole configuration of resources.
 
-The elder sister of IncrementalAlterConfigs: a property that the request does not name goes back to its default. Each
-resource is answered for itself; levels of loggers cannot be changed this way, as in Kafka.
+The predecessor of IncrementalAlterConfigs: a property that the request does not name returns to its default. Each
+resource has its own result. Logger levels cannot be changed this way, as in Kafka.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ API_KEY: Final = 33
 def handle(
     node: Node, ctx: RequestContext, request: AlterConfigsRequest, respond: Callable[[AlterConfigsResponse], None]
 ) -> None:
-    """Have the controller replace what can be replaced."""
+    """Let the controller replace configurations."""
     _ = ctx
     asked = [
         Asked(

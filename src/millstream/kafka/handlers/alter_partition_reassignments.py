@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments: move replicas to other brokers; there are none here.
+"""AlterPartitionReassignments: move replicas to other brokers. A single node has none.
 
-To ask for what is so already succeeds, anything else is refused as Kafka refuses brokers that are not registered, and
-nothing can be stopped because nothing moves. So no request changes anything, and ``list_partition_reassignments`` is
+A request for the present assignment succeeds, any other one is refused like an unregistered broker in Kafka, and
+nothing can be cancelled because nothing moves. So no request changes anything, and ``list_partition_reassignments`` is
 always empty.
 """
 
@@ -30,7 +30,7 @@ def handle(
     request: AlterPartitionReassignmentsRequest,
     respond: Callable[[AlterPartitionReassignmentsResponse], None],
 ) -> None:
-    """Judge each move."""
+    """Check each move."""
     _ = ctx
     respond(
         AlterPartitionReassignmentsResponse(
@@ -56,7 +56,7 @@ def _answer(node: Node, topic: ReassignableTopic, asked: ReassignablePartition) 
 
 
 def _judge(node: Node, topic: str, asked: ReassignablePartition) -> None:
-    """Raise Rejected unless the partition is where it shall be."""
+    """Raise Rejected unless the partition already has the requested assignment."""
     if node.metadata.topic(topic) is None:
         raise Rejected(f"Unable to find a topic named {topic}.", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition = node.metadata.partition(topic, asked.partition_index)

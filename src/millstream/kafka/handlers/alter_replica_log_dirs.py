@@ -1,6 +1,6 @@
-"""AlterReplicaLogDirs: move replicas to another directory of the broker. It has one, ``data.dir``.
+"""AlterReplicaLogDirs: move replicas to another directory of the broker, which has only ``data.dir``.
 
-A replica that shall be where it is stays there without an error; any other directory is LOG_DIR_NOT_FOUND.
+A request for the present directory succeeds; any other directory is LOG_DIR_NOT_FOUND.
 """
 
 import os
@@ -25,7 +25,7 @@ def handle(
     request: AlterReplicaLogDirsRequest,
     respond: Callable[[AlterReplicaLogDirsResponse], None],
 ) -> None:
-    """Judge each replica by the directory that is wanted for it."""
+    """Check the requested directory of each replica."""
     _ = ctx
     own = os.path.abspath(node.settings.data_dir)
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}

@@ -1,6 +1,6 @@
-"""What several answers say of the broker alike: where it is reached, and what a client may do.
+"""Facts about the broker that several responses share: its address, and the authorised operations.
 
-Without authentication everybody may do everything; a client that asks is told so in Kafka's bit fields (KIP-430).
+Without authentication every client may do everything, in Kafka's bit fields (KIP-430).
 """
 
 from typing import Final
@@ -20,9 +20,7 @@ _HTTP_DOC: Final = "Where this broker serves /metrics and the list of segments t
 
 
 def advertised(node: Node, ctx: RequestContext) -> tuple[str, int]:
-    """Host and port that clients are told: what is advertised for the listener by which this one came, or what it
-    connected to.
-    """
+    """Host and port for the client: the advertised address of its listener, or the address that it connected to."""
     for name, host, port in node.metadata.start_settings.advertised_listeners:
         if name == ctx.listener:
             return host, port
@@ -30,12 +28,12 @@ def advertised(node: Node, ctx: RequestContext) -> tuple[str, int]:
 
 
 def rack(node: Node) -> str | None:
-    """Where the broker stands, null if nobody said."""
+    """The broker's rack; null if it is not set."""
     return node.metadata.start_settings.rack or None
 
 
 def facts(node: Node, ctx: RequestContext) -> dict[str, tuple[str, str]]:
-    """Read-only configurations that are no settings: name → (value, documentation)."""
+    """Read-only configurations that are not settings: name → (value, documentation)."""
     url = node.metadata.http_endpoint
     if not url:
         return {}

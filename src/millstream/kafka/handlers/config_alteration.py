@@ -1,8 +1,8 @@
-"""Changing configurations: what AlterConfigs and IncrementalAlterConfigs have in common.
+"""Changes of configurations, shared by AlterConfigs and IncrementalAlterConfigs.
 
-A resource that cannot be changed at all is refused here, in Kafka's words; the others go to the controller together,
-which makes all changes of one resource or none. Levels of loggers are no configurations to the controller: they are set
-on the spot and forgotten with the next start.
+A resource that cannot be changed is refused here with Kafka's message. The others go to the controller together, which
+makes all changes of one resource or none. Logger levels are not the controller's: they are set at once and lost at the
+next start.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ _NOT_A_NUMBER: Final = "Node id must be an integer, but it is"
 
 
 class Asked(NamedTuple):
-    """One resource of a request, by Kafka's number and name, and what shall change."""
+    """One resource of a request, by Kafka's type number and name, and its changes."""
 
     kind: int
     name: str
@@ -44,7 +44,7 @@ def alter(
     validate_only: bool,
     replace: bool,
 ) -> None:
-    """Change ``asked``, or with ``validate_only`` say whether it could be; ``done`` gets an answer for each."""
+    """Change the resources ``asked``, or with ``validate_only`` only check them. ``done`` gets a result for each."""
     given = Counter((each.kind, each.name) for each in asked)
     settled: dict[int, Result] = {}
     wanted: list[AnyResource] = []
@@ -86,7 +86,7 @@ def _alter_loggers(node: Node, asked: Asked, *, validate_only: bool) -> None:
 
 
 def _wanted(node: Node, asked: Asked, *, replace: bool) -> AnyResource:
-    """The resource as the controller knows it; Rejected if it cannot be changed at all."""
+    """The resource in the controller's form. Rejected if it cannot be changed."""
     match resource_type(asked.kind):
         case ResourceType.TOPIC:
             return AlterTopic(asked.name, asked.changes, replace)

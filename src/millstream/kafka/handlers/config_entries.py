@@ -1,7 +1,7 @@
-"""The entries that describe a configuration, with every value credited to whom it comes from.
+"""The entries of a configuration in DescribeConfigs, with the source of every value.
 
-``config.describe`` knows values, defaults and what was given at start. Live changes are the controller's: made for this
-broker, for every broker, or for both, which Kafka's answers tell apart.
+``config.describe`` knows values, defaults and settings given at start. Live changes are the controller's: made for this
+broker, for every broker, or for both, which Kafka's responses distinguish.
 """
 
 from collections.abc import Mapping
@@ -19,21 +19,21 @@ from millstream.core.controller.commands import CLUSTER_DEFAULT
 from millstream.kafka.context import Node
 
 SOURCE_DYNAMIC_DEFAULT: Final = 3
-"""Kafka's number for a live change that was made for every broker."""
+"""Kafka's number for a live change of every broker."""
 
 
 def topic_entries(node: Node, configs: Mapping[str, str], *, as_read: bool = False) -> list[ConfigEntry]:
-    """Every property of a topic that says ``configs`` for itself, as it was given or as it was understood."""
+    """Every property of a topic with ``configs``, as given or in normal form."""
     return [attributed(node, entry) for entry in describe_topic(configs, node.metadata.settings, as_read=as_read)]
 
 
 def of_every_broker(node: Node) -> Mapping[str, str]:
-    """What is set for every broker alike."""
+    """Live changes of every broker."""
     return node.metadata.state.node_configs.get(CLUSTER_DEFAULT, {})
 
 
 def attributed(node: Node, entry: ConfigEntry) -> ConfigEntry:
-    """``entry`` with a live change credited to whom it was made for: this broker, every broker, or both."""
+    """``entry`` with the source of a live change: this broker, every broker, or both."""
     own = node.metadata.state.node_configs.get(node.metadata.node_id, {})
     synonyms: list[ConfigSynonym] = []
     for synonym in entry.synonyms:

@@ -1,7 +1,7 @@
-"""Config resources: what DescribeConfigs and IncrementalAlterConfigs speak about, in Kafka's numbers and words.
+"""Config resources of DescribeConfigs and IncrementalAlterConfigs, with Kafka's numbers and messages.
 
-A resource is a type and a name: a topic; a broker by its id, or every broker by the empty name; a broker's loggers; a
-subscription to clients' metrics; a consumer group.
+A resource is a type and a name: a topic; a broker by id, or every broker by the empty name; a broker's loggers; a
+client metrics subscription; a consumer group.
 """
 
 from enum import IntEnum
@@ -12,7 +12,7 @@ from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 
 _DIGITS_MAX: Final = 10
-"""Of an int32."""
+"""Maximum digits of an int32."""
 
 
 class ResourceType(IntEnum):
@@ -34,7 +34,7 @@ def resource_type(number: int) -> ResourceType | None:
 
 
 def broker_named(name: str, node_id: int, not_a_number: str, unexpected: str) -> int:
-    """The broker that ``name`` means: this one, or ``CLUSTER_DEFAULT`` for the empty name; Rejected for another."""
+    """The broker with this name: this one, or ``CLUSTER_DEFAULT`` for the empty name. Rejected for another."""
     if not name:
         return CLUSTER_DEFAULT
     digits = name.removeprefix("-")

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: epochs, members and assignments of consumer groups, each asked of its coordinator."""
+"""ConsumerGroupDescribe: epochs, members and assignments of consumer groups, from their coordinators."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ def handle(
     request: ConsumerGroupDescribeRequest,
     respond: Callable[[ConsumerGroupDescribeResponse], None],
 ) -> None:
-    """Answer when every group's coordinator has."""
+    """Answer when every group's coordinator has answered."""
     names = list(dict.fromkeys(request.group_ids))
 
     def ask(name: str, answered: Callable[[DescribedConsumerGroup], None]) -> None:

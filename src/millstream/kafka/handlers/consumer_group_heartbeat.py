@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member joins, lives, owns, leaves (``core.group.consumer.heartbeat``)."""
+"""ConsumerGroupHeartbeat: a member joins, reports, or leaves (``core.group.consumer.heartbeat``)."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ def handle(
     request: ConsumerGroupHeartbeatRequest,
     respond: Callable[[ConsumerGroupHeartbeatResponse], None],
 ) -> None:
-    """Answer when the coordinator does."""
+    """Answer when the coordinator has answered."""
 
     def done(answer: Message | ErrorCode) -> None:
         if isinstance(answer, ErrorCode):

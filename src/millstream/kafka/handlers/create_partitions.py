@@ -1,7 +1,7 @@
-"""CreatePartitions: more partitions for existing topics, each topic answered for itself.
+"""CreatePartitions: add partitions to existing topics. Each topic has its own result.
 
-The answer comes when every shard has opened the new partitions. If ``timeout_ms`` passes first, each topic is answered
-REQUEST_TIMED_OUT, and may have grown all the same.
+The response leaves when every shard has opened the new partitions. If ``timeout_ms`` passes first, each topic is
+answered REQUEST_TIMED_OUT and may have grown.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def handle(
     request: CreatePartitionsRequest,
     respond: Callable[[CreatePartitionsResponse], None],
 ) -> None:
-    """Have the controller add what is missing."""
+    """Let the controller add the missing partitions."""
     _ = ctx
 
     def done(results: Results | MillstreamError) -> None:

@@ -1,8 +1,8 @@
-"""CreateTopics: new topics, each answered for itself; from version 5 with the properties that it got.
+"""CreateTopics: create topics. Each has its own result, from version 5 on with its properties.
 
-The answer comes when every shard has opened the new partitions, so a producer may follow at once. If ``timeout_ms``
-passes first, each topic is answered REQUEST_TIMED_OUT: it may be there, and a second attempt then says
-TOPIC_ALREADY_EXISTS. The properties of many topics are described in the background (``kafka.slices``).
+The response leaves when every shard has opened the new partitions, so a producer may start at once. If ``timeout_ms``
+passes first, each topic is answered REQUEST_TIMED_OUT: it may exist, and a retry then gets TOPIC_ALREADY_EXISTS. The
+properties of many topics are described in the background (``kafka.slices``).
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _CONFIGS_FROM: Final = 5
 def handle(
     node: Node, ctx: RequestContext, request: CreateTopicsRequest, respond: Callable[[CreateTopicsResponse], None]
 ) -> None:
-    """Have the controller create what can be created."""
+    """Let the controller create the topics."""
     by_name = {topic.name: topic for topic in request.topics}
 
     def done(results: Results | MillstreamError) -> None:

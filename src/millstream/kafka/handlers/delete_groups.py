@@ -1,7 +1,7 @@
-"""DeleteGroups: forget groups without members, and their offsets (``core.group.delete``).
+"""DeleteGroups: delete groups without members, and their offsets (``core.group.delete``).
 
-Each group may live on another shard; the answer goes out when all have answered. A group that is named twice is
-deleted, and answered, once.
+Each group may be on another shard; the response leaves when all have answered. A group that is named twice is deleted,
+and answered, once.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ API_KEY = DELETE_GROUPS
 def handle(
     node: Node, ctx: RequestContext, request: DeleteGroupsRequest, respond: Callable[[DeleteGroupsResponse], None]
 ) -> None:
-    """Answer when every group's coordinator has."""
+    """Answer when every group's coordinator has answered."""
     names = list(dict.fromkeys(request.groups_names))
     results = [DeletableGroupResult(group_id=name) for name in names]
     missing = len(names) + 1

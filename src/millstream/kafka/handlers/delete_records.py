@@ -1,9 +1,9 @@
-"""DeleteRecords: partitions begin at a later offset, each answered for itself.
+"""DeleteRecords: move the log start offset of partitions. Each has its own result.
 
-``partition.delete_records`` has the rules. Partitions of other shards are asked through ``partition.admin_home``, one
-call a shard; the answer goes out when all of them are durable. If ``timeout_ms`` passes first, the rest is answered
-REQUEST_TIMED_OUT: it may have been done, and doing it again is harmless. A topic of the broker's own is refused, a
-partition that is named twice gets the last offset named, both as in Kafka.
+``partition.delete_records`` has the rules. Partitions of other shards are reached through ``partition.admin_home``, one
+call per shard; the response leaves when all changes are durable. If ``timeout_ms`` passes first, the others are
+answered REQUEST_TIMED_OUT: they may have been done, and a retry is harmless. An internal topic is refused, and a
+partition that is named twice gets the last offset, both as in Kafka.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ Key = tuple[str, int]
 def handle(
     node: Node, ctx: RequestContext, request: DeleteRecordsRequest, respond: Callable[[DeleteRecordsResponse], None]
 ) -> None:
-    """Have every partition trimmed where it lives; answer when the last one is."""
+    """Trim every partition on its home shard. Answer when the last one is done."""
     _ = ctx
     wanted = {
         (topic.name, asked.partition_index): asked.offset for topic in request.topics for asked in topic.partitions
@@ -41,7 +41,7 @@ def handle(
 
 
 class _Call:
-    """One request: what is known of each partition, and the deadline for the rest."""
+    """One request: the results so far, and the deadline for the others."""
 
     __slots__ = ("found", "missing", "node", "respond", "timer", "wanted")
 
@@ -93,7 +93,7 @@ class _Call:
             self.answer()
 
     def answer(self) -> None:
-        """Answer with what is known now; what comes later changes nothing."""
+        """Answer with the present results. Later ones have no effect."""
         if self.timer is not None:
             self.timer.cancel()
         respond, self.respond = self.respond, _answered
@@ -110,5 +110,5 @@ class _Call:
 
 
 def _answered(response: DeleteRecordsResponse) -> None:
-    """The client was told that the time is over."""
+    """Default callback after the deadline, without effect."""
     _ = response

@@ -1,7 +1,7 @@
-"""DeleteTopics: topics by name, from version 6 also by id, each answered for itself.
+"""DeleteTopics: delete topics by name, from version 6 on also by id. Each has its own result.
 
-The answer comes when no shard serves the topic any more; its files go in the background. If ``timeout_ms`` passes
-first, each topic is answered REQUEST_TIMED_OUT, and may be gone all the same.
+The response leaves when no shard serves the topic any more; its files are deleted in the background. If ``timeout_ms``
+passes first, each topic is answered REQUEST_TIMED_OUT and may be deleted.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ _DISABLED_FROM: Final = 3
 def handle(
     node: Node, ctx: RequestContext, request: DeleteTopicsRequest, respond: Callable[[DeleteTopicsResponse], None]
 ) -> None:
-    """Have the controller delete what exists."""
+    """Let the controller delete the topics."""
     if ctx.api_version >= _REFERENCES_FROM:
         references = tuple(TopicReference(topic.name, topic.topic_id) for topic in request.topics)
     else:
@@ -60,7 +60,7 @@ def _refuse(
     references: Sequence[TopicReference],
     respond: Callable[[DeleteTopicsResponse], None],
 ) -> None:
-    """Nothing may be deleted (``delete.topic.enable``); older clients know no code for that."""
+    """Refuse every deletion (``delete.topic.enable``). Old versions have no error code for that."""
     if ctx.api_version >= _DISABLED_FROM:
         error, message = ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled."
     else:

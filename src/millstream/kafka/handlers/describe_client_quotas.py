@@ -1,7 +1,7 @@
-"""DescribeClientQuotas: the quotas of users, client ids and addresses (KIP-546). There are none in this version.
+"""DescribeClientQuotas: quotas of users, client ids and addresses (KIP-546). This version has none.
 
-A filter that Kafka would refuse is refused, so that a tool learns of its mistake; what passes is answered with nothing.
-Changing quotas (AlterClientQuotas) is not served, and therefore not advertised.
+A filter that Kafka would refuse is refused, so that a tool learns of its mistake; any other one finds nothing.
+AlterClientQuotas is not served, and therefore not advertised.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ def handle(
     request: DescribeClientQuotasRequest,
     respond: Callable[[DescribeClientQuotasResponse], None],
 ) -> None:
-    """Judge the filter, and find nothing."""
+    """Check the filter; the result is empty."""
     _ = node, ctx
     try:
         _check(request.components)
@@ -39,7 +39,7 @@ def handle(
 
 
 def _check(components: Sequence[ComponentData]) -> None:
-    """Raise Rejected for a filter that makes no sense, in Kafka's words."""
+    """Raise Rejected for an invalid filter, with Kafka's message."""
     seen: set[str] = set()
     for component in components:
         kind, match = component.entity_type, component.match_type

@@ -1,7 +1,7 @@
 """DescribeCluster: the cluster's id, its controller and its brokers.
 
-From version 1 a client says whether it means brokers or controllers; here it has reached a broker, and is told so if it
-meant the other. No broker is ever fenced on a single node, so asking for the fenced ones too changes nothing.
+From version 1 on a client names brokers or controllers as its target. Here it has reached a broker, and a request for
+controllers is refused. No broker is ever fenced on a single node, so a request for fenced ones, too, changes nothing.
 """
 
 from collections.abc import Callable

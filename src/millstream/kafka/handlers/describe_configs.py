@@ -1,11 +1,11 @@
-"""DescribeConfigs: every property of topics and brokers, its value, where that comes from, what else could have set it.
+"""DescribeConfigs: properties of topics and brokers with value, source and synonyms.
 
 Beside its settings a broker shows read-only facts, among them ``millstream.http.endpoint``, by which readers find its
-HTTP port. The broker resource with an empty name shows what is set for every broker alike. A broker has one logger,
+HTTP port. The broker resource with an empty name shows the live changes of every broker. A broker has one logger,
 ``root`` (``kafka.loggers``).
 
-Each resource is answered for itself, except that a resource type which does not exist refuses the whole request, as in
-Kafka. Many of them are described one by one in the background (``kafka.slices``).
+Each resource has its own result, but an unknown resource type refuses the whole request, as in Kafka. Many resources
+are described in the background (``kafka.slices``).
 """
 
 from collections.abc import Callable, Iterable
@@ -75,7 +75,7 @@ def _refused(resource: DescribeConfigsResource, error: Rejected) -> DescribeConf
 
 
 def _entries(node: Node, ctx: RequestContext, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
-    """What there is to say about one resource; Rejected if it cannot be."""
+    """The entries of one resource. Rejected if it cannot be described."""
     kind = ResourceType(resource.resource_type)
     name = resource.resource_name
     match kind:
@@ -122,7 +122,7 @@ def _broker_entries(node: Node, ctx: RequestContext, name: str) -> Iterable[Conf
 
 
 def _as_default(entry: ConfigEntry) -> ConfigEntry:
-    """A broker's entry as the resource of every broker shows it."""
+    """A broker's entry in the form of the resource of every broker."""
     synonyms = tuple(synonym for synonym in entry.synonyms if synonym.source == SOURCE_DYNAMIC_DEFAULT)
     return entry._replace(value=synonyms[0].value, source=SOURCE_DYNAMIC_DEFAULT, synonyms=synonyms)
 

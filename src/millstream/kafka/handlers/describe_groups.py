@@ -16,13 +16,13 @@ _READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS = 3, 6, 8, 10, 11
 ALL_GROUP_OPERATIONS: Final = sum(
     1 << operation for operation in (_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
 )
-"""Without access control everybody may do what can be done to a group (Kafka's numbers of ``AclOperation``)."""
+"""Operations allowed on a group without access control: all of them (Kafka's numbers of ``AclOperation``)."""
 
 
 def handle(
     node: Node, ctx: RequestContext, request: DescribeGroupsRequest, respond: Callable[[DescribeGroupsResponse], None]
 ) -> None:
-    """Answer when every group's coordinator has."""
+    """Answer when every group's coordinator has answered."""
     names = list(dict.fromkeys(request.groups))
 
     def done(groups: list[DescribedGroup]) -> None:

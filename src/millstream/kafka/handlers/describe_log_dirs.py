@@ -1,8 +1,8 @@
-"""DescribeLogDirs: what every partition takes on disk, and how much room the disk has.
+"""DescribeLogDirs: the size of every partition on disk, and the space of the disk.
 
-There is one directory, ``data.dir``. A partition's size is that of its segments; the write-ahead log is shared by all
-and counted for none. Partitions that were asked for and do not exist are left out, as in Kafka. No replica is behind
-and none is on its way to another directory.
+The only directory is ``data.dir``. A partition's size is that of its segments; the shared write-ahead log counts for
+none. Requested partitions that do not exist are left out, as in Kafka. No replica lags, and none moves to another
+directory.
 """
 
 import os
@@ -28,7 +28,7 @@ API_KEY: Final = 35
 def handle(
     node: Node, ctx: RequestContext, request: DescribeLogDirsRequest, respond: Callable[[DescribeLogDirsResponse], None]
 ) -> None:
-    """Ask every shard for the sizes of its partitions."""
+    """Collect the sizes of all shards' partitions."""
     _ = ctx
 
     def done(sizes: Sizes | MillstreamError) -> None:
@@ -66,7 +66,7 @@ def _described(
 
 
 def _wanted(metadata: MetadataCache, request: DescribeLogDirsRequest) -> list[tuple[str, set[int] | None]]:
-    """Topics with the partitions that were asked for; None is all of them."""
+    """Topics with the requested partitions; None is all of them."""
     if request.topics is None:
         return [(name, None) for name in metadata.names()]
     wanted: dict[str, set[int] | None] = {}

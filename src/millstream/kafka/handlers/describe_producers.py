@@ -1,9 +1,9 @@
-"""DescribeProducers: which idempotent producers a partition remembers (KIP-664).
+"""DescribeProducers: the idempotent producers with state in a partition (KIP-664).
 
-A producer is listed from its first batch until it expires (``producer.id.expiration.ms``) or makes room for others.
-Without transactions none of them has one open, and no coordinator ever wrote a marker. Partitions of other shards are
-asked through ``partition.lookups``; the answer goes out when all have answered. A partition that is named again is
-told again within bounds (``repeats``).
+A producer is listed from its first batch until it expires (``producer.id.expiration.ms``) or is evicted. No producer
+has an open transaction, and no coordinator ever wrote a marker. Partitions of other shards are reached through
+``partition.lookups``; the response leaves when all have answered. A partition that is named repeatedly is listed
+repeatedly within bounds (``repeats``).
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ def handle(
     request: DescribeProducersRequest,
     respond: Callable[[DescribeProducersResponse], None],
 ) -> None:
-    """Ask every partition where it lives; answer when the last one has."""
+    """Ask every partition on its home shard. Answer when the last one has answered."""
     _ = ctx
     wanted = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
     distinct = list(dict.fromkeys(wanted))

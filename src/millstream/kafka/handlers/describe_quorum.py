@@ -1,8 +1,8 @@
-"""DescribeQuorum: who votes on the controller's log. On a single node: this broker, which is caught up with itself.
+"""DescribeQuorum: the voters of the controller's log. On a single node this broker alone.
 
-Kafka keeps that log in the topic ``__cluster_metadata``, partition 0, and its tools ask for exactly that; anything else
-is unknown. Here the log is Raft group 0 and no topic. Its voter has no directory id (Kafka's quorums of
-``kraft.version`` 0 have none either), and is reached by the listener that the client came by.
+Kafka keeps that log in the topic ``__cluster_metadata``, partition 0, and its tools request exactly that; any other
+topic is unknown. Here the log is Raft group 0 and no topic. Its voter has no directory id (as in Kafka's quorums of
+``kraft.version`` 0), and its address is that of the client's listener.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ API_KEY: Final = 55
 def handle(
     node: Node, ctx: RequestContext, request: DescribeQuorumRequest, respond: Callable[[DescribeQuorumResponse], None]
 ) -> None:
-    """Ask the controller's shard how far the log is."""
+    """Ask the controller's shard for the state of the log."""
     asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
     if asked != [(CLUSTER_METADATA, 0)]:
         respond(_unknown(request))

@@ -1,9 +1,8 @@
 """DescribeTopicPartitions: topics by name, in pages of a bounded number of partitions (KIP-966).
 
-A client that names no topic gets all of them. A page ends within ``response_partition_limit`` partitions, bounded by
-the setting ``max.request.partition.size.limit``, and says with its cursor where the next one begins. A cursor that no
-page could have given is INVALID_REQUEST for every topic. Topics that were named and do not exist are answered so; they
-are never created by this request.
+A client that names no topic gets all of them. A page has at most ``response_partition_limit`` partitions, limited by
+the setting ``max.request.partition.size.limit``, and its cursor is where the next page begins. A cursor that no page
+could have returned is INVALID_REQUEST for every topic. Unknown topics are answered with an error and never created.
 """
 
 from collections.abc import Callable
@@ -53,7 +52,7 @@ def handle(
 def _page(
     node: Node, names: list[str], begin: int, first: str, room: int, *, everything: bool
 ) -> DescribeTopicPartitionsResponse:
-    """As many partitions as there is room for, beginning with partition ``begin`` of the topic ``first``."""
+    """As many partitions as fit, from partition ``begin`` of the topic ``first`` on."""
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         if not room:

@@ -1,7 +1,7 @@
-"""ElectLeaders: have partitions led by their preferred replica, or by any that is left.
+"""ElectLeaders: elect the preferred replica, or any remaining one, as leader of partitions.
 
-With one replica each, the preferred one leads already and no election is ever needed; a client that names partitions
-is told so for each, a client that asks for all of them gets only what was elected: nothing.
+With one replica each, the preferred one leads already and no election is needed. A client that names partitions gets
+that answer for each; a client that requests all partitions gets the elected ones: none.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
-"""A fetch without a session whose data is here and in memory: read and answered in one stride.
+"""A fetch without a session, whose data are on this shard and in memory, read and answered in one call.
 
-Most fetches of a consumer that is catching up or keeping up with a busy topic are like that, and librdkafka knows no
-sessions at all. Everything else, and whatever is not plain about a request (an error, old data, another shard, too
-little to answer with), is left to ``fetch.FetchCall``, which begins anew: here nothing has happened then.
+Most fetches of a consumer that catches up, or keeps up with a busy topic, are like that, and librdkafka has no sessions
+at all. Any other request (an error, old data, another shard, less data than ``min_bytes``) is left to
+``fetch.FetchCall``, which begins anew, because nothing has happened here.
 
-The answer shares fragments of the log cache until it is sent, within the share of the arena that answers have.
+The response shares fragments of the log cache until it is sent, within the arena's share for responses.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
     from millstream.wire.messages.fetch import FetchPartition, FetchRequest
 
 ROOM_MAX: Final = 1 << 20
-"""Bytes in one answer. Consumers ask for 50 MiB and take what they get; large shares would leave room for few."""
+"""Maximum size of one response in bytes. Consumers request 50 MiB and accept less; large responses would leave room for
+few.
+"""
 
 _NONE: Final = ErrorCode.NONE
 
 
 class Lent:
-    """What an answer on its way was read from: record data, and the room for it. Whoever read it is done with it."""
+    """The record data behind a response in flight, and its reservation."""
 
     __slots__ = ("_arena", "_data", "_reserved")
 
@@ -42,7 +44,7 @@ class Lent:
         self._reserved = reserved
 
     def release(self) -> None:
-        """The answer was sent, or dropped."""
+        """Release both: the response was sent or dropped."""
         for data in self._data:
             data.release()
         if self._reserved:
@@ -50,7 +52,7 @@ class Lent:
 
 
 def answer_at_once(node: Node, ctx: RequestContext, request: FetchRequest) -> bool:
-    """Answer, or return False and leave everything as it was."""
+    """Answer, or return False and leave everything unchanged."""
     version = ctx.api_version
     if request.session_epoch != FINAL_EPOCH or request.session_id != NO_SESSION or is_follower(request, version):
         return False
@@ -68,7 +70,7 @@ def answer_at_once(node: Node, ctx: RequestContext, request: FetchRequest) -> bo
 
 
 def _read(node: Node, request: FetchRequest, version: int, held: list[IoBuf]) -> list[FetchableTopicResponse] | None:
-    """What the request names, None where that is not plain; ``held`` gets what was read."""
+    """The requested data, or None if the request needs more than this module. ``held`` gets the data."""
     find = node.partitions.find
     room = min(request.max_bytes, node.settings.fetch_max_bytes, ROOM_MAX)
     aborted = NO_ABORTED if request.isolation_level == READ_COMMITTED else None
@@ -110,7 +112,7 @@ def _read(node: Node, request: FetchRequest, version: int, held: list[IoBuf]) ->
 
 
 def _is_plain(partition: Partition, asked: FetchPartition) -> bool:
-    """Nothing is to be said of the partition but what is in it."""
+    """Whether a plain read of the partition is the whole answer."""
     epoch = asked.current_leader_epoch
     return (
         offset_error(partition, asked.fetch_offset) is _NONE

@@ -1,9 +1,9 @@
-"""What a fetch is told of partitions that it cannot read: not there, not for it, or read elsewhere.
+"""Errors of a fetch for partitions that it cannot read.
 
-A topic that is named by id is one of three things when it is not found: never there (UNKNOWN_TOPIC_ID), there when its
-fetch session began and deleted since (UNKNOWN_TOPIC_OR_PARTITION), or made anew with another id
-(INCONSISTENT_TOPIC_ID). A fetch that says that a replica sends it is refused as Kafka refuses a broker that the
-partition is not assigned to: on a single node no other replica exists.
+A topic id that is not found is one of three cases: it never existed (UNKNOWN_TOPIC_ID), it existed when its fetch
+session began (UNKNOWN_TOPIC_OR_PARTITION), or its topic was created again with another id (INCONSISTENT_TOPIC_ID). A
+fetch that claims to come from a replica is refused like a broker that the partition is not assigned to, because a
+single node has no other replica.
 """
 
 from typing import Final
@@ -25,10 +25,10 @@ from millstream.wire.messages.leader import LeaderIdAndEpoch, NodeEndpoint
 from millstream.wire.schema import ZERO_UUID
 
 MISSING: Final = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.UNKNOWN_TOPIC_ID))
-"""There is nothing to read: these do not end the wait of a fetch for its other partitions."""
+"""Errors that do not end the wait of a fetch for its other partitions."""
 
 TOLD_WHO_LEADS: Final = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH))
-"""Errors that say who leads (KIP-951)."""
+"""Errors that name the leader (KIP-951)."""
 
 NO_ABORTED: Final[list[AbortedTransaction]] = []
 NO_LEADER: Final = LeaderIdAndEpoch()
@@ -39,7 +39,7 @@ BY_ID: Final = 13
 
 
 def refuse_all(request: FetchRequest, code: ErrorCode) -> FetchResponse:
-    """A request that makes no sense: told once where the version has a place for it, else for every partition."""
+    """Refuse the whole request: once if the version has a field for it, else for every partition."""
     responses: list[FetchableTopicResponse] = []
     for topic in request.topics:
         parts = [
@@ -58,7 +58,7 @@ def refuse_all(request: FetchRequest, code: ErrorCode) -> FetchResponse:
 
 
 def entry_of(node: Node, asked: SessionPartition) -> Entry | None:
-    """The partition; a session keeps the name of a topic that it knows by id."""
+    """The partition. A session keeps the name of a topic that it knows by id."""
     topic_id = asked.topic_id
     if topic_id == ZERO_UUID:
         return node.partitions.find(asked.topic, asked.index)
@@ -69,7 +69,9 @@ def entry_of(node: Node, asked: SessionPartition) -> Entry | None:
 
 
 def missing_error(node: Node, asked: SessionPartition) -> ErrorCode:
-    """Why there is no such partition: a topic that was there when the session began is told from one that never was."""
+    """The error for a missing partition. A topic that existed when the session began gets another one than a topic that
+    never did.
+    """
     table = node.partitions
     if asked.topic_id == ZERO_UUID or not asked.topic or asked.topic_id in table.by_id:
         return table.missing(asked.topic if asked.topic_id == ZERO_UUID else asked.topic_id)
@@ -80,7 +82,7 @@ def missing_error(node: Node, asked: SessionPartition) -> ErrorCode:
 def leader_of(
     node: Node, ctx: RequestContext, asked: SessionPartition, endpoints: list[NodeEndpoint]
 ) -> LeaderIdAndEpoch:
-    """Who leads the partition; its address is added to ``endpoints``."""
+    """The leader of the partition. Its address is added to ``endpoints``."""
     meta = node.metadata.partition(asked.topic, asked.index)
     if meta is None:
         return NO_LEADER
@@ -91,7 +93,7 @@ def leader_of(
 
 
 def follower_error(node: Node, asked: SessionPartition) -> ErrorCode:
-    """What a replica is told that the partition does not have: a broker of another cluster, or no broker at all."""
+    """The error for a replica that the partition does not have: a broker of another cluster, or no broker."""
     entry = entry_of(node, asked)
     meta = None if entry is None else node.metadata.partition(asked.topic, asked.index)
     if meta is None:

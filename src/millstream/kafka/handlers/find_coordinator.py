@@ -1,8 +1,8 @@
-"""FindCoordinator: which broker coordinates a group. On a single node: this one.
+"""FindCoordinator: the coordinator of a group. On a single node this broker.
 
-The first to ask has ``__consumer_offsets`` created, and is answered when it exists. Transactions and share groups
-have no coordinator here: INVALID_REQUEST, which clients take as final and show with its message, rather than
-COORDINATOR_NOT_AVAILABLE, on which they would ask again until they time out.
+The first request creates ``__consumer_offsets`` and is answered when it exists. Transactions and share groups have no
+coordinator here: INVALID_REQUEST, which clients show with its message. With COORDINATOR_NOT_AVAILABLE they would retry
+until they time out.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _NO_NODE: Final = -1
 def handle(
     node: Node, ctx: RequestContext, request: FindCoordinatorRequest, respond: Callable[[FindCoordinatorResponse], None]
 ) -> None:
-    """Answer with this node, once groups have a place to live."""
+    """Answer with this node once ``__consumer_offsets`` exists."""
 
     def done(error: ErrorCode, message: str | None = None) -> None:
         respond(_answer(node, ctx, request, error, message))

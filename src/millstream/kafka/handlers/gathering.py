@@ -1,7 +1,7 @@
-"""Questions to many partitions, some of them on other shards: one answer when the last of them has answered.
+"""Collects the answers of many partitions, some on other shards, into one response.
 
-Each question is answered once, at once or in a later turn of the event loop; a partition that cannot be asked is
-answered for with its error.
+Each question is answered exactly once, at once or in a later turn. A partition that cannot be asked is answered with
+its error.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ def gather(
     ask: Callable[[Question, Callable[[Answer], None]], None],
     done: Callable[[list[Answer]], None],
 ) -> None:
-    """Put every question with `ask`; `done` gets the answers in the order of the questions."""
+    """Ask every question with ``ask``. ``done`` gets the answers in the order of the questions."""
     answers: dict[int, Answer] = {}
     if not questions:
         done([])

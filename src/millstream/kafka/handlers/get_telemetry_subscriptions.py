@@ -1,6 +1,6 @@
-"""GetTelemetrySubscriptions: what a client shall push, how often and how (KIP-714).
+"""GetTelemetrySubscriptions: the metrics that a client shall push, and how often (KIP-714).
 
-``core.client_telemetry`` has the rules, ``kafka.telemetry`` what becomes of what is pushed.
+``core.client_telemetry`` has the rules; ``kafka.telemetry`` stores pushed metrics.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def handle(
     request: GetTelemetrySubscriptionsRequest,
     respond: Callable[[GetTelemetrySubscriptionsResponse], None],
 ) -> None:
-    """Answer from the subscriptions; what a client shall count is what happened since its last push (deltas)."""
+    """Answer from the subscriptions. Clients push deltas since their last push."""
     clients = node.telemetry.clients
     now_ms = node.shard.reactor.now_us() // 1000
     error, instance_id, wanted = clients.get(now_ms, request.client_instance_id, attributes(ctx))

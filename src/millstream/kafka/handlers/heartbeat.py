@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a group is alive (``core.group.heartbeat``)."""
+"""Heartbeat: keeps a member of a group alive (``core.group.heartbeat``)."""
 
 from collections.abc import Callable
 
@@ -14,11 +14,11 @@ API_KEY = HEARTBEAT
 def handle(
     node: Node, ctx: RequestContext, request: HeartbeatRequest, respond: Callable[[HeartbeatResponse], None]
 ) -> None:
-    """Answer when the coordinator does."""
+    """Answer when the coordinator has answered."""
 
     def done(answer: Message | ErrorCode) -> None:
         if isinstance(answer, ErrorCode):
-            # While groups are loaded nobody's session runs out, so there is nothing to be told (as in Kafka).
+            # No session ends while groups are loaded, so the answer is success, as in Kafka.
             loading = answer is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             respond(HeartbeatResponse(error_code=ErrorCode.NONE if loading else answer))
         else:

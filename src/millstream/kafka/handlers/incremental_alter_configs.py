@@ -1,8 +1,7 @@
-"""IncrementalAlterConfigs: change single properties of resources, leaving the others alone (KIP-339).
+"""IncrementalAlterConfigs: change single properties of resources (KIP-339).
 
-All changes of one resource are made or none; resources are answered in the order of the request. Of a broker's settings
-those that are live can be changed, for this broker by its id or for every broker by the empty name; they outlive a
-restart.
+All changes of one resource are made or none. Results are in the order of the request. A broker's live settings can be
+changed for this broker by its id, or for every broker by the empty name; changes outlive a restart.
 """
 
 from collections.abc import Callable
@@ -26,7 +25,7 @@ def handle(
     request: IncrementalAlterConfigsRequest,
     respond: Callable[[IncrementalAlterConfigsResponse], None],
 ) -> None:
-    """Have the controller change what can be changed."""
+    """Let the controller change configurations."""
     _ = ctx
     asked = [
         Asked(

@@ -1,9 +1,8 @@
 """InitProducerId: an id for an idempotent producer, from blocks that the controller made durable.
 
-Without a transactional id every request gets a new id at epoch 0, whatever id the caller had before: an idempotent
-producer bumps its epoch by itself (KIP-360). Transactions are not served: a request with a transactional id is told
-UNSUPPORTED_VERSION, which clients take as final. An id without an epoch, or an epoch without an id, is told
-INVALID_REQUEST.
+Without a transactional id every request gets a new id at epoch 0, whatever id the caller had: an idempotent producer
+increases its epoch by itself (KIP-360). A request with a transactional id is refused with UNSUPPORTED_VERSION, which is
+final for clients. An id without an epoch, or an epoch without an id, is INVALID_REQUEST.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from millstream.wire.messages.init_producer_id import InitProducerIdRequest, Ini
 def handle(
     node: Node, ctx: RequestContext, request: InitProducerIdRequest, respond: Callable[[InitProducerIdResponse], None]
 ) -> None:
-    """Answer with a fresh id at epoch 0."""
+    """Answer with a new id at epoch 0."""
     _ = ctx
     if request.transactional_id is not None:
         code = ErrorCode.INVALID_REQUEST if not request.transactional_id else ErrorCode.UNSUPPORTED_VERSION

@@ -1,4 +1,4 @@
-"""JoinGroup: enter a group or its rebalance. The answer waits until the group has gathered (``core.group.join``)."""
+"""JoinGroup: join a group or its rebalance. The response waits for the end of the join phase (``core.group.join``)."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ _NULL_PROTOCOL_FROM = 7
 def handle(
     node: Node, ctx: RequestContext, request: JoinGroupRequest, respond: Callable[[JoinGroupResponse], None]
 ) -> None:
-    """Answer when the coordinator does."""
+    """Answer when the coordinator has answered."""
     version = ctx.api_version
 
     def done(answer: Message | ErrorCode) -> None:

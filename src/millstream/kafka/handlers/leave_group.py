@@ -1,4 +1,4 @@
-"""LeaveGroup: members go (``core.group.leave``)."""
+"""LeaveGroup: members leave (``core.group.leave``)."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ API_KEY = LEAVE_GROUP
 def handle(
     node: Node, ctx: RequestContext, request: LeaveGroupRequest, respond: Callable[[LeaveGroupResponse], None]
 ) -> None:
-    """Answer when the coordinator does."""
+    """Answer when the coordinator has answered."""
 
     def done(answer: Message | ErrorCode) -> None:
         if isinstance(answer, ErrorCode):

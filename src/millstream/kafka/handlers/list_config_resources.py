@@ -1,7 +1,7 @@
-"""ListConfigResources: the names of what has configurations (KIP-1142).
+"""ListConfigResources: the names of resources with configurations (KIP-1142).
 
-Version 0 was ListClientMetricsResources and is about those alone. From version 1 a client names the types that it
-wants, or none for all of them; a type that does not exist is UNSUPPORTED_VERSION for the whole request, as in Kafka.
+Version 0 was ListClientMetricsResources and lists only those. From version 1 on a client names the types, or none for
+all. An unknown type is UNSUPPORTED_VERSION for the whole request, as in Kafka.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""ListGroups: every group that this broker coordinates, on whichever shard."""
+"""ListGroups: every group that this broker coordinates, on all shards."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ API_KEY = 16
 def handle(
     node: Node, ctx: RequestContext, request: ListGroupsRequest, respond: Callable[[ListGroupsResponse], None]
 ) -> None:
-    """Answer when every shard has listed its own."""
+    """Answer when every shard has listed its groups."""
     _ = ctx
 
     def done(error: ErrorCode, groups: list[ListedGroup]) -> None:

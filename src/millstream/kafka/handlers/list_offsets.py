@@ -1,4 +1,4 @@
-"""ListOffsets: an offset for a point in time, per partition.
+"""ListOffsets: the offset of a point in time, per partition.
 
 =====  ==========================================================================
   -1   latest: the high watermark, or the last stable offset for read_committed
@@ -10,8 +10,8 @@
   >=0  the first record with a timestamp at or after it; none: -1
 =====  ==========================================================================
 
-Look-ups by time read the time index and one batch through the helper process, so an answer may come in a later turn,
-and the partitions of other shards are asked through ``partition.lookups``. The answer goes out when all have answered.
+A look-up by time reads the time index and one batch through the worker, so the response may leave in a later turn.
+Partitions of other shards are reached through ``partition.lookups``; the response leaves when all have answered.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,7 +37,7 @@ _LOWEST_TIMESTAMP_BY_VERSION: Final = ((11, -6), (9, -5), (8, -4), (7, -3))
 def handle(
     node: Node, ctx: RequestContext, request: ListOffsetsRequest, respond: Callable[[ListOffsetsResponse], None]
 ) -> None:
-    """Look every partition up where it lives; answer when the last one has."""
+    """Look up every partition on its home shard. Answer when the last one has answered."""
     wanted: dict[tuple[str, int], ListOffsetsPartition] = {}
     doubles: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -75,7 +75,7 @@ def _refused(code: ErrorCode) -> Found:
 
 
 def _answer(wanted: Iterable[tuple[str, int]], found: list[Found]) -> ListOffsetsResponse:
-    """What was found: each topic once and each partition once, however often the request named them."""
+    """The results: each topic and each partition once, however often the request names them."""
     topics: dict[str, ListOffsetsTopicResponse] = {}
     for (name, index), (error, timestamp, offset, epoch) in zip(wanted, found, strict=True):
         topic = topics.get(name)

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: which partitions are on their way to other brokers. On a single node: none."""
+"""ListPartitionReassignments: partitions that move to other brokers. On a single node there are none."""
 
 from collections.abc import Callable
 from typing import Final
@@ -18,6 +18,6 @@ def handle(
     request: ListPartitionReassignmentsRequest,
     respond: Callable[[ListPartitionReassignmentsResponse], None],
 ) -> None:
-    """Nothing moves; topics that do not exist do not move either, as in Kafka."""
+    """Answer with an empty list, also for unknown topics, as in Kafka."""
     _ = node, ctx, request
     respond(ListPartitionReassignmentsResponse(error_message=None))

@@ -1,8 +1,8 @@
-"""OffsetCommit: store how far a group has read (``core.group.commit``).
+"""OffsetCommit: store the offsets that a group has read (``core.group.commit``).
 
-Topics are resolved here, against the metadata of this shard: ids to names from version 10, names to ids before, so
-that the stored offset names the very topic it was read from. Partitions that do not exist are refused one by one; the
-rest goes to the group's coordinator, and the answers are put together.
+Topics are resolved here against the metadata of this shard: ids to names from version 10 on, names to ids before, so
+that a stored offset names the exact topic. Partitions that do not exist are refused one by one; the others go to the
+group's coordinator, and the results are merged.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _TOPIC_IDS_FROM = 10
 def handle(
     node: Node, ctx: RequestContext, request: OffsetCommitRequest, respond: Callable[[OffsetCommitResponse], None]
 ) -> None:
-    """Answer when what exists has been committed."""
+    """Answer when the offsets of existing partitions are committed."""
     good, refused = _sort_out(node, request, ctx.api_version)
     if not good:
         respond(OffsetCommitResponse(topics=_merged(refused)))
@@ -54,7 +54,7 @@ def handle(
 def _sort_out(
     node: Node, request: OffsetCommitRequest, version: int
 ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
-    """The topics that exist, named and with their ids; and the answers for what does not."""
+    """The existing topics with names and ids, and the results for the others."""
     good: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
     by_id = version >= _TOPIC_IDS_FROM
@@ -90,7 +90,7 @@ def _refused(
 
 
 def _merged(answers: list[OffsetCommitResponseTopic]) -> list[OffsetCommitResponseTopic]:
-    """The same partitions, with one entry for each topic: a request may name one twice."""
+    """The same partitions with one entry per topic, because a request may name a topic twice."""
     topics: dict[tuple[str, bytes], list[OffsetCommitResponsePartition]] = {}
     for topic in answers:
         topics.setdefault((topic.name, topic.topic_id), []).extend(topic.partitions)

@@ -1,7 +1,7 @@
-"""OffsetDelete: forget committed offsets of a group (``core.group.delete``).
+"""OffsetDelete: delete committed offsets of a group (``core.group.delete``).
 
-Partitions that do not exist are refused one by one, here; the rest goes to the group's coordinator. An error of the
-group stands alone: then nothing is said about partitions.
+Partitions that do not exist are refused one by one here; the others go to the group's coordinator. If the group has an
+error, the response has no partitions.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Refused = dict[str, list[OffsetDeleteResponsePartition]]
 def handle(
     node: Node, ctx: RequestContext, request: OffsetDeleteRequest, respond: Callable[[OffsetDeleteResponse], None]
 ) -> None:
-    """Answer when the offsets are gone for good."""
+    """Answer when the deletion is durable."""
     good, refused = _sort_out(node, request)
 
     def done(answer: Message | ErrorCode) -> None:
@@ -42,7 +42,7 @@ def handle(
 
 
 def _sort_out(node: Node, request: OffsetDeleteRequest) -> tuple[list[OffsetDeleteRequestTopic], Refused]:
-    """The partitions that exist, and the answers for those that do not."""
+    """The existing partitions, and the results for the others."""
     good: list[OffsetDeleteRequestTopic] = []
     refused: Refused = {}
     for asked in request.topics:
@@ -63,7 +63,7 @@ def _sort_out(node: Node, request: OffsetDeleteRequest) -> tuple[list[OffsetDele
 
 
 def _merged(refused: Refused, answered: list[OffsetDeleteResponseTopic]) -> list[OffsetDeleteResponseTopic]:
-    """Both, with one entry for each topic."""
+    """Both, with one entry per topic."""
     topics = {name: list(partitions) for name, partitions in refused.items()}
     for topic in answered:
         topics.setdefault(topic.name, []).extend(topic.partitions)

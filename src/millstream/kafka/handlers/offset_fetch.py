@@ -1,8 +1,8 @@
-"""OffsetFetch: how far groups have read (``core.group.fetch``).
+"""OffsetFetch: the committed offsets of groups (``core.group.fetch``).
 
-One group up to version 7, several from version 8, each of which may live on another shard; the answer goes out when
-all have answered. Topic ids (version 10) are resolved here. Requests by name are given the id of the topic that has
-the name now, so that offsets of an earlier topic of that name are never taken for its own.
+One group up to version 7, several from version 8 on, each of which may be on another shard; the response leaves when
+all have answered. Topic ids (version 10) are resolved here. Requests by name get the id of the topic that has the name
+now, so that offsets of an earlier topic of that name are never returned.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _TOPIC_IDS_FROM = 10
 def handle(
     node: Node, ctx: RequestContext, request: OffsetFetchRequest, respond: Callable[[OffsetFetchResponse], None]
 ) -> None:
-    """Answer when every group's coordinator has."""
+    """Answer when every group's coordinator has answered."""
     version = ctx.api_version
     if version >= _GROUPS_FROM:
         _Fetch(node, ctx, request.groups, request.require_stable, _respond_groups(respond)).start()
@@ -59,7 +59,7 @@ def _respond_groups(
 def _respond_single(
     respond: Callable[[OffsetFetchResponse], None], version: int
 ) -> Callable[[list[OffsetFetchResponseGroup]], None]:
-    """Up to version 7: the one group's offsets, in the shape of that time."""
+    """Up to version 7: the offsets of the only group, in the layout of those versions."""
 
     def done(groups: list[OffsetFetchResponseGroup]) -> None:
         (group,) = groups
@@ -88,9 +88,20 @@ _Name = tuple[str, str | None, int, int]
 
 
 class _Fetch:
-    """One request: its groups' answers as they come in."""
+    """One request: the results of its groups as they arrive."""
 
-    __slots__ = ("_by_id", "_ctx", "_done", "_groups", "_missing", "_names", "_node", "_results", "_stable", "_told")
+    __slots__ = (
+        "_by_id",
+        "_ctx",
+        "_done",
+        "_groups",
+        "_metadata_characters",
+        "_missing",
+        "_names",
+        "_node",
+        "_results",
+        "_stable",
+    )
 
     def __init__(
         self,
@@ -109,7 +120,7 @@ class _Fetch:
         self._by_id = ctx.api_version >= _TOPIC_IDS_FROM
         self._results: dict[_Name, OffsetFetchResponseGroup] = {}
         self._missing = len(self._groups) + 1
-        self._told = 0  # characters of metadata
+        self._metadata_characters = 0
 
     def start(self) -> None:
         for name, group in self._groups.items():
@@ -155,7 +166,7 @@ class _Fetch:
     def _resolve(
         self, group: OffsetFetchRequestGroup
     ) -> tuple[list[OffsetFetchRequestTopics] | None, list[OffsetFetchResponseTopics]]:
-        """The topics with name and id (None: all), and the answers for ids that nobody knows."""
+        """The topics with name and id (None: all), and the results for unknown ids."""
         if group.topics is None:
             return None, []
         metadata = self._node.metadata
@@ -176,7 +187,7 @@ class _Fetch:
         return known, unknown
 
     def _with_ids(self, topics: list[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
-        """Topics of a group with their ids; offsets of topics that are gone cannot be named and are left out."""
+        """Topics of a group with their ids. Offsets of deleted topics have no id and are left out."""
         named: list[OffsetFetchResponseTopics] = []
         for topic in topics:
             topic_id = topic.topic_id
@@ -188,15 +199,15 @@ class _Fetch:
         return named
 
     def _refused(self, group: OffsetFetchRequestGroup, error: ErrorCode) -> OffsetFetchResponseGroup:
-        """The group's answer that is only an error; version 1 has room for errors at partitions only."""
+        """A group's result with an error only. Version 1 has error codes at partitions only."""
         topics: list[OffsetFetchResponseTopics] = []
         if self._ctx.api_version < _GROUP_ERROR_FROM:
             topics = [_no_offsets(topic, error) for topic in group.topics or []]
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
 
     def _put(self, name: _Name, result: OffsetFetchResponseGroup) -> None:
-        self._told += metadata_characters(result)
-        if self._told > METADATA_CHARACTERS_MAX:
+        self._metadata_characters += metadata_characters(result)
+        if self._metadata_characters > METADATA_CHARACTERS_MAX:
             result = self._too_much(name)
         self._results[name] = result
         self._settled()
@@ -211,7 +222,7 @@ class _Fetch:
 
 
 def _name(slot: int, group: OffsetFetchRequestGroup) -> _Name:
-    """What is the same for groups of one request whose answer is the same: all offsets are told of each."""
+    """A key that groups of one request share if their results are equal: a request of all offsets of the same group."""
     return (group.group_id, group.member_id, group.member_epoch, -1 if group.topics is None else slot)
 
 

@@ -1,9 +1,9 @@
-"""OffsetForLeaderEpoch: where the records of a leader epoch end, per partition (KIP-320).
+"""OffsetForLeaderEpoch: the end offset of a leader epoch, per partition (KIP-320).
 
-A consumer whose partition has a new leader epoch (here: the broker was restarted) asks where the epoch of its last
-record ended, and learns so whether the log still holds what it read. ``partition.epoch_end`` has the rules. Partitions
-of other shards are asked through ``partition.lookups``; the answer goes out when all have answered. Who asks
-(``replica_id``) makes no difference.
+A consumer whose partition has a new leader epoch (here: after a restart) requests the end of the epoch of its last
+record, and so learns whether the log still has what it read. ``partition.epoch_end`` has the rules. Partitions of other
+shards are reached through ``partition.lookups``; the response leaves when all have answered. ``replica_id`` has no
+effect.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def handle(
     request: OffsetForLeaderEpochRequest,
     respond: Callable[[OffsetForLeaderEpochResponse], None],
 ) -> None:
-    """Look every partition up where it lives; answer when the last one has."""
+    """Look up every partition on its home shard. Answer when the last one has answered."""
     _ = ctx
     wanted = [(topic.topic, asked) for topic in request.topics for asked in topic.partitions]
 
@@ -49,7 +49,7 @@ def handle(
 
 
 def _answer(request: OffsetForLeaderEpochRequest, found: list[EpochEnd]) -> OffsetForLeaderEpochResponse:
-    """What was found, in the shape of the request."""
+    """The results, in the layout of the request."""
     results = iter(found)
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:

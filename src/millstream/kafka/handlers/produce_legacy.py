@@ -1,8 +1,7 @@
 """Produce versions 0 to 2: advertised, never served.
 
-librdkafka looks at the advertised range of Produce to decide which codecs a broker knows (KAFKA-18659), so Kafka 4
-goes on advertising from version 0. A client that really sends one is told UNSUPPORTED_VERSION for each of its
-partitions.
+librdkafka chooses a broker's codecs by the advertised range of Produce (KAFKA-18659), so Kafka 4 advertises it from
+version 0 on. A client that sends such a version gets UNSUPPORTED_VERSION for each partition.
 """
 
 import struct
@@ -15,7 +14,7 @@ _ERROR = int(ErrorCode.UNSUPPORTED_VERSION)
 
 
 def answer(ctx: RequestContext) -> None:
-    """Walk the old request for its topics and partitions, and refuse each of them."""
+    """Read the old request for its topics and partitions, and refuse each of them."""
     body = bytes(ctx.body)
     try:
         acks, _, topics = struct.unpack_from(">hii", body)

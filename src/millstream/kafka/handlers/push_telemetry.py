@@ -1,4 +1,4 @@
-"""PushTelemetry: a client's metrics for its subscription (KIP-714); ``kafka.telemetry`` says where they go."""
+"""PushTelemetry: a client pushes its metrics (KIP-714). ``kafka.telemetry`` stores them."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,7 +14,7 @@ API_KEY: Final = 72
 def handle(
     node: Node, ctx: RequestContext, request: PushTelemetryRequest, respond: Callable[[PushTelemetryResponse], None]
 ) -> None:
-    """Judge the push, and keep what is taken."""
+    """Check the push, and store accepted metrics."""
     error = node.telemetry.clients.push(
         node.shard.reactor.now_us() // 1000,
         request.client_instance_id,

@@ -1,8 +1,8 @@
-"""Answers about groups and partitions, for requests that may name one of them many times.
+"""Responses about groups and partitions for requests that may name one of them many times.
 
-Each is asked about once however often it is named, and told as often, as Apache Kafka does. A request of some kilobytes
-could have a large group told thousands of times; so what is told again is bounded by ``REPEATED_BYTES_MAX`` in one
-answer, and repeats beyond it are refused with UNKNOWN_SERVER_ERROR. What is named once is always told.
+Each is looked up once and listed as often as it is named, as in Apache Kafka. A request of some kilobytes could list a
+large group thousands of times; repeats are therefore limited to ``REPEATED_BYTES_MAX`` per response, and further ones
+are refused with UNKNOWN_SERVER_ERROR. The first mention is always answered.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -22,7 +22,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def tell(names: Sequence[Name], told: Mapping[Name, Answer], refused: Callable[[Name], Answer]) -> list[Answer]:
-    """The answer of each name in `told`, in the order of `names`; `refused(name)` in the place of repeats too many."""
+    """The answer for each name, in the order of ``names``; ``refused(name)`` for repeats beyond the limit."""
     if len(told) == len(names):
         return [told[name] for name in names]
     answers: list[Answer] = []
@@ -31,7 +31,7 @@ def tell(names: Sequence[Name], told: Mapping[Name, Answer], refused: Callable[[
     for name in names:
         answer = told[name]
         if name not in sizes:
-            sizes[name] = 0  # of most nobody needs to know it
+            sizes[name] = 0  # most sizes are never needed
         else:
             sizes[name] = sizes[name] or len(_encode(answer))
             left -= sizes[name]

@@ -1,4 +1,4 @@
-"""SyncGroup: fetch an assignment; the leader brings everybody's (``core.group.sync``)."""
+"""SyncGroup: fetch an assignment; the leader sends all of them (``core.group.sync``)."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ API_KEY = SYNC_GROUP
 def handle(
     node: Node, ctx: RequestContext, request: SyncGroupRequest, respond: Callable[[SyncGroupResponse], None]
 ) -> None:
-    """Answer when the coordinator does."""
+    """Answer when the coordinator has answered."""
 
     def done(answer: Message | ErrorCode) -> None:
         if isinstance(answer, ErrorCode):
