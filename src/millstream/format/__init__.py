@@ -1,1 +1,1 @@
-"""File formats, bytes ↔ values: WAL frames, segments, indexes, snapshots. Opens no file, logs nothing."""
+"""File formats, bytes ↔ values: WAL frames, segments, indexes, snapshots. It opens no file and logs nothing."""

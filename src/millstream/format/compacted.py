@@ -1,13 +1,13 @@
-"""Taking records out of a Kafka batch (format 2) without touching the others: what compaction does to bytes.
+"""Removes records from a Kafka batch (format 2) without changing the others: the byte level of compaction.
 
-Offsets never change: a batch keeps its base offset and its last offset delta, whatever is left in it, and every record
-that stays keeps its bytes. Only the first time that a tombstone stays are the records written anew: the batch then
-notes its *delete horizon* in the place of its base timestamp (attribute bit 6), to which the timestamps of its records
-are relative from then on (KIP-534). A compressed batch is decompressed, filtered, and compressed by the same codec.
+Offsets never change: a batch keeps its base offset and its last offset delta, whatever remains in it, and every
+remaining record keeps its bytes. Records are rewritten only the first time that a tombstone survives: the batch then
+stores its *delete horizon* in the place of its base timestamp (attribute bit 6), and the timestamps of its records are
+relative to that from then on (KIP-534). A compressed batch is decompressed, filtered, and compressed with the same
+codec.
 
-``walk_records`` sees of each record only what is asked here: where it lies, its key, and whether it has a value. Bytes
-that are not what they claim raise ``BatchError``. Nothing here looks at the checksum of a batch; what is made gets a
-new one.
+``walk_records`` decodes of each record only its place, its key, and whether it has a value. Invalid bytes raise
+``BatchError``. Checksums of batches are not verified here; new batches get one.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,23 +38,23 @@ _CRC_AT: Final = 17
 
 
 class RawRecord(NamedTuple):
-    """One record of a batch's decompressed bytes, as far as compaction looks at it."""
+    """One record in a batch's decompressed bytes, as far as compaction needs it."""
 
     start: int
-    """Its first byte, in front of its length."""
+    """First byte of the record, which is its length."""
 
     end: int
     offset_delta: int
     timestamp_delta: int
     rest: int
-    """Where what follows the timestamp delta begins."""
+    """First byte behind the timestamp delta."""
 
     key: bytes | None
     has_value: bool
 
 
 def records_of(header: BatchHeader, batch: memoryview, limit: int = DECOMPRESSED_MAX) -> bytes:
-    """The decompressed records of a batch, at most `limit` bytes; BatchError for garbage."""
+    """The decompressed records of a batch, at most ``limit`` bytes. BatchError for invalid bytes."""
     if not header.record_count:
         return b""
     return decompress(header.codec, batch[HEADER_BYTES : header.size], limit)
@@ -64,8 +64,8 @@ def walk_records(data: bytes | memoryview, header: BatchHeader) -> Iterator[RawR
     """The records in a batch's decompressed bytes.
 
     Raises:
-        BatchError: they are not `record_count` records, or not rising in offset, or of times that no record can tell.
-            Producers' batches are stored unread, so all of that may be there.
+        BatchError: there are not ``record_count`` records, or their offsets do not increase, or a timestamp is out of
+            range. All of that is possible, because producers' batches are stored unread.
     """
     at = 0
     last_delta = -1
@@ -96,7 +96,7 @@ def walk_records(data: bytes | memoryview, header: BatchHeader) -> Iterator[RawR
 
 
 def delete_horizon_ms(header: BatchHeader) -> int | None:
-    """When the batch's tombstones may go; None if that was not decided yet."""
+    """Time from which the batch's tombstones may be removed; None if it is not set."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON else None
 
 
@@ -106,16 +106,16 @@ def filtered(
     stays: Callable[[RawRecord], bool],
     horizon: Callable[[bool], int | None],
 ) -> tuple[memoryview | bytes | None, int]:
-    """What is left of a batch, and how many records: the batch itself if nothing changes, None if no record stays.
+    """The remaining batch, and its number of records: the original if nothing changes, None if no record remains.
 
     Args:
-        header: of the batch.
+        header: header of the batch.
         batch: the whole batch.
-        stays: whether a record stays.
-        horizon: given whether a tombstone stays, the delete horizon to be noted in the batch now, or None.
+        stays: whether a record survives.
+        horizon: called with whether a tombstone survives; returns the delete horizon to set now, or None.
 
     Raises:
-        BatchError: the records are not what the header claims.
+        BatchError: the records contradict the header.
     """
     data = records_of(header, batch)
     kept = [record for record in walk_records(data, header) if stays(record)]
@@ -139,13 +139,13 @@ def filtered(
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """The header alone: it tells of its producer, and where its offsets end."""
+    """The header alone, which keeps the producer's state and the end offset."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
     return _batch(header, attributes, header.max_timestamp, header.max_timestamp, 0, b"")
 
 
 def _moved(data: bytes, record: RawRecord, by: int) -> bytes:
-    """A record whose timestamp is relative to another base."""
+    """The record with its timestamp relative to another base."""
     _, body = read_varlong(data, record.start)
     delta = record.timestamp_delta + by
     if not INT64_MIN <= delta <= INT64_MAX:

@@ -1,5 +1,4 @@
-"""How the files of a partition are called: twenty digits of the first offset, as Kafka does, so that names sort as
-offsets do.
+"""File names of a partition: twenty digits of the first offset, as in Kafka, so that names sort by offset.
 
 ::
 
@@ -13,8 +12,8 @@ offsets do.
     wal/<shard>/00000000.wal  state  state.copy      write-ahead log
     wal/opened                                       what an orderly stop knew of all logs
 
-A segment that was compacted has a *generation* in its name, one more than what it was made of. So a path always means
-the same bytes: whoever read the old file goes on reading it until it is removed. Only files with a generation may have
+The name of a compacted segment has a *generation*, one more than the highest that it was made of. A path thus always
+means the same bytes: a reader of the old file can finish until it is removed. Only files with a generation may have
 gaps in their offsets.
 """
 
@@ -47,7 +46,7 @@ _WAL_DIGITS = 8
 
 
 def offset_name(offset: int, suffix: str) -> str:
-    """The file name for something that starts at `offset`."""
+    """The file name of something that starts at ``offset``."""
     return f"{offset:0{_OFFSET_DIGITS}d}{suffix}"
 
 
@@ -60,7 +59,7 @@ def parse_offset(name: str, suffix: str) -> int | None:
 
 
 def segment_name(base_offset: int, generation: int = 0) -> str:
-    """The file name of a segment; generation 0 is one that was never compacted."""
+    """The file name of a segment. Generation 0 was never compacted."""
     return offset_name(base_offset, f".{generation}{SEGMENT_SUFFIX}" if generation else SEGMENT_SUFFIX)
 
 
@@ -81,10 +80,10 @@ def parse_segment(name: str) -> tuple[int, int] | None:
 def live_and_replaced(
     names: Iterable[str], end_of: Callable[[str, int], int | None]
 ) -> tuple[dict[int, str], list[str]]:
-    """The segment files that make up a log, by base offset and in order, and those that compaction took the place of.
+    """The segment files of a log, by base offset and in order, and the files that compaction replaced.
 
-    What was replaced lies inside of a file of a higher generation. `end_of` a compacted file, given its name and base
-    offset, is where it ends; None if that cannot be told.
+    A replaced file lies inside the offsets of a file of a higher generation. ``end_of`` returns the end offset of a
+    compacted file, given its name and base offset; None if it is unknown.
     """
     live: dict[int, str] = {}
     replaced: list[str] = []
@@ -103,7 +102,7 @@ def live_and_replaced(
 
 
 def wal_name(index: int) -> str:
-    """The file name of a shard's write-ahead log file number `index`."""
+    """The file name of a shard's write-ahead log file number ``index``."""
     return f"{index:0{_WAL_DIGITS}d}{WAL_SUFFIX}"
 
 
@@ -116,15 +115,15 @@ def parse_wal_name(name: str) -> int | None:
 
 
 def partition_directory(data_dir: str, topic_id: bytes, partition: int) -> str:
-    """Where a partition's files are."""
+    """Directory of a partition's files."""
     return f"{data_dir}/{TOPICS_DIRECTORY}/{topic_id.hex()}/{partition}"
 
 
 def controller_directory(data_dir: str) -> str:
-    """Where the files of the controller's log (group 0) are."""
+    """Directory of the controller's log (group 0)."""
     return f"{data_dir}/controller/log"
 
 
 def wal_directory(data_dir: str, shard: int) -> str:
-    """Where a shard's write-ahead log is."""
+    """Directory of a shard's write-ahead log."""
     return f"{data_dir}/{WAL_DIRECTORY}/{shard}"

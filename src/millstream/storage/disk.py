@@ -1,17 +1,17 @@
-"""The one seam between the storage and the operating system's files.
+"""The interface between the storage and the operating system's files.
 
-Everything that the broker keeps goes through a `Disk`: the write-ahead log, segments, indexes, snapshots. In
-production it is `SystemDisk`, a thin layer over system calls. Tests put another one behind it (`load_disk`): one that
-remembers what was not synced and takes it away in a crash, one that fails or is full, one that lives in memory.
+All stored data go through a ``Disk``: the write-ahead log, segments, indexes, snapshots. In production it is
+``SystemDisk``, a thin layer over system calls. Tests use others (``load_disk``): one that loses unsynced data in a
+crash, one that fails or is full, one in memory.
 
-The rules that callers keep, because POSIX promises no more than this:
+Rules for callers, because POSIX guarantees no more:
 
-- what was written is durable only after `File.sync` (or `sync_all`) returned;
-- a created, renamed or removed name is durable only after `sync_directory` of its directory returned;
-- a sync that failed is never trusted again: the kernel marks the pages clean, and the next sync lies (ATC'20, "Can
-  applications recover from fsync failures?"). Whoever sees it stops the process.
+- written data are durable only after ``File.sync`` (or ``sync_all``) returned;
+- a created, renamed or removed name is durable only after ``sync_directory`` of its directory returned;
+- after a failed sync, no later sync is trusted: the kernel marks the pages clean, and the next sync reports success
+  (ATC'20, "Can applications recover from fsync failures?"). The process must stop.
 
-Errors travel as `OSError`, short writes are finished by `write_all`; nothing is retried here. Paths are plain strings.
+Errors are ``OSError``; ``write_all`` completes short writes; nothing is retried here. Paths are plain strings.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _IOV_MAX: Final = 1024
 _CREATE_MODE: Final = 0o640
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What a disk says when it has no room: the only failures of a write that are survived."""
+"""Errors of a disk without space: the only failed writes that a shard survives."""
 
 _DIRECT_BYTES_MAX: Final = 1 << 20
-"""Handed to the disk at once: what somebody else writes and syncs meanwhile waits behind that much, and not more."""
+"""Maximum bytes of one direct write. A concurrent sync of another file waits behind at most that much."""
 
 DIRECT_BLOCK_BYTES: Final = 4096
-"""A page, and no less than the logical block of any disk: what `File.write_direct` deals in."""
+"""Alignment of ``File.write_direct``: a page, and at least the logical block of any disk."""
 
 
 class File(Protocol):
@@ -52,22 +52,22 @@ class File(Protocol):
     @property
     def path(self) -> str: ...
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write the buffers one after the other; returns how many bytes were taken, which may be fewer."""
+        """Write the buffers in order. Returns the number of bytes written, which may be fewer."""
         ...
 
     def write_direct(self, buffers: Sequence[memoryview], position: int) -> int:
-        """Like `pwritev`, past the page cache; raises EINVAL where the file system does not do that.
+        """Like ``pwritev``, bypassing the page cache. Raises EINVAL if the file system does not support that.
 
-        The memory and the size of each buffer, and the position, are multiples of `DIRECT_BLOCK_BYTES`.
+        The memory and size of each buffer, and the position, must be multiples of ``DIRECT_BLOCK_BYTES``.
         """
         ...
 
     def preadv(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
-        """Fill the buffers one after the other; returns how many bytes there were, 0 at the end of the file."""
+        """Fill the buffers in order. Returns the number of bytes read; 0 at the end of the file."""
         ...
 
     def sync(self) -> None:
-        """Make what was written durable, and the size with it (fdatasync)."""
+        """Make written data and the size durable (fdatasync)."""
         ...
 
     def size(self) -> int: ...
@@ -79,15 +79,15 @@ class Disk(Protocol):
     """A tree of files; every call may raise OSError."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; FileNotFoundError unless it exists or `create` is set."""
+        """Open for reading and writing. FileNotFoundError if it does not exist and ``create`` is not set."""
         ...
 
     def open_direct(self, path: str) -> File:
-        """Open a file that is there, to be written past the page cache.
+        """Open an existing file for writing without the page cache.
 
-        The memory and the size of what it writes at once, and the position, are multiples of the disk's logical
-        block: mostly `SECTOR_BYTES`, 4096 bytes at most. EINVAL, here or at the first write, where they are not, and
-        where the file system does not do that.
+        Memory and size of each write, and its position, must be multiples of the disk's logical block: usually
+        ``SECTOR_BYTES``, at most 4096 bytes. Otherwise, or if the file system does not support it, EINVAL, here or at
+        the first write.
         """
         ...
 
@@ -96,11 +96,11 @@ class Disk(Protocol):
         ...
 
     def list(self, directory: str) -> list[str]:
-        """Names in a directory, in no order; FileNotFoundError if there is no such directory."""
+        """Names in a directory, unordered. FileNotFoundError if there is no such directory."""
         ...
 
     def make_directory(self, path: str) -> bool:
-        """Make one directory level; False if it was there already."""
+        """Make one directory level. False if it existed."""
         ...
 
     def remove_directory(self, path: str) -> None:
@@ -108,7 +108,7 @@ class Disk(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file or directory another name, replacing a file of that name in one step."""
+        """Rename a file or directory, atomically replacing an existing file."""
         ...
 
     def unlink(self, path: str) -> None: ...
@@ -117,28 +117,28 @@ class Disk(Protocol):
         ...
 
     def watch(self, path: str) -> None:
-        """Have `sync_all` of `path` tell this process of everything that could not be written from now on. Else what
-        another process was told of, one that synced the same file system, counts as told.
+        """Make later calls of ``sync_all`` on ``path`` report every write error from now on. Without it, an error that
+        another process received by its own sync is not reported here.
         """
         ...
 
     def sync_all(self, path: str) -> None:
-        """Make everything in `path` durable: cheaper than many single syncs. A directory directly in it may be a link
-        to another file system, or be mounted there; deeper ones may not.
+        """Make everything in ``path`` durable; cheaper than many single syncs. A directory directly in it may be a link
+        to another file system or a mount point; deeper ones may not.
         """
         ...
 
     def free_bytes(self, path: str) -> int:
-        """Space that the file system of `path` still has for this process."""
+        """Free space of the file system of ``path`` for this process, in bytes."""
         ...
 
     def total_bytes(self, path: str) -> int:
-        """The size of the file system of `path`."""
+        """Size of the file system of ``path``, in bytes."""
         ...
 
 
 class SystemFile:
-    """A descriptor. Closed once, by its owner. Its errors name the file, which the system's own do not."""
+    """A file descriptor, closed once by its owner. Its errors name the file, which the system's own do not."""
 
     __slots__ = ("_fd", "path")
 
@@ -154,8 +154,8 @@ class SystemFile:
             raise
 
     def write_direct(self, buffers: Sequence[memoryview], position: int) -> int:
-        # The flag belongs to an open file and not to a call, and readers of the other descriptor want their cache. It
-        # is not kept: two descriptors of each file in a cache are more than many a process may have.
+        # O_DIRECT belongs to an open file and not to a call, and readers of the other descriptor need their cache. The
+        # second descriptor is not kept, because two per cached file would exceed many process limits.
         fd = os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
         written = 0
         try:
@@ -200,7 +200,7 @@ class SystemFile:
 
 
 def pieces(buffers: Iterable[memoryview], bytes_max: int) -> Iterator[list[Buffer]]:
-    """The buffers, as many at a time as have `bytes_max`, and a longer one alone."""
+    """The buffers in groups of at most ``bytes_max``; a longer buffer is a group of its own."""
     piece: list[Buffer] = []
     size = 0
     for buffer in buffers:
@@ -215,8 +215,8 @@ def pieces(buffers: Iterable[memoryview], bytes_max: int) -> Iterator[list[Buffe
 
 
 class SystemDisk:
-    """The operating system's files. Safe to share between threads, and across a fork until it is told to `watch`:
-    the kernel notes with each open descriptor which errors were told, and forks have the same one.
+    """The operating system's files. Safe for threads, and across a fork until ``watch``: the kernel keeps the reported
+    errors per open descriptor, which forks share.
     """
 
     def __init__(self) -> None:
@@ -285,7 +285,7 @@ class SystemDisk:
 
 
 def _open_systems(path: str) -> list[int]:
-    """A descriptor on each file system that a directory, or one directly in it, is on."""
+    """A descriptor on each file system of a directory and of its direct subdirectories."""
     with os.scandir(path) as entries:
         below = [entry.path for entry in entries if entry.is_dir() and os.access(entry.path, os.R_OK)]
     systems = {os.stat(one).st_dev: one for one in (*below, path)}
@@ -307,7 +307,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def load_disk(factory: str) -> Disk:
-    """The disk that a hidden setting names as "module:callable"; the operating system's own for an empty string."""
+    """The disk of a hidden setting "module:callable"; the operating system's for an empty string."""
     if not factory:
         return SystemDisk()
     module, _, name = factory.partition(":")
@@ -315,14 +315,14 @@ def load_disk(factory: str) -> Disk:
     return made
 
 
-# -- small verbs over the seam -----------------------------------------------------------------------------------------
+# -- functions over the interface --------------------------------------------------------------------------------------
 
 
 def write_all(file: File, buffers: list[Buffer], position: int) -> int:
-    """Write every byte of the buffers at `position`, however the kernel splits it; returns the bytes written.
+    """Write every byte of the buffers at ``position``. Returns the number of bytes.
 
     Raises:
-        OSError: a write failed, or took nothing (reported as EIO); what was written before it stays.
+        OSError: a write failed, or wrote nothing (reported as EIO). Earlier writes stay.
     """
     written = 0
     for start in range(0, len(buffers), _IOV_MAX):
@@ -340,7 +340,7 @@ def write_all(file: File, buffers: list[Buffer], position: int) -> int:
 
 
 def without(buffers: Sequence[Buffer], skip: int) -> list[Buffer]:
-    """What is left of the buffers once their first `skip` bytes are gone."""
+    """The buffers without their first ``skip`` bytes."""
     left: list[Buffer] = []
     for buffer in buffers:
         if skip >= len(buffer):
@@ -352,7 +352,7 @@ def without(buffers: Sequence[Buffer], skip: int) -> list[Buffer]:
 
 
 def read_at(file: File, position: int, size_bytes: int) -> bytearray:
-    """Up to `size_bytes` from `position`; shorter only at the end of the file."""
+    """Up to ``size_bytes`` from ``position``; shorter only at the end of the file."""
     data = bytearray(size_bytes)
     view = memoryview(data)
     filled = 0
@@ -367,7 +367,7 @@ def read_at(file: File, position: int, size_bytes: int) -> bytearray:
 
 
 def read_file(disk: Disk, path: str) -> bytearray:
-    """The whole content of a small file; FileNotFoundError if there is none."""
+    """The whole content of a small file. FileNotFoundError if there is none."""
     file = disk.open(path)
     try:
         return read_at(file, 0, file.size())
@@ -376,19 +376,19 @@ def read_file(disk: Disk, path: str) -> bytearray:
 
 
 def read_text(disk: Disk, path: str) -> str:
-    """What a small file says, in a line; as `read_file`."""
+    """The text of a small file in one line. Errors as in ``read_file``."""
     return read_file(disk, path).decode(errors="replace").strip()
 
 
 def replace_file(disk: Disk, path: str, data: Buffer) -> None:
-    """Put `data` in the file's place in one step that no crash can halve."""
+    """Atomically replace the content of the file by ``data``, durably."""
     write_aside(disk, path, data)
     disk.rename(path + ".tmp", path)
     disk.sync_directory(os.path.dirname(path))
 
 
 def write_aside(disk: Disk, path: str, data: Buffer, *, sync: bool = True) -> None:
-    """The first half of `replace_file`: `path`.tmp, not yet renamed, which must not happen before it is synced."""
+    """The first half of ``replace_file``: writes ``path``.tmp. The rename must follow its sync."""
     file = disk.open(path + ".tmp", create=True)
     try:
         file.truncate(0)
@@ -400,7 +400,7 @@ def write_aside(disk: Disk, path: str, data: Buffer, *, sync: bool = True) -> No
 
 
 def make_directories(disk: Disk, path: str) -> list[str]:
-    """Make a directory and whatever is missing above it; returns the directories that got a new name, to be synced."""
+    """Make a directory and its missing parents. Returns the directories with new names, which must be synced."""
     try:
         made = disk.make_directory(path)
     except FileNotFoundError:
@@ -411,7 +411,7 @@ def make_directories(disk: Disk, path: str) -> list[str]:
 
 
 def exists(disk: Disk, path: str) -> bool:
-    """Whether there is a file (or directory) of this name."""
+    """Whether a file or directory with this name exists."""
     try:
         disk.size(path)
     except FileNotFoundError:
@@ -423,22 +423,21 @@ def exists(disk: Disk, path: str) -> bool:
 
 
 class FileCache:
-    """Open files, least recently used closed first, none while somebody uses it.
+    """Open files in LRU order. A file in use is never closed.
 
-    Ten thousand partitions have more files than a process may have descriptors. `acquire` and `release` come in
-    pairs; a file in use is never closed, so the limit is passed when more than `limit` are in use at once. Safe
-    between threads.
+    Ten thousand partitions have more files than a process may have descriptors. ``acquire`` and ``release`` come in
+    pairs. The limit is exceeded while more than ``limit`` files are in use. Safe for threads.
     """
 
     def __init__(self, disk: Disk, limit: int = 512) -> None:
         self._disk = disk
         self._limit = limit
         self._lock = threading.Lock()
-        self._by_path: OrderedDict[str, _Entry] = OrderedDict()  # oldest use first
+        self._by_path: OrderedDict[str, _Entry] = OrderedDict()  # least recently used first
         self._in_use: dict[int, _Entry] = {}  # by identity of the file
 
     def acquire(self, path: str, *, create: bool = False) -> File:
-        """The open file; the caller gives it back with `release`. Raises OSError as `Disk.open` does."""
+        """The open file. The caller returns it with ``release``. Raises OSError as ``Disk.open`` does."""
         with self._lock:
             entry = self._by_path.get(path)
             if entry is None:
@@ -452,7 +451,7 @@ class FileCache:
             return entry.file
 
     def release(self, file: File) -> None:
-        """One user less; a file that was forgotten meanwhile is closed with its last user."""
+        """Return a file. A forgotten file is closed with its last user."""
         with self._lock:
             entry = self._in_use[id(file)]
             entry.users -= 1
@@ -462,7 +461,7 @@ class FileCache:
                     file.close()
 
     def forget(self, path: str) -> None:
-        """The name is gone or means another file from now on: close this one, now or with its last user."""
+        """The name is gone or means another file from now on: close the file, now or with its last user."""
         with self._lock:
             entry = self._by_path.pop(path, None)
             if entry is None:
@@ -472,7 +471,7 @@ class FileCache:
                 entry.file.close()
 
     def close(self) -> None:
-        """Close every file; nobody may use one any more."""
+        """Close every file. None may be in use."""
         with self._lock:
             for entry in self._by_path.values():
                 entry.file.close()

@@ -1,8 +1,8 @@
-"""Work that nobody waits for, done in short pieces with rests between them, until somebody does.
+"""Paces background work: short pieces with pauses in between, until somebody waits for it.
 
-What a checkpoint does to hundreds of small files is a tenth of a second of processor and disk. Done in one go it kept
-writers of the write-ahead log and the shard from both for 5–30 ms, over and over while it went on. With three
-quarters of the time left to others, none of them notices.
+What a checkpoint does to hundreds of small files takes a tenth of a second of CPU and disk. Done at once, it delayed
+the writer of the write-ahead log and the shard by 5–30 ms again and again. With three quarters of the time left to
+others, no delay is measurable.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PIECE_NS: Final = 500_000
-"""Worked at least between two rests: a rest costs two wake-ups."""
+"""Minimum work between two pauses in ns, because a pause costs two wake-ups."""
 
 _RESTS: Final = 3
-"""A rest is so many times as long as the piece before it."""
+"""Length of a pause, as a multiple of the piece before it."""
 
 _REST_S_MAX: Final = 0.05
-"""A piece that took long because it had to wait is not paid for with seconds."""
+"""Maximum length of a pause in s, for pieces that only waited."""
 
 _clock_ns = time.perf_counter_ns
 
 
 class Leisure:
-    """For one worker at a time; `hurry` may be called on any thread. Jobs have growing numbers.
+    """The pace of one worker. ``hurry`` may be called on any thread. Job numbers increase.
 
-    `wait` is for tests: it waits so many seconds, less once somebody hurries.
+    ``wait`` is for tests: it waits for the given seconds, or less if ``hurry`` is called.
     """
 
     def __init__(self, wait: Callable[[float], object] | None = None) -> None:
@@ -43,11 +43,11 @@ class Leisure:
 
     @property
     def at_leisure(self) -> bool:
-        """Nobody waits for the job."""
+        """Whether the job is paced: nobody waits for it."""
         return not self._hurried.is_set()
 
     def begin(self, job: int) -> None:
-        """A job begins that may rest, unless somebody already waits for it."""
+        """Begin a paced job, unless ``hurry`` was already called for it."""
         with self._lock:
             self._job = job
             if job > self._hurry_up_to:
@@ -55,18 +55,18 @@ class Leisure:
         self._begun_ns = _clock_ns()
 
     def end(self) -> None:
-        """The job is over; what comes without a `begin` does not rest."""
+        """End the job. Work outside of a job is not paced."""
         self._hurried.set()
 
     def hurry(self, job: int) -> None:
-        """Somebody waits for this job: no more rests. It may be over, or yet to begin."""
+        """End the pacing of this job, which may be over or not yet begun."""
         with self._lock:
             self._hurry_up_to = max(self._hurry_up_to, job)
             if job >= self._job:
                 self._hurried.set()
 
     def rest(self) -> None:
-        """Between two steps of a job."""
+        """Pause between two steps of a job."""
         if self._hurried.is_set():
             return
         worked_ns = _clock_ns() - self._begun_ns

@@ -1,7 +1,7 @@
-"""Changes of files that a full disk has no room for, as may be where it copies what it changes: tried until it has.
+"""Retries file changes on a full disk until there is space, as a copying file system may need it for any change.
 
-For changes that must not be left undone nor put off behind others. Whoever asks for one waits as long; only a wait that
-is broken off ends it with the disk's error.
+For changes that must neither be dropped nor overtaken by later ones. The caller waits; only a cancelled wait ends with
+the disk's error.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _WAIT_S: Final = 1.0
 
 
 def once_there_is_room(change: Callable[[], None], what: str, wait: Callable[[float], object]) -> None:
-    """Carry out `change`, which may be done again where it broke off. `wait` waits for so many seconds, and returns
-    something true to have it given up. `what` could not be done is said once.
+    """Execute ``change``, which may be repeated where it stopped. ``wait`` waits for the given seconds and returns true
+    to cancel. The failure ``what`` is logged once.
 
     Raises:
-        OSError: the disk has another reason, or it was given up.
+        OSError: the change failed for another reason than space, or was cancelled.
     """
     told = False
     while True:

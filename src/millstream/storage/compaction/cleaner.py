@@ -1,5 +1,5 @@
-"""Compaction's deeds: read sealed segments, gather keys, write what survives into one file beside them, give it its
-name.
+"""The work of compaction: reads sealed segments, gathers keys, writes the surviving records into one file beside them,
+and renames it.
 
 ::
 
@@ -7,16 +7,16 @@ name.
     Rewrite        some segments → <base>.<generation>.log.cleaned, .index.cleaned, both synced
     PutRewritten   index renamed, segment renamed, directory synced     the one moment at which anything changes
 
-Nothing that was there is written to or removed here: the shard removes the old files a while after it reads the new
-one, so that whoever still reads them reads the same bytes to the end. A crash before the rename leaves a ``.cleaned``
-file, which the next opening removes; after it, a segment of a higher generation, and the next opening removes what it
-took the place of. Which record survives is `core.compaction`; what becomes of a batch's bytes, `format.compacted`.
+Nothing that exists is written to or removed here. The shard removes the old files some time after it reads the new one,
+so that running readers can finish. A crash before the rename leaves a ``.cleaned`` file, which the next opening
+removes. After the rename there is a segment of a higher generation, and the next opening removes the ones that it
+replaces. ``core.compaction`` decides which record survives, ``format.compacted`` rewrites batches.
 
-Every batch that is read must match its checksum and go on behind the one before. One that does not ends the pass with a
-fault that names file, byte and offset, and nothing was changed.
+Every batch that is read must match its checksum and follow the one before. A batch that does not ends the pass with a
+fault that names file, byte and offset; nothing was changed.
 
-It runs in a process of its own, on what the machine has left: at the lowest priority, for no more than a share of a
-core, and below ``log.cleaner.io.max.bytes.per.second`` (`Pace`).
+It runs in its own process at the lowest priority, limited to a share of a core and to
+``log.cleaner.io.max.bytes.per.second`` (``Pace``).
 """
 
 from __future__ import annotations
@@ -63,15 +63,17 @@ if TYPE_CHECKING:
 _CHUNK_BYTES: Final = 1024 * 1024
 _SALT_BYTES: Final = 32
 _LASTING: Final = frozenset({errno.EIO, errno.ENOENT, errno.EBADMSG, errno.EUCLEAN})
-"""What a disk says of a file that it will not read the next time either."""
+"""Errors of a file that a retry will not read either."""
 
 
 class DamagedSegment(Exception):
-    """A batch is not what it should be."""
+    """An invalid batch in a segment."""
 
 
 class Pace:
-    """How fast the cleaner may go; `wait` sleeps for the seconds given and says whether the work is to be given up."""
+    """The speed limit of the cleaner. ``wait`` sleeps for the given seconds and returns whether the work is
+    cancelled.
+    """
 
     def __init__(self, bytes_per_second: float, cpu_percent: int, wait: Callable[[float], bool]) -> None:
         self._bytes_per_second = bytes_per_second
@@ -80,10 +82,10 @@ class Pace:
         self._busy_s = time.thread_time()
 
     def spent(self, size_bytes: int) -> None:
-        """So many bytes were read or written: rest as long as that is worth, by bytes or by time on a processor.
+        """Bytes were read or written: pause according to bytes and CPU time.
 
         Raises:
-            OSError: ECANCELED, the work is to be given up.
+            OSError: ECANCELED, the work is cancelled.
         """
         busy_s = time.thread_time()
         rest_s = max((busy_s - self._busy_s) * self._idle_per_busy, size_bytes / self._bytes_per_second)
@@ -93,7 +95,7 @@ class Pace:
 
 
 class Cleaner:
-    """Carries out one command at a time. Knows no process and no socket: tests call it directly."""
+    """Executes one command at a time. It knows no process and no socket, so that tests can call it directly."""
 
     def __init__(self, disk: Disk, pace: Pace) -> None:
         self._disk = disk
@@ -103,7 +105,7 @@ class Cleaner:
         self._end_offset = 0
 
     def carry_out(self, command: Command) -> Reply | None:
-        """Do it; the reply, if this command has one."""
+        """Execute the command. Returns its reply, if it has one."""
         match command:
             case GatherKeys():
                 return self._gather(command)
@@ -117,12 +119,12 @@ class Cleaner:
                     self._remove(command.path)
                 return None
             case Interrupt():
-                return None  # it came too late: there is nothing under way
+                return None  # it came too late: nothing is in progress
             case _:
                 raise AssertionError(f"the cleaner was sent {command}")
 
     def forget(self) -> None:
-        """Give the memory for keys back."""
+        """Release the memory for keys."""
         if self._keys is not None and self._buffer is not None:
             self._keys.release()
             self._buffer.close()
@@ -143,14 +145,14 @@ class Cleaner:
                     break
                 self._end_offset = source.end_offset
         except OSError as error:
-            number, fault = _told(error)
+            number, fault = _failure_of(error)
             return KeysGathered(command.id, number, 0, 0, size, fault)
         except DamagedSegment as damage:
             return KeysGathered(command.id, 0, 0, 0, size, str(damage))
         return KeysGathered(command.id, 0, self._end_offset, self._keys.count, size, "")
 
     def _gather_from(self, source: Source, first_offset: int) -> bool:
-        """Gather one segment's keys, whole batches of them; False when there is no room for more."""
+        """Gather the keys of one segment, in whole batches. False if there is no room for more."""
         assert self._keys is not None
         put = self._keys.put
         for header, batch in self._batches(source):
@@ -178,13 +180,13 @@ class Cleaner:
                 output.close()
         except (OSError, DamagedSegment) as error:
             self._remove(command.path)
-            number, fault = _told(error) if isinstance(error, OSError) else (0, str(error))
+            number, fault = _failure_of(error) if isinstance(error, OSError) else (0, str(error))
             return Rewritten(command.id, number, None, 0, 0, 0, fault)
         size = sum(source.size_bytes for source in command.sources)
         return Rewritten(command.id, 0, summary, size, output.records, output.gone, "")
 
     def _rewrite_one(self, source: Source, output: _Output, *, last: bool) -> None:
-        """Put what survives of one segment behind what there is."""
+        """Append the surviving records of one segment to the output."""
         assert self._keys is not None
         command = output.command
         one = Pass(self._end_offset, command.now_ms, command.delete_retention_ms)
@@ -207,7 +209,7 @@ class Cleaner:
                 output.add(emptied(header), 0)
 
     def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches of a segment, each sound."""
+        """The valid batches of a segment."""
         file = self._disk.open(source.path)
         try:
             position = 0
@@ -250,7 +252,7 @@ class Cleaner:
             self._disk.rename(index_path(path) + CLEANED_SUFFIX, index_path(path))
             self._disk.rename(path + CLEANED_SUFFIX, path)
             named = True
-            # The name is taken: there is no way back.
+            # The name is taken, so the rename cannot be undone.
             sync = partial(self._disk.sync_directory, os.path.dirname(path))
             once_there_is_room(sync, f"{path} could not be synced", self._pace.wait)
         except OSError as error:
@@ -258,7 +260,7 @@ class Cleaner:
         return RewrittenPut(command.id, 0, named)
 
     def _remove(self, path: str) -> None:
-        """Remove what was not put in place; what cannot be removed now is by the next opening."""
+        """Remove a file that was not put in place. If that fails, the next opening removes it."""
         for name in (path, index_path(path)):
             try:
                 self._disk.unlink(name + CLEANED_SUFFIX)
@@ -267,7 +269,7 @@ class Cleaner:
 
 
 class _Output:
-    """The segment that is being written, aside, and its index."""
+    """The segment that is being written beside the others, with its index."""
 
     def __init__(self, disk: Disk, command: Rewrite, pace: Pace) -> None:
         self.command = command
@@ -282,7 +284,7 @@ class _Output:
         self._file.truncate(0)
 
     def add(self, batch: memoryview | bytes, records: int) -> None:
-        """One more batch."""
+        """Append a batch."""
         self.records += records
         size = len(batch)
         self._growing.add(parse_batch(batch, 0, 0, size))
@@ -298,7 +300,7 @@ class _Output:
         self._pending, self._pending_bytes = [], 0
 
     def finish(self, end_offset: int) -> SegmentSummary:
-        """Make it durable under its name aside."""
+        """Make the file durable under its temporary name."""
         self._flush()
         self._file.sync()
         if self._growing.end_offset != end_offset:
@@ -318,12 +320,12 @@ class _Output:
 
 
 def _filter(header: BatchHeader, batch: memoryview, keys: KeyMap, one: Pass) -> tuple[memoryview | bytes | None, int]:
-    """What survives of a batch."""
+    """The surviving part of a batch."""
     horizon_ms = delete_horizon_ms(header)
     base = header.base_offset
 
     def stays(record: RawRecord) -> bool:
-        # A record without a key was let in before its topic was compacted: nobody could ever replace it.
+        # A record without a key was written before its topic was compacted. No record can ever replace it.
         return (record.key is not None or base + record.offset_delta >= one.end_offset) and survives(
             base + record.offset_delta,
             -1 if record.key is None else keys.get(record.key),
@@ -357,8 +359,8 @@ def _header(source: Source, chunk: memoryview, at: int, position: int, expected:
     return header
 
 
-def _told(error: OSError) -> tuple[int, str]:
-    """The errno of a reply, and what there is to say of the file if there is no use in trying again."""
+def _failure_of(error: OSError) -> tuple[int, str]:
+    """The errno of a reply, and the fault of the file if a retry is useless."""
     number = error.errno or errno.EIO
     return number, f"{error.filename}: {os.strerror(number)}" if number in _LASTING else ""
 

@@ -1,9 +1,8 @@
-"""The directories of deleted partitions: removed by the worker, again and again where the disk refuses.
+"""Removes the directories of deleted partitions in the worker, with retries.
 
-A full disk, or one that fails for a moment, breaks a deletion off anywhere. That is said, and it is tried again:
-`_ATTEMPTS` times, after twice as long each time. Whatever is left when the shard stops is `pending`, and its stop no
-clean one: the next start looks for what deletions left behind, which it does not after a clean stop. After `stop`
-nothing is sent.
+A full or failing disk may end a removal in the middle. That is logged, and the removal is repeated up to ``_ATTEMPTS``
+times, each after twice the time. If one is ``pending`` when the shard stops, the stop is not clean: the next start then
+removes what deletions left, which it does not do after a clean stop. After ``stop`` nothing is sent.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class _Removal:
 
 
 class Removals:
-    """See the module. One per shard."""
+    """The pending removals of one shard."""
 
     def __init__(self, reactor: Reactor, send: Callable[[Command], None]) -> None:
         self._reactor = reactor
@@ -47,18 +46,18 @@ class Removals:
 
     @property
     def pending(self) -> bool:
-        """Whether there is a directory that is to go, and is not known to be gone."""
+        """Whether a directory is to be removed and not known to be gone."""
         return bool(self._removals)
 
     def remove(self, directory: str, done: Callable[[], None]) -> None:
-        """Remove a partition's directory; `done` when it is gone, or was tried for the last time."""
+        """Remove a partition's directory. ``done`` is called when it is gone, or after the last attempt."""
         number = self._next_id
         self._next_id += 1
         self._removals[number] = _Removal(directory, done)
         self._attempt(number)
 
     def stop(self) -> None:
-        """The worker is told to end: what it would be asked from now on, it may not be there to do."""
+        """Send nothing more, because the worker is about to end."""
         self._stopped = True
 
     def _attempt(self, number: int) -> None:

@@ -1,10 +1,9 @@
-"""Messages between a shard's reactor and its worker process: a local stream socket, four bytes of length in front of
-each.
+"""Messages between a shard's reactor and its worker: a local stream socket with a length prefix of four bytes.
 
-The reactor's end never blocks: what the socket does not take now is kept and sent when it takes more, and a turn's
-messages leave in one system call. The worker's end blocks, one of its threads to each. A message is a
-few hundred bytes; what is bulky travels through the arena. End of file means that the other process is gone: the
-reactor hears it from the process descriptor as well, so here it only stops listening.
+The reactor's end never blocks: data that the socket does not accept are kept and sent later, and all messages of a turn
+leave in one system call. The worker's end blocks, with one thread per channel. A message is a few hundred bytes; bulk
+data travel through the arena. End of file means that the other process is gone. The reactor learns that from the
+process descriptor as well, so here it only stops reading.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _RECEIVE_BYTES: Final = 64 * 1024
 
 
 def channel_pair() -> tuple[socket.socket, socket.socket]:
-    """Both ends, to be made before the fork: the reactor's and the worker's."""
+    """Both ends, created before the fork: the reactor's and the worker's."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
 
 
 def cut_messages(data: bytearray) -> Iterator[bytes]:
-    """Take the complete messages out of the front of `data`."""
+    """Remove and yield the complete messages at the front of ``data``."""
     start = 0
     while len(data) - start >= _LENGTH_BYTES:
         size = int.from_bytes(data[start : start + _LENGTH_BYTES], "little")
@@ -48,7 +47,8 @@ class ReactorChannel:
         self._socket = end
         self._on_message = on_message
         self._received = bytearray()
-        self._scratch = memoryview(bytearray(_RECEIVE_BYTES))  # a fresh object of this size is mapped and unmapped
+        # a new object of this size would be mapped and unmapped each time
+        self._scratch = memoryview(bytearray(_RECEIVE_BYTES))
         self._queue: list[bytes] = []
         self._rest = memoryview(b"")
         self._armed = False
@@ -58,7 +58,7 @@ class ReactorChannel:
         reactor.add_reader(end.fileno(), self._readable)
 
     def send(self, message: bytes) -> None:
-        """Queue a message; it leaves at the end of the turn, or never once the channel is closed."""
+        """Queue a message for the end of the turn. It is dropped if the channel is closed."""
         if self._closed:
             return
         self._queue.append(len(message).to_bytes(_LENGTH_BYTES, "little"))
@@ -70,7 +70,7 @@ class ReactorChannel:
     def _flush(self) -> None:
         self._armed = False
         if self._writing or self._closed:
-            return  # the writer callback goes on with it, or nobody listens
+            return  # the write callback continues, or the channel is closed
         self._push()
 
     def _push(self) -> None:
@@ -82,7 +82,7 @@ class ReactorChannel:
         except BlockingIOError:
             sent = 0
         except (BrokenPipeError, ConnectionResetError):
-            return  # the process descriptor tells what happened
+            return  # the process descriptor reports the reason
         self._rest = self._rest[sent:]
         more = bool(self._rest or self._queue)
         if more and not self._writing:
@@ -92,7 +92,7 @@ class ReactorChannel:
         self._writing = more
 
     def hear_all(self) -> None:
-        """Hear everything that has come by now: what a process said before it ended."""
+        """Receive everything that has arrived, such as the last messages of an ended process."""
         while self._receive():
             pass
 
@@ -100,7 +100,7 @@ class ReactorChannel:
         self._receive()
 
     def _receive(self) -> bool:
-        """Hear some of what has come; whether there was anything."""
+        """Receive once. Whether there was anything."""
         try:
             count = self._socket.recv_into(self._scratch)
         except (BlockingIOError, ConnectionResetError):
@@ -119,7 +119,7 @@ class ReactorChannel:
             self._reactor.remove_reader(self._socket.fileno())
 
     def close(self) -> None:
-        """Send nothing more and listen to nothing more."""
+        """Stop sending and receiving."""
         self._closed = True
         self._stop_listening()
         if self._writing:
@@ -128,14 +128,14 @@ class ReactorChannel:
 
 
 class WorkerChannel:
-    """The worker's end, one thread's."""
+    """The worker's end, used by one thread."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._received = bytearray()
 
     def receive(self) -> list[bytes]:
-        """Wait for messages; an empty list when the shard is gone."""
+        """Wait for messages. An empty list means that the shard is gone."""
         while True:
             data = self._socket.recv(_RECEIVE_BYTES)
             if not data:
@@ -146,7 +146,7 @@ class WorkerChannel:
                 return messages
 
     def send(self, messages: list[bytes]) -> None:
-        """Send messages, if there are any; a shard that is gone hears nothing."""
+        """Send messages, if there are any. Ignored if the shard is gone."""
         if not messages:
             return
         data = b"".join(len(message).to_bytes(_LENGTH_BYTES, "little") + message for message in messages)

@@ -1,8 +1,8 @@
-"""The cleaner's process: takes commands from its shard one after the other, and looks up from its work for more.
+"""The process of the cleaner: executes the commands of its shard one by one.
 
-While a pass is under way the process rests as its pace wants it to, on its socket: an `Interrupt` or a `Stop` ends the
-rest and the work with it, everything else waits its turn. It ends when it is told to, or when the shard is gone. It is
-at the lowest priority that there is: it takes what the shards, the writers and the workers leave.
+During a pass, the pauses of its pace wait on the socket: an ``Interrupt`` or a ``Stop`` ends the pause and the work,
+other commands wait. The process ends on request, or when the shard is gone. It has the lowest priority, and uses what
+shards, writers and workers leave.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _POLL_S: Final = 600.0
 
 
 class CleanerProcess:
-    """See the module. Lifecycle: constructed in the forked process, `run` once."""
+    """The main loop. Lifecycle: constructed in the forked process, ``run`` once."""
 
     def __init__(
         self, disk: Disk, end: socket.socket, channel: WorkerChannel, bytes_per_second: float, cpu_percent: int
@@ -40,7 +40,7 @@ class CleanerProcess:
         self._cleaner = Cleaner(disk, Pace(bytes_per_second, cpu_percent, self._rest))
 
     def run(self) -> int:
-        """Until told to stop."""
+        """Execute commands until the request to stop."""
         os.nice(_NICENESS)
         while True:
             while not self._commands and not self._gone:
@@ -60,7 +60,7 @@ class CleanerProcess:
         self._commands.extend(map(decode_command, messages))
 
     def _rest(self, seconds: float) -> bool:
-        """Wait, or until there is a reason to give up what is under way."""
+        """Wait. True if the current work is to be cancelled."""
         deadline = time.monotonic() + seconds
         while not self._gone:
             for command in self._commands:

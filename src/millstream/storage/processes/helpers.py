@@ -1,9 +1,9 @@
-"""The processes beside a shard, writer, worker and cleaner: forked before its reactor exists and before it is pinned.
+"""Forks the helper processes of a shard (writer, worker, cleaner), before its reactor exists and before it is pinned.
 
-`start_helpers` makes the shared memory and descriptors that they and the shard talk through and forks them;
-`ShardStorage` takes over what it returns. With `shards.realtime` the writer, which acks wait for, gets real-time
-priority like the shard; what the others do can wait. Helpers die with the shard (`shard.process.spawn`), and the shard
-stops when one of them ends before it was told to.
+``start_helpers`` creates the shared memory and descriptors for their communication, and forks them; ``ShardStorage``
+takes over the result. With ``shards.realtime`` the writer gets real-time priority like the shard, because
+acknowledgements wait for it; the others do not. Helper processes die with the shard (``shard.process.spawn``), and the
+shard stops when one of them ends without a request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Helpers:
-    """How a shard speaks with its writer and its worker: forked before its reactor exists, attached after."""
+    """The connection of a shard to its helper processes: forked before its reactor exists, attached after."""
 
     def __init__(
         self, slots: TickSlots, go_fd: int, done_fd: int, ends: list[socket.socket], children: list[Child]
@@ -61,7 +61,7 @@ class Helpers:
         on_message: Callable[[bytes], None],
         on_ended: Callable[[str, ExitStatus | None], None],
     ) -> None:
-        """Hear from the helpers on this reactor: a tick landed, the worker said something, one of them ended."""
+        """Receive on this reactor: completed ticks, messages of worker and cleaner, and ends of processes."""
         self._reactor = reactor
         self._on_landed = on_landed
         self._lanes = [ReactorChannel(reactor, end, on_message) for end in self._ends]
@@ -71,15 +71,15 @@ class Helpers:
 
     @property
     def count(self) -> int:
-        """How many processes there are."""
+        """Number of helper processes."""
         return len(self.children)
 
     def submit(self) -> None:
-        """Have the writer look at the next slot."""
+        """Wake the writer for the next slot."""
         os.eventfd_write(self._go_fd, 1)
 
     def send(self, command: Command) -> None:
-        """Send the worker or the cleaner a command, by its lane; it leaves at the end of the turn."""
+        """Send a command to the worker or the cleaner, by its lane. It leaves at the end of the turn."""
         lane = LANE_OF[type(command)]
         if lane == READS_LANE:
             lane += self._reader
@@ -87,7 +87,7 @@ class Helpers:
         self._lanes[lane].send(encode(command))
 
     def stop_worker(self) -> None:
-        """Have the worker finish what it was sent, then end; the cleaner too."""
+        """Let worker and cleaner execute what they were sent, then end."""
         for lane in self._lanes:
             lane.send(encode(Stop()))
 
@@ -99,11 +99,11 @@ class Helpers:
         if self._reactor is not None:
             self._reactor.remove_reader(child.pidfd)
         for lane in self._lanes:
-            lane.hear_all()  # its end may be heard of before its last words
+            lane.hear_all()  # the end of a process may be noticed before its last messages
         on_ended(child.name, child.poll())
 
     def detach(self) -> None:
-        """All have ended: listen no more."""
+        """All have ended: stop receiving."""
         if self._reactor is not None:
             self._reactor.remove_reader(self._done_fd)
             for lane in self._lanes:
@@ -111,15 +111,15 @@ class Helpers:
 
 
 def _nothing() -> None:
-    """Not attached yet."""
+    """Default callback before ``attach``."""
 
 
 def start_helpers(
     shard_id: int, arena: Arena, disk: Disk, settings: Settings, stats: Mapping[str, StatsSlab]
 ) -> Helpers:
-    """Fork writer, worker and cleaner, in the shard's process, before its reactor is made and before `pin`.
+    """Fork writer, worker and cleaner. Called in the shard's process, before its reactor is created and before ``pin``.
 
-    `stats` has a slab for each of them, by role.
+    ``stats`` has a slab for each of them, by role.
     """
     slots = TickSlots()
     data_dir = settings.data_dir
@@ -138,7 +138,7 @@ def start_helpers(
         begin("writer")
         if settings.shard_realtime:
             become_realtime()
-        # It makes no cycles, and a collection would stand between a frame and its sync.
+        # It makes no reference cycles, and a collection would delay the sync of a frame.
         gc.disable()
         directory = wal_directory(data_dir, shard_id)
         writer = TickWriter(disk, directory, shard_id, arena.view, direct=settings.storage_direct_io)

@@ -1,11 +1,11 @@
-"""The reactor's side of batch inspection: memory for a producer's batch, the worker's verdict, the batch to store.
+"""The reactor's side of batch inspection: memory for a produced batch, the worker's verdict, the batch to store.
 
-A batch is copied into fragments of the arena, the worker looks at it (``wire.inspection``) and leaves the batch to
-store in the same place; when that one is larger, more fragments are taken and it is collected. Nothing waits here:
-without memory, or with ``BYTES_MAX`` under way, ``start`` says no before anything was done, and the caller tries again.
-Verdicts come in the order of the batches, but for those that have to be collected: who needs an order keeps it himself.
-Callbacks never come before ``start`` returned. After ``stop`` nothing is begun, and a batch that grew is refused: the
-worker, which does what it was sent before it ends, may not be there to hand it over.
+A batch is copied into arena fragments. The worker checks it (``wire.inspection``) and leaves the batch to store in the
+same place. If that is larger, more fragments are allocated and it is collected. Nothing waits here: without memory, or
+with ``BYTES_MAX`` in progress, ``start`` returns False with nothing done, and the caller retries. Verdicts arrive in
+the order of the batches, except for batches that must be collected; a caller that needs an order keeps it. Callbacks
+never run before ``start`` has returned. After ``stop`` no inspection begins, and a batch that grew is refused, because
+the worker may end before it could be collected.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ if TYPE_CHECKING:
     from millstream.wire.inspection import Rules
 
 BYTES_MAX: Final = 16 << 20
-"""Of batches under way on one shard, as they came."""
+"""Maximum bytes of batches in progress on one shard, in their original size."""
 
 _RETRY_US: Final = 2_000
 _PATIENCE_US: Final = 5_000_000
 
 
 class Verdict(NamedTuple):
-    """``batch`` is to be stored, and released by who gets it; None: it is refused with ``error``."""
+    """The result for a batch. ``batch`` is to be stored, and released by its receiver. None: the batch is refused with
+    ``error``.
+    """
 
     error: int
     refusal: Refusal | None
@@ -42,7 +44,7 @@ class Verdict(NamedTuple):
 
 
 class _Call:
-    """One batch under way."""
+    """One batch in progress."""
 
     __slots__ = ("begun_us", "done", "fragments", "size")
 
@@ -54,7 +56,7 @@ class _Call:
 
 
 class Inspections:
-    """See the module. One per shard."""
+    """The batch inspections of one shard."""
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class Inspections:
         self._latency = stats.histogram("kafka_produce_inspection_latency")
 
     def start(self, views: Sequence[memoryview], size: int, rules: Rules, done: Callable[[Verdict], None]) -> bool:
-        """Have a batch looked at; ``views`` are copied before this returns. False: no room now, nothing was done."""
+        """Begin to inspect a batch. ``views`` are copied before this returns. False: no room now, nothing was done."""
         if self._stopped or (self._bytes and self._bytes + size > BYTES_MAX):
             return False
         fragments = self._allocate(size)
@@ -91,7 +93,7 @@ class Inspections:
         return True
 
     def stop(self) -> None:
-        """The shard stops: what is stored from now on would come too late."""
+        """Begin no more inspections, because the shard stops."""
         self._stopped = True
 
     def _allocate(self, size: int) -> list[Fragment] | None:
@@ -106,7 +108,7 @@ class Inspections:
         return fragments
 
     def finished(self, reply: Inspected) -> None:
-        """The worker's verdict."""
+        """Process the worker's verdict."""
         call = self._calls[reply.id]
         if reply.need:
             _release(call.fragments)
@@ -119,7 +121,9 @@ class Inspections:
             self._settle(reply.id, Verdict(0, None, _chain(call.fragments, reply.bytes)))
 
     def _collect(self, number: int, size: int) -> None:
-        """Take memory for a batch that grew; without any for long, it is refused retriably, as when the shard stops."""
+        """Allocate memory for a batch that grew. If there is none for long, or the shard stops, it is refused
+        retriably.
+        """
         if self._stopped:
             self._settle(number, Verdict(int(ErrorCode.KAFKA_STORAGE_ERROR), None, None))
             return
@@ -157,7 +161,7 @@ def _spans(fragments: list[Fragment]) -> list[int]:
 
 
 def _fill(fragments: list[Fragment], views: Sequence[memoryview], size: int) -> list[int]:
-    """Copy ``size`` bytes into the fragments; the spans that they take there."""
+    """Copy ``size`` bytes into the fragments. Returns the spans that they occupy."""
     spans: list[int] = []
     parts = iter(views)
     rest = memoryview(b"")
@@ -177,7 +181,7 @@ def _fill(fragments: list[Fragment], views: Sequence[memoryview], size: int) -> 
 
 
 def _chain(fragments: list[Fragment], size: int) -> IoBuf:
-    """The first ``size`` bytes of the fragments, which are the chain's now."""
+    """The first ``size`` bytes of the fragments as a chain, which then owns the fragments."""
     chain = IoBuf()
     for fragment in fragments:
         end = min(size, fragment.capacity)

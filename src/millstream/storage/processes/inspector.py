@@ -1,8 +1,8 @@
-"""The worker's side of batch inspection: batches in the arena are looked at, and written anew where they stand.
+"""The worker's side of batch inspection: checks batches in the arena, and rewrites them in place.
 
-What a batch becomes may be larger than what it was; then it is kept here until the reactor has found memory for it and
-collects it. The bytes are a producer's: whatever they make the codecs do is an answer about that batch, never the end
-of the worker. One thread's, as a lane's commands are.
+A rewritten batch may be larger than the original. It is then kept here until the reactor has memory for it and collects
+it. The bytes come from a producer: whatever they do to a codec is a result for that batch, never the end of the worker.
+Used by one thread, that of its lane.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Inspector:
-    """See the module. Lifecycle: the worker's. Memory: batches that wait to be collected, which the reactor bounds."""
+    """Inspects batches for the worker. The reactor bounds the memory of batches that wait for their collection."""
 
     def __init__(self, arena: memoryview) -> None:
         self._arena = arena
         self._kept: dict[int, bytes] = {}
 
     def inspect(self, command: Inspect) -> Inspected:
-        """Judge one batch and leave the one to store in its place, if it fits there."""
+        """Check one batch, and leave the batch to store in its place if it fits."""
         batch = b"".join(self._views(command.spans))
         try:
             out = inspect_batch(batch, command.rules)
@@ -43,7 +43,7 @@ class Inspector:
         return Inspected(command.id, 0, len(out), 0, "", [])
 
     def collect(self, command: Collect) -> Done:
-        """Hand over a batch that was kept."""
+        """Copy a kept batch into the arena."""
         self._put(self._kept.pop(command.inspect), command.spans)
         return Done(command.id)
 

@@ -1,4 +1,4 @@
-"""The worker process of a shard: everything about files that may block, except the write-ahead log.
+"""The worker process of a shard: all file operations that may block, except the write-ahead log.
 
 ::
 
@@ -8,16 +8,16 @@
             ◄──►  batches   producers' batches that have to be opened (inspector.py)
             ◄──►  reads     cold reads, timestamps; three of them, used in turn
 
-Each lane has a socket and a thread of its own, so that a long sync delays no cold read and nothing is handed from
-thread to thread. They share an interpreter lock, which matters little here: all but one wait in system calls, and that
-one (batches) gives the lock up while it compresses and every five milliseconds. None of them is on the path of a
-produce to an ordinary topic or of a tailing fetch.
+Each lane has its own socket and thread, so that a long sync delays no cold read, and no command is passed between
+threads. They share an interpreter lock, which matters little: all lanes but one wait in system calls, and that one
+(batches) releases the lock while it compresses and every 5 ms. None of them is on the path of a produce to an ordinary
+topic or of a fetch at the tail.
 
-Errors are values in the replies: a full disk (ENOSPC, EDQUOT) is an errno that the shard survives; a failed sync, and
-any other error while writing, is `Failed`, upon which the shard stops with the reason; a damaged batch is a fault of
-that read alone. A removal or a cut for which a full disk has no room is tried until it has (`no_room`): what comes
-after it in its lane may be about the same names, and waits. Acknowledgements do not. When the shard is gone the worker
-ends. An exception that nobody expected ends the process, and with it the shard.
+Errors are values in the replies. A full disk (ENOSPC, EDQUOT) is an errno that the shard survives. A failed sync, and
+any other write error, is ``Failed``, and the shard stops with the reason. A damaged batch is a fault of that read
+alone. A removal or a truncation without space on a full disk is repeated until it succeeds (``no_room``); later
+commands in its lane wait, because they may concern the same names. Acknowledgements do not wait. When the shard is gone
+the worker ends. An unexpected exception ends the process, and with it the shard.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """Carries out commands, one call each. Knows no threads and no sockets: tests call it directly, and give it
-    something else than a sleep to `wait` with.
+    """Executes commands, one call each. It knows no threads and no sockets: tests call it directly, and pass another
+    ``wait`` than sleep.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class Worker:
         }
 
     def carry_out(self, command: Command) -> Reply | None:
-        """Do it; the reply, if this command has one now."""
+        """Execute the command. Returns its reply, if it has one now."""
         return self._handlers[type(command)](command)
 
     def finish(self) -> None:
-        """Make the last changes durable, deletions above all; raises OSError if that is impossible."""
+        """Make the last changes durable, mainly deletions. Raises OSError if that fails."""
         self.files.sync()
         self.files.sync_directories()
 
@@ -217,7 +217,7 @@ class Worker:
 
 
 def run_worker(worker: Worker, channels: list[WorkerChannel]) -> int:
-    """The process: a thread for each lane, this one for the first, until each was told to stop or the shard is gone."""
+    """The process: one thread per lane (this one for the first), until each got ``Stop`` or the shard is gone."""
     threads = [threading.Thread(target=_run_lane, args=(worker, channel), daemon=True) for channel in channels[1:]]
     for thread in threads:
         thread.start()
@@ -229,10 +229,10 @@ def run_worker(worker: Worker, channels: list[WorkerChannel]) -> int:
 
 
 def _run_lane(worker: Worker, channel: WorkerChannel, *, gather: bool = False) -> None:
-    """Carry out one lane's commands in order until `Stop`.
+    """Execute one lane's commands in order until ``Stop``.
 
-    With `gather` the replies to commands that came together leave together: each wakes the reactor, and nobody waits
-    for the first write of a row before the last.
+    With ``gather`` the replies to commands that arrived together leave together: each one wakes the reactor, and no
+    reply to the first write of a row is needed before the last.
     """
     try:
         while messages := channel.receive():

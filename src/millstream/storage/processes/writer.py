@@ -1,22 +1,20 @@
-"""The writer process of a shard: it appends ticks to the write-ahead log and syncs them. Nothing else waits on that
-disk write.
+"""The writer process of a shard: appends ticks to the write-ahead log and syncs them.
 
-It is a process and not a thread because a thread shares the interpreter lock with the reactor: on a saturated reactor
-its tick took 26–95 ms instead of 0.2 ms. It sleeps on an eventfd; the reactor rings it when a slot of
-`storage.wal.ticks` is filled, and is rung back when the frame is durable.
+It is a process because a thread would share the interpreter lock with the reactor: on a saturated reactor a tick then
+took 26–95 ms instead of 0.2 ms. It sleeps on an eventfd. The reactor rings it when a slot of ``storage.wal.ticks`` is
+filled, and is rung back when the frame is durable.
 
-Frames go past the page cache, by way of memory that is aligned for it. Nobody reads them again before a crash, and
-what it costs to have a page written back by the sync is more than the copy: for 8 KiB 70–95 µs of processor and
-0.11–0.15 ms instead of 120–150 µs and 0.19–0.25 ms, for 2 MiB half the processor. Where a file system does not do that
-or the disk has larger blocks than frames (EINVAL), they go through it, as they are.
+Frames bypass the page cache, through aligned memory. They are not read again before a crash, and a sync that must write
+a page back costs more than the copy: for 8 KiB, 70–95 µs of CPU and 0.11–0.15 ms instead of 120–150 µs and 0.19–0.25
+ms; for 2 MiB, half the CPU. If the file system does not support that, or the disk has larger blocks than frames
+(EINVAL), frames go through the page cache.
 
-Slots come in turn, one at a time: the next frame is written after the sync of the one before. A failed or impossible
-write, or a failed sync, travels back in the slot's status word, never as silence; the reactor then stops the shard,
-because after a failed sync the kernel may claim that pages are clean which are not on disk. A write that found no room
-(where the file system copies what it overwrites) has promised nobody anything: the same slot has the next turn, too.
-While it is at the disk
-its slab is stamped, so that somebody else can see that the disk does not answer (`app.slow_disk`). The writer decides
-nothing. It ends when the reactor rings it with an empty slot, or with its parent.
+Slots are used in turn, one at a time: the next frame is written after the sync of the one before. A failed write or
+sync is reported in the slot's status word. The reactor then stops the shard, because after a failed sync the kernel may
+mark pages clean that are not on disk. A write without space (on a copying file system) has promised nothing, so the
+same slot is tried next. While the writer is at the disk, its slab is stamped, so that the supervisor can see a disk
+that does not answer (``app.slow_disk``). The writer decides nothing. It ends when the reactor rings it with an empty
+slot, or with its parent.
 """
 
 from __future__ import annotations
@@ -71,8 +69,8 @@ _clock_ns = time.perf_counter_ns
 
 
 class TickWriter:
-    """Writes frames of one shard. `arena` is the shard's memory as this process sees it; `direct`: past the page cache,
-    if that can be.
+    """Writes the frames of one shard. ``arena`` is the shard's memory in this process; ``direct`` bypasses the page
+    cache if possible.
     """
 
     def __init__(self, disk: Disk, directory: str, shard_id: int, arena: memoryview, *, direct: bool) -> None:
@@ -84,7 +82,7 @@ class TickWriter:
         self._staging = Staging() if direct else None  # None: through the page cache
 
     def write(self, slot: Slot) -> bool:
-        """Make the slot's frame durable, or say in its status word why not; whether it is the next slot's turn."""
+        """Make the slot's frame durable, or set its error in the status word. Returns whether the next slot follows."""
         words = slot.words
         begun_ns = _clock_ns()
         stage = STAGE_WRITE
@@ -107,7 +105,7 @@ class TickWriter:
         return True
 
     def _write(self, number: int, buffers: list[Buffer], position: int) -> File:
-        """Write a frame into a file, which has to be synced then."""
+        """Write a frame into a file, which the caller must sync."""
         if self._staging is not None:
             try:
                 file = self._file(number)
@@ -126,7 +124,7 @@ class TickWriter:
         return file
 
     def _buffers(self, slot: Slot) -> list[Buffer]:
-        """The frame's bytes in order, payload straight from the arena."""
+        """The frame's bytes in order; payload comes directly from the arena."""
         words = slot.words
         count = words[W_RECORDS]
         payload_bytes = words[W_PAYLOAD_BYTES]
@@ -164,7 +162,7 @@ class TickWriter:
 
 
 def run_writer(writer: TickWriter, slots: TickSlots, go_fd: int, done_fd: int, stats: StatsSlab) -> int:
-    """The process: a slot per ring until an empty one comes."""
+    """The process: one slot per ring, until an empty one."""
     cells = stats.cells
     turn = 0
     while True:
