@@ -51,7 +51,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Partitions not served",
                 "short",
                 ((_now("millstream_log_faulty", ""), "damaged"),),
-                "Above 0: something durable is damaged; millstream log verify says what.",
+                "Above 0: durable data are damaged; millstream log verify names them.",
                 6,
             ),
             Panel(
@@ -65,7 +65,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Faults of the disk, an hour",
                 "short",
                 ((f"sum by (kind) (increase(millstream_storage_faults_total{{{SCOPE}}}[1h]))", "{{kind}}"),),
-                "Errors that the disk reported, and damage found on it.",
+                "Errors of the disk, and damaged data.",
                 6,
             ),
             Panel(
@@ -98,7 +98,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     (_quantile(q, "millstream_kafka_request_latency_seconds", "", 'api="Produce"'), f"p{100 * q:g}")
                     for q in (0.5, 0.99, 0.999)
                 ),
-                "From a request's last byte to its answer, the sync to the disk included.",
+                "From a request's last byte to its response, including the sync to the disk.",
             ),
             Panel(
                 "Fetch latency",
@@ -125,7 +125,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     (_rate("millstream_kafka_produce_rejected_batches_total"), "refused"),
                     (_rate("millstream_kafka_produce_duplicates_total"), "duplicates"),
                 ),
-                "By checksum, structure, size, sequence or time stamp; duplicates are answered from memory.",
+                "By checksum, structure, size, sequence or timestamp. Duplicates are acknowledged, but not stored again.",
             ),
             Panel(
                 "Connections",
@@ -148,19 +148,19 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Callbacks over 500 µs",
                 "ops",
                 ((_rate("millstream_reactor_stalls_total", "shard"), "shard {{shard}}"),),
-                "Each keeps everyone else on its shard waiting.",
+                "Each delays all other clients of its shard.",
             ),
             Panel(
                 "Callback, p99.9",
                 "s",
                 ((_quantile(0.999, "millstream_reactor_callback_seconds", "shard"), "shard {{shard}}"),),
-                "How long one turn of a reactor keeps the others waiting.",
+                "How long one callback delays the others of its shard.",
             ),
             Panel(
                 "Messages between shards",
                 "ops",
                 ((_rate("millstream_ring_hops_total", "shard"), "to shard {{shard}}"),),
-                "Requests that came in on another shard than their partition's.",
+                "Requests received by another shard than their partition's.",
             ),
             Panel(
                 "Memory in use",
@@ -209,7 +209,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Size of all logs",
                 "bytes",
                 ((_now("millstream_log_size_bytes"), "shard {{shard}}"),),
-                "Retention and compaction take away.",
+                "Bytes of record batches in all partitions.",
             ),
             Panel(
                 "Reads",
@@ -221,7 +221,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Read from a segment, p99",
                 "s",
                 ((_quantile(0.99, "millstream_cold_read_latency_seconds", ""), "p99"),),
-                "Consumers that are behind the log cache wait for these.",
+                "Consumers behind the log cache wait for these reads.",
             ),
             Panel(
                 "Compaction",
@@ -236,7 +236,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Dirtiest log",
                 "percent",
                 ((_now("millstream_log_cleaner_max_dirty_percent"), "shard {{shard}}"),),
-                "Share that compaction has not looked at.",
+                "Share of new records since the last compaction.",
             ),
             Panel(
                 "Checkpoint, p99",

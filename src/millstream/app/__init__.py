@@ -1,1 +1,1 @@
-"""The composition root: the only place that knows every part and wires them."""
+"""The composition root: the only package that knows every part and wires them together."""

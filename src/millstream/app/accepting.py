@@ -1,10 +1,10 @@
-"""New connections: accepted by the supervisor, handed to the shard that has the fewest.
+"""Accepts new connections in the supervisor, and hands each to the shard with the fewest.
 
-A connection over ``max.connections`` is closed at once. When no shard has room for one more (they are busy, and what
-was handed over is not taken yet), it waits, and those behind it wait in the backlog: nobody who only came at a bad
-moment is refused. Without a free file descriptor the kernel would report the same waiting connection again and again;
-the listeners then rest for `REST_US`, clients wait in the backlog meanwhile. What strangers can cause is said a few
-times a minute (`telemetry.log.RateLimit`).
+A connection over ``max.connections`` is closed at once. If no shard has room for one more (they are busy, and earlier
+ones are not taken yet), it waits, and later ones wait in the backlog, so no client is refused for a bad moment. Without
+a free file descriptor the kernel would report the same waiting connection again and again; accepting then pauses for
+``REST_US`` while clients wait in the backlog. Log lines that clients can cause are limited
+(``telemetry.log.RateLimit``).
 """
 
 import errno
@@ -22,13 +22,15 @@ from millstream.telemetry.metrics import StatsSlab
 ACCEPTS_A_TURN: Final = 64
 REST_US: Final = 1_000_000
 BUSY_REST_US: Final = 5_000
-"""How soon a connection that no shard had room for is offered again."""
+"""Wait in µs before a connection without room is offered again."""
 _LINES_A_MINUTE: Final = 6
 _SHORT_OF: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 class Door:
-    """See the module. Lifecycle: `open` once the shards are ready, `close` when the broker stops."""
+    """Accepts connections and distributes them. Lifecycle: ``open`` once the shards are ready, ``close`` when the
+    broker stops.
+    """
 
     def __init__(self, reactor: Reactor, shared: Shared, stats: StatsSlab, connections_max: int) -> None:
         self.connections_max = connections_max
@@ -37,17 +39,17 @@ class Door:
         self._refused = stats.counter("net_refused_connections")
         self._listeners: dict[str, socket.socket] = {}
         self._resting = False
-        self._waiting: tuple[socket.socket, Arrival] | None = None  # accepted, and no shard had room
+        self._waiting: tuple[socket.socket, Arrival] | None = None  # accepted, but no shard had room
         self._short = RateLimit(_LINES_A_MINUTE)
         self._full = RateLimit(_LINES_A_MINUTE)
 
     def open(self, listeners: dict[str, socket.socket]) -> None:
-        """Accept what comes to these listeners."""
+        """Accept connections on these listeners."""
         self._listeners = listeners
         self._listen()
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Accept no more connections."""
         for listener in self._listeners.values():
             if not self._resting:
                 self._reactor.remove_reader(listener.fileno())
@@ -87,7 +89,7 @@ class Door:
                     self._rest(REST_US)
                     if self._short.allows():
                         log.error("connections wait, none can be accepted: %s%s", error, self._short.left_out())
-                continue  # else it was gone before it was accepted
+                continue  # the client disconnected before it was accepted
             local = sock.getsockname()
             arrival = Arrival(plain(str(peer[0])), int(peer[1]), plain(str(local[0])), int(local[1]), name)
             if self._open_connections() >= self.connections_max:

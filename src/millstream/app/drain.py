@@ -1,7 +1,7 @@
-"""The end of a shard's connections: answer what is under way, then close.
+"""Ends a shard's connections: answers the requests under way, then closes.
 
-No connection is read any more. Those without requests under way close at once, the others when their answers are sent,
-and after ``GRACE_US`` all that are left: a long poll may wait for longer than a shutdown should.
+No connection is read any more. Connections without a request under way close at once, the others when their responses
+are sent, and the remaining ones after ``GRACE_US``, because a long poll may wait longer than a shutdown should.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class Drain:
         self._done: Callable[[], None] | None = None
 
     def start(self, done: Callable[[], None]) -> None:
-        """Drain; ``done`` is called when no connection is left."""
+        """Drain. ``done`` is called when no connection is left."""
         self._done = done
         self._intake.draining = True
         self._deadline_us = self._reactor.now_us() + GRACE_US

@@ -1,11 +1,10 @@
-"""Files of topics that were deleted when the power failed: their deletion is durable in the controller's log, the
-files are still there.
+"""Removes files of deleted topics after a crash: the deletion is durable in the controller's log, but the files are
+still there.
 
-Run by recovery after a crash, before anything is served. A directory of a topic that the controller does not know is
-removed if the controller's log says that the topic was deleted; the name goes first, durably, so that a crash in the
-middle leaves nothing that looks like a topic. A directory that nobody knows anything of (the controller's files came
-from a backup, say, or the log is damaged where a snapshot has its state) is a line in the log and stays: what a person
-put there a person removes.
+Recovery runs it after a crash, before anything is served. The directory of a topic that the controller does not know is
+removed if the controller's log says that the topic was deleted. Its name goes first, durably, so that a crash in the
+middle leaves nothing that looks like a topic. An unknown directory (because the controller's files came from a backup,
+or its log is damaged where a snapshot has its state) stays and is logged, for a person to decide.
 """
 
 from millstream.cluster.state_files import deleted_topics, load_state
@@ -17,7 +16,7 @@ from millstream.telemetry.log import log
 
 
 def remove_leftovers(disk: Disk, data_dir: str) -> None:
-    """Finish the deletions that a crash cut short.
+    """Complete the deletions that a crash interrupted.
 
     Raises:
         OSError: the disk failed.

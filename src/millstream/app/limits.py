@@ -1,8 +1,8 @@
-"""Live settings that hold in the supervisor: one shard tells it when they change.
+"""Live settings of the supervisor, reported by one shard when they change.
 
-The supervisor accepts connections and has no metadata of its own. What it starts with comes from the loaded state of
-the controller; a change comes over the control channel of the controller's shard. A change that is lost (the supervisor
-does not answer) comes with the next start.
+The supervisor accepts connections and has no metadata of its own. At start it takes these settings from the
+controller's loaded state; a change arrives over the control channel of the controller's shard. A lost change (the
+supervisor does not answer) takes effect at the next start.
 """
 
 from typing import Any, Final
@@ -16,7 +16,7 @@ _TIMEOUT_US: Final = 10_000_000
 
 
 class TellSupervisor(MetadataListener):
-    """See the module. One per broker, on the controller's shard."""
+    """Reports changed settings to the supervisor. One per broker, on the controller's shard."""
 
     def __init__(self, control: ControlEnd) -> None:
         self._control = control
@@ -27,5 +27,5 @@ class TellSupervisor(MetadataListener):
 
 
 def _heard(answer: Any) -> None:
-    """The supervisor knows."""
+    """Ignore the supervisor's confirmation."""
     _ = answer

@@ -1,7 +1,7 @@
 """One broker per data directory: an ``flock`` that every process of the broker inherits.
 
-The lock is held by the open file, so it goes when the last process of the broker goes, however it goes. The file
-names the supervisor for whoever finds it taken.
+The open file holds the lock, so the lock ends with the last process of the broker, however it ends. The file has the
+supervisor's process id, for the error of a second broker.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ def lock_data_dir(data_dir: str) -> int:
     """Take the lock and return its descriptor, which must stay open.
 
     Raises:
-        Rejected: another broker has the directory; the message says which.
+        Rejected: another broker has the directory; the message has its process id.
     """
     os.makedirs(data_dir, exist_ok=True)
     path = os.path.join(data_dir, "lock")

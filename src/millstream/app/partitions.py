@@ -1,8 +1,7 @@
-"""Partitions follow the metadata: opened when a topic appears, configured and deleted as the commands say.
+"""Partitions follow the metadata: opened when a topic appears, configured and deleted as commands say.
 
-The metadata layer knows topics, the partition layer logs; this is where they meet, on every shard. A partition that
-leads in another epoch than the metadata hold (after a crash) is reported, so that all shards show the same to
-clients.
+The metadata layer knows topics, the partition layer knows logs; this module connects them on every shard. A partition
+with a newer leader epoch than the metadata's (after a crash) is reported, so that all shards show the same to clients.
 """
 
 from millstream.cluster.follower import Follower
@@ -29,7 +28,7 @@ class Partitions(MetadataListener):
         metadata.subscribe(self)
 
     def open_all(self) -> None:
-        """Open what exists when the broker starts."""
+        """Open the partitions that exist when the broker starts."""
         for topic in self._metadata.topics():
             for index in range(len(topic.partitions)):
                 self._open(topic, index, fresh=False)

@@ -1,9 +1,9 @@
-"""Whether what was in a data directory still is: a file system that is not mounted looks like an empty directory.
+"""Detects a part of the data directory that is missing, since an unmounted file system looks like an empty directory.
 
-``wal``, ``topics`` and ``controller`` may be on file systems of their own. A start without one of them would find
-nothing there and take the broker for a new one: frames of the write-ahead log would not be replayed and their offsets
-given out again, or topics be gone, with new ones written beneath the mount point. So what the others say is held
-against it, before anything is changed:
+``wal``, ``topics`` and ``controller`` may be on their own file systems. A start without one of them would find nothing
+there and treat the broker as new: the write-ahead log would not be replayed and its offsets used again, or topics would
+be gone, with new ones written beneath the mount point. Each part is therefore compared with what the others say, before
+anything is changed:
 
 =============  ======================================================================================
 empty          but there was something, because
@@ -13,8 +13,8 @@ empty          but there was something, because
 ``topics``     the last stop was an orderly one and noted segments
 =============  ======================================================================================
 
-After a crash nothing says what was in ``topics``, and a single partition that is missing is not looked for. A hand that
-took something away on purpose says so by what it leaves: anything at all in the directory.
+After a crash nothing says what was in ``topics``, and a single missing partition is not detected. To remove a part on
+purpose, leave any file in the directory.
 """
 
 import os
@@ -29,7 +29,7 @@ from millstream.storage.wal.state import look_at_wal_state
 
 
 def check_places(disk: Disk, data_dir: str) -> None:
-    """Raises Corruption when a part of a data directory is not there that was, OSError when the disk fails."""
+    """Raises Corruption if a part of the data directory is missing, OSError if the disk fails."""
     wal, topics = f"{data_dir}/{WAL_DIRECTORY}", f"{data_dir}/{TOPICS_DIRECTORY}"
     controller = os.path.dirname(controller_directory(data_dir))
     shards = [name for name in _names(disk, wal) if name.isdigit()]
@@ -56,7 +56,7 @@ def _names(disk: Disk, directory: str) -> list[str]:
 
 
 def _has_segments(state: WalState) -> bool:
-    """An orderly stop noted some, of another log than the controller's."""
+    """Whether an orderly stop noted segments of a log other than the controller's."""
     return any(one.segments for one in decode_summaries(state.logs if state.clean else b"") if one.group)
 
 

@@ -1,9 +1,9 @@
-"""Recovery, run in a child of the supervisor before anything serves.
+"""Runs recovery in a child of the supervisor, before anything is served.
 
-The child's memory goes when it ends, so the supervisor that forks the shards stays small; its report comes back
-through a pipe. Every fault is one line in the log, and so are repairs, but for what a crash leaves behind in every log
-(`_EXPECTED`): that is INFO, and of each kind only the first few are told. A recovery that fails ends the start: nothing
-is served from a directory that could not be read, and nothing is lost by trying again.
+The child's memory is freed when it ends, so the supervisor that forks the shards stays small; the report comes back
+through a pipe. Every fault is one log line, and so is every repair. Repairs that every crash needs (``_EXPECTED``) are
+INFO, and only the first few of each kind are logged. A failed recovery ends the start: nothing is served from a
+directory that could not be read, and a retry loses nothing.
 """
 
 import gc
@@ -31,25 +31,27 @@ from millstream.telemetry.log import log
 from millstream.telemetry.metrics import StatsSlab
 
 _EXPECTED: Final = frozenset(("torn_wal", "torn_segment", "wal_replayed"))
-"""Kinds of repairs that follow from a crash alone; any other means that the disk gave back what was not written."""
+"""Kinds of repairs that a crash alone explains. Any other kind means that the disk returned other bytes than were
+written.
+"""
 
 _TOLD_OF_A_KIND: Final = 3
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What the rest of the broker needs to know of it."""
+    """The result of recovery for the rest of the broker."""
 
     clean: bool
-    """The last stop was an orderly one; what it noted may be used."""
+    """Whether the last stop was orderly; what it noted is then valid."""
 
     repairs: dict[str, int] = {}
-    """How many of each kind, a value of the metric's label."""
+    """Number of repairs of each kind (label values of the metric)."""
 
     faults: int = 0
 
 
 class RecoveryChild:
-    """Recovers ``settings.data_dir`` from the moment it is made; meanwhile the supervisor may do something else."""
+    """Recovers ``settings.data_dir`` from its creation on, while the supervisor does something else."""
 
     def __init__(self, settings: Settings, disk: Disk) -> None:
         self._data_dir = settings.data_dir
@@ -58,10 +60,10 @@ class RecoveryChild:
         os.close(write_end)
 
     def _main(self, settings: Settings, disk: Disk, write_end: int) -> int:
-        """The child: its answer goes into the pipe, unless there is none."""
+        """The child: writes its result into the pipe, unless there is none."""
         os.close(self._answer)
         gc.freeze()
-        gc.enable()  # see `shard.collector`
+        gc.enable()  # see ``shard.collector``
         log.who("recovery")
         try:
             report = _recover(settings, disk)
@@ -76,10 +78,10 @@ class RecoveryChild:
         return EXIT_OK
 
     def wait(self) -> Recovered:
-        """What was found, once it is done; to be called once.
+        """Wait for the result. Called once.
 
         Raises:
-            Unavailable: it could not be done; the reason is in the log.
+            Unavailable: recovery failed; the reason is in the log.
         """
         with open(self._answer, "rb") as pipe:
             answer = pipe.read()
@@ -91,21 +93,21 @@ class RecoveryChild:
 
 
 def count(recovered: Recovered, stats: StatsSlab) -> None:
-    """Show in ``/metrics`` what was found."""
+    """Count the repairs and faults in the metrics."""
     for kind, repairs in recovered.repairs.items():
         stats.counter("recovery_repairs", kind=kind).inc(repairs)
     stats.counter("storage_faults", kind="corruption").inc(recovered.faults)
 
 
 def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
-    """In the child: replay, and say what was found."""
+    """In the child: replay, and log the result."""
     begun = time.monotonic()
     check_places(disk, settings.data_dir)
     groups: dict[int, tuple[TopicState, int]] | None = None
 
     def locate(group: int) -> LogPlace | None:
         nonlocal groups
-        if groups is None:  # the controller's log is in order from here on
+        if groups is None:  # the controller's log has been recovered by now
             state, _ = load_state(disk, settings.data_dir)
             groups = state.groups()
         found = groups.get(group)
@@ -136,11 +138,11 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
 
 
 def tell_repairs(repairs: Sequence[Repair]) -> None:
-    """One line per repair, but for the many of one kind that a crash of a broker with many partitions leaves."""
+    """Log one line per repair, but only the first few of each kind that a crash leaves in every log."""
     told: Counter[str] = Counter()
     for repair in repairs:
         if repair.kind == "wal_replayed":
-            continue  # the line at the end says it
+            continue  # the line at the end has their number
         told[repair.kind] += 1
         if repair.kind not in _EXPECTED:
             log.warning("repaired: %s", repair.message)

@@ -1,7 +1,7 @@
-"""What a service manager is told: systemd's notification protocol (``Type=notify``, sd_notify(3)).
+"""Reports the broker's state to a service manager: systemd's notification protocol (``Type=notify``, sd_notify(3)).
 
-One datagram of ``NAME=value`` lines to the socket that ``NOTIFY_SOCKET`` names; a name that begins with ``@`` is an
-abstract one. Without the variable nobody wants to know. A manager that does not listen is no reason to fail.
+A state is one datagram of ``NAME=value`` lines to the socket in ``NOTIFY_SOCKET``; a name that begins with ``@`` is an
+abstract one. Without the variable nothing is sent. A manager that does not listen is no error.
 """
 
 import os
@@ -13,7 +13,7 @@ STOPPING: Final = "STOPPING=1"
 
 
 def tell_manager(state: str) -> None:
-    """Send a state such as `READY` to the service manager, if there is one."""
+    """Send a state such as ``READY`` to the service manager, if there is one."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return

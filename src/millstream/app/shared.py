@@ -1,7 +1,7 @@
-"""What the supervisor makes before it forks, and every process of the broker then shares.
+"""What the supervisor creates before the fork, shared by every process of the broker.
 
-Mapped memory (arenas, rings, counters), the channels to each shard, and what was decided once: settings, the bound
-address, what recovery found. Nothing here changes after the fork but through the mapped memory.
+Mapped memory (arenas, rings, counters), the channels to each shard, and facts that are fixed: settings, bound
+addresses, the result of recovery. After the fork only the mapped memory changes.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ ROLES: Final = ("shard", "writer", "worker", "cleaner")
 
 
 class Shared:
-    """See the module. Made by the supervisor; read by all."""
+    """The shared parts of a broker. Created by the supervisor, read by all processes."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Shared:
         self.settings = settings
         self.disk = disk
         self.addresses = addresses
-        """Where each listener is bound, by its name; the first is the first of the setting."""
+        """Bound address of each listener, by name; in the order of the setting."""
         self.http_url = http_url
         self.recovered = recovered
         self.cluster = cluster

@@ -1,9 +1,9 @@
-"""Who notices that a process of the broker was stopped, by SIGSTOP or by a debugger.
+"""Detects processes of the broker that are stopped, by SIGSTOP or by a debugger.
 
-Whoever needs it waits: a stopped writer holds up the producers of its shard, a stopped worker its checkpoints and reads
-of older data, a stopped cleaner compaction. Nothing is lost, nothing is given up, and all of it goes on where it was
-after SIGCONT; but nothing else would say why nothing moves. So the supervisor looks at ``/proc`` once a second, and
-there is a line when it begins and one when it is over. A supervisor that was stopped itself says nothing.
+A stopped writer holds up the producers of its shard, a stopped worker its checkpoints and reads of older data, a
+stopped cleaner compaction. Nothing is lost, and everything continues after SIGCONT, but nothing else would explain the
+wait. The supervisor therefore checks ``/proc`` once a second and logs a line when a stop begins and one when it is
+over. A stopped supervisor logs nothing.
 """
 
 import time
@@ -25,7 +25,7 @@ _WAITS: Final = {
 
 
 def state_of(pid: int) -> str:
-    """The kernel's letter for what a process does; empty when it is gone."""
+    """The kernel's letter for a process state; empty if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             return file.read().rpartition(") ")[2][:1]
@@ -34,7 +34,7 @@ def state_of(pid: int) -> str:
 
 
 class StopWatch:
-    """See the module. Belongs to the supervisor; `poll` some times a second."""
+    """The watch over all processes. It belongs to the supervisor, which calls ``poll`` several times a second."""
 
     def __init__(
         self, now_ns: Callable[[], int] = time.perf_counter_ns, state_of: Callable[[int], str] = state_of
