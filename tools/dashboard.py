@@ -125,7 +125,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     (_rate("millstream_kafka_produce_rejected_batches_total"), "refused"),
                     (_rate("millstream_kafka_produce_duplicates_total"), "duplicates"),
                 ),
-                "By checksum, structure, size, sequence or timestamp. Duplicates are acknowledged, but not stored again.",
+                "By checksum, structure, size, sequence or timestamp. Duplicates are not stored again.",
             ),
             Panel(
                 "Connections",
