@@ -71,8 +71,8 @@ class LocalGroups:
         self._topics = topics
         self._settings = settings
         self._expiry_interval_us = expiry_interval_ms * 1000
-        self._census = GroupCounts()
-        self._meters = _Meters(shard, self._census)
+        self._counts = GroupCounts()
+        self._meters = _Meters(shard, self._counts)
         self.partitions: dict[int, GroupsPartition] = {}
         self._loading = 0
         self._awaiting_load: list[Callable[[], None]] = []
@@ -83,7 +83,7 @@ class LocalGroups:
         self._loading += 1
         reactor = self._shard.reactor
         self.partitions[partition.index] = GroupsPartition(
-            partition, reactor, self._settings, self._census, self._loaded, self._topics, self._meters.refresh
+            partition, reactor, self._settings, self._counts, self._loaded, self._topics, self._meters.refresh
         )
 
     def _loaded(self) -> None:
@@ -236,7 +236,7 @@ class _Meters:
     def __init__(self, shard: "Shard", counts: GroupCounts) -> None:
         stats = shard.stats
         self._reactor = shard.reactor
-        self._census = counts
+        self._counts = counts
         self._states = {state: stats.gauge("group_count", state=state.value) for state in GroupState}
         self._members = stats.gauge("group_members")
         self._counters = {
@@ -258,7 +258,7 @@ class _Meters:
     def _copy(self) -> None:
         self._waiting = False
         for state, gauge in self._states.items():
-            gauge.set(self._census.states[state])
-        self._members.set(self._census.members)
+            gauge.set(self._counts.states[state])
+        self._members.set(self._counts.members)
         for name, counter in self._counters.items():
-            counter.inc(getattr(self._census, name) - counter.value)
+            counter.inc(getattr(self._counts, name) - counter.value)
