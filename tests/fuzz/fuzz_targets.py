@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "props"))
 
-import fuzz_formats
 from fuzz_batches import bend_batch, bombs, samples
 from fuzz_mutation import apply, bend, scramble
+from fuzz_peers import every_format
 from fuzz_spans import Malformed, Span, header_spans, spans
 from wire_samples import sample
 
@@ -490,10 +490,10 @@ def _scrambled(seeds: list[bytes], rng: Random, data: bytes) -> bytes:
 
 
 def fuzz_targets_of_formats() -> list[Target]:
-    """The files of the data directory."""
+    """The files of the data directory, and what peers send."""
     return [
         Target(one.name, one.run, (Corruption, Rejected), one.seeds, one.mutate, OBJECT_BYTES, one.constant)
-        for one in fuzz_formats.formats()
+        for one in every_format()
     ]
 
 

@@ -17,7 +17,19 @@ from millstream.wire.errors import BatchError, ProtocolError
 from millstream.wire.records import iter_records
 
 INPUTS = 25
-KINDS = ("request", "response", "frame", "dispatch", "produce", "stored", "embedded", "batch", "decompress", "file")
+KINDS = (
+    "request",
+    "response",
+    "frame",
+    "dispatch",
+    "produce",
+    "stored",
+    "embedded",
+    "batch",
+    "decompress",
+    "file",
+    "peer",
+)
 FINDINGS = Path(__file__).with_name("findings.txt").read_text(encoding="utf-8").splitlines()
 
 
