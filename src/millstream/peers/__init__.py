@@ -1,7 +1,7 @@
 """The wire between brokers: what is said in a frame, and who says it.
 
 Read ``frames`` (bounds and checksums), ``hello`` (who speaks), ``items`` (what a turn says), ``beats`` (heartbeats in a
-few bytes). This part has no sockets: bytes in, messages out.
+few bytes), ``formation`` (how a cluster begins). This part has no sockets: bytes in, messages out.
 
 The room promises: nothing is believed before its bounds and its checksum were checked; record batches are sent from
 where they are; an idle pair of brokers exchanges a few bytes, however many groups it shares. What is absent: decisions
@@ -9,6 +9,7 @@ about what to send (``core.raft``, ``cluster``), and anything that Kafka's clien
 """
 
 from millstream.peers.beats import BeatsIn, BeatsOut
+from millstream.peers.formation import Formation
 from millstream.peers.frames import check_body, check_head, decode_header
 from millstream.peers.hello import decode_hello, decode_probe, decode_refusal
 from millstream.peers.items import decode_items, encode_item
@@ -16,6 +17,7 @@ from millstream.peers.items import decode_items, encode_item
 __all__ = [
     "BeatsIn",
     "BeatsOut",
+    "Formation",
     "check_body",
     "check_head",
     "decode_header",
