@@ -18,7 +18,6 @@ from millstream.format.index import SegmentSummary
 from millstream.format.names import STATE_COPY_FILE, STATE_FILE
 from millstream.partition import lifecycle
 from millstream.partition.partition import _InternalAppend
-from millstream.storage import shard_storage
 from millstream.storage.disk import exists, replace_file
 from millstream.storage.log import cutting
 from millstream.storage.log.log import Log
@@ -29,6 +28,7 @@ from millstream.storage.recovery import recovery
 from millstream.storage.segments import files as segment_files
 from millstream.storage.segments import reads as segment_reads
 from millstream.storage.segments.files import SegmentFiles
+from millstream.storage.wal import opening
 from millstream.storage.wal.state import write_wal_state
 from millstream.storage.wal.wal import Wal
 from millstream.testing.sim_disk import SimFile
@@ -167,7 +167,7 @@ def cut_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     def hasty(log: Any, offset: int, done: Any) -> None:
         if offset < log.next_offset:
             cutting._cut(log, offset)
-        log.storage.wal.add_note(log, wal_format.Kind.TRUNCATE, offset, offset, (0, 0, 0), done)
+        log.host.wal.add_note(log, wal_format.Kind.TRUNCATE, offset, offset, (0, 0, 0), done)
 
     patch.setattr(cutting, "truncate_suffix", hasty)
 
@@ -275,7 +275,7 @@ def the_second_copy_is_never_written_again(patch: pytest.MonkeyPatch) -> None:
         else:
             write_wal_state(disk, directory, state)
 
-    for module in (recovery, segment_files, shard_storage):
+    for module in (recovery, segment_files, opening):
         patch.setattr(module, "write_wal_state", write)
 
 

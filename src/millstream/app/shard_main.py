@@ -127,7 +127,7 @@ class ShardProcess:
         shared, shard = self.shared, self.shard
         settings = shared.settings
         opened = self.storage.open_controller_log(controller_log_config(settings), clean=clean)
-        group = RaftGroup(opened, next_term(opened, clean=clean))
+        group = RaftGroup(opened, next_term(opened, self.storage.term, clean=clean))
         store = SnapshotStore(shared.disk, settings.data_dir)
         snapshots = Snapshots(
             shard.reactor, self.metadata, store, opened, shared.disk, settings.data_dir, shared.cluster.placement

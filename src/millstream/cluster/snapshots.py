@@ -15,6 +15,7 @@ from millstream.cluster.metadata import MetadataCache
 from millstream.cluster.placement import Placement, save_placement
 from millstream.cluster.state_files import SnapshotStore
 from millstream.iobuf import ArenaFull
+from millstream.model.quantities import Offset
 from millstream.shard.reactor import Reactor, Timer
 from millstream.storage.disk import Disk
 from millstream.telemetry.log import log as operator_log
@@ -26,7 +27,7 @@ INTERVAL_US: Final = 60_000_000
 class TrimmableLog(Protocol):
     """The part of group 0's log that is used here."""
 
-    def trim_prefix(self, offset: int) -> None: ...
+    def trim_prefix(self, offset: Offset) -> None: ...
 
 
 class Snapshots:
@@ -98,7 +99,7 @@ class Snapshots:
 
     def _trim(self) -> None:
         try:
-            self._log.trim_prefix(self._store.trim_before)
+            self._log.trim_prefix(Offset(self._store.trim_before))
         except ArenaFull:
             operator_log.debug("the controller's log is trimmed with the next snapshot, there is no memory for it now")
 

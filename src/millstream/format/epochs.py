@@ -19,6 +19,8 @@ import msgspec
 
 from millstream.errors import Corruption
 from millstream.format.sealed import seal, unseal
+from millstream.model.quantities import Offset
+from millstream.model.replication import Term
 
 MAGIC = b"MSEP"
 VERSION = 1
@@ -27,16 +29,16 @@ VERSION = 1
 class LogState(msgspec.Struct, frozen=True, array_like=True):
     """What a partition remembers beside its segments."""
 
-    start_offset: int = 0
-    epochs: tuple[tuple[int, int], ...] = ()
+    start_offset: Offset = Offset(0)
+    epochs: tuple[tuple[Term, Offset], ...] = ()
     """(leader epoch, its first offset), both rising."""
 
     vote: bytes = b""
-    clean_offset: int = 0
+    clean_offset: Offset = Offset(0)
     """End (exclusive) of what compaction has looked at."""
 
 
-Epochs = Sequence[tuple[int, int]]
+Epochs = Sequence[tuple[Term, Offset]]
 """(leader epoch, its first offset), both rising. They tell the epoch of every batch, whose own word for it stands
 outside its checksum.
 """
@@ -48,13 +50,13 @@ def epoch_at(epochs: Epochs, offset: int) -> int:
     return epochs[place][0] if place >= 0 else -1
 
 
-def epochs_between(epochs: Epochs, offset: int, end_offset: int) -> list[tuple[int, int]]:
+def epochs_between(epochs: Epochs, offset: int, end_offset: int) -> list[tuple[Term, Offset]]:
     """Those of what lies between `offset` and `end_offset` (exclusive)."""
     first = max(0, bisect_right(epochs, offset, key=_first_offset) - 1)
     return list(epochs[first : bisect_left(epochs, end_offset, key=_first_offset)])
 
 
-def _first_offset(entry: tuple[int, int]) -> int:
+def _first_offset(entry: tuple[Term, Offset]) -> Offset:
     return entry[1]
 
 

@@ -24,11 +24,13 @@ from typing import Final, NamedTuple
 import msgspec
 from crc32c import crc32c
 
+from millstream.model.quantities import Offset, TimestampMs
+
 INDEX_MAGIC: Final = 0x3158494D  # "MIX1"
 SEALED: Final = 1
 ENTRY_BYTES: Final = 16
 INDEX_INTERVAL_BYTES: Final = 32 * 1024
-NO_TIMESTAMP: Final = -1
+NO_TIMESTAMP: Final = TimestampMs(-1)
 OFFSETS_PER_SEGMENT: Final = 2**31 - 1
 """An entry has 32 bits for an offset; Kafka's limit is the same."""
 
@@ -42,14 +44,14 @@ _ENTRY: Final = struct.Struct("<IIq")
 class SegmentSummary(msgspec.Struct, frozen=True, array_like=True):
     """What is known of a segment without reading it."""
 
-    base_offset: int
-    end_offset: int
+    base_offset: Offset
+    end_offset: Offset
     size_bytes: int
-    min_timestamp: int = NO_TIMESTAMP
+    min_timestamp: TimestampMs = NO_TIMESTAMP
     """Smallest first timestamp of its batches; -1 when there is none."""
 
-    max_timestamp: int = NO_TIMESTAMP
-    max_timestamp_offset: int = -1
+    max_timestamp: TimestampMs = NO_TIMESTAMP
+    max_timestamp_offset: Offset = Offset(-1)
     """Base offset of the batch with the largest timestamp."""
 
     created_ms: int = 0

@@ -15,6 +15,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from millstream.model.quantities import FilePosition, Offset, TimestampMs
+from millstream.model.replication import Term
 from millstream.wire.records import CRC_START, DELETE_HORIZON, HEADER_BYTES, MAGIC, OVERHEAD_BYTES
 
 BATCH_HEADER_BYTES: Final = HEADER_BYTES
@@ -37,16 +39,16 @@ BATCH_SPAN: Final = struct.Struct(">qi11xi")
 class Batch(NamedTuple):
     """Where a batch lies, and what its header says."""
 
-    position: int
+    position: FilePosition
     size: int
-    base_offset: int
-    last_offset: int
-    leader_epoch: int
+    base_offset: Offset
+    last_offset: Offset
+    leader_epoch: Term
     crc: int
-    first_timestamp: int
+    first_timestamp: TimestampMs
     """Of a compacted batch with tombstones, whose header has something else in its place: the largest."""
 
-    max_timestamp: int
+    max_timestamp: TimestampMs
     records: int = 1
     """Records in it; 0 if compaction left nothing but the header."""
 
@@ -81,7 +83,7 @@ def parse_batch(view: memoryview | bytes | bytearray, at: int, position: int, li
         raise WalkEnd(position, "the batch is longer than the file", beyond=True)
     if attributes & DELETE_HORIZON:
         first_timestamp = max_timestamp
-    return Batch(position, size, base, base + delta, epoch, crc, first_timestamp, max_timestamp, count)
+    return Batch(FilePosition(position), size, base, base + delta, epoch, crc, first_timestamp, max_timestamp, count)
 
 
 def may_follow(batch: Batch, next_offset: int, *, gaps: bool) -> bool:

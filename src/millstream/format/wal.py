@@ -33,6 +33,8 @@ from crc32c import crc32c
 
 from millstream.errors import Corruption
 from millstream.format.sealed import seal, unseal
+from millstream.model.quantities import Offset, RaftGroupId
+from millstream.model.replication import Term
 
 SECTOR_BYTES: Final = 512
 PAGE_BYTES: Final = 4096
@@ -87,11 +89,12 @@ class Record(NamedTuple):
     """One table entry."""
 
     kind: int
-    group: int
-    leader_epoch: int
-    base: int
-    last: int
+    group: RaftGroupId
+    leader_epoch: Term
+    base: Offset
+    last: Offset
     size: int
+    """Payload bytes."""
     crc: int
 
 

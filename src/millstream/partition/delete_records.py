@@ -19,6 +19,7 @@ from typing import Final
 
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.partition.partition import Partition
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
@@ -53,7 +54,7 @@ def delete_records(partition: Partition, offset: int, done: Callable[[Deleted], 
             done((int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), NO_LOW_WATERMARK))
             return True
         try:
-            partition.log.trim_prefix(start, durable)
+            partition.log.trim_prefix(Offset(start), durable)
         except ArenaFull:
             return False
         return True

@@ -19,6 +19,8 @@ from millstream.config.topic_properties import TopicConfig
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.errors import Corruption
 from millstream.format.names import partition_directory
+from millstream.model.quantities import Offset
+from millstream.model.replication import Term
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Partition
@@ -98,7 +100,7 @@ class Lifecycle:
             return
         log.producer_snapshot = producers.snapshot
         log.active_producers = producers.last_offsets
-        term = 0 if fresh else next_term(log, clean=self._clean)
+        term = 0 if fresh else next_term(log, self._storage.term, clean=self._clean)
         group = RaftGroup(log, term, write_caching=may_cache(name, config))
         partition = Partition(name, topic_id, index, raft_group, log, group, config, producers, self.meters)
         partition.delayed = self._delayed
@@ -154,10 +156,10 @@ def may_cache(name: str, config: TopicConfig) -> bool:
     return config.write_caching and not name.startswith("__")
 
 
-def next_term(log: Log, *, clean: bool) -> int:
-    """The term to lead in: see the module. ``clean`` says that the last stop was an orderly one."""
+def next_term(log: Log, least: Term, *, clean: bool) -> int:
+    """The term to lead in, at least ``least``. ``clean`` says that the last stop was an orderly one."""
     last = log.epoch if clean else log.epoch + 1
-    return max(last, log.storage.term)
+    return max(last, least)
 
 
 def replay_producers(log: Log, producers: ProducerState, now_ms: int) -> None:
@@ -172,7 +174,7 @@ def replay_producers(log: Log, producers: ProducerState, now_ms: int) -> None:
         offset, data = snapshot
         try:
             producers.load(data)
-            start = max(start, offset)
+            start = max(start, Offset(offset))
         except Corruption as error:
             operator_log.at(log.name).warning("producer snapshot ignored, replaying the log: %s", error.message)
             producers.clear()

@@ -9,6 +9,7 @@ from typing import Final
 
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset, TimestampMs
 from millstream.partition.partition import Partition
 
 LATEST: Final = -1
@@ -64,9 +65,9 @@ def list_offset(
                 done((0, at, offset, epoch))
 
         if timestamp == MAX_TIMESTAMP:
-            log.max_timestamp(end, found)
+            log.max_timestamp(Offset(end), found)
         else:
-            log.offset_for_timestamp(timestamp, end, found)
+            log.offset_for_timestamp(TimestampMs(timestamp), Offset(end), found)
     else:
         done(_NOTHING)
 

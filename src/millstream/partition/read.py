@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from millstream.errors import MillstreamError, Rejected
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.partition.epoch_end import epoch_end
 from millstream.partition.list_offsets import epoch_error
 from millstream.partition.partition import Partition
@@ -86,7 +87,7 @@ def read_here(
     found = read_cached(partition, offset, max_bytes, minimum_one=minimum_one)
     if found is not None:
         return (_NONE, high_watermark, high_watermark, start, found, None)
-    arena = partition.log.storage.arena
+    arena = partition.log.host.arena
     if arena.in_use_bytes + max_bytes > _COLD_SHARE * arena.capacity_bytes:
         # Old data can wait; the memory that is left is for what is being written.
         return (_NONE, high_watermark, high_watermark, start, None, None)
@@ -133,7 +134,7 @@ def offset_error(partition: Partition, offset: int) -> ErrorCode:
 
 def read_cached(partition: Partition, offset: int, max_bytes: int, *, minimum_one: bool) -> IoBuf | None:
     """Fetch 6/8. Batches from the log cache, or None when they are colder than that."""
-    return partition.log.read(offset, partition.high_watermark, max_bytes, minimum_one)
+    return partition.log.read(Offset(offset), Offset(partition.high_watermark), max_bytes, minimum_one)
 
 
 def read_cold(
@@ -145,7 +146,7 @@ def read_cold(
     minimum_one: bool,
 ) -> None:
     """Batches from a segment file, through the helper process."""
-    partition.log.read_cold(offset, partition.high_watermark, max_bytes, minimum_one, done)
+    partition.log.read_cold(Offset(offset), Offset(partition.high_watermark), max_bytes, minimum_one, done)
 
 
 def read(partition: Partition, offset: int, max_bytes: int, done: Callable[[IoBuf | MillstreamError], None]) -> None:

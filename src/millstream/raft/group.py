@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from millstream.core.raft.node import Node
 from millstream.iobuf import IoBuf
+from millstream.model.quantities import Offset, TimestampMs
+from millstream.model.replication import Term
 
 if TYPE_CHECKING:
     from millstream.storage.log.log import Log
@@ -43,7 +45,7 @@ class RaftGroup:
     def term(self) -> int:
         return self.node.term
 
-    def replicate(self, views: Sequence[memoryview], size: int, count: int, max_timestamp: int) -> int:
+    def replicate(self, views: Sequence[memoryview], size: int, count: int, max_timestamp_ms: int) -> Offset:
         """Produce 6/8. Propose one batch of ``count`` records; return its base offset.
 
         The bytes are copied before this returns. ``on_commit`` follows when a quorum has synced them.
@@ -52,10 +54,14 @@ class RaftGroup:
             iobuf.ArenaFull: no memory for the copy; nothing was proposed.
         """
         node = self.node
-        base = node.next_index
-        self.log.append(views, size, base, base + count - 1, node.term, max_timestamp)
+        log = self.log
+        term = Term(node.term)
+        base = log.next_offset
+        last = Offset(base + count - 1)
+        pieces = log.make_room(views, size, last, term)
         proposed = node.propose(count)
         assert proposed == base
+        log.write(views, size, base, last, term, TimestampMs(max_timestamp_ms), pieces)
         if self.write_caching:
             self._announce(node.next_index)
         return base
@@ -72,7 +78,7 @@ class RaftGroup:
 
     def read(self, offset: int, max_bytes: int, *, minimum_one: bool = True) -> IoBuf | None:
         """Committed batches from the log cache; None when they are not there (``log.read_cold`` then)."""
-        return self.log.read(offset, self.high_watermark, max_bytes, minimum_one)
+        return self.log.read(Offset(offset), Offset(self.high_watermark), max_bytes, minimum_one)
 
 
 def _nobody(_high_watermark: int) -> None:

@@ -24,19 +24,19 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption
 from millstream.format.names import (
-    TEMPORARY_SUFFIX,
     controller_directory,
-    parse_wal_name,
     partition_directory,
     wal_directory,
 )
-from millstream.format.wal import WalState
+from millstream.model.quantities import RaftGroupId
+from millstream.model.replication import Term
 from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE
 from millstream.storage.compaction.compaction import Compaction
-from millstream.storage.disk import FULL, make_directories
+from millstream.storage.disk import FULL
 from millstream.storage.log.cache import CacheMemory
 from millstream.storage.log.cold_reads import ColdReads
 from millstream.storage.log.log import Log
+from millstream.storage.log.open_log import LogFacts
 from millstream.storage.log.opening import load_log
 from millstream.storage.log.timestamps import Timestamps
 from millstream.storage.log.write_behind import WRITE_BYTES_MIN
@@ -63,8 +63,7 @@ from millstream.storage.messages.commands import (
 from millstream.storage.processes.inspections import Inspections
 from millstream.storage.recovery.summary import leave_summaries, open_summarized, read_opened
 from millstream.storage.segments.read_faults import ReadFaults
-from millstream.storage.wal.files import WalFiles
-from millstream.storage.wal.state import look_at_wal_state, write_wal_state
+from millstream.storage.wal.opening import open_files, open_state
 from millstream.storage.wal.wal import Wal
 from millstream.telemetry.log import log as operator_log
 
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
     from millstream.shard.context import Shard
     from millstream.shard.process import ExitStatus
     from millstream.storage.disk import Disk
+    from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
     from millstream.storage.processes.helpers import Helpers
 
@@ -101,7 +101,7 @@ class ShardStorage:
         self.write_bytes_min = WRITE_BYTES_MIN
         self.stopping = False
         self.logs: dict[int, Log] = {}
-        self.dirty_logs: dict[Log, None] = {}  # in the order in which they changed
+        self.dirty_logs: dict[OpenLog, None] = {}  # in the order in which they changed
         self.cache_hits = stats.counter("cache_hits")
         self.cache_misses = stats.counter("cache_misses")
         self.cache_read_bytes = stats.counter("read_bytes", source="cache")
@@ -116,14 +116,13 @@ class ShardStorage:
         self._summaries = read_opened(disk, data_dir)
         self._expected: dict[int, Callable[[], None]] = {}
         self._next_expected = 1
-        self._refused: dict[Log, None] = {}  # logs whose last write found the disk full
+        self._refused: dict[OpenLog, None] = {}  # logs whose last write found the disk full
         self._checking_space = False
         self._checkpoint_timer = False
         self._full_since_us = 0
         self._stop_done: Callable[[], None] | None = None
         self._ended = 0
         self.memory = CacheMemory(shard.arena, stats)
-        self.memory.on_unwritten = _write_durable
         self.wal = self._open_wal()
         self.checkpointer = Checkpointer(self)
         self.read_faults = read_faults = ReadFaults(stats)
@@ -138,34 +137,14 @@ class ShardStorage:
 
     def _open_wal(self) -> Wal:
         """The write-ahead log of this shard, its files void: recovery has seen to that."""
-        disk, directory, settings = self.disk, self.wal_directory, self.settings
-        for changed in make_directories(disk, directory):
-            disk.sync_directory(changed)
-        state = look_at_wal_state(disk, directory).state
-        if state is None:
-            # From the first frame on, a missing state file has to mean something.
-            state = WalState()
-            write_wal_state(disk, directory, state)
-        self.term = state.term
-        """The lowest term to lead an older log in: larger after each crash, of which nobody knows what it took."""
+        directory, settings = self.wal_directory, self.settings
+        state = open_state(self.disk, directory)
+        self.term = Term(state.term)
+        """Minimum Raft term for reopened logs. Raised after each crash, because the lost tail may have used later
+        terms.
+        """
 
-        files: list[int] = []
-        for name in disk.list(directory):
-            number = parse_wal_name(name)
-            if name.endswith(TEMPORARY_SUFFIX) or (
-                number is not None and disk.size(f"{directory}/{name}") != settings.wal_file_bytes
-            ):
-                disk.unlink(f"{directory}/{name}")
-            elif number is not None:
-                files.append(number)
-        wal_files = WalFiles(
-            directory,
-            settings.wal_file_bytes,
-            settings.wal_bytes // settings.wal_file_bytes,
-            next_generation=state.next_generation,
-            files=files,
-            send=self.send,
-        )
+        wal_files = open_files(self.disk, directory, state, settings.wal_bytes, settings.wal_file_bytes, self.send)
         wal = Wal(
             self.reactor,
             self.stats,
@@ -214,7 +193,7 @@ class ShardStorage:
                 self._faulty.add(1)
                 raise
         topic = name.rpartition("/")[0] if group else ""
-        log = self.logs[group] = Log(self, group, directory, name, config, loaded, topic)
+        log = self.logs[group] = Log(self, LogFacts(RaftGroupId(group), directory, name, topic), config, loaded)
         self._partitions.add(1)
         if log.refresh().size_bytes:
             self.housekeeping.segment_began(log, log.segments_list.active)
@@ -411,7 +390,7 @@ class ShardStorage:
 
     # -- space ---------------------------------------------------------------------------------------------------------
 
-    def write_refused(self, log: Log, errno: int) -> None:
+    def write_refused(self, log: OpenLog, errno: int) -> None:
         """A segment write found the disk full: it is tried again once a second."""
         self._refused[log] = None
         self.disk_full(errno)
@@ -470,31 +449,47 @@ class ShardStorage:
         """Wall clock."""
         return self.reactor.wall_ms()
 
-    def rolled(self, log: Log) -> None:
+    def rolled(self, log: OpenLog) -> None:
         """A segment was sealed."""
         self._rolled.inc()
         self.changed(log)
 
-    def changed(self, log: Log) -> None:
+    def changed(self, log: OpenLog) -> None:
         """The next checkpoint has to look at a log."""
         if not log.dirty and not log.closed:
             log.dirty = True
             self.dirty_logs[log] = None
 
-    def segment_began(self, log: Log, segment: Segment) -> None:
+    def change_files(self, log: OpenLog, command: Callable[[int], Command]) -> None:
+        """Have files of a log changed; the note that stands for it in the write-ahead log is needed until that is
+        durable.
+        """
+
+        def carried_out() -> None:
+            self.checkpointer.change_made(number)
+            self.changed(log)  # not durable yet: one more checkpoint has to come
+
+        number = self.expect(carried_out)
+        self.checkpointer.wait_for_change(number)
+        self.send(command(number))
+
+    def when_files_rest(self, log: OpenLog, callback: Callable[[], None]) -> None:
+        """Call back when the cleaner does nothing with the log: at once, or after it has given up its work."""
+        self.compaction.when_idle(log, callback)
+
+    def when_no_checkpoint(self, callback: Callable[[], None]) -> None:
+        """Call back when no checkpoint is on its way to the disk: at once, or when this one is over."""
+        self.checkpointer.when_idle(callback)
+
+    def segment_began(self, log: OpenLog, segment: Segment) -> None:
         """A segment got its first batch."""
         self.housekeeping.segment_began(log, segment)
 
-    def segments_dropped(self, dropped: list[Segment]) -> None:
+    def segments_dropped(self, log: OpenLog, dropped: list[Segment]) -> None:
         """Segments were trimmed."""
+        _ = log
         self._deleted.inc(len(dropped))
 
     def count_written(self, count: int) -> None:
         """Bytes went into a segment."""
         self._written_bytes.inc(count)
-
-
-def _write_durable(log: Log) -> None:
-    """The cache wants a log's oldest bytes out of its way."""
-    if not log.closed:
-        log.behind.write(log.durable_position)

@@ -275,11 +275,20 @@ class HandLog:
         self.on_durable: Callable[[int], None] | None = None
         self.refuse: Exception | None = None
 
-    def append(
-        self, views: Sequence[memoryview], size: int, base_offset: int, last_offset: int, epoch: int, max_timestamp: int
-    ) -> None:
+    def make_room(self, views: Sequence[memoryview], size: int, last_offset: int, epoch: int) -> None:
         if self.refuse is not None:
             raise self.refuse
+
+    def write(
+        self,
+        views: Sequence[memoryview],
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        epoch: int,
+        max_timestamp: int,
+        pieces: None,
+    ) -> None:
         assert base_offset == self.next_offset
         batch = bytearray(b"".join(views))
         assert len(batch) == size

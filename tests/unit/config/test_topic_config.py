@@ -14,7 +14,7 @@ from millstream.config import (
 from millstream.config.describe import SOURCE_DEFAULT, SOURCE_DYNAMIC_BROKER, SOURCE_STATIC_BROKER, SOURCE_TOPIC
 from millstream.config.topic_properties import INDEX_ENTRY_BYTES, INDEX_INTERVAL_MIN_BYTES
 from millstream.format import index as format_index
-from millstream.storage.log.cache import MARK_BYTES
+from millstream.storage.log.cache import PLACE_BYTES
 
 # Every topic property of Apache Kafka 4.3 (its LogConfig), so that none is met with "no such setting".
 KAFKA_TOPIC_PROPERTIES = """
@@ -234,4 +234,4 @@ def test_a_segment_ends_where_its_index_would_be_too_large():
 
 def test_the_index_is_reckoned_as_it_is_stored():
     assert format_index.ENTRY_BYTES == INDEX_ENTRY_BYTES
-    assert MARK_BYTES == INDEX_INTERVAL_MIN_BYTES
+    assert PLACE_BYTES == INDEX_INTERVAL_MIN_BYTES

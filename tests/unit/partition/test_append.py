@@ -30,9 +30,11 @@ class MemoryLog:
         self.on_durable = None
         self.full = False
 
-    def append(self, views, size, base_offset, last_offset, leader_epoch, max_timestamp):
+    def make_room(self, views, size, last_offset, leader_epoch):
         if self.full:
             raise ArenaFull("full")
+
+    def write(self, views, size, base_offset, last_offset, leader_epoch, max_timestamp, pieces):
         assert base_offset == self.next_offset
         assert size == sum(map(len, views))
         self.batches.append((base_offset, bytearray().join(views), leader_epoch, max_timestamp))
@@ -244,7 +246,7 @@ def test_an_internal_append_that_the_log_cannot_take_is_told_so():
     def refuse(*_):
         raise Rejected("too large", ErrorCode.MESSAGE_TOO_LARGE)
 
-    partition.log.append = refuse
+    partition.log.make_room = refuse
     partition.append_internal(batch([b"a"]), done.append)
     assert [error.code for error in done] == [ErrorCode.MESSAGE_TOO_LARGE]
 

@@ -11,7 +11,7 @@ from millstream.format.names import segment_name
 from millstream.iobuf import ArenaFull
 from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE, ExitStatus
 from millstream.storage.disk import exists
-from millstream.storage.maintenance.checkpoint import _Mark
+from millstream.storage.maintenance.checkpoint import SNAPSHOT_BYTES, _Mark
 from millstream.storage.messages.commands import Checkpoint, Checkpointed, Cut, Done, Failed, Remove, Write
 from millstream.storage.processes.worker import Worker
 from millstream.testing.local_storage import DATA_DIR, MIB, LocalShard, Stopped, place_of, recover_locally
@@ -337,7 +337,7 @@ def test_a_segment_that_a_cut_made_active_again_is_not_taken_for_a_sealed_one() 
     written = fill(shard, log, 5)
     log.roll()
     fill(shard, log, 1)
-    mark = _Mark(log)
+    mark = _Mark(log, SNAPSHOT_BYTES)
     assert [one.base_offset for one in mark.rolled] == [0]
     shard.call(log.truncate_suffix, 3)
     mark.give_back()

@@ -83,7 +83,7 @@ def test_the_longer_a_log_s_stream_in_the_cache_the_more_of_it_is_written_at_onc
         send(command)
 
     log = shard.open(1)
-    log.behind._send = note
+    shard.storage.send = note
     for _ in range(900):
         append(log, 1, 60_000)
         settle(shard)

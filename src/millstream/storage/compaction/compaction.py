@@ -2,8 +2,8 @@
 
 ::
 
-    look ──► checkpoint ──► gather keys ──► rewrite a group ──► put ──► take over ──► … ──► end
-    every log.cleaner.backoff.ms          └───── for each group of segments ─────┘
+    look ──► checkpoint ──► gather keys ──► rewrite a merge ──► put ──► take over ──► … ──► end
+    every log.cleaner.backoff.ms          └───── for each merge of segments ─────┘
 
 Before anything is read, a checkpoint has put the segments and their indexes on the disk and made void what the
 write-ahead log holds of them, so recovery never replays into a file that compaction made. It has saved the producers,
@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.core.compaction import Rules, SegmentFacts, dirtiest, group_segments, segments_to_rewrite, stretch_of
 from millstream.core.key_map import SLOT_BYTES
 from millstream.format.names import segment_name
+from millstream.model.quantities import BytePosition, Offset
 from millstream.storage.disk import FULL
 from millstream.storage.log.cutting import drop_segments
 from millstream.storage.log.segment_list import Segment
@@ -37,15 +38,56 @@ from millstream.telemetry.log import log as operator_log
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from millstream.config.settings import Settings
     from millstream.core.compaction import Stretch
+    from millstream.shard.reactor import Reactor
     from millstream.shard.timers import Timer
+    from millstream.storage.log.cache import CacheMemory
     from millstream.storage.log.log import Log
-    from millstream.storage.messages.commands import KeysGathered, Rewritten, RewrittenPut
-    from millstream.storage.shard_storage import ShardStorage
+    from millstream.storage.log.open_log import OpenLog
+    from millstream.storage.messages.commands import Command, KeysGathered, Rewritten, RewrittenPut
+    from millstream.storage.wal.wal import Wal
+    from millstream.telemetry.metrics import StatsSlab
 
 _SHARE: Final = 0.05
 _SLICE_LOGS: Final = 64
 """Logs that are passed over in one slice; one that is looked at is a slice by itself."""
+
+
+class CompactionHost(Protocol):
+    """What compaction needs of its shard's storage."""
+
+    reactor: Reactor
+    settings: Settings
+    stats: StatsSlab
+    wal: Wal
+    memory: CacheMemory
+    logs: dict[int, Log]
+    accepts_writes: bool
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+        ...
+
+    def send(self, command: Command) -> None:
+        """Send a command to the worker or the cleaner."""
+        ...
+
+    def expect(self, done: Callable[[], None]) -> int:
+        """A number for a command; `done` is called when it is carried out."""
+        ...
+
+    def changed(self, log: OpenLog) -> None:
+        """The next checkpoint has to cover the log."""
+        ...
+
+    def checkpoint(self, done: Callable[[], None]) -> None:
+        """Make everything durable so far durable in the segments; `done` when it is."""
+        ...
+
+    def fail(self, reason: str) -> None:
+        """Stop the shard."""
+        ...
 
 
 class _Run:
@@ -57,9 +99,9 @@ class _Run:
         self.begun_us = begun_us
         self.generation = log.generation
         self.start_offset = log.durable_start
-        self.end_offset = 0
-        self.groups: list[list[Segment]] = []
-        self.group: list[Segment] = []
+        self.end_offset = Offset(0)
+        self.merges: list[list[Segment]] = []
+        self.merge: list[Segment] = []
         self.new: Segment | None = None
         self.producers: dict[int, int] = {}
         self.before_bytes = self.after_bytes = self.records = self.gone = 0
@@ -68,7 +110,7 @@ class _Run:
 class Compaction:
     """See the module. One per shard, on its reactor."""
 
-    def __init__(self, storage: ShardStorage, shards: int) -> None:
+    def __init__(self, storage: CompactionHost, shards: int) -> None:
         settings = storage.settings
         self._storage = storage
         self._enabled: bool = settings.log_cleaner_enable
@@ -188,46 +230,46 @@ class Compaction:
         if reply.end_offset <= run.stretch.first_dirty_offset:
             self._give_up(run, "log.cleaner.dedupe.buffer.size has no room for the keys of one batch")
             return
-        run.end_offset = reply.end_offset
+        run.end_offset = Offset(reply.end_offset)
         if run.log.active_producers is not None:
             run.producers = run.log.active_producers()
         facts = _facts(run.log, self._storage.now_ms())
         segments = run.log.segments_list.all()[: segments_to_rewrite(facts, reply.end_offset)]
         place = 0
         for count in group_segments(facts[: len(segments)], run.log.segment_bytes):
-            run.groups.append(segments[place : place + count])
+            run.merges.append(segments[place : place + count])
             place += count
 
         def durable() -> None:
             if self._run is run:  # else it was given up
-                self._next_group(run)
+                self._next_merge(run)
 
         # A producer's trace may go where a later batch of his follows, and that one has to survive a crash.
         self._storage.wal.when_durable(durable)
 
-    def _next_group(self, run: _Run) -> None:
+    def _next_merge(self, run: _Run) -> None:
         log = run.log
         if self._is_void(run):
             self._end(run, again=False)
             return
-        while run.groups:
-            run.group = [one for one in run.groups.pop(0) if not one.dead]  # the log may have been trimmed
-            if run.group:
+        while run.merges:
+            run.merge = [one for one in run.merges.pop(0) if not one.dead]  # the log may have been trimmed
+            if run.merge:
                 break
         else:
             self._finish(run)
             return
         config = log.config
-        start, end = run.group[0].base_offset, run.group[-1].end_offset
-        path, generation = _target(run.group)
+        start, end = run.merge[0].base_offset, run.merge[-1].end_offset
+        path, generation = _target(run.merge)
         self._storage.send(
             Rewrite(
                 self._await(),
-                [_source(one) for one in run.group],
+                [_source(one) for one in run.merge],
                 path,
                 start,
                 generation,
-                run.group[-1].created_ms,
+                run.merge[-1].created_ms,
                 log.index_interval,
                 self._storage.now_ms(),
                 config.delete_retention_ms,
@@ -236,15 +278,15 @@ class Compaction:
         )
 
     def rewritten(self, reply: Rewritten) -> None:
-        """A group is rewritten, aside."""
+        """The segments of a merge are rewritten, aside."""
         run = self._answered(reply.id)
         self._read.inc(reply.read_bytes)
         if self._failed(run, reply.errno, reply.fault):
             return
-        path, _ = _target(run.group)
+        path, _ = _target(run.merge)
         if self._is_void(run):
             self._end(run, again=False, path=path)
-        elif any(one.dead for one in run.group):
+        elif any(one.dead for one in run.merge):
             self._storage.send(EndPass(path))  # trimmed meanwhile: the next pass sees to what is left of it
             self._end(run, again=True)
         else:
@@ -253,10 +295,10 @@ class Compaction:
             run.log.replacing = True
             run.records += reply.records
             run.gone += reply.gone
-            run.before_bytes += sum(one.size_bytes for one in run.group)
+            run.before_bytes += sum(one.size_bytes for one in run.merge)
             run.after_bytes += summary.size_bytes
             # Its place in the stream is given to it with its place in the list.
-            run.new = Segment.of(run.log.directory, summary, 0, run.log.index_interval)
+            run.new = Segment.of(run.log.directory, summary, BytePosition(0), run.log.index_interval)
             self._storage.send(PutRewritten(self._await(), path))
 
     def put(self, reply: RewrittenPut) -> None:
@@ -265,7 +307,7 @@ class Compaction:
         run.log.replacing = False
         if reply.errno in FULL and not reply.named:
             drop_segments(run.log)  # a trim may have waited for this
-            self._storage.send(EndPass(_target(run.group)[0]))
+            self._storage.send(EndPass(_target(run.merge)[0]))
             self._failed(run, reply.errno, "")
             return
         if reply.errno and not run.log.closed:
@@ -280,7 +322,7 @@ class Compaction:
         if log.closed:
             self._end(run, again=False)
             return
-        old = run.group
+        old = run.merge
         for segment in old:
             segment.dead = True
         # Out of the cache, and with them what was trimmed before; all of it is written.
@@ -291,7 +333,7 @@ class Compaction:
         self._remove_later([one.path for one in old], log.config.file_delete_delay_ms)
         self._cleaned.inc(new.size_bytes)
         drop_segments(log)  # a trim may have waited for this
-        self._next_group(run)
+        self._next_merge(run)
 
     def _finish(self, run: _Run) -> None:
         """Everything is rewritten: the log is clean so far."""
@@ -382,12 +424,12 @@ class Compaction:
         """Whether a pass is under way."""
         return self._run is not None
 
-    def forget(self, log: Log) -> None:
+    def forget(self, log: OpenLog) -> None:
         """A log is closed."""
         self._uncleanable.discard(log.group)
         self._uncleanable_count.set(len(self._uncleanable))
 
-    def when_idle(self, log: Log | None, callback: Callable[[], None]) -> None:
+    def when_idle(self, log: OpenLog | None, callback: Callable[[], None]) -> None:
         """Call back when the cleaner does nothing with a log (or any): at once, or when what it does is given up."""
         run = self._run
         if run is None or (log is not None and run.log is not log):
@@ -429,10 +471,10 @@ def _source(segment: Segment) -> Source:
     return Source(segment.path, segment.end_offset, segment.size_bytes)
 
 
-def _target(group: list[Segment]) -> tuple[str, int]:
-    """Path and generation of what a group becomes."""
-    generation = 1 + max(one.generation for one in group)
-    first = group[0]
+def _target(merge: list[Segment]) -> tuple[str, int]:
+    """Path and generation of the file that some segments become."""
+    generation = 1 + max(one.generation for one in merge)
+    first = merge[0]
     return f"{os.path.dirname(first.path)}/{segment_name(first.base_offset, generation)}", generation
 
 

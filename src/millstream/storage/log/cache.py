@@ -15,7 +15,7 @@ budget each. Cold reads have memory of their own, so reading history evicts noth
 
 A range may go when everything in it is durable and in the segment, to the end of the batch that goes on in the next
 range: what is not found here is read from the segment, in whole batches. `take` evicts the oldest such ranges of the
-whole shard; ranges behind the newest `_UNWRITTEN_PART` of the budget are reported through `on_unwritten`, so that quiet
+whole shard; logs with ranges behind the newest `_UNWRITTEN_PART` of the budget are asked to `write_out`, so that quiet
 logs do not fill the cache with bytes that nobody writes. When nothing can go, `ArenaFull`: the append is refused before
 anything happened. A range that is being sent stays readable: sends hold references of their own. Shard: the owner's
 reactor only.
@@ -26,18 +26,18 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.format.index import OFFSETS_PER_SEGMENT
 from millstream.format.segment import BATCH_SPAN
 from millstream.iobuf import BLOCK_BYTES, MAX_FRAGMENT_BYTES, ArenaFull, IoBuf, MemoryClass
+from millstream.model.quantities import BytePosition
 from millstream.storage.disk import DIRECT_BLOCK_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from millstream.iobuf import Arena, Fragment
-    from millstream.storage.log.log import Log, Segment
+    from millstream.model.quantities import Offset
+    from millstream.storage.log.segment_list import Segment
     from millstream.telemetry.metrics import StatsSlab
 
 LADDER: Final = (2592, 8748, 29525, MAX_FRAGMENT_BYTES)
@@ -49,7 +49,7 @@ BLOCKS_FROM: Final = 4 * BLOCK_BYTES
 SPLIT_MIN: Final = 4096
 """Smaller batches stay in one piece; larger ones fill a range to its end, but for what has no room for a header."""
 
-MARK_BYTES: Final = 4096
+PLACE_BYTES: Final = 4096
 """A range remembers the place of one batch per so many bytes; reading walks headers from there."""
 
 _UNWRITTEN_PART: Final = 0.5
@@ -63,6 +63,20 @@ def skew_of(capacity: int, segment_position: int) -> int:
     return segment_position % DIRECT_BLOCK_BYTES if capacity >= MAX_FRAGMENT_BYTES else 0
 
 
+class CachedLog(Protocol):
+    """What the cache asks of the log that a range belongs to."""
+
+    written_position: BytePosition
+
+    def release_oldest(self, one: Range) -> bool:
+        """Give up a range, unless an older one is still there."""
+        ...
+
+    def write_out(self) -> None:
+        """Write what is durable to the segment."""
+        ...
+
+
 class Range:
     """One fragment's worth of a log's stream.
 
@@ -71,13 +85,13 @@ class Range:
     """
 
     __slots__ = (
+        "arena_offset",
         "base_offset",
         "fragment",
         "limit",
         "log",
-        "marks",
-        "next_mark",
-        "offset",
+        "places",
+        "next_place",
         "offset_max",
         "positions",
         "segment",
@@ -90,11 +104,11 @@ class Range:
 
     def __init__(
         self,
-        log: Log,
+        log: CachedLog,
         segment: Segment,
         fragment: Fragment,
-        base_offset: int,
-        stream: int,
+        base_offset: Offset,
+        stream: BytePosition,
         segment_position: int,
         limit: int,
     ) -> None:
@@ -103,29 +117,31 @@ class Range:
         self.fragment: Fragment | None = fragment
         skew = skew_of(fragment.capacity, segment_position)
         self.view = fragment.view[skew:]
-        self.offset = fragment.offset + skew
+        self.arena_offset = fragment.offset + skew
+        """Where `view` starts."""
+
         self.base_offset = base_offset
         self.offset_max = segment.base_offset + OFFSETS_PER_SEGMENT
         """The last offset that may be in its segment."""
 
-        self.stream = stream
+        self.stream: BytePosition = stream
         self.segment_position = segment_position
         self.limit = limit
         self.used = 0
-        self.marks = array("q")  # base offsets of batches that start here …
+        self.places = array("q")  # base offsets of batches that start here …
         self.positions = array("l")  # … and where
-        self.next_mark = 0
+        self.next_place = 0
         self.tail_end = 0
         """Stream position behind the batch that goes on in the next range, if one does."""
 
     @property
-    def end(self) -> int:
+    def end(self) -> BytePosition:
         """Stream position behind the last byte."""
-        return self.stream + self.used
+        return BytePosition(self.stream + self.used)
 
     def find(self, offset: int) -> int:
         """Where the batch with this offset starts; it must start in this range."""
-        place = bisect_right(self.marks, offset) - 1
+        place = bisect_right(self.places, offset) - 1
         position = self.positions[place]
         view = self.view
         while True:
@@ -153,7 +169,7 @@ class NoRange(Range):
 
     __slots__ = ()
 
-    def __init__(self, stream: int) -> None:
+    def __init__(self, stream: BytePosition) -> None:
         self.stream = stream
         self.used = 0
         self.limit = -1
@@ -236,7 +252,7 @@ class LogCache:
             upto = min(one.used, end - one.stream)
             fragment = one.fragment
             if upto > at and fragment is not None:
-                skew = one.offset - fragment.offset
+                skew = one.arena_offset - fragment.offset
                 found.append(fragment.share(), at + skew, upto + skew)
             start = one.stream + upto
             place += 1
@@ -260,13 +276,13 @@ class LogCache:
         first = ranges[place]
         return start + _span(first.view, start - first.stream)[1] + 12
 
-    def position_of(self, offset: int) -> int | None:
+    def position_of(self, offset: Offset) -> BytePosition | None:
         """Stream position at which the batch with `offset` starts; None if it is not here."""
         place = bisect_right(self._bases, offset, self._first) - 1
         if place < self._first:
             return None
         one = self._ranges[place]
-        return one.stream + one.find(offset)
+        return BytePosition(one.stream + one.find(offset))
 
     def view_at(self, position: int) -> tuple[memoryview, int] | None:
         """The bytes of the range that holds stream position `position`, from there to the range's end, and where."""
@@ -285,9 +301,6 @@ class CacheMemory:
         self._unwritten: deque[Range] = deque()  # the same, those that were not yet looked at by `_write_oldest`
         self._unwritten_bytes = 0
         self._unwritten_max = int(arena.limit_bytes(MemoryClass.CACHE) * _UNWRITTEN_PART)
-        self.on_unwritten: Callable[[Log], None] = _nobody
-        """A log whose oldest bytes stand in the way: write them to its segment."""
-
         self._live = 0
         self._evicted = stats.counter("cache_evicted_bytes")
         self._held = stats.gauge("cache_bytes")
@@ -360,7 +373,7 @@ class CacheMemory:
             one = unwritten.popleft()
             self._unwritten_bytes -= len(one.view)
             if one.fragment is not None and one.end > one.log.written_position:
-                self.on_unwritten(one.log)
+                one.log.write_out()
 
     def _evict(self, size: int) -> bool:
         """Drop the oldest ranges that may go until `size` bytes are free; False if that many cannot go."""
@@ -372,7 +385,7 @@ class CacheMemory:
                 continue
             log = one.log
             if max(one.end, one.tail_end) > log.written_position or not log.release_oldest(one):
-                self.on_unwritten(log)
+                log.write_out()
                 order.append(one)
                 continue
             freed += len(one.view)
@@ -385,7 +398,3 @@ class CacheMemory:
     def _on_pressure(self, size: int) -> None:
         """The arena has no slab left for somebody."""
         self._evict(max(size, MAX_FRAGMENT_BYTES))
-
-
-def _nobody(_: Log) -> None:
-    """Nobody writes."""

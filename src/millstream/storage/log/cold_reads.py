@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from millstream.iobuf import Arena, Fragment
     from millstream.shard.reactor import Reactor
-    from millstream.storage.log.log import Log
+    from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
     from millstream.storage.messages.commands import Command, ReadDone
     from millstream.storage.segments.read_faults import ReadFaults
@@ -62,7 +62,7 @@ class _Call:
 
     def __init__(
         self,
-        log: Log,
+        log: OpenLog,
         offset: int,
         end_offset: int,
         max_bytes: int,
@@ -102,7 +102,9 @@ class ColdReads:
         self._latency = stats.histogram("cold_read_latency")
         self._bytes = stats.counter("read_bytes", source="segment")
 
-    def read(self, log: Log, offset: int, end_offset: int, max_bytes: int, done: Done, *, minimum_one: bool) -> None:
+    def read(
+        self, log: OpenLog, offset: int, end_offset: int, max_bytes: int, done: Done, *, minimum_one: bool
+    ) -> None:
         """See `Log.read_cold`."""
         call = _Call(log, offset, end_offset, max(0, max_bytes), minimum_one, done, self._reactor.now_us())
         self._reads.inc()
@@ -123,10 +125,10 @@ class ColdReads:
         """Send the read to the worker; False when there is no memory for it."""
         log = call.log
         if log.closed:
-            self._reactor.call_soon(call.done, closed(log))
+            self._reactor.call_soon(call.done, closed(log.name))
             return True
         if self._stopped:
-            self._reactor.call_soon(call.done, stopping(log))
+            self._reactor.call_soon(call.done, stopping(log.name))
             return True
         segment = log.segments_list.find(call.offset)
         if segment is None or call.offset < log.start_offset:
@@ -225,7 +227,7 @@ class ColdReads:
         fault = reply.fault
         if reply.errno == errno.ENOENT:
             if call.log.closed:
-                return closed(call.log)
+                return closed(call.log.name)
             if call.offset < call.log.start_offset:
                 return Rejected(f"{name}: offset {call.offset} was deleted", ErrorCode.OFFSET_OUT_OF_RANGE)
             fault = f"{path} is missing"

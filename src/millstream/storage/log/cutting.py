@@ -17,19 +17,21 @@ from millstream.format.names import PRODUCERS_SUFFIX, offset_name
 from millstream.format.wal import Kind
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import BytePosition
 from millstream.storage.log.opening import position_of
 from millstream.storage.messages.commands import Cut, Remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.storage.log.log import Log
+    from millstream.model.quantities import Offset
+    from millstream.storage.log.open_log import OpenLog
 
 _NO_PAYLOAD: Final = (0, 0, 0)
 VOTE_BYTES_MAX: Final = 256
 
 
-def trim_prefix(log: Log, offset: int, done: Callable[[], None] | None) -> None:
+def trim_prefix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -> None:
     """See `Log.trim_prefix`."""
     if offset > log.next_offset:
         raise Rejected(
@@ -37,7 +39,7 @@ def trim_prefix(log: Log, offset: int, done: Callable[[], None] | None) -> None:
         )
     if offset <= log.start_offset:
         if done is not None:
-            log.storage.wal.when_durable(done)
+            log.host.wal.when_durable(done)
         return
 
     def durable() -> None:
@@ -50,10 +52,10 @@ def trim_prefix(log: Log, offset: int, done: Callable[[], None] | None) -> None:
         if done is not None:
             done()
 
-    log.storage.wal.add_note(log, Kind.TRIM, offset, log.next_offset, _NO_PAYLOAD, durable)
+    log.host.wal.add_note(log, Kind.TRIM, offset, log.next_offset, _NO_PAYLOAD, durable)
 
 
-def drop_segments(log: Log) -> None:
+def drop_segments(log: OpenLog) -> None:
     """Remove the segments in which no offset is left."""
     if log.closed or log.replacing:
         return  # compaction calls this when it has put a segment in the place of others
@@ -66,34 +68,21 @@ def drop_segments(log: Log) -> None:
         segment.dead = True
     if dropped:
         log.rolled = [segment for segment in log.rolled if not segment.dead]
-        _send_change(log, lambda number: Remove(number, [segment.path for segment in dropped]))
-        log.storage.segments_dropped(dropped)
+        log.host.change_files(log, lambda number: Remove(number, [segment.path for segment in dropped]))
+        log.host.segments_dropped(log, dropped)
 
 
-def _send_change(log: Log, command: Callable[[int], Remove | Cut]) -> None:
-    """Have files cut or removed; the note that stands for it in the write-ahead log is needed until that is durable."""
-    storage = log.storage
-
-    def carried_out() -> None:
-        storage.checkpointer.change_made(number)
-        storage.changed(log)  # not durable yet: one more checkpoint has to come
-
-    number = storage.expect(carried_out)
-    storage.checkpointer.wait_for_change(number)
-    storage.send(command(number))
-
-
-def truncate_suffix(log: Log, offset: int, done: Callable[[], None] | None) -> None:
+def truncate_suffix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -> None:
     """See `Log.truncate_suffix`."""
     if offset >= log.next_offset:
         if done is not None:
-            log.storage.wal.when_durable(done)
+            log.host.wal.when_durable(done)
         return
     if offset < log.start_offset or log.cutting:
         raise AssertionError(f"{log.name}: cut to {offset}; it starts at {log.start_offset}, cutting: {log.cutting}")
 
     def durable() -> None:
-        log.storage.compaction.when_idle(log, cut)
+        log.host.when_files_rest(log, cut)
 
     def cut() -> None:
         log.cutting = False
@@ -102,27 +91,27 @@ def truncate_suffix(log: Log, offset: int, done: Callable[[], None] | None) -> N
         if done is not None:
             done()
 
-    log.storage.wal.add_note(log, Kind.TRUNCATE, offset, offset, _NO_PAYLOAD, durable)
+    log.host.wal.add_note(log, Kind.TRUNCATE, offset, offset, _NO_PAYLOAD, durable)
     log.cutting = True
     log.close_range()
 
 
-def _cut(log: Log, offset: int) -> None:
+def _cut(log: OpenLog, offset: Offset) -> None:
     """The note is durable: cut what is in memory, have the files cut."""
-    storage = log.storage
+    host = log.host
     position = log.cache.position_of(offset)
     if position is None:
         # A cut that deep follows a change of leaders after a long absence: reading a few pages is no stall that counts.
         segment = log.segments_list.find(offset)
         assert segment is not None
-        position = segment.stream + position_of(storage.disk, segment.path, segment.base_offset, offset)
+        position = BytePosition(segment.stream + position_of(host.disk, segment.path, segment.base_offset, offset))
     _cut_memory(log, position)
     dropped = log.segments_list.drop_back(offset)
     for segment in dropped:
         segment.dead = True
     active = log.segments_list.active
     active.sealed = False
-    active.entries = [value for group in _triples(active.entries) if group[0] < offset for value in group]
+    active.entries = [value for entry in _triples(active.entries) if entry[0] < offset for value in entry]
     active.next_index = min(active.next_index, position - active.stream)
     log.rolled = [segment for segment in log.rolled if not segment.dead and segment is not active]
     log.cut_to(offset, position)
@@ -131,28 +120,30 @@ def _cut(log: Log, offset: int) -> None:
     log.behind.hold(position)
 
     def cut_files() -> None:
-        _send_change(log, lambda number: Remove(number, gone))
-        _send_change(log, lambda number: Cut(number, active.path, active.base_offset, position - active.stream))
+        log.host.change_files(log, lambda number: Remove(number, gone))
+        log.host.change_files(
+            log, lambda number: Cut(number, active.path, active.base_offset, position - active.stream)
+        )
         log.behind.go_on(position)
 
     # Not while a checkpoint is about to say how long the segments are.
-    storage.checkpointer.when_idle(cut_files)
+    host.when_no_checkpoint(cut_files)
 
 
-def _cut_memory(log: Log, position: int) -> None:
+def _cut_memory(log: OpenLog, position: BytePosition) -> None:
     """Forget cached bytes behind stream `position`. They stay in place: the writer or a send may still look at them."""
     log.close_range()
-    memory = log.storage.memory
+    memory = log.host.memory
     while (newest := log.cache.newest) is not None and newest.stream >= position:
         one = log.cache.drop_newest()
         # The spans of a tick that is under way may point here; what is appended later must not overwrite them.
-        log.storage.wal.when_durable(partial(memory.give_back, one))
+        log.host.wal.when_durable(partial(memory.give_back, one))
     if newest is not None and newest.end > position:
         newest.used = newest.limit = position - newest.stream
         newest.tail_end = 0
         while newest.positions and newest.positions[-1] >= newest.used:
             newest.positions.pop()
-            newest.marks.pop()
+            newest.places.pop()
     log.reopen_at(position)
 
 
@@ -160,11 +151,11 @@ def _triples(flat: list[int]) -> list[list[int]]:
     return [flat[i : i + 3] for i in range(0, len(flat), 3)]
 
 
-def save_vote(log: Log, vote: bytes, done: Callable[[], None]) -> None:
+def save_vote(log: OpenLog, vote: bytes, done: Callable[[], None]) -> None:
     """See `Log.save_vote`."""
     if not 0 < len(vote) <= VOTE_BYTES_MAX:
         raise AssertionError(f"a vote of {len(vote)} bytes")
-    fragment = log.storage.arena.allocate(VOTE_BYTES_MAX)
+    fragment = log.host.arena.allocate(VOTE_BYTES_MAX)
     fragment.view[: len(vote)] = vote
 
     def durable() -> None:
@@ -175,7 +166,7 @@ def save_vote(log: Log, vote: bytes, done: Callable[[], None]) -> None:
 
     start = fragment.offset
     try:
-        log.storage.wal.add_note(log, Kind.VOTE, 0, 0, (start, start + len(vote), crc32c(vote)), durable)
+        log.host.wal.add_note(log, Kind.VOTE, 0, 0, (start, start + len(vote), crc32c(vote)), durable)
     except ArenaFull:
         fragment.release()
         raise

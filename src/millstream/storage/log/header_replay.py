@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.storage.disk import Disk
-    from millstream.storage.log.log import Log
+    from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
     from millstream.storage.segments.read_faults import ReadFaults
 
 
-def replay(disk: Disk, log: Log, from_offset: int, each: Callable[[tuple[int, ...]], None], faults: ReadFaults) -> None:
+def replay(
+    disk: Disk, log: OpenLog, from_offset: int, each: Callable[[tuple[int, ...]], None], faults: ReadFaults
+) -> None:
     """See `Log.replay_headers`."""
     log.refresh()
     for segment in log.segments_list.all():

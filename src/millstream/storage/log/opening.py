@@ -38,6 +38,8 @@ from millstream.format.names import (
 )
 from millstream.format.producers import decode_producers
 from millstream.format.segment import WalkEnd
+from millstream.model.quantities import Offset
+from millstream.model.replication import Term
 from millstream.storage.disk import exists, make_directories, read_file, read_text, replace_file
 from millstream.storage.segments.index import SegmentIndex, batches_from, grow_index, index_path
 
@@ -63,9 +65,9 @@ class LoadedLog(NamedTuple):
     """Offsets of the snapshot files."""
 
     @property
-    def next_offset(self) -> int:
+    def next_offset(self) -> Offset:
         """End of the log, exclusive."""
-        return max(self.state.start_offset, self.segments[-1].end_offset if self.segments else 0)
+        return max(self.state.start_offset, self.segments[-1].end_offset if self.segments else Offset(0))
 
 
 @contextlib.contextmanager
@@ -175,21 +177,21 @@ def derive_state(disk: Disk, directory: str, files: dict[int, str], until: int |
     Raises:
         Corruption: there is something else than batches.
     """
-    epochs: list[tuple[int, int]] = []
+    epochs: list[tuple[Term, Offset]] = []
     bases = sorted(files)
     for base in bases:
         file = disk.open(f"{directory}/{files[base]}")
         try:
             for batch in batches_from(file, 0, file.size()):
                 if until is not None and batch.base_offset >= until:
-                    return LogState(bases[0], tuple(epochs))
+                    return LogState(Offset(bases[0]), tuple(epochs))
                 if not epochs or batch.leader_epoch > epochs[-1][0]:
                     epochs.append((batch.leader_epoch, batch.base_offset))
         except WalkEnd as end:
             raise Corruption(f"{file.path}: byte {end.position}: {end.reason}") from end
         finally:
             file.close()
-    return LogState(start_offset=bases[0] if bases else 0, epochs=tuple(epochs))
+    return LogState(start_offset=Offset(bases[0] if bases else 0), epochs=tuple(epochs))
 
 
 def _load_segment(disk: Disk, path: str, base: int, following: int | None, now_ms: int, note: Note) -> SegmentSummary:

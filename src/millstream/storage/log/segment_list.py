@@ -9,31 +9,30 @@ move with every append and are filled in (`refresh`) when somebody asks. Knows n
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from millstream.format.index import NO_TIMESTAMP, SegmentSummary
 from millstream.format.names import segment_name
+from millstream.model.quantities import BytePosition, Offset, TimestampMs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.storage.log.log import DurableMark
-
-_LATE: Final = 2**63 - 1
+_LATE: Final = TimestampMs(2**63 - 1)
 
 
 class SegmentInfo(msgspec.Struct, frozen=True):
     """A segment as it is shown outside: to a manifest, to tools."""
 
-    base_offset: int
-    end_offset: int
+    base_offset: Offset
+    end_offset: Offset
     bytes: int
-    min_timestamp: int
+    min_timestamp: TimestampMs
     """Smallest first timestamp of its batches; -1 when there is none."""
 
-    max_timestamp: int
+    max_timestamp: TimestampMs
     path: str
     sealed: bool
     """No batch will be added."""
@@ -62,18 +61,20 @@ class Segment:
         "stream",
     )
 
-    def __init__(self, directory: str, base_offset: int, stream: int, created_ms: int, generation: int = 0) -> None:
+    def __init__(
+        self, directory: str, base_offset: Offset, stream: BytePosition, created_ms: int, generation: int = 0
+    ) -> None:
         self.path = f"{directory}/{segment_name(base_offset, generation)}"
         self.generation = generation
         """How often its bytes went through compaction."""
 
-        self.base_offset = base_offset
-        self.end_offset = base_offset
-        self.stream = stream
+        self.base_offset: Offset = base_offset
+        self.end_offset: Offset = base_offset
+        self.stream: BytePosition = stream
         self.size_bytes = 0
-        self.min_timestamp = _LATE
-        self.max_timestamp = NO_TIMESTAMP
-        self.max_timestamp_offset = -1
+        self.min_timestamp: TimestampMs = _LATE
+        self.max_timestamp: TimestampMs = NO_TIMESTAMP
+        self.max_timestamp_offset = Offset(-1)
         self.created_ms = created_ms
         self.sealed = False
         self.dead = False
@@ -86,9 +87,9 @@ class Segment:
         """Position from which on the next batch gets an index entry."""
 
     @property
-    def end(self) -> int:
+    def end(self) -> BytePosition:
         """Stream position behind its last byte."""
-        return self.stream + self.size_bytes
+        return BytePosition(self.stream + self.size_bytes)
 
     def summary(self, *, sealed: bool | None = None) -> SegmentSummary:
         """What its index is to say about it."""
@@ -104,23 +105,23 @@ class Segment:
             self.generation,
         )
 
-    def summary_at(self, mark: DurableMark) -> SegmentSummary:
+    def summary_at(self, end: LogEnd) -> SegmentSummary:
         """What its index is to say as of an earlier moment."""
-        low = NO_TIMESTAMP if mark.min_timestamp == _LATE else mark.min_timestamp
+        low = NO_TIMESTAMP if end.min_timestamp == _LATE else end.min_timestamp
         return SegmentSummary(
             self.base_offset,
-            mark.offset,
-            mark.position - self.stream,
+            end.offset,
+            end.position - self.stream,
             low,
-            mark.max_timestamp,
-            mark.max_timestamp_offset,
+            end.max_timestamp,
+            end.max_timestamp_offset,
             self.created_ms,
             sealed=False,
             generation=self.generation,
         )
 
     @classmethod
-    def of(cls, directory: str, summary: SegmentSummary, stream: int, interval_bytes: int) -> Segment:
+    def of(cls, directory: str, summary: SegmentSummary, stream: BytePosition, interval_bytes: int) -> Segment:
         """The segment that a summary describes."""
         segment = cls(directory, summary.base_offset, stream, summary.created_ms, summary.generation)
         segment.end_offset = summary.end_offset
@@ -131,6 +132,32 @@ class Segment:
         segment.sealed = summary.sealed
         segment.next_index = (summary.size_bytes + interval_bytes - 1) // interval_bytes * interval_bytes
         return segment
+
+
+class LogEnd(NamedTuple):
+    """Where a log ended at some moment, and what its active segment was like then."""
+
+    offset: Offset
+    position: BytePosition
+    segment: Segment
+    max_timestamp: TimestampMs
+    max_timestamp_offset: Offset
+    min_timestamp: TimestampMs
+    generation: int
+    """Of the log: how often its end had been cut."""
+
+    @classmethod
+    def of(cls, offset: Offset, position: BytePosition, segment: Segment, generation: int) -> LogEnd:
+        """The end of a log whose active segment is `segment`."""
+        return cls(
+            offset,
+            position,
+            segment,
+            segment.max_timestamp,
+            segment.max_timestamp_offset,
+            segment.min_timestamp,
+            generation,
+        )
 
 
 class SegmentList:
@@ -191,7 +218,7 @@ class SegmentList:
         self._bases[place : place + len(old)] = [new.base_offset]
         stream = self._segments[place + 1].stream
         for segment in reversed(self._segments[: place + 1]):
-            stream -= segment.size_bytes
+            stream = BytePosition(stream - segment.size_bytes)
             segment.stream = stream
 
     def drop_front(self, start_offset: int) -> list[Segment]:

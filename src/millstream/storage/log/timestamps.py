@@ -18,18 +18,30 @@ from typing import TYPE_CHECKING, NamedTuple
 from millstream.errors import Corruption, MillstreamError, Retriable, Unavailable
 from millstream.format.epochs import epoch_at
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset, TimestampMs
+from millstream.model.replication import Term
 from millstream.storage.messages.commands import Find
 from millstream.storage.segments.read_faults import closed, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.storage.log.log import Log
+    from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
     from millstream.storage.messages.commands import Command, Found
     from millstream.storage.segments.read_faults import ReadFaults
 
-    Answer = tuple[int, int, int] | MillstreamError | None
+
+class FoundRecord(NamedTuple):
+    """A record that a search found."""
+
+    offset: Offset
+    timestamp: TimestampMs
+    leader_epoch: Term
+
+
+if TYPE_CHECKING:
+    Answer = FoundRecord | MillstreamError | None
     Done = Callable[[Answer], None]
 
 
@@ -54,7 +66,7 @@ class Timestamps:
     def __init__(self, send: Callable[[Command], None], faults: ReadFaults) -> None:
         self._send = send
         self._faults = faults
-        self._calls: dict[int, tuple[Log, Segment, _Reach, Done]] = {}
+        self._calls: dict[int, tuple[OpenLog, Segment, _Reach, Done]] = {}
         self._next_id = 1
         self._stopped = False
 
@@ -62,11 +74,11 @@ class Timestamps:
         """The worker is told to end: what it would be asked from now on, it may not be there to answer."""
         self._stopped = True
 
-    def find(self, log: Log, timestamp: int, end_offset: int, done: Done) -> None:
+    def find(self, log: OpenLog, timestamp: int, end_offset: int, done: Done) -> None:
         """See `Log.offset_for_timestamp`."""
         self._find(log, _all_below(log, end_offset), timestamp, end_offset, done)
 
-    def _find(self, log: Log, reach: _Reach, timestamp: int, end_offset: int, done: Done) -> None:
+    def _find(self, log: OpenLog, reach: _Reach, timestamp: int, end_offset: int, done: Done) -> None:
         if log.written_position >= reach.position:
             self._search(log, None, reach, timestamp, end_offset, done)
             return
@@ -82,7 +94,7 @@ class Timestamps:
         written = _Reach(log.written_position, partial=True, generation=log.generation)
         self._search(log, None, written, timestamp, end_offset, first_try)
 
-    def find_largest(self, log: Log, end_offset: int, done: Done) -> None:
+    def find_largest(self, log: OpenLog, end_offset: int, done: Done) -> None:
         """See `Log.max_timestamp`."""
         largest = max(segment.max_timestamp for segment in log.segments_list.all())
         if largest < 0:
@@ -102,11 +114,11 @@ class Timestamps:
         self._find(log, reach, largest, end_offset, first_try)
 
     def _search(
-        self, log: Log, after: Segment | None, reach: _Reach, timestamp: int, end_offset: int, done: Done
+        self, log: OpenLog, after: Segment | None, reach: _Reach, timestamp: int, end_offset: int, done: Done
     ) -> None:
         """Ask the worker about the next segment that may hold it."""
         if log.closed:
-            done(closed(log))
+            done(closed(log.name))
             return
         log.refresh()
         for segment in log.segments_list.all():
@@ -129,16 +141,16 @@ class Timestamps:
             return
         done(None)
 
-    def _largest_of_all(self, log: Log, reach: _Reach, end_offset: int, done: Done) -> None:
+    def _largest_of_all(self, log: OpenLog, reach: _Reach, end_offset: int, done: Done) -> None:
         """The largest of all segments; those that can hold no larger one than was found are not read."""
-        best: list[tuple[int, int, int]] = []
+        best: list[FoundRecord] = []
         segments = [one for one in log.segments_list.all() if one.base_offset < end_offset and one.size_bytes]
         segments.sort(key=_latest, reverse=True)
         asked: list[Segment] = []
 
         def following(answer: Answer) -> None:
             if log.closed:
-                answer = closed(log)
+                answer = closed(log.name)
             if isinstance(answer, MillstreamError):
                 done(answer)
                 return
@@ -157,7 +169,7 @@ class Timestamps:
 
     def _ask(
         self,
-        log: Log,
+        log: OpenLog,
         segment: Segment,
         reach: _Reach,
         timestamp: int,
@@ -167,7 +179,7 @@ class Timestamps:
         largest: bool,
     ) -> None:
         if self._stopped:
-            answered(stopping(log))
+            answered(stopping(log.name))
             return
         if reach.generation != log.generation:
             answered(_cut(log))
@@ -208,17 +220,18 @@ class Timestamps:
         else:
             # In the batch it is outside the checksum.
             known = epoch_at(log.epochs, reply.offset)
-            answered((reply.offset, reply.timestamp, reply.leader_epoch if known < 0 else known))
+            epoch = Term(reply.leader_epoch if known < 0 else known)
+            answered(FoundRecord(Offset(reply.offset), TimestampMs(reply.timestamp), epoch))
 
 
-def _all_below(log: Log, end_offset: int) -> _Reach:
+def _all_below(log: OpenLog, end_offset: int) -> _Reach:
     """Up to a batch's end behind all records below `end_offset`."""
     # With `write.caching` readers see more than what is durable.
     position = log.durable_position if end_offset <= log.durable_offset else log.next_position
     return _Reach(position, partial=False, generation=log.generation)
 
 
-def _cut(log: Log) -> Retriable:
+def _cut(log: OpenLog) -> Retriable:
     return Retriable(f"{log.name}: its end was cut while it was searched", ErrorCode.KAFKA_STORAGE_ERROR)
 
 

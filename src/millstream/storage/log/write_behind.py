@@ -7,7 +7,8 @@ for it (`write`). One `Write` of a log is under way at a time, so a failed one l
 place. Only durable bytes are ever written, so a segment never holds what the write-ahead log does not, and recovery may
 take a segment's bytes for the copy that they are.
 
-A full disk (ENOSPC, EDQUOT) is told to `on_refused` and `advance` tries again; any other error ends the shard.
+A full disk (ENOSPC, EDQUOT) is reported to `LogHost.write_refused`, and `advance` tries again; any other
+error ends the shard.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from millstream.model.quantities import BytePosition
 from millstream.storage.messages.commands import Write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.storage.log.cache import Range
-    from millstream.storage.log.log import Log
-    from millstream.storage.messages.commands import Command
+    from millstream.storage.log.open_log import LogHost, OpenLog
 
 WRITE_BYTES_MAX: Final = 4 * 1024 * 1024
 WRITE_BYTES_MIN: Final = 1024 * 1024
@@ -37,19 +38,18 @@ class WriteBehind:
     __slots__ = (
         "_generation",
         "held",
+        "_host",
         "_log",
         "_pending",
-        "_send",
         "_unwritten",
         "_waiters",
-        "on_refused",
         "target",
         "under_way",
     )
 
-    def __init__(self, log: Log, send: Callable[[Command], None], on_refused: Callable[[Log, int], None]) -> None:
+    def __init__(self, log: OpenLog, host: LogHost) -> None:
         self._log = log
-        self._send = send
+        self._host = host
         self._unwritten: deque[Range] = deque()
         self._waiters: list[tuple[int, Callable[[], None]]] = []
         self._generation = 0
@@ -61,8 +61,6 @@ class WriteBehind:
         self.held: list[int] = []
         """Stream positions of cuts of the log's end that are not in the files yet: nothing behind is written."""
 
-        self.on_refused = on_refused
-
     def add(self, one: Range) -> None:
         """A new range of the log, to be written some time."""
         self._unwritten.append(one)
@@ -70,7 +68,7 @@ class WriteBehind:
     def filled(self, position: int) -> None:
         """The log's ranges up to `position` are full, the one from there on is open."""
         log = self._log
-        least = log.storage.write_bytes_min
+        least = self._host.write_bytes_min
         if position - self.target >= min(max(least, log.cache.span // 4), 4 * least):
             self.target = position
 
@@ -109,7 +107,7 @@ class WriteBehind:
             end = min(one.used, limit - one.stream)
             if end <= start:
                 break
-            spans += (one.offset + start, one.offset + end)
+            spans += (one.arena_offset + start, one.arena_offset + end)
             position += end - start
             if position - begin >= WRITE_BYTES_MAX and not segment.dead:
                 break
@@ -122,7 +120,7 @@ class WriteBehind:
             return
         entries = _entries_below(segment.entries, position - segment.stream)
         del segment.entries[: len(entries)]
-        self._send(Write(log.group, segment.path, begin - segment.stream, spans, entries, log.topic))
+        self._host.send(Write(log.group, segment.path, begin - segment.stream, spans, entries, log.topic))
 
     def written(self, errno: int, count: int) -> None:
         """The worker's answer: `count` bytes are in the page cache, or why not."""
@@ -130,11 +128,11 @@ class WriteBehind:
         self.under_way = False
         generation, position = self._pending
         if errno:
-            self.on_refused(log, errno)
+            self._host.write_refused(log, errno)
             return
-        log.count_written(count)
+        self._host.count_written(count)
         if generation == self._generation and position > log.written_position:
-            log.written_position = position
+            log.written_position = BytePosition(position)
         unwritten = self._unwritten
         while unwritten and unwritten[0].end <= log.written_position and not log.is_open(unwritten[0]):
             unwritten.popleft()

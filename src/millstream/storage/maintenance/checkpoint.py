@@ -27,7 +27,7 @@ requests that come meanwhile are answered by the next.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.format.epochs import encode_log_state
 from millstream.format.names import EPOCHS_FILE, PRODUCERS_SUFFIX, offset_name
@@ -39,10 +39,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from millstream.format.index import SegmentSummary
-    from millstream.storage.log.log import Log
+    from millstream.model.replication import Term
+    from millstream.shard.reactor import Reactor
+    from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
-    from millstream.storage.messages.commands import Checkpointed
-    from millstream.storage.shard_storage import ShardStorage
+    from millstream.storage.messages.commands import Checkpointed, Command
+    from millstream.storage.wal.wal import Wal
+    from millstream.telemetry.metrics import StatsSlab
 
 _SHARE: Final = 0.3
 """Of the core, for marking and writing while there is other work."""
@@ -63,21 +66,48 @@ _SNAPSHOT_FILES: Final = 2
 """Kept of each log: if the newest does not verify, the one before does."""
 
 
+class CheckpointHost(Protocol):
+    """What checkpoints need of their shard's storage."""
+
+    reactor: Reactor
+    stats: StatsSlab
+    wal: Wal
+    wal_directory: str
+    checkpoint_bytes: int
+    """A checkpoint is due when the write-ahead log has grown by so much."""
+    term: Term
+    """Goes into the write-ahead log's state."""
+    dirty_logs: dict[OpenLog, None]
+    """Logs that changed, in the order in which they did."""
+
+    def send(self, command: Command) -> None:
+        """Send a command to the worker."""
+        ...
+
+    def fail(self, reason: str) -> None:
+        """Stop the shard."""
+        ...
+
+    def disk_full(self, errno: int) -> None:
+        """The disk said that it is full."""
+        ...
+
+
 class _Mark:
     """One log as it was when the checkpoint looked at it."""
 
     __slots__ = ("files", "generation", "log", "old", "position", "rolled", "segments", "snapshot", "state")
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: OpenLog, snapshot_bytes: int) -> None:
         self.log = log
-        mark = log.durable_mark
-        self.position = mark.position
-        self.rolled = [one for one in log.rolled if one.end <= mark.position]
-        log.rolled = [one for one in log.rolled if one.end > mark.position]
+        end = log.durable_end
+        self.position = end.position
+        self.rolled = [one for one in log.rolled if one.end <= end.position]
+        log.rolled = [one for one in log.rolled if one.end > end.position]
         self.segments: list[tuple[Segment, SegmentSummary]] = [(one, one.summary()) for one in self.rolled]
-        segment = mark.segment
-        if mark.position > segment.stream and segment not in self.rolled and not segment.dead:
-            self.segments.append((segment, segment.summary_at(mark)))
+        segment = end.segment
+        if end.position > segment.stream and segment not in self.rolled and not segment.dead:
+            self.segments.append((segment, segment.summary_at(end)))
         self.files: list[tuple[str, bytes]] = []
         self.old: list[int] = []
         """Offsets of snapshots whose files are removed when this one is there."""
@@ -88,7 +118,7 @@ class _Mark:
         if self.state:
             self.files.append((f"{log.directory}/{EPOCHS_FILE}", encode_log_state(log.durable_state())))
         snapshots = log.snapshots
-        if snapshots.wanted or self.position - snapshots.position >= log.storage.checkpointer.snapshot_bytes:
+        if snapshots.wanted or self.position - snapshots.position >= snapshot_bytes:
             self.add_snapshot()
 
     @property
@@ -130,7 +160,7 @@ class _Mark:
 class Checkpointer:
     """Runs checkpoints of one shard. `request` may be called at any time on the reactor."""
 
-    def __init__(self, storage: ShardStorage) -> None:
+    def __init__(self, storage: CheckpointHost) -> None:
         self._storage = storage
         self._marks: list[_Mark] = []
         self._waiting: list[Callable[[], None]] = []  # for the next checkpoint
@@ -204,13 +234,13 @@ class Checkpointer:
         logs = list(storage.dirty_logs)
         storage.reactor.background("checkpoint", self._mark(logs), _SHARE, self._marked)
 
-    def _mark(self, logs: list[Log]) -> Generator[None, None, None]:
+    def _mark(self, logs: list[OpenLog]) -> Generator[None, None, None]:
         dirty = self._storage.dirty_logs
         for log in logs:
             dirty.pop(log, None)
             log.dirty = False
             if not log.closed:
-                self._marks.append(_Mark(log))
+                self._marks.append(_Mark(log, self.snapshot_bytes))
             yield
 
     def _marked(self) -> None:

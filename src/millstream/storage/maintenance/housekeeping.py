@@ -13,19 +13,23 @@ for the metrics every few seconds in which something was written or deleted.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.core.retention import SegmentFacts, start_after_retention
 from millstream.iobuf import ArenaFull
+from millstream.model.quantities import Offset
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from millstream.shard.reactor import Reactor
     from millstream.shard.timers import Timer
     from millstream.storage.log.log import Log
+    from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
-    from millstream.storage.shard_storage import ShardStorage
+    from millstream.storage.wal.wal import Wal
+    from millstream.telemetry.metrics import StatsSlab
 
 _SHARE: Final = 0.05
 _FIRST_ROUND_US: Final = 30_000_000
@@ -34,10 +38,23 @@ _FIRST_ROUND_US: Final = 30_000_000
 _MEASURE_US: Final = 5_000_000
 
 
-class Housekeeping:
-    """One per shard."""
+class HousekeepingHost(Protocol):
+    """What housekeeping needs of its shard's storage."""
 
-    def __init__(self, storage: ShardStorage, interval_ms: int) -> None:
+    reactor: Reactor
+    stats: StatsSlab
+    wal: Wal
+    logs: dict[int, Log]
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+        ...
+
+
+class Housekeeping:
+    """Retention, sealing and sizes of one shard's logs, on its reactor."""
+
+    def __init__(self, storage: HousekeepingHost, interval_ms: int) -> None:
         self._storage = storage
         self._interval_us = interval_ms * 1000
         self._running = False
@@ -55,7 +72,7 @@ class Housekeeping:
 
     # -- age of segments -----------------------------------------------------------------------------------------------
 
-    def segment_began(self, log: Log, segment: Segment) -> None:
+    def segment_began(self, log: OpenLog, segment: Segment) -> None:
         """A segment got its first batch, or its log another `segment.ms`: see to it that it is sealed in time."""
         due_ms = segment.created_ms + log.segment_ms
         if self._looks.get(log.group, due_ms + 1) <= due_ms:
@@ -65,7 +82,7 @@ class Housekeeping:
         if self._timer is None or due_ms < self._timer_due_ms:
             self._arm()
 
-    def forget(self, log: Log) -> None:
+    def forget(self, log: OpenLog) -> None:
         """A log is closed: nobody has to look at it, which may have been due in weeks."""
         self._looks.pop(log.group, None)
         if len(self._due) > 2 * len(self._looks) + 64:
@@ -143,7 +160,7 @@ class Housekeeping:
             )
 
         try:
-            log.trim_prefix(start, durable)
+            log.trim_prefix(Offset(start), durable)
         except ArenaFull:
             return
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import msgspec
 
 from millstream.format.index import SegmentSummary
+from millstream.model.quantities import Offset
+from millstream.model.replication import Term
 from millstream.wire.inspection import Rules
 
 
@@ -67,7 +69,7 @@ class Read(msgspec.Struct, frozen=True, array_like=True, tag=3):
     max_bytes: int
     minimum_one: bool
     spans: list[int]
-    epochs: list[tuple[int, int]] = []
+    epochs: list[tuple[Term, Offset]] = []
     """(leader epoch, its first offset) of the batches that may be read, as far as it is known."""
 
 

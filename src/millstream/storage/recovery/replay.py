@@ -31,6 +31,7 @@ from millstream.format.names import (
 )
 from millstream.format.segment import Batch, WalkEnd, parse_batch, walk
 from millstream.format.wal import Kind
+from millstream.model.quantities import Offset
 from millstream.storage.disk import make_directories, read_at, read_file, write_all, write_aside
 from millstream.storage.log.opening import derive_state, fence, live_segments, remove_segment
 from millstream.storage.recovery.rescued import Rescued
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from millstream.format.index import SegmentSummary
     from millstream.format.wal import Record
+    from millstream.model.replication import Term
     from millstream.storage.disk import Buffer, Disk, File
 
 _WRITE_BYTES: Final = 1024 * 1024
@@ -190,7 +192,7 @@ class LogReplay:
         self._note_epoch(batch.leader_epoch, batch.base_offset)
         self._growing.add(batch)
 
-    def _note_epoch(self, epoch: int, offset: int) -> None:
+    def _note_epoch(self, epoch: Term, offset: Offset) -> None:
         if not self._epochs or epoch > self._epochs[-1][0]:
             self._epochs.append((epoch, offset))
 
@@ -472,8 +474,8 @@ class LogReplay:
                 index.append_block(self._disk, path, summary)
             else:
                 files.append((index_path(path), index.encode(summary)))
-        clean_offset = 0 if self._state is None else self._state.clean_offset
-        state = LogState(self._start, tuple(self._epochs), self._vote, clean_offset)
+        clean_offset = Offset(0) if self._state is None else self._state.clean_offset
+        state = LogState(Offset(self._start), tuple(self._epochs), self._vote, clean_offset)
         if state != self._state:
             files.append((f"{self.place.directory}/{EPOCHS_FILE}", encode_log_state(state)))
         if files:

@@ -24,6 +24,7 @@ from millstream.format.segment import (
     may_follow,
     parse_batch,
 )
+from millstream.model.quantities import Offset, TimestampMs
 from millstream.storage.disk import read_at, read_file, replace_file, write_all
 from millstream.wire.records import checksum
 
@@ -248,12 +249,12 @@ class Growing:
         """As of now."""
         low = NO_TIMESTAMP if self._min == _LATE else self._min
         return SegmentSummary(
-            self._index.base_offset,
-            self.end_offset,
+            Offset(self._index.base_offset),
+            Offset(self.end_offset),
             self.size_bytes,
-            low,
+            TimestampMs(low),
             self._max,
-            self._max_offset,
+            Offset(self._max_offset),
             self.created_ms,
             sealed,
             self._index.generation,

@@ -17,7 +17,6 @@ from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
-    from millstream.storage.log.log import Log
     from millstream.telemetry.metrics import StatsSlab
 
 AGAIN_S: Final = 600.0
@@ -27,14 +26,14 @@ _REMEMBERED_MAX: Final = 1024
 Clock = Callable[[], float]
 
 
-def closed(log: Log) -> MillstreamError:
-    """What who reads a log is told when its topic was deleted meanwhile."""
-    return Unavailable(f"{log.name}: the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+def closed(name: str) -> MillstreamError:
+    """The error of a read of the log `name` whose topic was deleted meanwhile."""
+    return Unavailable(f"{name}: the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def stopping(log: Log) -> MillstreamError:
-    """What who reads a log is told when its shard stops."""
-    return Retriable(f"{log.name}: its shard stops", ErrorCode.KAFKA_STORAGE_ERROR)
+def stopping(name: str) -> MillstreamError:
+    """The error of a read of the log `name` whose shard stops."""
+    return Retriable(f"{name}: its shard stops", ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 class ReadFaults:

@@ -24,6 +24,7 @@ from millstream.wire.records import checksum, iter_records
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millstream.format.epochs import Epochs
     from millstream.storage.disk import File
     from millstream.storage.messages.commands import Find, Read
     from millstream.storage.segments.files import SegmentFiles
@@ -197,7 +198,7 @@ def _may_follow(index: SegmentIndex, batch: Batch, expected: int, taken: int) ->
     return index.summary is None or base < index.summary.end_offset
 
 
-def _damage(batch: Batch, views: list[memoryview], epochs: list[tuple[int, int]]) -> str:
+def _damage(batch: Batch, views: list[memoryview], epochs: Epochs) -> str:
     """What is wrong with the bytes of a batch, empty if nothing is. Its leader epoch is outside its checksum, but the
     log knows it (`Read.epochs`).
     """

@@ -2,7 +2,7 @@
 
 ::
 
-    Log.append ─► tick (filling) ──end of turn──► submitted ─► writer: pwritev, fdatasync ─► landed ─► durable
+    Log.write ──► tick (filling) ──end of turn──► submitted ─► writer: pwritev, fdatasync ─► landed ─► durable
     offsets, acks
 
 When the writer is idle, the end of the turn submits whatever the turn appended; a lone request waits for nothing.
@@ -26,7 +26,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.format.names import wal_name
 from millstream.format.wal import (
@@ -64,8 +64,8 @@ from millstream.storage.wal.ticks import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.model.quantities import RaftGroupId
     from millstream.shard.reactor import Reactor, Timer
-    from millstream.storage.log.log import DurableMark, Log
     from millstream.storage.wal.files import WalFiles
     from millstream.storage.wal.ticks import Slot, TickSlots
     from millstream.telemetry.metrics import StatsSlab
@@ -80,17 +80,33 @@ class WalFull(ArenaFull):
     """No room in the write-ahead log until the next tick or checkpoint; nothing was taken, try again."""
 
 
+class WalLog(Protocol):
+    """What the write-ahead log knows of a log that appends to it."""
+
+    group: RaftGroupId
+    tick_serial: int
+    """The tick that the log is entered in; written with each record that is added."""
+
+    def end(self) -> Any:
+        """Where the log ends now, as a value of the log's own."""
+        ...
+
+    def became_durable(self, end: Any) -> None:
+        """A tick with records of the log is synced; `end` is what `end` gave when the tick was closed."""
+        ...
+
+
 class Tick:
     """One group commit, being filled or written; there is one per slot, used over and over.
 
-    `serial` tells its uses apart. `logs` are the logs with records in it, each once; `marks` say where each ended when
+    `serial` tells its uses apart. `logs` are the logs with records in it, each once; `ends` say where each ended when
     the tick was closed.
     """
 
     __slots__ = (
         "callbacks",
         "logs",
-        "marks",
+        "ends",
         "payload_bytes",
         "records",
         "serial",
@@ -112,15 +128,15 @@ class Tick:
         self.payload_bytes = 0
         self.table_end = FRAME_HEAD_BYTES
         self.spans = [-1]  # start, end, start, end, … behind a stopper that never equals a start
-        self.logs: list[Log] = []
-        self.marks: list[DurableMark] = []
+        self.logs: list[WalLog] = []
+        self.ends: list[Any] = []
         self.callbacks: list[Callable[[], None]] = []
 
 
 class Wal:
     """See the module.
 
-    `tick` is the one being filled; `Log.append` writes its record into it directly and calls `arm` once a turn.
+    `tick` is the one being filled; `Log.write` writes its record into it directly and calls `arm` once a turn.
     Everybody else uses `add_note`.
     """
 
@@ -213,7 +229,7 @@ class Wal:
 
     def add_note(
         self,
-        log: Log,
+        log: WalLog,
         kind: Kind,
         base: int,
         last: int,
@@ -324,7 +340,7 @@ class Wal:
     def _next_tick(self) -> Tick:
         """The tick that was filling is closed: fix what it covers, fill another."""
         closed = self.tick
-        closed.marks = [log.mark() for log in closed.logs]
+        closed.ends = [log.end() for log in closed.logs]
         self._serial += 1
         tick = self.tick = self._ticks.popleft()
         tick.serial = self._serial
@@ -351,13 +367,13 @@ class Wal:
         self._out = None
         self.written_bytes += self._out_bytes
         self._observe(tick, words)
-        logs, marks, callbacks = tick.logs, tick.marks, tick.callbacks
+        logs, ends, callbacks = tick.logs, tick.ends, tick.callbacks
         tick.clear()
         self._ticks.append(tick)
         if (self._waiting or self.tick.records) and not self.armed:
             self.arm()  # whatever the callbacks below append goes with it
-        for log, mark in zip(logs, marks, strict=True):
-            log.became_durable(mark)
+        for log, end in zip(logs, ends, strict=True):
+            log.became_durable(end)
         # Not before: a checkpoint that is asked for meanwhile would pass over the last logs and void their frame.
         self.durable_sequence = self._out_sequence
         for callback in callbacks:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from millstream.core.producer_state import Append, Duplicate
 from millstream.errors import MillstreamError
 from millstream.format.names import parse_segment
+from millstream.model.quantities import Offset
 from millstream.storage.segments.index import Growing, SegmentIndex, batches_from
 from millstream.testing.storage_world.models import Violation, replayed
 from millstream.wire.records import iter_records, parse_header
@@ -108,7 +109,7 @@ def read_all(life: Life, log: Log) -> Iterator[bytes]:
     shard = life.shard(log.group)
     offset = log.start_offset
     while offset < log.next_offset:
-        found = log.read(offset, log.next_offset, _READ_BYTES, True)
+        found = log.read(Offset(offset), log.next_offset, _READ_BYTES, True)
         if found is None:
             found = shard.call(log.read_cold, offset, log.next_offset, _READ_BYTES, True)
         if isinstance(found, MillstreamError):

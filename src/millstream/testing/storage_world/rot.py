@@ -22,6 +22,7 @@ from millstream.format.names import partition_directory
 from millstream.format.segment import WalkEnd
 from millstream.format.wal import PAGE_BYTES
 from millstream.format.wal_scan import scan
+from millstream.model.quantities import Offset
 from millstream.storage.disk import read_file
 from millstream.storage.verification.log import CORRUPT, Progress, find_logs, verify_log
 from millstream.testing.local_storage import DATA_DIR
@@ -145,7 +146,7 @@ class Rot:
             offset = max(one.base, log.start_offset)
             if not offset < one.next <= log.next_offset:
                 continue
-            found = log.read(offset, one.next, 1, True)
+            found = log.read(Offset(offset), Offset(one.next), 1, True)
             if found is None:
                 found = life.shard(topic.group).call(log.read_cold, offset, one.next, 1, True)
             if isinstance(found, MillstreamError):

@@ -1,47 +1,47 @@
-"""Appending where `Log.append` cannot do it in one stride: another range, tick, segment or leader epoch, a batch in
-pieces.
+"""A place for a batch that does not simply fit: another range, tick, segment or leader epoch, a batch in pieces.
 
 One small batch in a hundred comes here, and every batch that is larger than what is left of the log's open range:
-that one is laid over as many ranges as it needs. Everything that can be refused is refused before anything of the log
-has changed.
+that one is laid over as many ranges as it needs. Everything that can be refused is refused here, before anything of
+the log has changed; `Log.write` then fills the pieces.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.errors import Rejected, Unavailable
 from millstream.format.index import OFFSETS_PER_SEGMENT
-from millstream.format.segment import BATCH_HEADER_BYTES, BATCH_PREFIX
-from millstream.format.wal import RECORD, RECORD_BYTES, Kind
+from millstream.format.segment import BATCH_HEADER_BYTES
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, Fragment
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import BytePosition, Offset
 from millstream.storage.log.cache import BLOCKS_FROM, LADDER, SPLIT_MIN, Range, skew_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.storage.log.log import Log
+    from millstream.model.replication import Term
+    from millstream.storage.log.open_log import OpenLog
 
 HEAD: Final = struct.Struct(">I6xq")
 """CRC and first timestamp of a batch, from byte `HEAD_AT` on."""
 HEAD_AT: Final = 17
 
-_BATCH_KIND: Final = int(Kind.BATCH)
+
+class Piece(NamedTuple):
+    """A part of a range that a batch, or a part of it, is to fill."""
+
+    range: Range
+    start: int
+    """Byte of the range, inclusive."""
+    end: int
+    """Byte of the range, exclusive."""
 
 
-def append(
-    log: Log,
-    views: Sequence[memoryview],
-    size: int,
-    base_offset: int,
-    last_offset: int,
-    leader_epoch: int,
-    max_timestamp: int,
-) -> None:
-    """See `Log.append`."""
-    wal = log.storage.wal
+def place(log: OpenLog, size: int, last_offset: Offset, leader_epoch: Term) -> list[Piece]:
+    """What `Log.make_room` does for a batch of `size` bytes that does not simply fit."""
+    wal = log.host.wal
     if log.closed:
         raise Unavailable("the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if size > wal.record_bytes_max:
@@ -51,41 +51,20 @@ def append(
         )
     if leader_epoch < log.epoch or log.cutting:
         raise AssertionError(f"{log.name}: epoch {leader_epoch} after {log.epoch}, cutting: {log.cutting}")
-    tick = wal.make_room(size, size // MAX_FRAGMENT_BYTES + 2)
-    pieces = _place(log, size, base_offset, last_offset)
-    if leader_epoch != log.epoch:
-        log.epoch = leader_epoch
-        log.epochs.append((leader_epoch, base_offset))
-        log.state_dirty = True
+    wal.make_room(size, size // MAX_FRAGMENT_BYTES + 2)
+    return _place(log, size, log.next_offset, last_offset)
+
+
+def fill(views: Sequence[memoryview], pieces: list[Piece], spans: list[int]) -> None:
+    """Fill the pieces with the views' bytes, which have the same total; `spans` gets where they are in the arena."""
     _copy(views, pieces)
-    one, start, _ = pieces[0]
-    BATCH_PREFIX.pack_into(one.view, start, base_offset, size - 12, leader_epoch)
-    crc, first_timestamp = HEAD.unpack_from(one.view, start + HEAD_AT)
-    at = tick.table_end
-    RECORD.pack_into(tick.table, at, _BATCH_KIND, 0, 0, log.group, leader_epoch, base_offset, last_offset, size, crc)
-    tick.table_end = at + RECORD_BYTES
-    tick.records += 1
-    tick.payload_bytes += size
     for part, begin, end in pieces:
-        tick.spans += (part.offset + begin, part.offset + end)
+        spans += (part.arena_offset + begin, part.arena_offset + end)
         part.used = end
-    if start >= one.next_mark:
-        log.note_place(one, start, base_offset)
-    segment = one.segment
-    if max_timestamp > segment.max_timestamp:
-        segment.max_timestamp = max_timestamp
-        segment.max_timestamp_offset = base_offset
-    segment.min_timestamp = min(segment.min_timestamp, first_timestamp)
-    log.next_offset = last_offset + 1
-    if log.tick_serial != tick.serial:
-        log.tick_serial = tick.serial
-        tick.logs.append(log)
-    if not wal.armed:
-        wal.arm()
 
 
-def _place(log: Log, size: int, base_offset: int, last_offset: int) -> list[tuple[Range, int, int]]:
-    """Room for a batch: (range, start, end) of its pieces. A new segment is begun where one is due."""
+def _place(log: OpenLog, size: int, base_offset: int, last_offset: int) -> list[Piece]:
+    """Room for a batch in the open range or in new ones. A new segment is begun where one is due."""
     active = log.segments_list.active
     filled = log.next_position - active.stream
     if filled and (filled + size > log.segment_bytes or last_offset - active.base_offset > OFFSETS_PER_SEGMENT):
@@ -93,12 +72,12 @@ def _place(log: Log, size: int, base_offset: int, last_offset: int) -> list[tupl
     one = log.open_range
     room = one.limit - one.used
     if room >= size:
-        return [(one, one.used, one.used + size)]
+        return [Piece(one, one.used, one.used + size)]
     split = room if room >= BATCH_HEADER_BYTES and size > SPLIT_MIN else 0
     level = log.range_level if one is log.no_range else min(log.range_level + 1, len(LADDER) - 1)
     first_base = base_offset if not split else last_offset + 1
     ranges = _new_ranges(log, level, size - split, first_base, last_offset + 1, split)
-    pieces = [(one, one.used, one.used + split)] if split else []
+    pieces = [Piece(one, one.used, one.used + split)] if split else []
     rest = size - split
     if split:
         one.tail_end = ranges[0].stream + rest
@@ -106,10 +85,10 @@ def _place(log: Log, size: int, base_offset: int, last_offset: int) -> list[tupl
         taken = min(rest, fresh.limit)
         if taken < rest:
             fresh.tail_end = fresh.stream + rest
-        pieces.append((fresh, 0, taken))
+        pieces.append(Piece(fresh, 0, taken))
         rest -= taken
         log.cache.add(fresh)
-        log.storage.memory.enter(fresh)
+        log.host.memory.enter(fresh)
         log.behind.add(fresh)
     log.range_level = level
     log.open_range = ranges[-1]
@@ -117,9 +96,9 @@ def _place(log: Log, size: int, base_offset: int, last_offset: int) -> list[tupl
     return pieces
 
 
-def _new_ranges(log: Log, level: int, size: int, first_base: int, following_base: int, split: int) -> list[Range]:
+def _new_ranges(log: OpenLog, level: int, size: int, first_base: int, following_base: int, split: int) -> list[Range]:
     """Ranges for `size` more bytes; all of them or, with ArenaFull, none."""
-    memory = log.storage.memory
+    memory = log.host.memory
     segment = log.segments_list.active
     stream = log.next_position + split
     segment_end = segment.stream + log.segment_bytes
@@ -131,7 +110,7 @@ def _new_ranges(log: Log, level: int, size: int, first_base: int, following_base
             position = stream - segment.stream
             room = fragment.capacity - skew_of(fragment.capacity, position)
             limit = max(min(size, room), min(room, segment_end - stream))
-            ranges.append(Range(log, segment, fragment, base, stream, position, limit))
+            ranges.append(Range(log, segment, fragment, Offset(base), BytePosition(stream), position, limit))
             stream += min(size, limit)
             size -= min(size, limit)
             base = following_base
@@ -142,9 +121,9 @@ def _new_ranges(log: Log, level: int, size: int, first_base: int, following_base
     return ranges
 
 
-def _memory_for(log: Log, level: int, size: int) -> Fragment:
+def _memory_for(log: OpenLog, level: int, size: int) -> Fragment:
     """Memory for a range of the log that takes `size` more bytes or a part of them; ArenaFull if there is none."""
-    memory = log.storage.memory
+    memory = log.host.memory
     if level == len(LADDER) - 1 and log.cache.span >= BLOCKS_FROM:
         block = memory.take_block()
         if block is not None:
@@ -155,7 +134,7 @@ def _memory_for(log: Log, level: int, size: int) -> Fragment:
     return memory.take(wanted)
 
 
-def _copy(views: Sequence[memoryview], pieces: list[tuple[Range, int, int]]) -> None:
+def _copy(views: Sequence[memoryview], pieces: list[Piece]) -> None:
     """Fill the pieces with the views' bytes; both have the same total."""
     place = 0
     target, at, end = pieces[0]

@@ -1,0 +1,30 @@
+"""Identifiers and quantities of logs. Each has a type of its own, so that no two are mixed up. At run time each is a
+plain ``int``.
+
+Raft's own (term, position in a group's log, replica) are in `millstream.model.replication`.
+"""
+
+from typing import NewType
+
+Offset = NewType("Offset", int)
+"""Kafka offset of a record in its partition, dense from 0. An end offset is exclusive; -1 stands for none."""
+
+BytePosition = NewType("BytePosition", int)
+"""Byte in a log's stream: the bytes of all its segments one after the other. Positions hold until the log is closed;
+the next time it is opened they may count from another byte. An end is exclusive.
+"""
+
+FilePosition = NewType("FilePosition", int)
+"""Byte in one file, from 0. An end is exclusive."""
+
+ArenaOffset = NewType("ArenaOffset", int)
+"""Byte in a shard's arena, from 0; the same byte for the shard and for its helper processes."""
+
+RaftGroupId = NewType("RaftGroupId", int)
+"""Number of a Raft group, unique in the cluster's life. Group 0 is the controller's; every other one is a partition."""
+
+ShardId = NewType("ShardId", int)
+"""Number of a shard in its broker, from 0."""
+
+TimestampMs = NewType("TimestampMs", int)
+"""Wall-clock time in milliseconds since 1970 UTC, as in a Kafka record; -1 stands for none."""
