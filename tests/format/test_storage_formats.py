@@ -23,10 +23,34 @@ def test_a_sealed_file_of_another_kind_or_version_is_refused_by_name() -> None:
 
 
 def test_epochs_bytes_never_change() -> None:
-    state = epochs.LogState(start_offset=300, epochs=((0, 0), (4, 1000)), vote=b"v")
+    state = epochs.LogState(
+        start_offset=300,
+        epochs=((0, 0), (4, 1000)),
+        clean_offset=7,
+        vote=epochs.StoredVote(5, 2),
+        base=epochs.RaftBase(100, 103, 4, b"base"),
+        controls=(epochs.StoredControl(1103, 1100, 5, b"one"), epochs.StoredControl(1104, 1100, 6, b"")),
+    )
     data = epochs.encode_log_state(state)
-    assert data.hex() == "4d5345500100000010000000" + data[12:16].hex() + "93cd012c929200009204cd03e8c40176"
+    assert data[:12].hex() == "4d5345500200000035000000"
+    assert data[16:].hex() == (
+        "97cd012c929200009204cd03e8c4000792050294646704c404626173659294cd044fcd044c05c4036f6e6594cd0450cd044c06c400"
+    )
     assert epochs.decode_log_state(data) == state
+
+
+def test_epochs_of_the_version_before_replication_are_read() -> None:
+    for payload, clean in (("93cd012c929200009204cd03e8c40176", 0), ("94cd012c929200009204cd03e8c4017607", 7)):
+        state = epochs.decode_log_state(seal(b"MSEP", 1, bytes.fromhex(payload)))
+        assert (state.start_offset, state.epochs, state.clean_offset) == (300, ((0, 0), (4, 1000)), clean)
+        assert (state.vote, state.base, state.controls) == (epochs.StoredVote(), epochs.RaftBase(), ())
+
+
+@pytest.mark.parametrize("position", [9, 11])
+def test_a_control_entry_out_of_place_is_corruption(position: int) -> None:
+    control = epochs.StoredControl(position, 10, 1, b"")
+    with pytest.raises(Corruption, match="out of place"):
+        epochs.decode_log_state(epochs.encode_log_state(epochs.LogState(controls=(control,))))
 
 
 def test_every_flipped_bit_of_an_epochs_file_is_found() -> None:

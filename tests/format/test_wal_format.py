@@ -76,10 +76,28 @@ def test_file_header_bytes_never_change() -> None:
         wal.FileHeader(shard=3, generation=0x0102030405060708, first_sequence=9, file_bytes=1 << 25)
     )
     assert data[:44].hex() == (
-        "4d5357414c0d0a0001000000030000000807060504030201090000000000000000000002000000000c553897"
+        "4d5357414c0d0a0002000000030000000807060504030201090000000000000000000002000000005124d3d1"
     )  # fmt: skip
     assert data[44:] == bytes(468)
     assert wal_scan.parse_file_header(data) == (3, 0x0102030405060708, 9, 1 << 25)
+
+
+def test_a_file_of_the_version_before_replication_is_read_and_one_of_a_later_version_is_not() -> None:
+    before = bytes.fromhex("4d5357414c0d0a0001000000030000000807060504030201090000000000000000000002000000000c553897")
+    assert wal_scan.parse_file_header(before.ljust(512, b"\0")) == (3, 0x0102030405060708, 9, 1 << 25)
+    later = before[:8] + b"\3" + before[9:40]
+    assert wal_scan.parse_file_header((later + crc32c(later).to_bytes(4, "little")).ljust(512, b"\0")) is None
+
+
+def test_kinds_of_records_never_change() -> None:
+    assert {kind.name: kind.value for kind in wal.Kind} == {
+        "BATCH": 1,
+        "TRIM": 2,
+        "TRUNCATE": 3,
+        "OPAQUE": 4,
+        "CONTROL": 5,
+        "VOTE": 6,
+    }
 
 
 def test_frame_bytes_never_change() -> None:
@@ -321,7 +339,7 @@ def test_what_lies_behind_a_hole_that_was_never_promised_is_void() -> None:
 
 
 def test_a_note_is_checked_by_its_own_checksum() -> None:
-    table = wal.RECORD.pack(wal.Kind.VOTE, 0, 0, 4, 2, 0, 0, 5, crc32c(b"voted"))
+    table = wal.RECORD.pack(wal.Kind.CONTROL, 0, 0, 4, 2, 0, 0, 5, crc32c(b"voted"))
     slot = memoryview(bytearray(128 + 36))
     slot[64:100] = table
     wal.pack_heads(slot, 1, 5, 7, 1, 0, 1, 512)

@@ -175,8 +175,11 @@ def _fields(rng: Random, data: bytes) -> bytes:
 
 def _epochs() -> list[bytes]:
     return [
-        epochs.encode_log_state(epochs.LogState(start, rising, vote))
-        for start, rising, vote in ((0, (), b""), (500, ((0, 0), (1, 20), (7, 400)), b"vote"))
+        epochs.encode_log_state(epochs.LogState(start, rising, vote=vote, controls=controls))
+        for start, rising, vote, controls in (
+            (0, (), epochs.StoredVote(), ()),
+            (500, ((0, 0), (1, 20), (7, 400)), epochs.StoredVote(8, 2), (epochs.StoredControl(400, 400, 7, b"x"),)),
+        )
     ]
 
 
@@ -319,7 +322,7 @@ def _wal_file() -> bytes:
     """A file of three frames, with a batch, a note and nothing in them, and room behind."""
     out = bytearray(wal.encode_file_header(wal.FileHeader(0, 3, 10, 16384)))
     batch = samples()[0]
-    for sequence, payloads in ((10, [batch]), (11, [batch, b"vote"]), (12, [])):
+    for sequence, payloads in ((10, [batch]), (11, [batch, b"control"]), (12, [])):
         table = b"".join(_wal_record(payload) for payload in payloads)
         payload = b"".join(payloads)
         slot = bytearray(2 * wal.FRAME_HEAD_BYTES + len(table))
@@ -333,8 +336,8 @@ def _wal_file() -> bytes:
 
 
 def _wal_record(payload: bytes) -> bytes:
-    if payload == b"vote":
-        return wal.RECORD.pack(wal.Kind.VOTE, 0, 0, 5, 1, 0, 0, len(payload), crc32c(payload))
+    if payload == b"control":
+        return wal.RECORD.pack(wal.Kind.CONTROL, 0, 0, 5, 1, 0, 0, len(payload), crc32c(payload))
     base, _, epoch = segment.BATCH_PREFIX.unpack_from(payload)
     crc = int.from_bytes(payload[17:21], "big")
     return wal.RECORD.pack(wal.Kind.BATCH, 0, 0, 5, epoch, base, base + 7, len(payload), crc)

@@ -25,6 +25,7 @@ from millstream.storage.log.snapshots import Snapshots
 from millstream.storage.log.write_behind import WriteBehind
 from millstream.storage.processes.worker import Worker
 from millstream.storage.recovery import recovery
+from millstream.storage.recovery.replay import LogReplay
 from millstream.storage.segments import files as segment_files
 from millstream.storage.segments import reads as segment_reads
 from millstream.storage.segments.files import SegmentFiles
@@ -151,7 +152,7 @@ def vote_forgotten_by_checkpoint(patch: pytest.MonkeyPatch) -> None:
     """A vote is in the WAL and nowhere else when the WAL is freed."""
     save = cutting.save_vote
 
-    def careless(log: Any, vote: bytes, done: Any) -> None:
+    def careless(log: Any, vote: Any, done: Any) -> None:
         def durable() -> None:
             done()
             log.state_dirty = False
@@ -164,12 +165,13 @@ def vote_forgotten_by_checkpoint(patch: pytest.MonkeyPatch) -> None:
 def cut_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     """A suffix is cut off the files while a crash may still bring it back."""
 
-    def hasty(log: Any, offset: int, done: Any) -> None:
-        if offset < log.next_offset:
-            cutting._cut(log, offset)
-        log.host.wal.add_note(log, wal_format.Kind.TRUNCATE, offset, offset, (0, 0, 0), done)
+    def hasty(log: Any, end: int, done: Any) -> None:
+        offset = log.controls.offset_at(end)
+        if end < log.next_raft_position:
+            cutting._cut(log, offset, end)
+        log.host.wal.add_note(log, wal_format.Kind.TRUNCATE, offset, end, (0, 0, 0), done)
 
-    patch.setattr(cutting, "truncate_suffix", hasty)
+    patch.setattr(cutting, "truncate_to", hasty)
 
 
 def truncation_forgets_the_producers(patch: pytest.MonkeyPatch) -> None:
@@ -299,6 +301,44 @@ CRASH = [
     checkpoint_does_not_wait_for_a_stuck_write,
 ]
 """A power failure shows them."""
+
+
+def control_entries_forgotten_by_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint makes control entries in the WAL void and does not keep them."""
+    durable_state = Log.durable_state
+    patch.setattr(Log, "durable_state", lambda log: msgspec.structs.replace(durable_state(log), controls=()))
+
+
+def control_entries_survive_their_truncation(patch: pytest.MonkeyPatch) -> None:
+    """A replay cuts batches, and not the control entries between and behind them."""
+    truncate = LogReplay.apply
+
+    def apply(self: Any, record: Any, payload: Any) -> None:
+        if record.kind == wal_format.Kind.TRUNCATE:
+            record = record._replace(last=1 << 40)
+        truncate(self, record, payload)
+
+    patch.setattr(LogReplay, "apply", apply)
+
+
+def control_entry_counted_before_its_sync(patch: pytest.MonkeyPatch) -> None:
+    """A log says that its end is durable when a control entry is appended."""
+    append_control = cutting.append_control
+
+    def hasty(log: Any, term: Any, payload: bytes) -> Any:
+        entry = append_control(log, term, payload)
+        log.durable_end = log.durable_end._replace(raft_position=log.next_raft_position)
+        return entry
+
+    patch.setattr(cutting, "append_control", hasty)
+
+
+RAFT = [
+    control_entries_forgotten_by_checkpoint,
+    control_entries_survive_their_truncation,
+    control_entry_counted_before_its_sync,
+]
+"""A power failure of a replica shows them."""
 
 FAULT = [failed_sync_tried_again, full_disk_taken_for_success]
 """A disk that fails shows them."""

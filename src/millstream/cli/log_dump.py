@@ -220,7 +220,7 @@ class Dump:
         try:
             if name == EPOCHS_FILE:
                 facts = msgspec.structs.asdict(decode_log_state(data))
-                facts["vote"] = _text(facts["vote"])
+                del facts["unused"]
             elif name in (STATE_FILE, STATE_COPY_FILE):
                 facts = msgspec.structs.asdict(decode_wal_state(data))
                 facts["logs"] = f"{len(facts['logs'])} bytes"

@@ -1,15 +1,18 @@
-"""The ``epochs`` file of a partition: where its log starts, and where each leader epoch began.
+"""The ``epochs`` file of a partition: where its log starts, where each leader epoch began, and what Raft remembers.
 
-Segments say what was written; four facts about a log are not in them and live here, 24 bytes an epoch:
+Segments say what was written; these facts about a log are not in them and live here:
 
 - the log start offset, which DeleteRecords and retention move inside a segment;
 - the first offset of every leader epoch, the empty ones included (KIP-101: a follower asks where an epoch ended);
-- a few opaque bytes of the replication layer (Raft's term and vote);
-- the offset up to which the log is compacted; one that is too low costs time, nothing else.
+- the offset up to which the log is compacted; one that is too low costs time, nothing else;
+- the replica's term and vote;
+- the control entries of the group's Raft log. One takes a Raft position and no offset, so the position of a batch is
+  its offset plus the control entries before it. Entries that are applied fold into the *base*, and the file stays
+  small.
 
 Between two checkpoints the write-ahead log holds the changes; the checkpoint replaces this file. A file that does not
 match its checksum is `Corruption`, which fences the log: a start offset that was lost could show deleted records
-again.
+again. Version 1 knows neither vote nor control entries: the log of a single node, whose positions are its offsets.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,22 +23,60 @@ import msgspec
 from millstream.errors import Corruption
 from millstream.format.sealed import seal, unseal
 from millstream.model.quantities import Offset
-from millstream.model.replication import Term
+from millstream.model.replication import NO_REPLICA, RaftPosition, ReplicaId, Term
 
 MAGIC = b"MSEP"
-VERSION = 1
+VERSION = 2
+VERSIONS = range(1, VERSION + 1)
+"""Versions that this code reads."""
+
+
+class StoredVote(msgspec.Struct, frozen=True, array_like=True):
+    """What a replica must never forget."""
+
+    term: Term = Term(0)
+    voted_for: ReplicaId = NO_REPLICA
+
+
+class StoredControl(msgspec.Struct, frozen=True, array_like=True):
+    """A control entry. It stands before the batch at `offset` and behind every earlier one."""
+
+    position: RaftPosition
+    """The entry ends at the position after this one."""
+    offset: Offset
+    term: Term
+    payload: bytes
+    """The replication layer's encoding of the entry."""
+
+
+class RaftBase(msgspec.Struct, frozen=True, array_like=True):
+    """Where the control entries that are kept begin, and what those before it came to."""
+
+    offset: Offset = Offset(0)
+    position: RaftPosition = RaftPosition(0)
+    term: Term = Term(0)
+    """Of the entry that ends at `position`; 0 if there is none or it is not known."""
+    payload: bytes = b""
+    """The replication layer's encoding of what the folded entries came to."""
 
 
 class LogState(msgspec.Struct, frozen=True, array_like=True):
-    """What a partition remembers beside its segments."""
+    """What a partition remembers beside its segments. Fields are only ever added at the end."""
 
     start_offset: Offset = Offset(0)
     epochs: tuple[tuple[Term, Offset], ...] = ()
     """(leader epoch, its first offset), both rising."""
 
-    vote: bytes = b""
+    unused: bytes = b""
+    """Version 1 had room for bytes of a replication layer here, which no release wrote."""
+
     clean_offset: Offset = Offset(0)
-    """End (exclusive) of what compaction has looked at."""
+    """End (exclusive) of what compaction has rewritten."""
+
+    vote: StoredVote = StoredVote()
+    base: RaftBase = RaftBase()
+    controls: tuple[StoredControl, ...] = ()
+    """Control entries from `base` on, in order; their positions rise."""
 
 
 Epochs = Sequence[tuple[Term, Offset]]
@@ -56,6 +97,14 @@ def epochs_between(epochs: Epochs, offset: int, end_offset: int) -> list[tuple[T
     return list(epochs[first : bisect_left(epochs, end_offset, key=_first_offset)])
 
 
+def with_terms_begun(epochs: Epochs, controls: Sequence[StoredControl]) -> list[tuple[Term, Offset]]:
+    """The epochs, and those that control entries began without a batch."""
+    first: dict[Term, Offset] = {}
+    for term, offset in [*epochs, *((one.term, one.offset) for one in controls)]:
+        first[term] = min(offset, first.get(term, offset))
+    return sorted(first.items())
+
+
 def _first_offset(entry: tuple[Term, Offset]) -> Offset:
     return entry[1]
 
@@ -65,17 +114,19 @@ _decode = msgspec.msgpack.Decoder(LogState).decode
 
 
 def encode_log_state(state: LogState) -> bytes:
-    """The content of an ``epochs`` file; as short as ever for a log that was never compacted."""
-    fields = (state.start_offset, state.epochs, state.vote)
-    return seal(MAGIC, VERSION, _encode((*fields, state.clean_offset) if state.clean_offset else fields))
+    """The content of an ``epochs`` file."""
+    return seal(MAGIC, VERSION, _encode(state))
 
 
 def decode_log_state(data: bytes | bytearray) -> LogState:
     """The state in an ``epochs`` file; raises Corruption."""
     try:
-        state = _decode(unseal(MAGIC, VERSION, data))
+        state = _decode(unseal(MAGIC, VERSIONS, data))
     except msgspec.MsgspecError as error:
         raise Corruption(f"an epochs file that cannot be read: {error}") from error
     if any(later <= earlier for earlier, later in zip(state.epochs, state.epochs[1:], strict=False)):
         raise Corruption("the epochs of an epochs file do not rise")
+    for count, control in enumerate(state.controls):
+        if control.position != state.base.position + (control.offset - state.base.offset) + count:
+            raise Corruption(f"the control entry at position {control.position} of an epochs file is out of place")
     return state

@@ -28,8 +28,8 @@ def seal(magic: bytes, version: int, payload: bytes) -> bytes:
     return head[:_CRC_AT] + crc.to_bytes(4, "little") + payload
 
 
-def unseal(magic: bytes, version: int, data: bytes | bytearray | memoryview) -> bytes:
-    """The payload of a file that `seal` made.
+def unseal(magic: bytes, version: int | range, data: bytes | bytearray | memoryview) -> bytes:
+    """The payload of a file that `seal` made with this version, or with one of these.
 
     Raises:
         Corruption: these are not the bytes of such a file.
@@ -42,6 +42,8 @@ def unseal(magic: bytes, version: int, data: bytes | bytearray | memoryview) -> 
     payload = bytes(data[_HEADER.size :])
     if length != len(payload) or crc32c(payload, crc32c(bytes(data[:_CRC_AT]))) != crc:
         raise Corruption(f"a {magic.decode('latin-1')} file does not match its checksum")
-    if found_version != version:
-        raise Corruption(f"a {magic.decode('latin-1')} file of version {found_version}, this code reads {version}")
+    versions = range(version, version + 1) if isinstance(version, int) else version
+    if found_version not in versions:
+        readable = " to ".join(dict.fromkeys((str(versions[0]), str(versions[-1]))))
+        raise Corruption(f"a {magic.decode('latin-1')} file of version {found_version}, this code reads {readable}")
     return payload

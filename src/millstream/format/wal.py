@@ -43,7 +43,12 @@ FRAME_HEAD_BYTES: Final = 64
 RECORD_BYTES: Final = 36
 
 FILE_MAGIC: Final = b"MSWAL\r\n\x00"
-FILE_VERSION: Final = 1
+FILE_VERSION: Final = 2
+"""2 brought the kinds `CONTROL` and `VOTE`, and position and term to `TRUNCATE`."""
+
+FILE_VERSIONS: Final = (1, FILE_VERSION)
+"""Versions that this code reads."""
+
 HEAD_MAGIC: Final = 0x31464D57  # "WMF1"
 TAIL_MAGIC: Final = 0x31544D57  # "WMT1"
 
@@ -70,10 +75,23 @@ class Kind(IntEnum):
     """The log starts at offset `base` now, and ended at `last` (exclusive) then; no payload."""
 
     TRUNCATE = 3
-    """The log ends at offset `base` (exclusive) now; what came after is void; no payload."""
+    """The log ends at offset `base` (exclusive) and Raft position `last` (exclusive) now; what came after is void. The
+    leader epoch is the term of the entry that ends there, 0 if there is none. No payload. Version 1 of a file has the
+    offset in both places: its logs have no control entries.
+    """
 
-    VOTE = 4
-    """The replication layer's own few bytes, the newest of a group count."""
+    OPAQUE = 4
+    """Reserved: opaque bytes of a replication layer, which no release wrote. Ignored."""
+
+    CONTROL = 5
+    """A control entry of the group's Raft log: it takes Raft position `last` and stands before the batch at offset
+    `base`. The leader epoch is its term, the payload its content.
+    """
+
+    VOTE = 6
+    """The replica is in the term that stands as leader epoch, and voted for replica `base` in it (-1: for none). The
+    newest of a group counts. No payload.
+    """
 
 
 class FileHeader(NamedTuple):

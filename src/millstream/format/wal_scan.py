@@ -17,7 +17,7 @@ from millstream.format.wal import (
     FILE_HEADER,
     FILE_HEADER_BYTES,
     FILE_MAGIC,
-    FILE_VERSION,
+    FILE_VERSIONS,
     FRAME_BODY,
     FRAME_HEAD_BYTES,
     HEAD_MAGIC,
@@ -74,7 +74,7 @@ def parse_file_header(data: bytes | bytearray | memoryview) -> FileHeader | None
         return None
     magic, version, shard, generation, first_sequence, size = FILE_HEADER.unpack_from(data, 0)
     (crc,) = _CRC.unpack_from(data, FILE_HEADER.size)
-    if magic != FILE_MAGIC or version != FILE_VERSION or crc32c(bytes(data[: FILE_HEADER.size])) != crc:
+    if magic != FILE_MAGIC or version not in FILE_VERSIONS or crc32c(bytes(data[: FILE_HEADER.size])) != crc:
         return None
     return FileHeader(shard, generation, first_sequence, size)
 

@@ -7,6 +7,7 @@ import pytest
 from storage_support import append, fill, new_shard, read_everything, settle
 
 from millstream.errors import Rejected
+from millstream.format.epochs import StoredVote
 from millstream.iobuf import ArenaFull
 from millstream.storage.messages.commands import SEGMENTS_LANE
 from millstream.testing.local_storage import MIB, LocalShard, plain_batch, recover_locally
@@ -193,10 +194,10 @@ def test_truncation_is_durable_before_it_is_done_and_the_log_goes_on_from_there(
 
 def test_a_vote_is_there_after_a_crash(shard: LocalShard) -> None:
     log = shard.open(1)
-    shard.call(log.save_vote, b"term 7 for node 3")
+    shard.call(log.save_vote, StoredVote(7, 3))
     shard.disk.crash(torn=False)
     report = recover_locally(shard.disk)
-    assert LocalShard(shard.disk, shard.rng, clean=report.clean).open(1).vote == b"term 7 for node 3"
+    assert LocalShard(shard.disk, shard.rng, clean=report.clean).open(1).vote == StoredVote(7, 3)
 
 
 def test_a_closed_log_is_in_its_segments_and_can_be_opened_again(shard: LocalShard) -> None:

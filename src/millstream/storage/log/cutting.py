@@ -1,4 +1,4 @@
-"""Taking offsets out of a log at either end, and keeping a vote: changes that are notes in the write-ahead log first.
+"""Taking entries out of a log at either end, control entries, votes: changes that are notes in the write-ahead log.
 
 A note is a record like any other: it is durable with its tick, replayed by recovery, and void after the checkpoint
 that put its effect into the ``epochs`` file and the segments. Files go only after the note is durable, so a crash
@@ -24,11 +24,14 @@ from millstream.storage.messages.commands import Cut, Remove
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.format.epochs import StoredControl, StoredVote
     from millstream.model.quantities import Offset
+    from millstream.model.replication import RaftPosition, Term
     from millstream.storage.log.open_log import OpenLog
 
 _NO_PAYLOAD: Final = (0, 0, 0)
-VOTE_BYTES_MAX: Final = 256
+CONTROL_BYTES_MAX: Final = 64 * 1024
+"""Of a control entry's payload."""
 
 
 def trim_prefix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -> None:
@@ -73,11 +76,18 @@ def drop_segments(log: OpenLog) -> None:
 
 
 def truncate_suffix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -> None:
-    """See `Log.truncate_suffix`."""
-    if offset >= log.next_offset:
+    """What `Log.truncate_suffix` does: control entries in front of `offset` stay."""
+    end = log.next_raft_position if offset >= log.next_offset else log.controls.position_of(offset)
+    truncate_to(log, end, done)
+
+
+def truncate_to(log: OpenLog, end: RaftPosition, done: Callable[[], None] | None) -> None:
+    """What `Log.truncate_to` does."""
+    if end >= log.next_raft_position:
         if done is not None:
             log.host.wal.when_durable(done)
         return
+    offset = log.controls.offset_at(end)
     if offset < log.start_offset or log.cutting:
         raise AssertionError(f"{log.name}: cut to {offset}; it starts at {log.start_offset}, cutting: {log.cutting}")
 
@@ -87,18 +97,22 @@ def truncate_suffix(log: OpenLog, offset: Offset, done: Callable[[], None] | Non
     def cut() -> None:
         log.cutting = False
         if not log.closed:
-            _cut(log, offset)
+            _cut(log, offset, end)
         if done is not None:
             done()
 
-    log.host.wal.add_note(log, Kind.TRUNCATE, offset, offset, _NO_PAYLOAD, durable)
+    log.host.wal.add_note(log, Kind.TRUNCATE, offset, end, _NO_PAYLOAD, durable, max(0, log.term_before(end)))
     log.cutting = True
     log.close_range()
 
 
-def _cut(log: OpenLog, offset: Offset) -> None:
+def _cut(log: OpenLog, offset: Offset, end: RaftPosition) -> None:
     """The note is durable: cut what is in memory, have the files cut."""
     host = log.host
+    if offset >= log.next_offset:  # control entries behind the last batch go, no byte of a segment does
+        log.cut_to(offset, log.next_position, end)
+        host.changed(log)
+        return
     position = log.cache.position_of(offset)
     if position is None:
         # A cut that deep follows a change of leaders after a long absence: reading a few pages is no stall that counts.
@@ -114,7 +128,7 @@ def _cut(log: OpenLog, offset: Offset) -> None:
     active.entries = [value for entry in _triples(active.entries) if entry[0] < offset for value in entry]
     active.next_index = min(active.next_index, position - active.stream)
     log.rolled = [segment for segment in log.rolled if not segment.dead and segment is not active]
-    log.cut_to(offset, position)
+    log.cut_to(offset, position, end)
     gone = [segment.path for segment in dropped]
     gone += [f"{log.directory}/{offset_name(one, PRODUCERS_SUFFIX)}" for one in log.snapshots.drop(offset)]
     log.behind.hold(position)
@@ -151,23 +165,41 @@ def _triples(flat: list[int]) -> list[list[int]]:
     return [flat[i : i + 3] for i in range(0, len(flat), 3)]
 
 
-def save_vote(log: OpenLog, vote: bytes, done: Callable[[], None]) -> None:
-    """See `Log.save_vote`."""
-    if not 0 < len(vote) <= VOTE_BYTES_MAX:
-        raise AssertionError(f"a vote of {len(vote)} bytes")
-    fragment = log.host.arena.allocate(VOTE_BYTES_MAX)
-    fragment.view[: len(vote)] = vote
+def save_vote(log: OpenLog, vote: StoredVote, done: Callable[[], None]) -> None:
+    """What `Log.save_vote` does."""
 
     def durable() -> None:
-        fragment.release()
         log.durable_vote = vote
         log.state_dirty = True
         done()
 
-    start = fragment.offset
-    try:
-        log.host.wal.add_note(log, Kind.VOTE, 0, 0, (start, start + len(vote), crc32c(vote)), durable)
-    except ArenaFull:
-        fragment.release()
-        raise
+    log.host.wal.add_note(log, Kind.VOTE, vote.voted_for, 0, _NO_PAYLOAD, durable, vote.term)
     log.vote = vote
+
+
+def append_control(log: OpenLog, term: Term, payload: bytes) -> StoredControl:
+    """What `Log.append_control` does."""
+    if not len(payload) <= CONTROL_BYTES_MAX or term < log.epoch or log.cutting or log.closed:
+        raise AssertionError(
+            f"{log.name}: control entry of {len(payload)} bytes in term {term} after {log.epoch},"
+            f" cutting: {log.cutting}, closed: {log.closed}"
+        )
+    position = log.next_raft_position
+    offset = log.next_offset
+    if not payload:
+        log.host.wal.add_note(log, Kind.CONTROL, offset, position, _NO_PAYLOAD, None, term)
+    else:
+        fragment = log.host.arena.allocate(len(payload))
+        fragment.view[: len(payload)] = payload
+        start = fragment.offset
+        place = (start, start + len(payload), crc32c(payload))
+        try:
+            log.host.wal.add_note(log, Kind.CONTROL, offset, position, place, fragment.release, term)
+        except ArenaFull:
+            fragment.release()
+            raise
+    entry = log.controls.add(offset, term, payload)
+    if term > log.epoch:
+        log.begin_epoch(term, offset)
+    log.state_dirty = True
+    return entry

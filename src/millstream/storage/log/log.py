@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from millstream.format.segment import BATCH_PREFIX
 from millstream.format.wal import RECORD, RECORD_BYTES, Kind
 from millstream.iobuf import IoBuf
+from millstream.model.replication import Term
 from millstream.storage.log import cutting, header_replay, placing
 from millstream.storage.log.open_log import LogHost, OpenLog
 from millstream.storage.log.placing import HEAD, HEAD_AT
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
     from millstream.config.topic_properties import TopicConfig
     from millstream.errors import MillstreamError
+    from millstream.format.epochs import StoredControl, StoredVote
     from millstream.model.quantities import Offset, TimestampMs
-    from millstream.model.replication import Term
+    from millstream.model.replication import RaftPosition
     from millstream.storage.log.cold_reads import ColdReads
     from millstream.storage.log.open_log import LogFacts
     from millstream.storage.log.opening import LoadedLog
@@ -234,8 +236,8 @@ class Log(OpenLog):
 
     # -- changes at either end, and the vote ---------------------------------------------------------------------------
 
-    def save_vote(self, vote: bytes, done: Callable[[], None]) -> None:
-        """Keep a few bytes of the replication layer (term and vote); `done` when they are durable.
+    def save_vote(self, vote: StoredVote, done: Callable[[], None]) -> None:
+        """Keep the replica's term and vote; `done` when they are durable.
 
         Raises:
             ArenaFull: no room now; nothing was changed.
@@ -259,6 +261,30 @@ class Log(OpenLog):
             ArenaFull: no room in the write-ahead log now; nothing was changed.
         """
         cutting.truncate_suffix(self, offset, done)
+
+    def truncate_to(self, end: RaftPosition, done: Callable[[], None] | None = None) -> None:
+        """`truncate_suffix` to Raft position `end` (exclusive), which may lie between control entries.
+
+        Raises:
+            ArenaFull: no room in the write-ahead log now; nothing was changed.
+        """
+        cutting.truncate_to(self, end, done)
+
+    def append_control(self, term: Term, payload: bytes) -> StoredControl:
+        """Append a control entry in `term`. It takes a Raft position and no offset; `on_durable` follows its sync.
+
+        Raises:
+            ArenaFull: no room now; nothing was appended.
+        """
+        return cutting.append_control(self, term, payload)
+
+    def fold_controls(self, end: RaftPosition, payload: bytes) -> None:
+        """Forget the control entries before `end`, which is durable; `payload` says what they came to."""
+        if end > self.durable_end.raft_position:
+            raise AssertionError(f"{self.name}: position {end} is folded, durable is {self.durable_end.raft_position}")
+        self.controls.fold(end, Term(max(0, self.term_before(end))), payload)
+        self.state_dirty = True
+        self.host.changed(self)
 
     # -- what is there -------------------------------------------------------------------------------------------------
 

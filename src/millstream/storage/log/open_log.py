@@ -16,9 +16,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from millstream.core.retention import roll_jitter_ms
-from millstream.format.epochs import LogState
-from millstream.model.quantities import BytePosition
+from millstream.format.epochs import LogState, epoch_at
+from millstream.model.quantities import BytePosition, Offset
+from millstream.model.replication import RaftPosition
 from millstream.storage.log.cache import PLACE_BYTES, LogCache, NoRange, Range
+from millstream.storage.log.controls import ControlEntries
 from millstream.storage.log.segment_list import LogEnd, Segment, SegmentList
 from millstream.storage.log.snapshots import Snapshots
 from millstream.storage.log.write_behind import WriteBehind
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from millstream.config.topic_properties import TopicConfig
     from millstream.iobuf import Arena
-    from millstream.model.quantities import Offset, RaftGroupId
+    from millstream.model.quantities import RaftGroupId
     from millstream.model.replication import Term
     from millstream.storage.disk import Disk
     from millstream.storage.log.cache import CacheMemory
@@ -122,6 +124,7 @@ class OpenLog:
         "cache",
         "clean_offset",
         "closed",
+        "controls",
         "cutting",
         "directory",
         "dirty",
@@ -179,8 +182,6 @@ class OpenLog:
         """The same in the log's stream; moves together with `durable_offset`."""
         self.written_position: BytePosition = stream
         """End of what is in the segment files' page cache; ≤ `durable_position`. Moved by `WriteBehind`, by a cut."""
-        self.durable_end: LogEnd = LogEnd.of(self.next_offset, stream, segments[-1], 0)
-        """What a checkpoint may bring into the segments: the newest end that is synced."""
         self.start_offset: Offset = loaded.state.start_offset
         """First offset that readers may see; never moves back. Equal to `durable_start`, seen by readers after it."""
         self.durable_start: Offset = self.start_offset
@@ -198,13 +199,17 @@ class OpenLog:
         self.epoch: Term | int = self.epochs[-1][0] if self.epochs else NO_EPOCH
         """The last of `epochs`; `NO_EPOCH` without any."""
         self.vote = self.durable_vote = loaded.state.vote
-        """The replication layer's bytes as saved last, and as a crash now would leave them."""
+        """Term and vote of the replica as saved last, and as a crash now would leave them."""
         self.clean_offset: Offset = loaded.state.clean_offset
         """End (exclusive) of what compaction has rewritten. Written by `Compaction`."""
         self.state_dirty = False
         """The ``epochs`` file says something else than `durable_state`."""
         self.dirty = False
         """The log is in its shard's list of logs that the next checkpoint covers."""
+        self.controls = ControlEntries(loaded.state.base, loaded.state.controls)
+        """Control entries, which say the Raft position of every offset. Those that end at or before `durable_end` are
+        durable.
+        """
         self.snapshots = Snapshots(loaded.producers, loaded.snapshot_files, stream)
 
         # Memory
@@ -215,10 +220,16 @@ class OpenLog:
         """The range that the next batch goes to; the newest of `cache`, or `no_range`."""
         self.range_level = 0
         """Place in `cache.LADDER` of the open range's size."""
+        self.durable_end: LogEnd = self.end()
+        """The newest end that is synced: what a checkpoint may bring into the segments. Moves with `durable_offset`."""
         self.behind = WriteBehind(self, host)
         self.tick_serial = 0
         """The tick that has records of this log: `Wal` and `Log.write` enter a log into each tick once."""
 
+        self._no_listeners()
+
+    def _no_listeners(self) -> None:
+        """Nobody listens yet: the partition sets these when it is made."""
         self.on_durable: Callable[[int], None] | None = None
         """Called with the new `durable_offset`, at most once a tick."""
         self.on_trimmed: Callable[[], None] | None = None
@@ -261,12 +272,18 @@ class OpenLog:
         """Where the log ends now."""
         one = self.open_range
         position = BytePosition(one.stream + one.used)
-        return LogEnd.of(self.next_offset, position, self.segments_list.active, self.generation)
+        active = self.segments_list.active
+        return LogEnd.of(self.next_offset, position, active, self.generation, self.next_raft_position, self.epoch)
+
+    @property
+    def next_raft_position(self) -> RaftPosition:
+        """Raft position of the next entry."""
+        return RaftPosition(self.next_offset + self.controls.shift)
 
     def became_durable(self, end: LogEnd) -> None:
         """A tick with records of this log is synced; it is durable up to `end`, which was its end at that tick."""
         offset = end[0]
-        if offset > self.durable_offset and end[6] == self.generation:
+        if end[7] > self.durable_end[7] and end[6] == self.generation:
             self.durable_offset = offset
             self.durable_position = end[1]
             self.durable_end = end
@@ -284,26 +301,44 @@ class OpenLog:
         self.epochs.append((epoch, offset))
         self.state_dirty = True
 
-    def cut_to(self, offset: Offset, position: BytePosition) -> None:
+    def term_before(self, position: RaftPosition) -> Term | int:
+        """Term of the entry that ends at Raft `position`; -1 if that is not known."""
+        control = self.controls.ending_at(position)
+        if control is not None:
+            return control.term
+        if position == self.controls.base.position and self.controls.base.term:
+            return self.controls.base.term
+        return epoch_at(self.epochs, Offset(self.controls.offset_at(position) - 1))
+
+    def cut_to(self, offset: Offset, position: BytePosition, raft_position: RaftPosition) -> None:
         """The log ends at `offset`, stream `position`, now; its cache and segments were cut already."""
+        self.controls.cut(raft_position)
         self.generation += 1
         self.next_offset = offset
         self.durable_offset = min(self.durable_offset, offset)
         self.durable_position = min(self.durable_position, position)
         self.written_position = min(self.written_position, position)
         self.snapshots.position = min(self.snapshots.position, position)
-        self.durable_end = self.end()
         self.behind.cut(position)
-        while self.epochs and self.epochs[-1][1] >= offset:
+        while self.epochs and self.epochs[-1][1] >= offset and not self._begun_by_control(self.epochs[-1]):
             self.epochs.pop()
         self.epoch = self.epochs[-1][0] if self.epochs else NO_EPOCH
+        self.durable_end = min(self.durable_end, self.end(), key=lambda end: end.raft_position)
         self.state_dirty = True
+
+    def _begun_by_control(self, epoch: tuple[Term, Offset]) -> bool:
+        """Whether a control entry that is still in the log began this epoch."""
+        return any(one.term == epoch[0] and one.offset == epoch[1] for one in self.controls.entries)
 
     def durable_state(self) -> LogState:
         """What the ``epochs`` file is to say: what a crash now would leave."""
-        epochs = tuple(epoch for epoch in self.epochs if epoch[1] < self.durable_offset)
-        self.state_dirty = len(epochs) < len(self.epochs)
-        return LogState(self.durable_start, epochs, self.durable_vote, self.clean_offset)
+        end = self.durable_end
+        epochs = tuple(epoch for epoch in self.epochs if epoch[1] < end.offset or epoch[0] <= end.term)
+        controls = self.controls.before(end.raft_position)
+        self.state_dirty = len(epochs) < len(self.epochs) or len(controls) < len(self.controls.entries)
+        return LogState(
+            self.durable_start, epochs, b"", self.clean_offset, self.durable_vote, self.controls.base, controls
+        )
 
     # -- segments and ranges -------------------------------------------------------------------------------------------
 

@@ -126,6 +126,8 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note) -> LoadedLog:
     if state.epochs and state.epochs[-1][1] > end:
         # It began in batches that a crash took away.
         state = msgspec.structs.replace(state, epochs=tuple(one for one in state.epochs if one[1] <= end))
+    if state.controls and state.controls[-1].offset > end:
+        raise Corruption(f"{directory}: a control entry stands at offset {state.controls[-1].offset}, the end is {end}")
     producers, files = _load_producers(disk, directory, names, end, note)
     if len(disk.list(directory)) < len(names):
         disk.sync_directory(directory)  # what was removed must not come back when nobody looks for it any more

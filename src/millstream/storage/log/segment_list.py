@@ -20,6 +20,8 @@ from millstream.model.quantities import BytePosition, Offset, TimestampMs
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millstream.model.replication import RaftPosition, Term
+
 _LATE: Final = TimestampMs(2**63 - 1)
 
 
@@ -146,8 +148,20 @@ class LogEnd(NamedTuple):
     generation: int
     """Of the log: how often its end had been cut."""
 
+    raft_position: RaftPosition
+    term: Term | int
+    """Newest leader epoch of the log; -1 if there is none."""
+
     @classmethod
-    def of(cls, offset: Offset, position: BytePosition, segment: Segment, generation: int) -> LogEnd:
+    def of(
+        cls,
+        offset: Offset,
+        position: BytePosition,
+        segment: Segment,
+        generation: int,
+        raft_position: RaftPosition,
+        term: Term | int,
+    ) -> LogEnd:
         """The end of a log whose active segment is `segment`."""
         return cls(
             offset,
@@ -157,6 +171,8 @@ class LogEnd(NamedTuple):
             segment.max_timestamp_offset,
             segment.min_timestamp,
             generation,
+            raft_position,
+            term,
         )
 
 

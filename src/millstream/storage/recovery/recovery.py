@@ -38,8 +38,10 @@ from millstream.format.names import (
 )
 from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, Record, WalState
 from millstream.format.wal_scan import Scan, Verdict, judge
+from millstream.model.quantities import Offset
 from millstream.storage.disk import exists, make_directories, read_at, write_all
 from millstream.storage.recovery.replay import LogPlace, LogReplay
+from millstream.storage.recovery.replayed_state import Truncation
 from millstream.storage.recovery.summary import LogSummary, decode_summaries, write_opened
 from millstream.storage.segments.files import remove_deleted
 from millstream.storage.wal.reading import read_wal_file, scan_wal_files, wal_numbers
@@ -244,8 +246,8 @@ class _Recovery:
         """Those with records in the write-ahead logs."""
 
         self._finished: set[int] = set()
-        self._trims: dict[int, int] = {}
-        self._truncations: dict[int, list[int]] = {}
+        self._trims: dict[int, Offset] = {}
+        self._truncations: dict[int, list[Truncation]] = {}
 
     def look_ahead(self, directory: _Directory) -> None:
         """Learn where logs are cut in the end: the segments may show it already, whatever records come first."""
@@ -254,7 +256,7 @@ class _Recovery:
             durable = frame.sequence <= directory.verdict.durable_sequence
             torn: set[int] = set()
             for number, entry in enumerate(RECORD.iter_unpack(frame.table)):
-                kind, _, _, group, _, base, _, _, _ = entry
+                kind, _, _, group, _, base, last, _, _ = entry
                 self.groups.add(group)
                 if number in frame.bad and not durable:
                     torn.add(group)  # as in the replay
@@ -263,7 +265,7 @@ class _Recovery:
                 if kind == Kind.TRIM:
                     self._trims[group] = max(base, self._trims.get(group, 0))
                 elif kind == Kind.TRUNCATE:
-                    self._truncations.setdefault(group, []).append(base)
+                    self._truncations.setdefault(group, []).append(Truncation(base, last))
 
     def report_wal(self, directory: _Directory) -> None:
         """Say what is wrong with the write-ahead log itself."""
@@ -353,7 +355,7 @@ class _Recovery:
             if place is None:
                 return None
             cuts = self._truncations.get(group, [])
-            one = LogReplay(self._disk, place, self._trims.get(group, 0), cuts, self._now_ms, self._note)
+            one = LogReplay(self._disk, place, self._trims.get(group, Offset(0)), cuts, self._now_ms, self._note)
             self.replays[group] = one
         return one
 

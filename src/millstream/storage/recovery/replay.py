@@ -34,6 +34,7 @@ from millstream.format.wal import Kind
 from millstream.model.quantities import Offset
 from millstream.storage.disk import make_directories, read_at, read_file, write_all, write_aside
 from millstream.storage.log.opening import derive_state, fence, live_segments, remove_segment
+from millstream.storage.recovery.replayed_state import ReplayedState
 from millstream.storage.recovery.rescued import Rescued
 from millstream.storage.segments.files import label_topic
 from millstream.storage.segments.index import Growing, SegmentIndex, batches_from, index_path, sound_bytes
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 
     from millstream.format.index import SegmentSummary
     from millstream.format.wal import Record
-    from millstream.model.replication import Term
     from millstream.storage.disk import Buffer, Disk, File
+    from millstream.storage.recovery.replayed_state import Truncation
 
 _WRITE_BYTES: Final = 1024 * 1024
 _READ_BYTES: Final = 4 * 1024 * 1024
@@ -68,8 +69,8 @@ class LogReplay:
         self,
         disk: Disk,
         place: LogPlace,
-        trimmed_to: int,
-        truncations: list[int],
+        trimmed_to: Offset,
+        truncations: list[Truncation],
         now_ms: int,
         note: Callable[[str, str], None],
     ) -> None:
@@ -88,9 +89,10 @@ class LogReplay:
         self._rescued = Rescued(disk, place.directory)
         # Suffixes were cut off: the segments may show it already, so records that a later cut makes void are not
         # written again, and what stands behind the end is no copy of anything.
-        self._void_from = [min(truncations[place:]) for place in range(len(truncations))]
+        later = [truncations[place:] for place in range(len(truncations))]
+        self._void_from = [min(one.offset for one in rest) for rest in later]
         self._cut_back = bool(truncations)
-        self._cut_at = min(truncations, default=None)
+        self._cut_at = min((one.offset for one in truncations), default=None)
         self._visited: list[int] = []
         # To be written once the segments are synced.
         self._indexes: list[tuple[str, SegmentIndex, SegmentSummary]] = []
@@ -111,18 +113,15 @@ class LogReplay:
             names = []
         self._fenced = FAULT_FILE in names
         self._files: dict[int, str] = {}
-        self._state: LogState | None = None
+        saved: LogState | None = None
         try:
             self._files = live_segments(disk, place.directory, names)
             if EPOCHS_FILE in names:
-                self._state = decode_log_state(read_file(disk, f"{place.directory}/{EPOCHS_FILE}"))
+                saved = decode_log_state(read_file(disk, f"{place.directory}/{EPOCHS_FILE}"))
         except Corruption as error:
             self._fail(f"{place.directory}: {error.message}")
         self._bases = sorted(self._files)
-        self._reached = 0  # the log went at least to here when it was trimmed
-        self._start = max(trimmed_to, 0 if self._state is None else self._state.start_offset)
-        self._epochs = [] if self._state is None else list(self._state.epochs)
-        self._vote = b"" if self._state is None else self._state.vote
+        self._state = ReplayedState(saved, trimmed_to, truncations)
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -138,14 +137,16 @@ class LogReplay:
                 case Kind.BATCH:
                     self._batch(record, payload)
                 case Kind.TRIM:
-                    self._start = max(self._start, record.base)
-                    self._reached = max(self._reached, record.last)
+                    self._state.trimmed(record)
                 case Kind.TRUNCATE:
+                    self._state.truncated(record)
                     self._truncate(record.base)
+                case Kind.CONTROL:
+                    self._state.control(record, payload)
                 case Kind.VOTE:
-                    if payload is None:
-                        raise Corruption(f"a vote in the write-ahead log of {self.place.name} is damaged")
-                    self._vote = bytes(payload)
+                    self._state.voted(record)
+                case Kind.OPAQUE:
+                    pass
                 case _:
                     raise Corruption(f"a record of unknown kind {record.kind}")
         except (Corruption, WalkEnd) as error:
@@ -158,10 +159,10 @@ class LogReplay:
         if self._void_from and record.base >= self._void_from[0]:
             return
         if not self._begun:
-            if record.last < self._start and not self._begin_trimmed(record.base):
-                self._note_epoch(record.leader_epoch, record.base)
+            if record.last < self._state.start and not self._begin_trimmed(record.base):
+                self._state.note_epoch(record.leader_epoch, record.base)
                 return
-            if not self._begun and (record.base > self._start or not self._begin_trimmed(record.base)):
+            if not self._begun and (record.base > self._state.start or not self._begin_trimmed(record.base)):
                 self._begin(record.base)
         next_offset = self._growing.end_offset
         if record.base < next_offset:
@@ -189,29 +190,25 @@ class LogReplay:
             self.flush()
 
     def _grow(self, batch: Batch) -> None:
-        self._note_epoch(batch.leader_epoch, batch.base_offset)
+        self._state.note_epoch(batch.leader_epoch, batch.base_offset)
         self._growing.add(batch)
 
-    def _note_epoch(self, epoch: Term, offset: Offset) -> None:
-        if not self._epochs or epoch > self._epochs[-1][0]:
-            self._epochs.append((epoch, offset))
-
-    def _truncate(self, offset: int) -> None:
+    def _truncate(self, offset: Offset) -> None:
         """The log was cut here; no record before was at or behind `offset`, they are void."""
         lowest = self._void_from.pop(0)
         if not self._begun:
-            self._begin(lowest)
+            self._begin(Offset(lowest))
         elif self._growing.end_offset < lowest:
             raise Corruption(f"the log ends at {self._growing.end_offset} and was cut at {lowest}")
-        self._forget_epochs(offset)
+        self._state.forget_epochs(offset)
 
-    def _begin_trimmed(self, offset: int) -> bool:
+    def _begin_trimmed(self, offset: Offset) -> bool:
         """Begin at or before the log's start, if the segments reach so far.
 
         If they do not, they were to be removed and came back in the crash, some of them and perhaps torn: they go now.
         Whatever is not trimmed follows in the write-ahead log.
         """
-        while len(self._bases) > 1 and self._bases[1] <= self._start:
+        while len(self._bases) > 1 and self._bases[1] <= self._state.start:
             self._unlink(self._bases[0])
         if not self._bases or self._bases[0] > offset:
             return False
@@ -226,13 +223,13 @@ class LogReplay:
 
     def _remove_trimmed(self) -> None:
         """No batch is to be replayed: trimmed segments that came back go again, but not one that the log went on in."""
-        while len(self._bases) > 1 and self._bases[1] <= self._start:
+        while len(self._bases) > 1 and self._bases[1] <= self._state.start:
             self._unlink(self._bases[0])
-        if not self._bases or self._bases[0] >= self._start or self._reached > self._start:
+        if not self._bases or self._bases[0] >= self._state.start or self._state.reached > self._state.start:
             return
         base = self._bases[0]
         index = SegmentIndex.load(self._disk, self._path(base), base)
-        if index.summary is not None and index.summary.end_offset >= self._start:
+        if index.summary is not None and index.summary.end_offset >= self._state.start:
             return
         growing = Growing(index, self._now_ms)
         file = self._disk.open(self._path(base))
@@ -241,7 +238,7 @@ class LogReplay:
                 if not growing.goes_on_with(batch):
                     break
                 growing.add(batch)
-                if growing.end_offset >= self._start:
+                if growing.end_offset >= self._state.start:
                     return
         except WalkEnd:
             pass  # torn before the start: nothing of it is the log's
@@ -258,21 +255,21 @@ class LogReplay:
 
     # -- places --------------------------------------------------------------------------------------------------------
 
-    def _begin(self, offset: int) -> None:
+    def _begin(self, offset: Offset) -> None:
         """Stand where the batch at `offset` starts, everything before it trusted."""
         first = not self._begun
         self._begun = True
-        if self._state is None and self._bases and first:
+        if self._state.saved is None and self._bases and first:
             self._derive_state(offset)
         below = [base for base in self._bases if base <= offset]
         if self._cut_back and len(below) > 1 and below[-1] == offset:
             below.pop()  # the segment before may still have what was cut off behind its end
         if not below:
-            if self._bases or offset <= self._start or (not self._start and not offset):
+            if self._bases or offset <= self._state.start or (not self._state.start and not offset):
                 self._open(offset, SegmentIndex(offset), create=True)
                 return
             raise Corruption(
-                f"offsets {self._start} to {offset - 1} are neither in a segment nor in the write-ahead log"
+                f"offsets {self._state.start} to {offset - 1} are neither in a segment nor in the write-ahead log"
             )
         base = below[-1]
         path = self._path(base)
@@ -281,7 +278,7 @@ class LogReplay:
         if summary is not None and summary.generation and summary.end_offset == offset and not self._cut_back:
             # What compaction wrote stays as it is; the log went on in another file.
             self._open(offset, SegmentIndex(offset), create=True)
-            self._forget_epochs(offset)
+            self._state.forget_epochs(offset)
             return
         if summary is not None and summary.end_offset > offset:
             index = SegmentIndex(base, index.generation)
@@ -301,11 +298,7 @@ class LogReplay:
             raise Corruption(f"{path}: offset {offset} does not follow offset {growing.end_offset - 1}")
         if first:
             self._look_at_tail(file, size)
-        self._forget_epochs(offset)
-
-    def _forget_epochs(self, offset: int) -> None:
-        while self._epochs and self._epochs[-1][1] >= offset:
-            self._epochs.pop()
+        self._state.forget_epochs(offset)
 
     def _derive_state(self, until: int) -> None:
         below = {base: name for base, name in self._files.items() if base < until}
@@ -315,7 +308,7 @@ class LogReplay:
                 f"{self.place.name}: {self.place.directory}/{EPOCHS_FILE} was missing and is derived from segments",
             )
             state = derive_state(self._disk, self.place.directory, below, until)
-            self._start, self._epochs = state.start_offset, list(state.epochs)
+            self._state.begin_from(state)
 
     def _look_at_tail(self, file: File, size: int) -> None:
         """Say so when what was written behind is torn; it is written again either way."""
@@ -445,7 +438,7 @@ class LogReplay:
             self._forget_producers(self._cut_at)
         if not self.fault and self._begun:
             self._cut()
-        elif not self.fault and self._reached:
+        elif not self.fault and self._state.reached:
             self._remove_trimmed()
         self._close()
         if self.fault and not self._fenced:
@@ -474,9 +467,8 @@ class LogReplay:
                 index.append_block(self._disk, path, summary)
             else:
                 files.append((index_path(path), index.encode(summary)))
-        clean_offset = Offset(0) if self._state is None else self._state.clean_offset
-        state = LogState(Offset(self._start), tuple(self._epochs), self._vote, clean_offset)
-        if state != self._state:
+        state = self._state.result()
+        if state != self._state.saved:
             files.append((f"{self.place.directory}/{EPOCHS_FILE}", encode_log_state(state)))
         if files:
             make_directories(self._disk, self.place.directory)

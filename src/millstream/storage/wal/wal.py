@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.model.quantities import RaftGroupId
+    from millstream.model.replication import Term
     from millstream.shard.reactor import Reactor, Timer
     from millstream.storage.wal.files import WalFiles
     from millstream.storage.wal.ticks import Slot, TickSlots
@@ -235,6 +236,7 @@ class Wal:
         last: int,
         payload: tuple[int, int, int],
         done: Callable[[], None] | None,
+        term: Term | int = 0,
     ) -> None:
         """Append a record that is no batch (`Kind` says what it holds).
 
@@ -245,7 +247,7 @@ class Wal:
         """
         start, end, crc = payload
         tick = self.make_room(end - start)
-        _pack_record(tick.table, tick.table_end, kind, 0, 0, log.group, 0, base, last, end - start, crc)
+        _pack_record(tick.table, tick.table_end, kind, 0, 0, log.group, term, base, last, end - start, crc)
         tick.table_end += RECORD_BYTES
         tick.records += 1
         if end > start:

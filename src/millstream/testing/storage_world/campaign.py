@@ -1,7 +1,8 @@
 """One seed, one way, one verdict; and a tally of what was judged at which cost.
 
 The ways: ``crash`` judges a power failure before every operation of the disk, ``fault`` plays on a disk that fails or
-is full and judges some operations, ``rot`` damages what a power failure at some operations would leave.
+is full and judges some operations, ``rot`` damages what a power failure at some operations would leave, ``raft`` adds
+what a replica does to its log and judges a power failure before some operations.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.testing.local_storage import Stopped
 from millstream.testing.storage_world.faults import FAULTY, FaultHistory
-from millstream.testing.storage_world.history import ORDINARY, History
+from millstream.testing.storage_world.history import OPERATIONS, ORDINARY, History
 from millstream.testing.storage_world.points import Enumeration
 from millstream.testing.storage_world.rot import Rot
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 _FAULT_SHARE: Final = 0.03
 _ROT_SHARE: Final = 0.1
+_RAFT_SHARE: Final = 0.2
+
+_RAFT: Final = {**OPERATIONS, "control": 25, "cut": 8, "vote": 6, "repeat": 0}
+"""Operations of a replica: control entries, cuts to a Raft position, votes."""
 
 
 class Tally:
@@ -52,6 +57,18 @@ def _crash(seed: int, operations: int, tally: Tally) -> None:
         tally.recoveries += points.recoveries
 
 
+def _raft(seed: int, operations: int, tally: Tally) -> None:
+    history = History(seed, ORDINARY._replace(operations=operations, weights=_RAFT))
+    points = Enumeration(history, share=_RAFT_SHARE)
+    begun = time.process_time()
+    try:
+        history.play()
+    finally:
+        tally.crash_s += time.process_time() - begun
+        tally.points += points.points
+        tally.recoveries += points.recoveries
+
+
 def _fault(seed: int, operations: int, tally: Tally) -> None:
     history = FaultHistory(seed, FAULTY._replace(operations=operations))
     Enumeration(history, share=_FAULT_SHARE)
@@ -73,7 +90,12 @@ def _rot(seed: int, operations: int, tally: Tally) -> None:
         tally.reported += rot.reported
 
 
-WAYS: Final[dict[str, Callable[[int, int, Tally], None]]] = {"crash": _crash, "fault": _fault, "rot": _rot}
+WAYS: Final[dict[str, Callable[[int, int, Tally], None]]] = {
+    "crash": _crash,
+    "fault": _fault,
+    "rot": _rot,
+    "raft": _raft,
+}
 
 
 def play(way: str, seed: int, operations: int, tally: Tally) -> str:

@@ -8,6 +8,7 @@ that moment: whoever wants to know what a power failure there would leave asks `
 
 from __future__ import annotations
 
+import contextlib
 import random
 import struct
 from functools import partial
@@ -16,8 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from crc32c import crc32c
 
 from millstream.coordinator.hashing import OFFSETS_TOPIC
+from millstream.format.epochs import StoredVote
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
+from millstream.model.replication import ReplicaId, Term
 from millstream.partition.append import append
 from millstream.partition.delete_records import delete_records
 from millstream.raft.group import RaftGroup
@@ -234,6 +238,9 @@ class History:
                 asked = partition.high_watermark if retained else partition.log.start_offset
                 topic.asked_start = max(topic.asked_start, asked)
                 if self.judged:
+                    durable = len(partition.log.controls.before(partition.log.durable_end.raft_position))
+                    if not partition.log.cutting:
+                        topic.promised_controls = max(topic.promised_controls, durable)
                     topic.promised_end = max(topic.promised_end, partition.high_watermark)
                     topic.start = max(topic.start, min(topic.asked_start, partition.log.durable_start))
 
@@ -407,12 +414,24 @@ class History:
     def vote(self) -> None:
         """The replication layer has something kept."""
         topic = self.any_topic()
-        vote = self.rng.randbytes(self.rng.randint(1, 20))
-        try:
+        data = self.rng.randbytes(self.rng.randint(1, 20))
+        vote = StoredVote(Term(data[0]), ReplicaId(int.from_bytes(data[-6:], "big")))
+        with contextlib.suppress(ArenaFull):
             self.life.partition(topic).log.save_vote(vote, lambda: topic.kept(vote))
-        except ArenaFull:
+            topic.asked(vote)
+
+    def control(self) -> None:
+        """The group appends a control entry: a term begins, or something is agreed on."""
+        topic = self.any_topic()
+        partition = self.life.partition(topic)
+        if (log := partition.log).cutting or topic.compacted:
             return
-        topic.asked(vote)
+        if self.rng.random() < 0.3 and not partition.acks and log.durable_offset == log.next_offset:
+            partition.group = RaftGroup(log, partition.group.term + 1)
+            partition.group.on_commit = partition.on_commit
+        with contextlib.suppress(ArenaFull):
+            payload = self.rng.randbytes(self.rng.choice([0, 5, 300]))
+            topic.controls.append(log.append_control(Term(partition.group.term), payload))
 
     def cut(self) -> None:
         """Truncate a suffix, as Raft will: nothing behind is promised any more, and it waits before it goes on."""
@@ -424,11 +443,16 @@ class History:
         if not bases or log.cutting or topic.compacted:
             return
         offset = self.rng.choice(bases[-6:])
+        end = log.controls.position_of(Offset(offset))
+        late = [one for one in topic.controls if one.offset >= max(log.start_offset, topic.asked_start)]
+        if late and self.rng.random() < 0.5:
+            end, offset = (one := self.rng.choice(late[-4:])).position, one.offset
         done: list[int] = []
         try:
-            log.truncate_suffix(offset, lambda: done.append(1))
+            log.truncate_to(end, lambda: done.append(1))
         except ArenaFull:
             return
+        topic.promised_controls = min(topic.promised_controls, sum(one.position < end for one in topic.controls))
         partition.acks.clear()
         topic.promised_end = partition.high_watermark = min(topic.promised_end, offset)
         log.on_durable = None
@@ -436,6 +460,7 @@ class History:
         if not done:
             raise Violation(f"a cut of {log!r} never became durable")
         topic.batches = [one for one in topic.batches if one.base < offset]
+        topic.controls = [one for one in topic.controls if one.position < end]
         # The replica that comes out of it leads in a later term and knows the producers that are left.
         partition.group = RaftGroup(log, partition.group.term + 1)
         partition.group.on_commit = partition.on_commit

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.core.producer_state import Append, Duplicate
 from millstream.errors import MillstreamError
+from millstream.format.epochs import StoredControl, StoredVote, with_terms_begun
 from millstream.format.names import parse_segment
 from millstream.model.quantities import Offset
+from millstream.model.replication import Term
 from millstream.storage.segments.index import Growing, SegmentIndex, batches_from
 from millstream.testing.storage_world.models import Violation, replayed
 from millstream.wire.records import iter_records, parse_header
@@ -49,7 +51,8 @@ class Found(NamedTuple):
     batches: list[Batch]
     next_offset: int
     start: int
-    vote: bytes
+    vote: StoredVote
+    controls: list[StoredControl]
 
 
 class Findings(NamedTuple):
@@ -89,6 +92,7 @@ def judge_topic(life: Life, disk: SimDisk, topic: TopicModel) -> Found:
         raise Violation(f"{log!r}: the start may be {topic.start} to {topic.asked_start}")
     if log.vote not in topic.votes:
         raise Violation(f"{log!r}: vote {log.vote!r} of {topic.votes}")
+    _controls(log, topic)
     if topic.internal:
         kept: list[Batch] = []
     elif topic.compacted:
@@ -98,7 +102,21 @@ def judge_topic(life: Life, disk: SimDisk, topic: TopicModel) -> Found:
         _epochs(log, kept)
     _indexes(disk, log)
     _producers(partition, kept)
-    return Found(kept, log.next_offset, log.start_offset, log.vote)
+    return Found(kept, log.next_offset, log.start_offset, log.vote, list(log.controls.entries))
+
+
+def _controls(log: Log, topic: TopicModel) -> None:
+    """Control entries are found in the order in which they were appended, the durable ones all, and the others as far
+    as the batches behind them are there.
+    """
+    found = log.controls.entries
+    if found != topic.controls[: len(found)]:
+        raise Violation(f"{log!r}: control entries {found}, {topic.controls} were appended")
+    behind = sum(one.offset < log.next_offset for one in topic.controls)
+    if len(found) < max(topic.promised_controls, behind):
+        raise Violation(f"{log!r}: {len(found)} control entries of {topic.promised_controls} promised, {behind} inside")
+    if any(one.term not in dict(log.epochs) for one in found):
+        raise Violation(f"{log!r}: epochs {log.epochs} without a term of {found}")
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
@@ -170,11 +188,12 @@ def _compacted(life: Life, log: Log, topic: TopicModel) -> list[Batch]:
 
 
 def _epochs(log: Log, kept: list[Batch]) -> None:
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[Term, Offset]] = []
     for one in kept:
         epoch = int.from_bytes(one.data[12:16], "big")
         if not seen or epoch > seen[-1][0]:
-            seen.append((epoch, one.base))
+            seen.append((Term(epoch), Offset(one.base)))
+    seen = [one for one in with_terms_begun(seen, log.controls.entries) if one[1] < log.next_offset]
     if [one for one in log.leader_epochs if one[1] < log.next_offset] != seen:
         raise Violation(f"{log!r}: epochs {log.leader_epochs}, the batches say {seen}")
 
@@ -269,5 +288,7 @@ def adopt(findings: Findings, topics: dict[int, TopicModel], offsets: OffsetsMod
         topic.promised_end = found.next_offset
         topic.start = topic.asked_start = found.start
         topic.votes = [found.vote]
+        topic.controls = found.controls
+        topic.promised_controls = len(found.controls)
     for place, offset in findings.offsets.items():
         offsets.found(place, offset)

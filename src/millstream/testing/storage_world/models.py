@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from millstream.core.producer_state import ProducerBudget, ProducerState
+from millstream.format.epochs import StoredControl, StoredVote
 
 FOREVER_MS = 2**62
 
@@ -60,8 +61,14 @@ class TopicModel:
         """Where the log starts for certain: somebody was told so."""
 
         self.asked_start = 0
-        self.votes = [b""]
+        self.votes = [StoredVote()]
         """The one that was promised, then those that were asked for."""
+
+        self.controls: list[StoredControl] = []
+        """Control entries that were appended and not cut off."""
+
+        self.promised_controls = 0
+        """How many of them were durable."""
 
     def __repr__(self) -> str:
         return f"{self.name}/0"
@@ -82,11 +89,11 @@ class TopicModel:
         """A batch was appended."""
         self.batches.append(batch)
 
-    def asked(self, vote: bytes) -> None:
+    def asked(self, vote: StoredVote) -> None:
         """Somebody wants this vote kept."""
         self.votes.append(vote)
 
-    def kept(self, vote: bytes) -> None:
+    def kept(self, vote: StoredVote) -> None:
         """He was told that it is."""
         if vote in self.votes:
             self.votes = self.votes[self.votes.index(vote) :]

@@ -1,0 +1,113 @@
+"""What a log remembers beside its batches, while its write-ahead records are replayed: start, epochs, vote, control
+entries.
+
+It begins with what the ``epochs`` file says and takes up each record in order. The file may be newer than the first of
+the records, because a checkpoint writes it before it makes them void. So a control entry that a later record cuts off
+is left out from the first, and one that is known already is entered again, with those behind it to follow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from millstream.errors import Corruption
+from millstream.format.epochs import LogState, StoredVote, with_terms_begun
+from millstream.model.quantities import Offset
+from millstream.model.replication import RaftPosition, ReplicaId
+from millstream.storage.log.controls import ControlEntries
+
+if TYPE_CHECKING:
+    from millstream.format.wal import Record
+    from millstream.model.replication import Term
+
+
+class Truncation(NamedTuple):
+    """A cut of a log's end that its records hold."""
+
+    offset: int
+    end: int
+    """Raft position, exclusive."""
+
+
+class ReplayedState:
+    """One log's state as of the records that were taken up.
+
+    `saved` is what the ``epochs`` file says, None without one; `trimmed_to` and `truncations` are what all the records
+    will say about the log's start and end.
+    """
+
+    __slots__ = ("_controls", "_void_from", "_vote", "epochs", "reached", "saved", "start")
+
+    def __init__(self, saved: LogState | None, trimmed_to: Offset, truncations: list[Truncation]) -> None:
+        self.saved = saved
+        known = LogState() if saved is None else saved
+        self.start: Offset = max(trimmed_to, known.start_offset)
+        """Where the log starts after all records."""
+        self.reached = 0
+        """The log went at least to here when it was trimmed."""
+        self.epochs = list(known.epochs)
+        self._vote = known.vote
+        self._controls = ControlEntries(known.base, known.controls)
+        # Of each truncation to come: the lowest Raft position that it or a later one cuts to.
+        self._void_from = [min(one.end for one in truncations[place:]) for place in range(len(truncations))]
+
+    def begin_from(self, derived: LogState) -> None:
+        """There was no ``epochs`` file: start and epochs are what the segments say."""
+        self.start, self.epochs = derived.start_offset, list(derived.epochs)
+
+    def trimmed(self, record: Record) -> None:
+        """A `Kind.TRIM` record."""
+        self.start = max(self.start, record.base)
+        self.reached = max(self.reached, record.last)
+
+    def truncated(self, record: Record) -> None:
+        """A `Kind.TRUNCATE` record."""
+        self._void_from.pop(0)
+        self._controls.cut(RaftPosition(max(record.last, self._controls.base.position)))
+
+    def voted(self, record: Record) -> None:
+        """A `Kind.VOTE` record."""
+        self._vote = StoredVote(record.leader_epoch, ReplicaId(record.base))
+
+    def control(self, record: Record, payload: memoryview | None) -> None:
+        """A `Kind.CONTROL` record; `payload` is None when it does not verify.
+
+        Raises:
+            Corruption: it is damaged, or does not follow what is known.
+        """
+        position = RaftPosition(record.last)
+        controls = self._controls
+        if position < controls.base.position or (self._void_from and position >= self._void_from[0]):
+            return  # folded, or cut off later
+        if payload is None:
+            raise Corruption(f"a control entry at position {position} is damaged in the write-ahead log")
+        controls.cut(position)
+        if position != record.base + controls.shift:
+            raise Corruption(
+                f"the write-ahead log has a control entry at position {position} before offset {record.base}, where"
+                f" {record.base + controls.shift} follows"
+            )
+        controls.add(record.base, record.leader_epoch, bytes(payload))
+
+    def note_epoch(self, epoch: Term, offset: Offset) -> None:
+        """A batch of `epoch` starts at `offset`."""
+        if not self.epochs or epoch > self.epochs[-1][0]:
+            self.epochs.append((epoch, offset))
+
+    def forget_epochs(self, offset: Offset) -> None:
+        """The batches from `offset` on are void, or follow again."""
+        while self.epochs and self.epochs[-1][1] >= offset:
+            self.epochs.pop()
+
+    def result(self) -> LogState:
+        """The state after all records."""
+        controls = self._controls
+        return LogState(
+            self.start,
+            tuple(with_terms_begun(self.epochs, controls.entries)),
+            b"",
+            Offset(0) if self.saved is None else self.saved.clean_offset,
+            self._vote,
+            controls.base,
+            tuple(controls.entries),
+        )
