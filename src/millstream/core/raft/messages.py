@@ -158,6 +158,8 @@ class AppendRejected(Struct, frozen=True, tag=4):
     """The follower's newest point at or below ``prev`` whose term is at most the term of ``prev``. The logs match
     nowhere above it."""
     round: int
+    damaged: bool = False
+    """The follower has lost entries that it once reported as durable; the leader forgets what it reported."""
 
 
 class Heartbeat(Struct, frozen=True, tag=5):

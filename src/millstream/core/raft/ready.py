@@ -3,7 +3,9 @@
 The shell *steps* the core and then takes a `Ready`, which lists what to do. Both are plain calls on one thread::
 
     raft.step(now, sender, message)       a message arrived
-    raft.tick(now)                        the deadline of the last Ready has passed
+    raft.tick(now)                        the deadline that a Ready named has passed
+    raft.beats(now)                       the heartbeats that are due; the shell asks once an interval and joins them
+                                          with those of other groups for the same node
     raft.propose(count)                   a leader's batch: gives it its position; the shell writes it there at once
     raft.propose_control(control)         a leader's control entry; it comes back in `Ready.write`
     raft.log_persisted(completion)        the log's sync reached a position
@@ -21,7 +23,7 @@ What the shell does with a `Ready`, in this order:
    time: a peer has one such order at a time.
 5. ``messages``: send them now. What must wait for a sync is not in here: the core holds a message until the
    completion that it needs, and gives it out in the Ready after.
-6. ``install``: stage, verify and adopt the files, then call `Raft.installed`.
+6. ``install``: stage and verify the files, then ask `Raft.adopt`; on yes adopt them, before any other step.
 7. ``committed`` and ``visible``: move the ends of the partition, apply control entries, wake waiters.
 8. ``deadline_us``: call `Raft.tick` at that time.
 
@@ -166,7 +168,7 @@ class RoleChange(Struct, frozen=True):
 
 class InstallNeeded(Struct, frozen=True, gc=False):
     """Leader: ``to`` needs entries from before the start of the log. The shell picks a committed point and its files,
-    and calls ``Raft.offer_install``; the transfer itself is the shell's.
+    and calls ``Raft.offer_install``; the transfer itself is the shell's. If it fails: ``Raft.install_failed``.
     """
 
     to: ReplicaId
@@ -175,15 +177,16 @@ class InstallNeeded(Struct, frozen=True, gc=False):
 
 
 class Install(Struct, frozen=True):
-    """Follower: fetch the files up to ``end`` from the leader, verify, adopt them atomically in place of the whole log,
-    sync, then call ``Raft.installed(end, configuration)``. An order for a later end replaces this one.
+    """Follower: fetch the files up to ``end`` from the leader and verify them.
+
+    Then ask ``Raft.adopt(install)``. On yes the files replace the whole log atomically; that counts as a write in the
+    term that ``adopt`` returns, and its sync is reported like one. On None they are thrown away, because the log
+    has reached that point by itself. An order for a later end replaces this one.
     """
 
     source: ReplicaId
     end: LogPoint
     configuration: Configuration
-    term: Term
-    """The leader's term."""
 
 
 class ReadConfirmed(Struct, frozen=True, gc=False):

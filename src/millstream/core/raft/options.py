@@ -1,0 +1,45 @@
+"""Constants of a Raft group, and the switches that tests turn.
+
+Times are microseconds of the shell's monotonic clock. Sources: the seed (heartbeat every 150 ms, election after 1.5 s,
+retries after a random 150 to 300 ms), Redpanda's `raft` (priority, check of the quorum, first election).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+MAX_PRIORITY = 1 << 20
+
+
+class RaftOptions(Struct, frozen=True):
+    """Options of every group of a broker. The switches are on in production."""
+
+    heartbeat_us: int = 150_000
+    """Interval of heartbeats; a peer that answered an append within it needs none."""
+    election_timeout_us: int = 1_500_000
+    """Silence of the leader after which an election may start: ten heartbeats. A follower that heard from its leader
+    within this time grants no vote; a leader that heard from no majority within it steps down."""
+    election_jitter_min_us: int = 30_000
+    """Smallest addition to the election timeout: more than a heartbeat takes to arrive, so that the tenth counts."""
+    election_jitter_max_us: int = 150_000
+    """Largest addition, below one heartbeat interval: ten lost heartbeats start an election before the eleventh."""
+    retry_min_us: int = 150_000
+    """Shortest wait before the next try of an election that nobody won."""
+    retry_max_us: int = 300_000
+    """Longest wait before the second try. It doubles with each further try, up to eight times."""
+    transfer_timeout_us: int = 1_500_000
+    """After this time without a new leader, a handover of leadership is given up."""
+    disk_stall_us: int = 3_000_000
+    """A leader whose sync takes longer hands its leadership over. 0 switches that off."""
+    max_in_flight_appends: int = 64
+    """Appends to one peer that it has not reported as synced."""
+    max_in_flight_bytes: int = 4 << 20
+    """Bytes of those appends. One append may pass the limit."""
+    pre_vote: bool = True
+    """Ask whether a vote would be granted before a term is begun."""
+    check_quorum: bool = True
+    """A leader without a majority steps down; a follower that hears from its leader grants no vote."""
+    priority: bool = True
+    """Replicas stand in the order of the configuration: whoever comes later waits one timeout more."""
+    pipelining: bool = True
+    """Send the next append before the last one is answered."""

@@ -1,0 +1,154 @@
+"""What a leader knows of one peer, and how fast it may send to it.
+
+::
+
+    PROBE ──── a match is found ────► REPLICATE
+      ▲ ▲                                │ │
+      │ └─ entries lost, rejected ───────┘ │
+      │                                    ▼
+      └──── files adopted, or failed ── INSTALL   the entries it needs are no longer in the log
+
+In PROBE one append at a time is under way, and the next is sent after an answer. In REPLICATE appends are sent ahead of
+their answers, bounded by a window in messages and bytes: what a stalled peer costs is one window. In INSTALL nothing is
+sent but the offer.
+
+Source: etcd raft, `tracker.Progress`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from millstream.model.replication import RaftPosition, TimeUs
+
+if TYPE_CHECKING:
+    from millstream.core.raft.options import RaftOptions
+
+ZERO = RaftPosition(0)
+
+
+class Flow(Enum):
+    """How a leader sends to a peer."""
+
+    PROBE = "probe"
+    REPLICATE = "replicate"
+    INSTALL = "install"
+
+
+class Progress:
+    """Progress of one peer; a leader makes one per member when its term begins.
+
+    Invariants: ``durable <= received``; ``next >= received`` while in REPLICATE; every position lies between two
+    batches of the leader's log.
+    """
+
+    __slots__ = (
+        "answered_append_us",
+        "beat_next",
+        "beat_round",
+        "contact_us",
+        "durable",
+        "flow",
+        "in_flight",
+        "in_flight_bytes",
+        "next",
+        "offered",
+        "ordered",
+        "paused",
+        "received",
+        "round",
+        "serial",
+    )
+
+    def __init__(self, next_position: RaftPosition, now: TimeUs) -> None:
+        self.received = ZERO
+        """End of what the peer has in its memory; falls back if the peer has lost it in a crash."""
+        self.durable = ZERO
+        """End of what the peer has on its disk. Rises only, unless the peer reports damage."""
+        self.next = next_position
+        """Where the next append begins."""
+        self.flow = Flow.PROBE
+        self.paused = False
+        """PROBE: an append is under way, and nothing is sent before its answer or that of a heartbeat."""
+        self.in_flight: deque[tuple[RaftPosition, int]] = deque()
+        """End and bytes of each append that the peer has not reported as synced, oldest first."""
+        self.in_flight_bytes = 0
+        self.ordered = False
+        """The shell has an order to send, and has not said what came of it."""
+        self.serial = 0
+        """Serial of the last order."""
+        self.contact_us = now
+        """When the peer last answered anything in this term; the term's begin until it does."""
+        self.answered_append_us = TimeUs(0)
+        """When the peer last answered an append, which makes a heartbeat needless."""
+        self.round = 0
+        """Newest round that the peer has answered."""
+        self.beat_round = 0
+        """Round of the last heartbeat that was sent while entries were under way."""
+        self.beat_next = ZERO
+        """``next`` when it was sent: an answer to it that has less means that entries were lost."""
+        self.offered: RaftPosition | None = None
+        """INSTALL: the end of the files that were offered; None until the shell has chosen."""
+
+    def may_send(self, end: RaftPosition, options: RaftOptions) -> bool:
+        """Whether an append is due, for a log that ends at ``end``."""
+        if self.ordered:
+            return False
+        if self.flow is Flow.REPLICATE:
+            if self.next >= end:
+                return False
+            if not options.pipelining:
+                return not self.in_flight
+            return (
+                len(self.in_flight) < options.max_in_flight_appends
+                and self.in_flight_bytes < options.max_in_flight_bytes
+            )
+        return self.flow is Flow.PROBE and not self.paused
+
+    def sent(self, end: RaftPosition, size_bytes: int) -> None:
+        """An append up to ``end`` has been given to the network."""
+        if self.flow is Flow.PROBE:
+            self.paused = True
+        elif end > self.next:
+            self.next = end
+            self.in_flight.append((end, size_bytes))
+            self.in_flight_bytes += size_bytes
+
+    def acknowledge(self, received: RaftPosition, durable: RaftPosition) -> bool:
+        """Take over what an answer reports; true if the durable end has moved. Old answers change nothing."""
+        if received > self.received:
+            self.received = received
+        moved = durable > self.durable
+        if moved:
+            self.durable = durable
+            if durable > self.received:
+                self.received = durable
+            while self.in_flight and self.in_flight[0][0] <= durable:
+                self.in_flight_bytes -= self.in_flight.popleft()[1]
+        return moved
+
+    def replicate(self) -> None:
+        """The peer matches up to ``received``: send ahead from there."""
+        self._enter(Flow.REPLICATE)
+        self.next = self.received
+
+    def probe(self, next_position: RaftPosition) -> None:
+        """Find out whether the peer matches at ``next_position``; what is under way is taken for lost."""
+        self._enter(Flow.PROBE)
+        self.next = next_position
+        if self.received > next_position:
+            self.received = max(next_position, self.durable)
+
+    def install(self) -> None:
+        """The peer needs files."""
+        self._enter(Flow.INSTALL)
+
+    def _enter(self, flow: Flow) -> None:
+        self.flow = flow
+        self.paused = False
+        self.ordered = False
+        self.offered = None
+        self.in_flight.clear()
+        self.in_flight_bytes = 0
