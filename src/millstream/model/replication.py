@@ -15,6 +15,18 @@ ReplicaId = NewType("ReplicaId", int)
 TimeUs = NewType("TimeUs", int)
 """Monotonic time of one process in microseconds. Only differences mean something."""
 
+EntryCount = NewType("EntryCount", int)
+"""Number of entries of a log."""
+
+ReadId = NewType("ReadId", int)
+"""Number that the shell gives a read barrier, unique within one life of a replica."""
+
+Round = NewType("Round", int)
+"""Number of a round in which a leader asks its peers for a sign of life."""
+
+Seed = NewType("Seed", int)
+"""Where random numbers begin."""
+
 NO_REPLICA = ReplicaId(-1)
 """No replica: nobody voted for, no leader known."""
 

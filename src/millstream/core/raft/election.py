@@ -2,14 +2,14 @@
 
 A replica whose leader is silent for one timeout asks first whether it would be elected (pre-vote), which disturbs
 nobody. With a majority it begins the next term, votes for itself, and asks for votes. Its own vote counts when it is
-durable. A vote is granted once a term, to a candidate whose log is at least as new. A replica that hears from its leader
-grants none, so that a replica that returns from a partition does not depose a leader that works.
+durable. A vote is granted once a term, to a candidate whose log is at least as new. A replica that hears from its
+leader grants none, so that a replica that returns from a partition does not depose a leader that works.
 
 Replicas stand in the order of the configuration: each has a priority by its place, and stands only at or above a target
 that falls with every timeout. Nobody wins: the next try comes after a random 150 to 300 ms, doubling up to eight times,
 so that a disk slower than that can still elect. A candidate whose vote is not durable yet begins no other term.
 
-A crash between a vote and its sync loses the vote and the message that would have told of it, which is the same as
+A crash between a vote and its sync loses the vote and the message that would have carried it, which is the same as
 never having been asked.
 
 Sources: Ongaro's thesis, sections 3.4, 3.6, 4.2.3 and 9.6; priorities: Redpanda, `consensus.cc`.
@@ -84,7 +84,7 @@ def may_stand(replica: Replica) -> bool:
     patience = replica.patience
     return (
         is_voter(replica.log.configuration, replica.me)
-        and not patience.damaged
+        and patience.damaged_until is None
         and not patience.forbidden
         and replica.installing is None
     )
@@ -126,7 +126,7 @@ def on_vote_request(replica: Replica, sender: ReplicaId, request: VoteRequest) -
 
 def can_vote(replica: Replica, candidate: ReplicaId, request: VoteRequest) -> bool:
     """Whether this replica's vote in the term of the request is still free, or the candidate's already."""
-    if replica.patience.damaged:
+    if replica.patience.damaged_until is not None:
         return False
     if request.pre and request.term > replica.ballot.term:
         return True

@@ -55,6 +55,12 @@ def on_heartbeat(replica: Replica, sender: ReplicaId, heartbeat: Heartbeat) -> N
     replica.round = max(replica.round, heartbeat.round)
     learn_ends(replica, heartbeat.committed, heartbeat.visible)
     ends = replica.ends
+    if replica.patience.damaged_until is not None and ends.verified == ends.committed:
+        # Nothing was compared since the damage: make the leader compare.
+        last = replica.log.last
+        unmatched = RaftPosition(last.position + 1)
+        replica.send(sender, AppendRejected(replica.ballot.term, unmatched, last, replica.round, damaged=True))
+        return
     answer = HeartbeatReply(replica.ballot.term, ends.verified, min(ends.durable, ends.verified), replica.round)
     replica.send(sender, answer)
 
@@ -64,8 +70,8 @@ def learn_ends(replica: Replica, committed: RaftPosition, visible: RaftPosition)
     ends = replica.ends
     ends.committed = max(ends.committed, min(committed, ends.verified))
     ends.visible = max(ends.visible, ends.committed, min(visible, ends.verified))
-    if replica.patience.damaged and replica.log.term_at(ends.committed) == replica.ballot.term:
-        replica.patience.damaged = False
+    if replica.patience.damaged_until is not None:
+        _note_mended(replica, replica.patience.damaged_until)
 
 
 def reply(replica: Replica) -> None:
@@ -126,6 +132,15 @@ def adopt(replica: Replica, install: Install) -> Term | None:
     return replica.ballot.term
 
 
+def _note_mended(replica: Replica, damaged_until: RaftPosition) -> None:
+    """End the damage if this log has everything again that this replica may have acknowledged."""
+    ends, patience = replica.ends, replica.patience
+    term = replica.log.term_at(ends.committed)
+    assert term is not None
+    if min(ends.verified, ends.durable) >= damaged_until or term > patience.damaged_term:
+        patience.damaged_until = None
+
+
 def _take(replica: Replica, prev: LogPoint, append: Append, end: RaftPosition) -> bool:
     """Write what the log does not have; true if there is something to write."""
     log = replica.log
@@ -167,6 +182,6 @@ def _reject(replica: Replica, sender: ReplicaId, append: Append) -> None:
         append.prev.position,
         hint,
         replica.round,
-        damaged=replica.patience.damaged,
+        damaged=replica.patience.damaged_until is not None,
     )
     replica.send(sender, rejection)

@@ -20,13 +20,13 @@ from millstream.core.raft.quorum import reached
 from millstream.core.raft.ready import InstallNeeded, Outgoing, ReadConfirmed, Refusal, Role, Send
 from millstream.core.raft.replica import Leading, PendingRead
 from millstream.core.raft.roles import follow
-from millstream.model.replication import NO_REPLICA, RaftPosition, TimeUs
+from millstream.model.replication import NO_REPLICA, RaftPosition, Round, TimeUs
 
 if TYPE_CHECKING:
     from millstream.core.raft.messages import AppendRejected, AppendReply, HeartbeatReply
     from millstream.core.raft.progress import Progress
     from millstream.core.raft.replica import Replica
-    from millstream.model.replication import ReplicaId
+    from millstream.model.replication import ReadId, ReplicaId
 
 
 def begin(replica: Replica) -> None:
@@ -72,9 +72,10 @@ def on_rejected(replica: Replica, sender: ReplicaId, rejected: AppendRejected) -
     if rejected.damaged:
         progress.durable = min(progress.durable, rejected.hint.position)
         progress.received = min(progress.received, rejected.hint.position)
-    if rejected.prev_position <= progress.durable or rejected.prev_position > replica.log.end:
-        return
     if progress.flow is Flow.PROBE and rejected.prev_position != progress.next:
+        progress.paused = progress.paused and not rejected.damaged
+        return
+    if rejected.prev_position <= progress.durable:
         return
     point = replica.log.meeting_point(rejected.hint)
     if point is None:
@@ -111,7 +112,6 @@ def sent(replica: Replica, send: Send, end: RaftPosition, size_bytes: int) -> Ap
     progress = _ordered(replica, send)
     if progress is None:
         return None
-    progress.ordered = False
     log = replica.log
     term = log.term_at(send.start)
     if term is None:
@@ -185,7 +185,7 @@ def beats(replica: Replica) -> tuple[Outgoing, ...]:
     return tuple(due)
 
 
-def read_barrier(replica: Replica, read_id: int) -> Refusal | None:
+def read_barrier(replica: Replica, read_id: ReadId) -> Refusal | None:
     """Begin to prove that this replica leads now; None if it has begun. The result comes in a Ready.
 
     Source: Ongaro's thesis, section 6.4.
@@ -195,7 +195,7 @@ def read_barrier(replica: Replica, read_id: int) -> Refusal | None:
         return Refusal.NOT_LEADER
     if replica.ends.committed < leading.term_start_end:
         return Refusal.NOT_READY
-    leading.round += 1
+    leading.round = Round(leading.round + 1)
     leading.reads.append(PendingRead(read_id, leading.round, replica.ends.committed))
     for peer, progress in leading.peers.items():
         replica.send(peer, _heartbeat(replica, leading, progress))
@@ -282,14 +282,15 @@ def _answered(replica: Replica, sender: ReplicaId, round_: int) -> Progress | No
 
 def _ordered(replica: Replica, send: Send) -> Progress | None:
     progress = replica.leading.peers.get(send.to) if replica.leading is not None else None
-    if progress is None or not progress.ordered or progress.serial != send.serial or progress.next != send.start:
+    if progress is None or not progress.ordered or progress.serial != send.serial:
         return None
-    return progress
+    progress.ordered = False
+    return progress if progress.next == send.start else None
 
 
 def _heartbeat(replica: Replica, leading: Leading, progress: Progress) -> Heartbeat:
-    if progress.in_flight:
-        leading.round += 1
+    if progress.in_flight and progress.round >= progress.beat_round:
+        leading.round = Round(leading.round + 1)
         progress.beat_round = leading.round
         progress.beat_next = progress.next
     ends = replica.ends

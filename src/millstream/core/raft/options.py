@@ -40,6 +40,6 @@ class RaftOptions(Struct, frozen=True):
     check_quorum: bool = True
     """A leader without a majority steps down; a follower that hears from its leader grants no vote."""
     priority: bool = True
-    """Replicas stand in the order of the configuration: whoever comes later waits one timeout more."""
+    """Replicas stand in the order of the configuration: a later one waits one try more."""
     pipelining: bool = True
     """Send the next append before the last one is answered."""

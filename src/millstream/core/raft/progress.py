@@ -86,7 +86,7 @@ class Progress:
         self.round = 0
         """Newest round that the peer has answered."""
         self.beat_round = 0
-        """Round of the last heartbeat that was sent while entries were under way."""
+        """Round of a heartbeat that was sent while entries were under way, and is not answered yet: the oldest."""
         self.beat_next = ZERO
         """``next`` when it was sent: an answer to it that has less means that entries were lost."""
         self.offered: RaftPosition | None = None
@@ -123,10 +123,11 @@ class Progress:
         moved = durable > self.durable
         if moved:
             self.durable = durable
-            if durable > self.received:
-                self.received = durable
-            while self.in_flight and self.in_flight[0][0] <= durable:
-                self.in_flight_bytes -= self.in_flight.popleft()[1]
+            self.received = max(self.received, durable)
+        while self.in_flight and self.in_flight[0][0] <= self.durable:
+            self.in_flight_bytes -= self.in_flight.popleft()[1]
+        if self.flow is Flow.REPLICATE and self.next < self.received:
+            self.next = self.received
         return moved
 
     def replicate(self) -> None:

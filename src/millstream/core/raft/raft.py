@@ -1,6 +1,6 @@
 """One replica of one Raft group: events in, a `Ready` out. `ready` describes the contract.
 
-`Raft` is the door: it checks the term of each message, calls the verb for it, and collects what follows. The verbs are
+`Raft` checks the term of each message, calls the verb for it, and collects what follows. The verbs are
 the other files of this room::
 
     election     who stands, who votes             roles         hearing a leader, a newer term
@@ -40,7 +40,7 @@ from millstream.core.raft.options import RaftOptions
 from millstream.core.raft.ready import Ready, Refusal, Role, RoleChange, VoteState
 from millstream.core.raft.replica import Outbox, Replica
 from millstream.core.raft.roles import follow
-from millstream.model.replication import NO_REPLICA, RaftPosition, ReplicaId, Term, TimeUs
+from millstream.model.replication import NO_REPLICA, EntryCount, RaftPosition, ReadId, ReplicaId, Seed, Term, TimeUs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,14 +61,14 @@ class Raft:
     __slots__ = ("_deadline_us", "_role", "replica")
 
     def __init__(
-        self, me: ReplicaId, recovered: Recovered, seed: int, now: TimeUs, options: RaftOptions | None = None
+        self, me: ReplicaId, recovered: Recovered, seed: Seed, now: TimeUs, options: RaftOptions | None = None
     ) -> None:
         """Make the core of replica ``me``. ``seed`` is for waits alone and should differ between replicas."""
         self.replica = Replica(me, recovered, options or RaftOptions(), seed, now)
         self._role = RoleChange(Role.FOLLOWER, recovered.state.term, NO_REPLICA)
-        """What the last Ready told of the role."""
+        """Role in the last Ready."""
         self._deadline_us: TimeUs | None = None
-        """What the last Ready told of the deadline, until it has passed."""
+        """Deadline in the last Ready that had one, until it has passed."""
         election.begin_waiting(self.replica)
 
     # What the shell reads
@@ -177,7 +177,7 @@ class Raft:
 
     # What a leader is asked for
 
-    def propose(self, now: TimeUs, count: int) -> Proposed | Refusal:
+    def propose(self, now: TimeUs, count: EntryCount) -> Proposed | Refusal:
         """Give a batch of ``count`` records its place. The caller writes it there before anything else happens."""
         replica = self.replica
         replica.now = now
@@ -209,13 +209,13 @@ class Raft:
         self.replica.now = now
         return handover.transfer(self.replica, to)
 
-    def read_barrier(self, now: TimeUs, read_id: int) -> Refusal | None:
+    def read_barrier(self, now: TimeUs, read_id: ReadId) -> Refusal | None:
         """Prove that this replica leads; None if the proof is under way, and `Ready` brings its end."""
         self.replica.now = now
         return leading.read_barrier(self.replica, read_id)
 
     def forbid_leadership(self, forbidden: bool) -> None:
-        """Stand for no election while the node is drained. A leader that is told goes on; transfer first."""
+        """Stand for no election while the node is drained. A leader goes on leading; transfer first."""
         self.replica.patience.forbidden = forbidden
 
     def set_write_caching(self, on: bool) -> None:

@@ -45,7 +45,7 @@ from enum import Enum
 from msgspec import Struct
 
 from millstream.core.raft.messages import Configuration, ControlEntry, LogPoint, Message, TermRun
-from millstream.model.replication import NO_REPLICA, RaftPosition, ReplicaId, Term, TimeUs
+from millstream.model.replication import NO_REPLICA, RaftPosition, ReadId, ReplicaId, Term, TimeUs
 
 
 class Role(Enum):
@@ -79,9 +79,10 @@ class Recovered(Struct, frozen=True):
     """Control entries from ``base`` to the log's end, in order."""
     committed: RaftPosition = RaftPosition(0)
     """Largest end that the disk knows to be committed, or less. Below ``base`` it counts as ``base``."""
-    damaged: bool = False
-    """A part that was durable is gone. The replica keeps its term and vote, but stands for no election and grants no
-    vote until a leader has brought its log to a point that this leader committed in its own term."""
+    damaged_until: RaftPosition | None = None
+    """Set if a part that was durable is gone: the end that the log had, as the durable mark tells it. The replica keeps
+    its term and vote, but stands for no election and grants no vote until a leader has filled its log up to there, or
+    has committed an entry of a later term in it. `RaftPosition` 2^62 if nobody knows how far the log went."""
 
 
 class LogWrite(Struct, frozen=True):
@@ -194,7 +195,7 @@ class ReadConfirmed(Struct, frozen=True, gc=False):
     applied.
     """
 
-    read_id: int
+    read_id: ReadId
     position: RaftPosition
 
 
@@ -213,7 +214,7 @@ class Ready(Struct, frozen=True):
     installs: tuple[InstallNeeded, ...] = ()
     install: Install | None = None
     reads: tuple[ReadConfirmed, ...] = ()
-    failed_reads: tuple[int, ...] = ()
+    failed_reads: tuple[ReadId, ...] = ()
     """Ids of read barriers that this replica can't confirm any more; the outcome of nothing depends on them."""
     deadline_us: TimeUs | None = None
     """Set if the next tick is due earlier than the last Ready said. When a deadline has passed without effect, because

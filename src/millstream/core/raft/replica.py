@@ -12,7 +12,7 @@ from millstream.core.raft.messages import LogPoint, Message
 from millstream.core.raft.options import MAX_PRIORITY
 from millstream.core.raft.ready import Install, LogWrite, Outgoing, ReadConfirmed, Role, VoteState
 from millstream.core.raft.term_log import TermLog
-from millstream.model.replication import NO_REPLICA, RaftPosition, ReplicaId, Term, TimeUs
+from millstream.model.replication import NO_REPLICA, RaftPosition, ReadId, ReplicaId, Round, Seed, Term, TimeUs
 
 if TYPE_CHECKING:
     from millstream.core.raft.options import RaftOptions
@@ -28,22 +28,22 @@ class Draw:
 
     __slots__ = ("_state",)
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: Seed) -> None:
         self._state = seed & _MASK
 
-    def between(self, low: int, high: int) -> int:
-        """A number from ``low`` to ``high``, both inclusive."""
+    def between(self, low_us: int, high_us: int) -> int:
+        """A number from ``low_us`` to ``high_us``, both inclusive."""
         self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
         mixed = self._state
         mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _MASK
         mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & _MASK
-        return low + (mixed ^ mixed >> 31) % (high - low + 1)
+        return low_us + (mixed ^ mixed >> 31) % (high_us - low_us + 1)
 
 
 class Ballot:
     """Term and vote: what must be on disk before a message of the term leaves (A7).
 
-    ``term`` never falls; within a term ``voted_for`` changes once, from nobody to somebody.
+    ``term`` never falls; within a term ``voted_for`` changes once, from nobody to one candidate.
     """
 
     __slots__ = ("durable", "handed_out", "term", "voted_for")
@@ -89,9 +89,9 @@ class Ends:
 class Patience:
     """How long this replica waits for a leader, and whether it may stand."""
 
-    __slots__ = ("contact_us", "damaged", "forbidden", "target", "timeout_us", "tries")
+    __slots__ = ("contact_us", "damaged_term", "damaged_until", "forbidden", "target", "timeout_us", "tries")
 
-    def __init__(self, now: TimeUs, *, damaged: bool) -> None:
+    def __init__(self, now: TimeUs, damaged_until: RaftPosition | None, damaged_term: Term) -> None:
         self.contact_us = now
         """When the leader was heard last, or this replica's own wait began."""
         self.timeout_us = 0
@@ -100,8 +100,10 @@ class Patience:
         """Elections tried since a leader was heard."""
         self.target = MAX_PRIORITY
         """Priority that a candidate must have. Falls with each timeout, and is full again when a leader is heard."""
-        self.damaged = damaged
-        """`Recovered.damaged`, until a leader has mended the log."""
+        self.damaged_until = damaged_until
+        """`Recovered.damaged_until`, until a leader has mended the log; None then."""
+        self.damaged_term = damaged_term
+        """Term when the damage was found."""
         self.forbidden = False
         """The shell does not want this replica to lead, because its node is being drained."""
 
@@ -118,7 +120,7 @@ class Outbox:
         """Messages of this term that wait until its vote is durable: the newest of a kind for each peer."""
         self.install: Install | None = None
         self.reads: list[ReadConfirmed] = []
-        self.failed_reads: list[int] = []
+        self.failed_reads: list[ReadId] = []
 
 
 class PendingRead:
@@ -126,7 +128,7 @@ class PendingRead:
 
     __slots__ = ("position", "read_id", "round")
 
-    def __init__(self, read_id: int, round_: int, position: RaftPosition) -> None:
+    def __init__(self, read_id: ReadId, round_: Round, position: RaftPosition) -> None:
         self.read_id = read_id
         self.round = round_
         self.position = position
@@ -151,7 +153,7 @@ class Leading:
         """Every other member."""
         self.term_start_end = term_start_end
         """End of the term start: commit at or past it makes this leader able to serve."""
-        self.round = 0
+        self.round = Round(0)
         """Rounds begun. An answer to a round proves that this replica led when the round began."""
         self.reads: list[PendingRead] = []
         """In order of their rounds."""
@@ -189,7 +191,7 @@ class Replica:
         "write_caching",
     )
 
-    def __init__(self, me: ReplicaId, recovered: Recovered, options: RaftOptions, seed: int, now: TimeUs) -> None:
+    def __init__(self, me: ReplicaId, recovered: Recovered, options: RaftOptions, seed: Seed, now: TimeUs) -> None:
         self.me = me
         self.options = options
         self.draw = Draw(seed)
@@ -200,7 +202,7 @@ class Replica:
         assert self.log.end_term <= self.ballot.term
         assert recovered.committed <= self.log.end
         self.ends = Ends(self.log.end, max(recovered.committed, recovered.base.position))
-        self.patience = Patience(now, damaged=recovered.damaged)
+        self.patience = Patience(now, recovered.damaged_until, recovered.state.term)
         self.out = Outbox()
         self.role = Role.FOLLOWER
         self.leader: ReplicaId = NO_REPLICA
