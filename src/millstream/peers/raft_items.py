@@ -221,13 +221,14 @@ _NUMBERS: Final[dict[type[Message], tuple[Callable[[Any], int], ...]]] = {
 _FLAGS: Final[dict[type[Message], tuple[str, ...]]] = {
     VoteRequest: ("pre", "transfer"),
     VoteReply: ("granted", "pre"),
+    AppendRejected: ("damaged",),
 }
 
 _MAKE: Final[dict[type[Message], Callable[[Term, Any, list[bool]], Message]]] = {
     VoteRequest: lambda t, n, f: VoteRequest(t, LogPoint(n[0], n[1]), f[0], f[1]),
     VoteReply: lambda t, _, f: VoteReply(t, f[0], f[1]),
     AppendReply: lambda t, n, _: AppendReply(t, *n),
-    AppendRejected: lambda t, n, _: AppendRejected(t, n[0], LogPoint(n[1], n[2]), n[3]),
+    AppendRejected: lambda t, n, f: AppendRejected(t, n[0], LogPoint(n[1], n[2]), n[3], f[0]),
     Heartbeat: lambda t, n, _: Heartbeat(t, *n),
     HeartbeatReply: lambda t, n, _: HeartbeatReply(t, *n),
     TimeoutNow: lambda t, _n, _f: TimeoutNow(t),
