@@ -66,13 +66,16 @@ def test_what_was_called_soon_runs_before_the_turn_ends_and_in_order(reactor):
 
     def first():
         reactor.end_of_turn(lambda: seen.append("end"))
-        reactor.call_soon(seen.append, "next turn")
+        reactor.call_soon(next_turn)
         seen.append("first")
+
+    def next_turn():
+        seen.append("next turn")
+        reactor.call_later(3000, lambda: reactor.stop(0))
 
     reactor.call_soon(first)
     reactor.call_soon(seen.append, "second")
-    reactor.call_later(3000, lambda: reactor.stop(0))
-    reactor.run()
+    assert reactor.run() == 0
     assert seen == ["first", "second", "end", "next turn"]
 
 
@@ -82,12 +85,15 @@ def test_an_end_of_turn_that_asks_for_another_gets_it_in_the_same_turn(reactor):
 
     def commit():
         seen.append("commit")
-        reactor.call_soon(seen.append, "next turn")
+        reactor.call_soon(next_turn)
         reactor.end_of_turn(lambda: seen.append("bell"))
 
+    def next_turn():
+        seen.append("next turn")
+        reactor.call_later(3000, lambda: reactor.stop(0))
+
     reactor.end_of_turn(commit)
-    reactor.call_later(3000, lambda: reactor.stop(0))
-    reactor.run()
+    assert reactor.run() == 0
     assert seen == ["commit", "bell", "next turn"]
 
 
@@ -323,11 +329,11 @@ def test_a_reader_that_was_removed_is_not_called(reactor):
     def read():
         calls.append(1)
         reactor.remove_reader(here.fileno())
+        reactor.call_later(5000, lambda: reactor.stop(0))
 
     reactor.add_reader(here.fileno(), read)
     reactor.add_writer(there.fileno(), lambda: reactor.remove_writer(there.fileno()))
-    reactor.call_later(5000, lambda: reactor.stop(0))
-    reactor.run()
+    assert reactor.run() == 0
     assert calls == [1]
     here.close()
     there.close()
