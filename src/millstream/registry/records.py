@@ -168,21 +168,28 @@ def _config(value: dict[str, Any]) -> Config:
     )
 
 
+def schema_details(schema: Schema) -> dict[str, Any]:
+    """The parts of a schema beside its text, as records and answers name them. Parts that are empty are left out."""
+    shown: dict[str, Any] = {}
+    if schema.type != "AVRO":
+        shown["schemaType"] = schema.type
+    if schema.references:
+        shown["references"] = [msgspec.to_builtins(reference) for reference in schema.references]
+    if schema.metadata:
+        shown["metadata"] = json.loads(schema.metadata)
+    if schema.rule_set:
+        shown["ruleSet"] = json.loads(schema.rule_set)
+    return shown
+
+
 def _schema_value(registered: Registered) -> dict[str, Any]:
     schema = registered.schema
     value: dict[str, Any] = {
         "subject": registered.subject,
         "version": registered.version,
         "id": registered.id,
+        **schema_details(schema),
     }
-    if schema.type != "AVRO":
-        value["schemaType"] = schema.type
-    if schema.references:
-        value["references"] = [msgspec.to_builtins(reference) for reference in schema.references]
-    if schema.metadata:
-        value["metadata"] = json.loads(schema.metadata)
-    if schema.rule_set:
-        value["ruleSet"] = json.loads(schema.rule_set)
     value["schema"] = schema.text
     value["deleted"] = registered.deleted
     return value

@@ -26,12 +26,12 @@ from millstream.registry.model import (
     Level,
     Refused,
     Registered,
-    Schema,
     SchemaId,
     Subject,
     schema_not_found,
     subject_not_found,
 )
+from millstream.registry.records import schema_details
 from millstream.registry.request import NOT_FOUND, Call, HttpRequest, HttpResponse
 from millstream.registry.service import Decision, Service, guid_of
 from millstream.registry.subjects import DEFAULT, checked, context_of
@@ -171,7 +171,7 @@ def _get_schema(call: Call) -> Any:
     schema_id, context = _id(call)
     schema = call.state.schema(schema_id, context)
     user = call.state.users(schema_id, context, deleted=True)[0]
-    shown: dict[str, Any] = {"schema": _content(call, user), **_details(schema), "guid": guid_of(schema)}
+    shown: dict[str, Any] = {"schema": _content(call, user), **schema_details(schema), "guid": guid_of(schema)}
     if call.flag("includeSubjects"):
         shown["subjects"] = [registered.subject for registered in call.state.users(schema_id, context)]
     if call.flag("fetchMaxId"):
@@ -201,7 +201,7 @@ def _get_by_guid(call: Call) -> Any:
         for schema_id, schema in call.state.schemas(context):
             if guid_of(schema) == call.parts["guid"].lower():
                 user = call.state.users(schema_id, context, deleted=True)[0]
-                return {"schema": _content(call, user), **_details(schema), "guid": guid_of(schema)}
+                return {"schema": _content(call, user), **schema_details(schema), "guid": guid_of(schema)}
     raise schema_not_found()
 
 
@@ -368,23 +368,10 @@ def _shown(call: Call, registered: Registered) -> dict[str, Any]:
         "version": registered.version,
         "id": registered.id,
         "guid": guid_of(registered.schema),
-        **_details(registered.schema),
+        **schema_details(registered.schema),
         "schema": _content(call, registered),
         **({"deleted": True} if registered.deleted else {}),
     }
-
-
-def _details(schema: Schema) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
-    if schema.type != "AVRO":
-        shown["schemaType"] = schema.type
-    if schema.references:
-        shown["references"] = [msgspec.to_builtins(reference) for reference in schema.references]
-    if schema.metadata:
-        shown["metadata"] = json.loads(schema.metadata)
-    if schema.rule_set:
-        shown["ruleSet"] = json.loads(schema.rule_set)
-    return shown
 
 
 def _content(call: Call, registered: Registered) -> str:
