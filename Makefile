@@ -12,7 +12,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all check format bench soak conformance differential fuzz crash docs lock clean
+.PHONY: help setup run test test-all check format bench soak conformance differential fuzz simulate crash docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ differential: setup ## Ask a real Apache Kafka the same and compare (needs Java 
 
 fuzz: setup ## Bend a million inputs at everything that reads bytes (about 3 minutes; --keep, --seed: tests/fuzz/fuzz_run.py)
 	@$(PY) tests/fuzz/fuzz_run.py
+
+simulate: setup ## Run simulated clusters, HOURS=1 of them (about a CPU-minute each; ARGS=--help, ARGS=--planted)
+	@$(PY) -m millstream.testing.sim --hours $(or $(HOURS),1) $(ARGS)
 
 crash: setup ## Let the power fail at 300 operations under load (about 15 minutes; ARGS=--help)
 	@$(PY) tests/process/crash_run.py $(ARGS)

@@ -8,6 +8,7 @@ import pytest
 from millstream.testing.sim.campaign import ROUND_US, Report, run_seed
 from millstream.testing.sim.faults import Faults
 from millstream.testing.sim.knobs import draw_knobs
+from millstream.testing.sim.planted import PLANTED, hunt
 from millstream.testing.sim.world import World
 
 FOUND = (3, 16, 25, 29, 94)
@@ -18,6 +19,21 @@ FOUND = (3, 16, 25, 29, 94)
 def test_a_seed_that_found_something_finds_nothing_now(seed):
     finding = run_seed(seed, Report())
     assert finding is None, finding
+
+
+QUICK_BUDGET = 400_000
+
+
+@pytest.mark.parametrize("bug", [bug for bug in PLANTED if bug.budget_events <= QUICK_BUDGET], ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found_within_its_budget(bug):
+    assert hunt(bug).finding is not None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", [bug for bug in PLANTED if bug.budget_events > QUICK_BUDGET], ids=lambda bug: bug.name)
+def test_a_rare_planted_bug_is_found_within_its_budget(bug):
+    assert hunt(bug).finding is not None
 
 
 @pytest.mark.parametrize("seed", range(1, 4))

@@ -53,6 +53,7 @@ def begin_waiting(replica: Replica) -> None:
 def time_out(replica: Replica) -> None:
     """The leader was silent for one wait, or an election found no winner: stand, if this replica may."""
     patience = replica.patience
+    patience.tries += 1
     if replica.role is Role.CANDIDATE and not replica.ballot.is_durable():
         _wait_for_retry(replica)
         return
@@ -215,5 +216,4 @@ def _wait_for_retry(replica: Replica) -> None:
     patience, options = replica.patience, replica.options
     wait = replica.draw.between(options.retry_min_us, options.retry_max_us)
     patience.contact_us = replica.now
-    patience.timeout_us = wait << min(patience.tries, MAX_DOUBLINGS)
-    patience.tries += 1
+    patience.timeout_us = wait << min(max(patience.tries - 1, 0), MAX_DOUBLINGS)

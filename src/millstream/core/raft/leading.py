@@ -181,7 +181,7 @@ def beats(replica: Replica) -> tuple[Outgoing, ...]:
     since = replica.now - replica.options.heartbeat_us
     for peer, progress in leading.peers.items():
         if progress.answered_append_us <= since or progress.answered_append_us == 0:
-            due.append(Outgoing(peer, _heartbeat(replica, leading, progress)))
+            due.append(Outgoing(peer, heartbeat_for(replica, leading, progress)))
     return tuple(due)
 
 
@@ -198,7 +198,7 @@ def read_barrier(replica: Replica, read_id: ReadId) -> Refusal | None:
     leading.round = Round(leading.round + 1)
     leading.reads.append(PendingRead(read_id, leading.round, replica.ends.committed))
     for peer, progress in leading.peers.items():
-        replica.send(peer, _heartbeat(replica, leading, progress))
+        replica.send(peer, heartbeat_for(replica, leading, progress))
     confirm_reads(replica)
     return None
 
@@ -288,7 +288,8 @@ def _ordered(replica: Replica, send: Send) -> Progress | None:
     return progress if progress.next == send.start else None
 
 
-def _heartbeat(replica: Replica, leading: Leading, progress: Progress) -> Heartbeat:
+def heartbeat_for(replica: Replica, leading: Leading, progress: Progress) -> Heartbeat:
+    """A heartbeat to one peer. Its ends stop at what the peer has: the rest of the peer's log may not match."""
     if progress.in_flight and progress.round >= progress.beat_round:
         leading.round = Round(leading.round + 1)
         progress.beat_round = leading.round

@@ -2,7 +2,8 @@
 
 ::
 
-    campaign    many seeds, a report               faults     what goes wrong, and when
+    planted     bugs put in on purpose             campaign   many seeds, a report
+    faults      what goes wrong, and when
     world       events in order of time, clients, heals
     replica     the shell of one core              network    delay, loss, repetition, cuts
     disk        what a disk really holds           image      the content of one log

@@ -7,9 +7,11 @@ import itertools
 import sys
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, track
+from rich.table import Table
 
 from millstream.testing.sim.campaign import Finding, Report, run_seed
+from millstream.testing.sim.planted import PLANTED, hunt
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -18,7 +20,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--hours", type=float, default=1.0, help="simulated hours to run (default: 1)")
     parser.add_argument("--first-seed", type=int, default=0, help="seed to begin with (default: 0)")
     parser.add_argument("--seed", type=int, help="run this seed alone and show the events before a finding")
+    parser.add_argument("--planted", action="store_true", help="plant each known bug and show how fast it is found")
     options = parser.parse_args(arguments)
+    if options.planted:
+        return _planted(Console())
     console = Console(soft_wrap=True)
     report = Report()
     if options.seed is not None:
@@ -37,6 +42,19 @@ def main(arguments: list[str] | None = None) -> int:
                 progress.update(task, completed=report.hours)
     _summary(console, report)
     return 1 if report.findings else 0
+
+
+def _planted(console: Console) -> int:
+    """Hunt every planted bug; 1 if one was not found within its budget."""
+    table = Table("planted bug", "found by", "seeds", "events", "budget")
+    missed = 0
+    for bug in track(PLANTED, "hunting", console=console, transient=True):
+        result = hunt(bug)
+        missed += result.finding is None
+        found = "NOT FOUND" if result.finding is None else result.finding.what.split(":", 1)[0]
+        table.add_row(bug.name, found, str(result.seeds), f"{result.events:,}", f"{bug.budget_events:,}")
+    console.print(table)
+    return 1 if missed else 0
 
 
 def _show(console: Console, finding: Finding, events: int) -> None:

@@ -71,8 +71,8 @@ class Faults:
         self._world.record(what, *arguments)
 
     def _duration(self) -> int:
-        """From a hundredth of an election timeout to four of them."""
-        return int(self._world.knobs.options.election_timeout_us * 10 ** self._chance.uniform(-2, 0.6))
+        """From a hundredth of an election timeout to eight of them."""
+        return int(self._world.knobs.options.election_timeout_us * 10 ** self._chance.uniform(-2, 0.9))
 
     def _pick(self, *, up: bool = True) -> SimReplica | None:
         choices = [replica for replica in self._world.slots if (replica.core is not None) == up]
@@ -154,7 +154,10 @@ class Faults:
     # Network
 
     def _isolate(self) -> None:
-        replica = self._chance.choice(self._world.slots)
+        leader = self._pick_leader()
+        replica = (
+            leader if leader is not None and self._chance.random() < 0.4 else self._chance.choice(self._world.slots)
+        )
         self._seen("isolation", replica.identity)
         others = [other.slot for other in self._world.slots if other is not replica]
         self._cut({(replica.slot, other) for other in others} | {(other, replica.slot) for other in others})

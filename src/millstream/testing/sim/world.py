@@ -31,7 +31,7 @@ RECOVERY_TIMEOUTS = 20
 """Election timeouts after a heal by which a leader has committed in its own term: ten, and as long for what was under
 way when the network came back."""
 MAX_PARKED = 20
-"""Operations that the clients of a leader have under way."""
+"""Appends that the clients of a leader have under way."""
 AGREEMENT_TIMEOUTS = 40
 """Election timeouts after which every member has what is committed."""
 _MASK = (1 << 64) - 1
@@ -195,12 +195,13 @@ class World:
         if not leaders:
             return
         replica = leaders[chance.randrange(len(leaders))]
-        if replica.paused_until > self.now or len(replica.parked) >= MAX_PARKED:
+        if replica.paused_until > self.now:
             return
-        self.operations += 1
         if chance.random() < 0.1:
+            self.operations += 1
             self._read(replica)
-        else:
+        elif len(replica.parked) < MAX_PARKED:
+            self.operations += 1
             self._next_value += 1
             replica.propose(self._next_value, chance.randint(1, self.knobs.batch_records))
 

@@ -1,0 +1,187 @@
+"""Bugs planted in the Raft core, each of which the simulated world must find within a budget of events.
+
+A bug replaces functions of the core while it is planted; production code knows nothing of it. Each says which knobs
+make it reachable: a guard that hides it is off, a fault that it needs is on.
+``python -m millstream.testing.sim --planted`` shows the table.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from millstream.core.raft import commit, election, following, leading, membership, quorum
+from millstream.core.raft.leader_log import append_control
+from millstream.core.raft.messages import AppendReply, Configuration
+from millstream.core.raft.replica import Ballot
+from millstream.testing.sim.campaign import Report, run_seed
+from millstream.testing.sim.knobs import draw_knobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.core.raft.messages import Control, Heartbeat
+    from millstream.core.raft.progress import Progress
+    from millstream.core.raft.replica import Leading, Replica
+    from millstream.model.replication import RaftPosition, ReplicaId
+    from millstream.testing.sim.campaign import Finding
+    from millstream.testing.sim.knobs import Knobs
+
+
+class PlantedBug(NamedTuple):
+    """One bug: the functions named are others while it is planted."""
+
+    name: str
+    replaced: tuple[tuple[object, str, Any], ...]
+    """Owner, attribute, and what stands there instead."""
+    budget_events: int
+    shape: Callable[[Knobs], Knobs]
+
+
+class Hunt(NamedTuple):
+    """What came of looking for a bug."""
+
+    bug: PlantedBug
+    finding: Finding | None
+    seeds: int
+    events: int
+
+
+def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
+    """Run seeds with the bug planted until one finds it or the budget is used up."""
+    report = Report()
+    seed = first_seed
+    with ExitStack() as planted:
+        for owner, attribute, replacement in bug.replaced:
+            planted.enter_context(patch.object(owner, attribute, replacement))
+        while report.events < bug.budget_events:
+            finding = run_seed(seed, report, bug.shape(draw_knobs(seed, harsh=True)))
+            seed += 1
+            if finding is not None:
+                return Hunt(bug, finding, report.seeds, report.events)
+    return Hunt(bug, None, report.seeds, report.events)
+
+
+# The bugs
+
+
+def _ack_before_sync(replica: Replica) -> None:
+    if replica.leader not in (-1, replica.me):
+        ends = replica.ends
+        replica.send(replica.leader, AppendReply(replica.ballot.term, ends.verified, ends.verified, replica.round))
+
+
+def _own_memory_counts(replica: Replica, voter: ReplicaId) -> int:
+    return commit.received_of(replica, voter) if voter == replica.me else _durable_of(replica, voter)
+
+
+_durable_of = commit.durable_of
+
+
+def _count_answers(replica: Replica, voter: ReplicaId, *, granted: bool) -> None:
+    """Each answer counts, a repeated one too."""
+    voters = replica.log.configuration.voters
+    counted = voter if voter not in replica.votes else next((v for v in voters if v not in replica.votes), voter)
+    _count_vote(replica, counted, granted=granted)
+
+
+_count_vote = election.count_vote
+
+
+def _learners_count(configuration: Configuration, value_of: Callable[[ReplicaId], int]) -> int:
+    everyone = (*configuration.voters, *configuration.learners)
+    return quorum.reached(Configuration(everyone, configuration.outgoing), value_of)
+
+
+def _one_step(replica: Replica, control: Control) -> None:
+    if isinstance(control, Configuration):
+        control = replace(control, outgoing=())
+    append_control(replica, control)
+
+
+def _commit_unmatched(replica: Replica, committed: RaftPosition, visible: RaftPosition) -> None:
+    ends = replica.ends
+    ends.committed = max(ends.committed, min(committed, replica.log.end))
+    ends.visible = max(ends.visible, ends.committed, min(visible, replica.log.end))
+
+
+def _unclipped_heartbeat(replica: Replica, leader: Leading, progress: Progress) -> Heartbeat:
+    return replace(
+        _heartbeat(replica, leader, progress), committed=replica.ends.committed, visible=replica.ends.visible
+    )
+
+
+_heartbeat = leading.heartbeat_for
+
+
+def _everybody_answered(_replica: Replica, leader: Leading, _voter: ReplicaId) -> int:
+    return leader.round
+
+
+def _always(*_arguments: object, **_more: object) -> bool:
+    return True
+
+
+def _never(*_arguments: object, **_more: object) -> bool:
+    return False
+
+
+# What makes them reachable
+
+
+def _any(knobs: Knobs) -> Knobs:
+    return replace(knobs, nodes=max(knobs.nodes, 3), crashes=True, write_caching=False)
+
+
+def _plain(knobs: Knobs) -> Knobs:
+    """No pre-vote, no check of the quorum, no priorities; one record, one unit, many crashes and cuts."""
+    options = replace(knobs.options, pre_vote=False, check_quorum=False, priority=False)
+    return replace(_any(knobs), options=options, batch_records=1, send_units=1, cuts=True, fold_units=0)
+
+
+def _repeating(knobs: Knobs) -> Knobs:
+    return replace(_plain(knobs), nodes=5, duplicate=0.5, loss=0.1)
+
+
+def _stalling(knobs: Knobs) -> Knobs:
+    return replace(_plain(knobs), stalls=True, fault_every_us=knobs.fault_every_us // 4)
+
+
+def _changing(knobs: Knobs) -> Knobs:
+    return replace(_any(knobs), nodes=3, spares=2, membership=True)
+
+
+def _cut_off(knobs: Knobs) -> Knobs:
+    return replace(
+        _plain(knobs), cuts=True, pauses=False, crashes=False, stalls=False, transfers=False, membership=False, loss=0
+    )
+
+
+PLANTED = (
+    PlantedBug("follower acknowledges before its sync", ((following, "reply", _ack_before_sync),), 200_000, _any),
+    PlantedBug("leader counts itself before its sync", ((commit, "durable_of", _own_memory_counts),), 200_000, _any),
+    PlantedBug("vote sent before it is durable", ((Ballot, "is_durable", _always),), 10_000, _any),
+    PlantedBug("answers counted instead of voters", ((election, "count_vote", _count_answers),), 400_000, _repeating),
+    PlantedBug("a second vote in one term", ((election, "can_vote", _always),), 200_000, _plain),
+    PlantedBug("an older log gets votes", ((election, "is_up_to_date", _always),), 200_000, _plain),
+    PlantedBug("older terms committed by counting (figure 8)", ((commit, "may_count", _always),), 200_000, _plain),
+    PlantedBug(
+        "completion believed after a truncation", ((following, "proves_durable", _always),), 8_000_000, _stalling
+    ),
+    PlantedBug(
+        "commit beyond what matched",
+        ((following, "learn_ends", _commit_unmatched), (leading, "heartbeat_for", _unclipped_heartbeat)),
+        400_000,
+        _plain,
+    ),
+    PlantedBug("read served without a round", ((leading, "round_of", _everybody_answered),), 400_000, _cut_off),
+    PlantedBug("learners counted", ((commit, "reached", _learners_count),), 400_000, _changing),
+    PlantedBug("members changed in one step", ((membership, "append_control", _one_step),), 200_000, _changing),
+    PlantedBug(
+        "a second change before the first is done", ((membership, "change_in_flight", _never),), 2_000_000, _changing
+    ),
+)
+"""The slow one, a completion after a truncation, needs a sync that outlives two elections."""
