@@ -42,7 +42,7 @@ from millstream.partition.manifest import describe_partitions
 from millstream.partition.table import PartitionTable
 from millstream.partition.timeouts import AckTimeouts
 from millstream.partition.watch import Watch
-from millstream.raft.group import RaftGroup
+from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.shard.context import Shard
 from millstream.shard.control import ControlEnd
 from millstream.shard.handover import Arrival
@@ -127,7 +127,7 @@ class ShardProcess:
         shared, shard = self.shared, self.shard
         settings = shared.settings
         opened = self.storage.open_controller_log(controller_log_config(settings), clean=clean)
-        group = RaftGroup(opened, next_term(opened, self.storage.term, clean=clean))
+        group = SoleVoterGroup(opened, next_term(opened, self.storage.term, clean=clean))
         store = SnapshotStore(shared.disk, settings.data_dir)
         snapshots = Snapshots(
             shard.reactor, self.metadata, store, opened, shared.disk, settings.data_dir, shared.cluster.placement

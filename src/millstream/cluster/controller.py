@@ -59,7 +59,7 @@ from millstream.core.controller.requests import AnyRequest, CreateCluster, Resul
 from millstream.errors import Corruption, MillstreamError, Retriable, ShuttingDown, Unavailable
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
-from millstream.raft.group import RaftGroup
+from millstream.raft.group import Group
 from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
 from millstream.wire.records import build_batch
@@ -92,7 +92,7 @@ class Controller:
     def __init__(
         self,
         shard: Shard,
-        group: RaftGroup,
+        group: Group,
         cache: MetadataCache,
         follower: Follower,
         placement: Placement,
@@ -120,7 +120,7 @@ class Controller:
         self._commit_seen = False
         self._stopping = False
         self._stopped: Callable[[], None] = _nothing
-        group.on_commit = self._on_commit
+        group.events.on_commit = self._on_commit
         follower.on_applied = lambda revision: self._on_applied(shard.id, revision)
         shard.mailbox.serve(SUBMIT, self._serve_submit)
         shard.mailbox.serve(APPLIED, self._serve_applied)

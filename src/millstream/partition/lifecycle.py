@@ -25,7 +25,7 @@ from millstream.partition.delayed import DelayedAppends
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Partition
 from millstream.partition.table import Faulty, PartitionTable, Remote
-from millstream.raft.group import RaftGroup
+from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.shard.context import Shard
 from millstream.storage.log.log import Log
 from millstream.storage.shard_storage import ShardStorage
@@ -101,7 +101,7 @@ class Lifecycle:
         log.producer_snapshot = producers.snapshot
         log.active_producers = producers.last_offsets
         term = 0 if fresh else next_term(log, self._storage.term, clean=self._clean)
-        group = RaftGroup(log, term, write_caching=may_cache(name, config))
+        group = SoleVoterGroup(log, term, write_caching=may_cache(name, config))
         partition = Partition(name, topic_id, index, raft_group, log, group, config, producers, self.meters)
         partition.delayed = self._delayed
         self._table.add(name, topic_id, partition)

@@ -21,7 +21,7 @@ from millstream.core.producer_state import ProducerState
 from millstream.errors import MillstreamError, Retriable, Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.partition.meters import Meters
-from millstream.raft.group import RaftGroup
+from millstream.raft.group import Group
 
 if TYPE_CHECKING:
     from millstream.storage.log.log import Log
@@ -122,7 +122,7 @@ class Partition:
         index: int,
         raft_group: int,
         log: "Log",
-        group: RaftGroup,
+        group: Group,
         config: TopicConfig,
         producers: ProducerState,
         meters: Meters,
@@ -145,7 +145,7 @@ class Partition:
         self.acks: deque[tuple[int, AckWaiter, int]] = deque()
         self.data_waiters: set[DataWaiter] = set()
         self.delayed: OwnAppends | None = None  # where the broker's own appends wait for memory
-        group.on_commit = self.on_commit
+        group.events.on_commit = self.on_commit
         log.on_trimmed = self.wake_readers  # fetch sessions tell where a log starts
 
     def set_gate(self) -> None:
@@ -162,7 +162,7 @@ class Partition:
     @property
     def leader_epoch(self) -> int:
         """The term of the group, as clients see it."""
-        return self.group.node.term
+        return self.group.term
 
     @property
     def log_start_offset(self) -> int:

@@ -1,1 +1,4 @@
-"""Raft groups on their home shard: the host loop around ``core.raft``."""
+"""Raft groups on their home shard: what gives the pure `core.raft` a log, a network and time.
+
+`group` is what partitions and the controller know. `sole_voter` is the group of a single node.
+"""

@@ -1,84 +1,186 @@
-"""A Raft group on its home shard: the seam between a partition and the log that replicates it.
+"""What a partition and the controller know of their Raft group, however many voters it has.
 
-``replicate`` is the only way a batch enters a partition. It proposes the batch to the core, which gives it offsets,
-and hands the bytes to the log, which writes them in this turn's group commit. When the log says that its end is
-durable, the core answers with the commit index; that is the partition's high watermark, and ``on_commit`` is told.
+::
 
-What it promises: a commit is announced only for what a quorum (today: this replica) has synced, once, in order. With
-``write_caching`` the announcement does not wait for the sync: what was announced may then be lost in a crash, which
-is what the topic asked for; it stays visible when the topic asks for something else. A crash at any point leaves the
-log's durable prefix; terms make a rewritten suffix tell-able from what was there. Overload shows as ``ArenaFull`` from
-the log, before anything was proposed.
+    partition ──replicate──► Group ──write──► Log              `SoleVoterGroup`: one voter
+              ◄──on_commit──       ◄─durable─                  `ReplicatedGroup`: several, over `core.raft`
+
+`replicate` is the only way a batch enters a log that this replica leads. A batch that a leader on another broker sent
+enters by the group itself, and ``on_replicated`` says so. Ends are announced once each, in order: ``on_commit`` gives
+the end of what clients may see.
+
+**What an owner may rely on.** A commit is announced only for what a quorum has synced; under write caching for what a
+quorum has in memory. ``on_resign`` comes before any other effect of a lost leadership: a batch whose commit was not
+announced by then has an unknown outcome, and a later announcement at the same offset may be about another batch. What
+was announced as committed is never truncated.
+
+**Bad input.** A call that needs the leader raises on a replica that does not lead; nothing has happened then.
+**Crash.** The group continues from what the log holds on disk. **Overload.** `ArenaFull`, before anything happened.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
-from millstream.core.raft.node import Node
-from millstream.iobuf import IoBuf
-from millstream.model.quantities import Offset
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.errors import MillstreamError
+    from millstream.model.quantities import Offset
+    from millstream.model.replication import RaftPosition, ReplicaId, Term
     from millstream.storage.log.log import Log
 
 
-class RaftGroup:
-    """One group with its log.
+class GroupRole(Enum):
+    """What a replica is for its owner."""
 
-    Shard: created, called and closed on the log's home shard only.
-    """
+    LEADING = "leading"
+    FOLLOWING = "following"
 
-    __slots__ = ("high_watermark", "log", "node", "on_commit", "write_caching")
 
-    def __init__(self, log: "Log", term: int, *, write_caching: bool = False) -> None:
-        self.log = log
-        self.node = Node(term, log.next_offset)
-        self.write_caching = write_caching
-        """May change at any time."""
-        self.high_watermark = self.node.commit_index
-        """End (exclusive) of what was announced, and readers may see."""
-        self.on_commit: Callable[[int], None] = _nobody
-        log.on_durable = self.on_durable
+class ReplicatedBatch(Protocol):
+    """A record batch that a leader on another broker sent, as it now stands in the log."""
 
     @property
-    def term(self) -> int:
-        return self.node.term
+    def base_offset(self) -> Offset:
+        """Offset of its first record."""
+        ...
+
+    @property
+    def last_offset(self) -> Offset:
+        """Offset of its last record."""
+        ...
+
+    @property
+    def view(self) -> memoryview:
+        """The batch; valid during the call that hands it out."""
+        ...
+
+
+class GroupEvents:
+    """What a group tells its owner. The owner sets the events that it wants when it is made; each is a plain call on
+    the group's shard.
+    """
+
+    __slots__ = ("on_commit", "on_lead", "on_replicated", "on_resign", "on_serving", "on_truncate")
+
+    on_commit: Callable[[int], None]
+    """The high watermark has moved to the offset given (exclusive)."""
+    on_lead: Callable[[Term], None]
+    """This replica leads in the term given and takes batches. What earlier terms left may not be committed yet."""
+    on_serving: Callable[[Term], None]
+    """The term start of this leadership is committed: this replica knows every committed entry. After ``on_commit``
+    for the same entries."""
+    on_resign: Callable[[], None]
+    """This replica leads no more."""
+    on_replicated: Callable[[Sequence[ReplicatedBatch]], None]
+    """Batches of a leader on another broker are in the log, not committed yet."""
+    on_truncate: Callable[[Offset], None]
+    """Batches from the offset given on are about to be cut off; none of them was announced as committed."""
+
+    def __init__(self) -> None:
+        self.on_commit = _nothing
+        self.on_lead = _nothing
+        self.on_serving = _nothing
+        self.on_resign = _nothing_at_all
+        self.on_replicated = _nothing
+        self.on_truncate = _nothing
+
+
+class Group(Protocol):
+    """One Raft group on the home shard of its log.
+
+    Shard: created, called and closed on that shard only.
+    """
+
+    write_caching: bool
+    """Whether what a quorum has in memory is visible. May change at any time; what was visible stays visible."""
+
+    @property
+    def events(self) -> GroupEvents: ...
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def term(self) -> Term:
+        """Term of now. Kafka's leader epoch."""
+        ...
+
+    @property
+    def role(self) -> GroupRole: ...
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether this replica leads and its term start is committed."""
+        ...
+
+    @property
+    def leader(self) -> ReplicaId:
+        """The other replica that leads. `NO_REPLICA` while this one leads, or no leader is known."""
+        ...
+
+    @property
+    def high_watermark(self) -> int:
+        """End (exclusive) of what clients may see, as an offset. At least ``committed_offset``."""
+        ...
+
+    @property
+    def committed_offset(self) -> int:
+        """End (exclusive) of what a quorum has on disk and this replica's log holds, as an offset."""
+        ...
+
+    @property
+    def committed_position(self) -> RaftPosition:
+        """The same as a Raft position."""
+        ...
+
+    @property
+    def end_position(self) -> RaftPosition:
+        """End (exclusive) of this replica's log: right after `replicate` the end of that batch."""
+        ...
 
     def replicate(self, views: Sequence[memoryview], size: int, count: int, max_timestamp_ms: int) -> Offset:
-        """Produce 6/8. Propose one batch of ``count`` records; return its base offset.
+        """Propose one batch of ``count`` records and write it; return its base offset. The bytes are copied.
 
-        The bytes are copied before this returns. ``on_commit`` follows when a quorum has synced them.
+        Park its acknowledgement by (``end_position``, ``term``).
 
         Raises:
-            iobuf.ArenaFull: no memory for the copy; nothing was proposed.
+            Retriable: this replica does not lead, or is handing its leadership over (NOT_LEADER_OR_FOLLOWER).
+            iobuf.ArenaFull: no memory; nothing was proposed.
+            Rejected: the batch is too large.
         """
-        node = self.node
-        log = self.log
-        base: Any = log.next_offset
-        term: Any = node.term
-        last: Any = base + count - 1  # quantities by annotation: a NewType's call costs 0.1 µs a batch
-        pieces = log.make_room(views, size, last, term)
-        proposed = node.propose(count)
-        assert proposed == base
-        log.write(views, size, base, last, term, max_timestamp_ms, pieces)  # pyright: ignore[reportArgumentType]
-        if self.write_caching:
-            self._announce(node.next_index)
-        return base
+        ...
 
-    def on_durable(self, end_offset: int) -> None:
-        """The log's sync has reached ``end_offset`` (exclusive)."""
-        commit = self.node.persisted(end_offset, self.node.term)
-        if commit > self.high_watermark:
-            self._announce(commit)
+    def propose_log_start(self, offset: Offset) -> None:
+        """Let the log start at ``offset``. When that is agreed each replica trims its log (``log.on_trimmed``).
 
-    def _announce(self, high_watermark: int) -> None:
-        self.high_watermark = high_watermark
-        self.on_commit(high_watermark)
+        Raises:
+            Retriable: this replica does not lead.
+            iobuf.ArenaFull: no memory; nothing was proposed.
+        """
+        ...
 
-    def read(self, offset: int, max_bytes: int, *, minimum_one: bool = True) -> IoBuf | None:
-        """Committed batches from the log cache; None when they are not there (``log.read_cold`` then)."""
-        return self.log.read(Offset(offset), Offset(self.high_watermark), max_bytes, minimum_one)
+    def transfer(self, to: ReplicaId) -> None:
+        """Begin to hand the leadership over to another voter; ``on_resign`` tells when it has worked.
+
+        Raises:
+            Retriable: this replica does not lead, or hands over already.
+            Rejected: ``to`` is no voter, or has not caught up.
+        """
+        ...
+
+    def read_barrier(self, done: Callable[[MillstreamError | None], None]) -> None:
+        """Call ``done(None)`` when it is proved that this replica led after this call, and what was committed then is
+        announced; with the error if it can't be proved.
+        """
+        ...
 
 
-def _nobody(_high_watermark: int) -> None:
-    """A group that nobody watches yet."""
+def _nothing(_: object) -> None:
+    """The owner does not want to know."""
+
+
+def _nothing_at_all() -> None:
+    """The owner does not want to know."""

@@ -22,7 +22,7 @@ from millstream.config.settings import Settings
 from millstream.core.controller.commands import AnyCommand, decode_command
 from millstream.core.controller.requests import AnyRequest, CreateTopic, CreateTopics, Results
 from millstream.errors import MillstreamError
-from millstream.raft.group import RaftGroup
+from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.shard.context import Shard
 from millstream.shard.mailbox import Mailbox
 from millstream.shard.mesh import Mesh
@@ -385,7 +385,7 @@ class World:
         self.nodes = [Node(self, shard_id) for shard_id in range(shards)]
         first = self.nodes[0]
         hand_log: Any = self.log
-        self.group = RaftGroup(hand_log, 0)
+        self.group = SoleVoterGroup(hand_log, 0)
         self.store = SnapshotStore(made, DATA)
         reactor: Any = first.reactor
         self.snapshots = Snapshots(

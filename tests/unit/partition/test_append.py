@@ -13,7 +13,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.partition.append import LOOK, append, reported_start_offset
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Partition
-from millstream.raft.group import RaftGroup
+from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.telemetry.metrics import StatsSlab
 from millstream.wire.records import batch_crc_ok, build_batch, parse_header
 
@@ -63,7 +63,7 @@ def make(term=4, name="t", **overrides):
     settings = Settings(data_dir="/nowhere")
     config = topic_config({name.replace("_", "."): str(value) for name, value in overrides.items()}, settings)
     log = MemoryLog()
-    group = RaftGroup(log, term, write_caching=config.write_caching)
+    group = SoleVoterGroup(log, term, write_caching=config.write_caching)
     producers = ProducerState(60_000, ProducerBudget(10))
     return Partition(name, bytes(16), 0, 7, log, group, config, producers, Meters(StatsSlab()))
 

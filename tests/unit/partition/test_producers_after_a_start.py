@@ -8,7 +8,7 @@ import pytest
 from millstream.core.producer_state import Append, Duplicate
 from millstream.partition.append import append
 from millstream.partition.delete_records import delete_records
-from millstream.raft.group import RaftGroup
+from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.storage.log import header_replay
 from millstream.testing.sim_disk import SimDisk
 from millstream.testing.storage_world.life import Life
@@ -96,7 +96,7 @@ def test_a_snapshot_of_what_was_cut_off_does_not_come_back() -> None:
     life.shard(1).call(life.shard(1).storage.checkpoint)
     assert any(path.endswith("3.producers") for path, _ in disk.files())
     life.shard(1).call(partition.log.truncate_suffix, 1)
-    partition.group = RaftGroup(partition.log, partition.group.term + 1)
+    partition.group = SoleVoterGroup(partition.log, partition.group.term + 1)
     produce(life, 2, range(5))
     disk.crash(torn=False)  # the note is durable, the deletion of the snapshot is not
     partition = start(disk).partition(TOPIC)

@@ -24,7 +24,7 @@ from millstream.model.quantities import Offset
 from millstream.model.replication import ReplicaId, Term
 from millstream.partition.append import append
 from millstream.partition.delete_records import delete_records
-from millstream.raft.group import RaftGroup
+from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.storage.messages.commands import LANES
 from millstream.testing.local_storage import WRITER_LANE, Stopped
 from millstream.testing.sim_disk import SimDisk
@@ -427,8 +427,8 @@ class History:
         if (log := partition.log).cutting or topic.compacted:
             return
         if self.rng.random() < 0.3 and not partition.acks and log.durable_offset == log.next_offset:
-            partition.group = RaftGroup(log, partition.group.term + 1)
-            partition.group.on_commit = partition.on_commit
+            partition.group = SoleVoterGroup(log, partition.group.term + 1)
+            partition.group.events.on_commit = partition.on_commit
         with contextlib.suppress(ArenaFull):
             payload = self.rng.randbytes(self.rng.choice([0, 5, 300]))
             topic.controls.append(log.append_control(Term(partition.group.term), payload))
@@ -462,8 +462,8 @@ class History:
         topic.batches = [one for one in topic.batches if one.base < offset]
         topic.controls = [one for one in topic.controls if one.position < end]
         # The replica that comes out of it leads in a later term and knows the producers that are left.
-        partition.group = RaftGroup(log, partition.group.term + 1)
-        partition.group.on_commit = partition.on_commit
+        partition.group = SoleVoterGroup(log, partition.group.term + 1)
+        partition.group.events.on_commit = partition.on_commit
         partition.high_watermark = partition.group.high_watermark
         partition.producers.load(replayed(topic.batches).snapshot())
 
