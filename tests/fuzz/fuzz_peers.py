@@ -4,6 +4,7 @@ import struct
 from random import Random
 
 from crc32c import crc32c
+from fuzz_events import event_formats
 from fuzz_formats import Format, bend_msgpack, formats
 from fuzz_mutation import scramble
 
@@ -79,8 +80,8 @@ ITEMS: tuple[Item, ...] = (
 
 
 def every_format() -> list[Format]:
-    """Files and frames."""
-    return [*formats(), *peer_formats()]
+    """Files, frames of peers, and the bytes of event topics."""
+    return [*formats(), *peer_formats(), *event_formats()]
 
 
 def peer_formats() -> list[Format]:
