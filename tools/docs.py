@@ -35,9 +35,10 @@ Apache Kafka accepts these values of topic properties. This version does not hon
 """
 METRICS = """\
 The broker serves these at `/metrics` in Prometheus' text format, on the address that `broker.json` and the ready line
-give. The number of series is bounded: labels take their values from closed sets, never from the names of topics, groups
-or clients, but for `millstream_log_damage`, which names what was found, at most 32 places a shard; what is beyond is in
-the log and the counter. Histograms have buckets of powers of two; times are in seconds. A histogram without an
+give. The number of series is bounded. Labels take their values from closed sets. The names of topics and groups are
+labels of a few metrics, for as many of them as `metrics.topics.max` and `metrics.groups.max` allow. The metric
+`millstream_log_damage` names at most 32 places a shard; the log and the counter have all of them.
+Histograms have buckets of powers of two; times are in seconds. A histogram without an
 observation is not shown.
 
 A *shard* is the process of one core with the partitions that live on it. Its *writer* appends to the shard's

@@ -156,7 +156,7 @@ def test_confluents_client_administers_it_through_crashes(start_broker):
 def test_bad_requests_are_answered_and_cost_nothing(start_broker):
     broker = start_broker()
     assert request(broker, "GET", "/subjects") == (200, [])
-    assert request(broker, "POST", "/metrics", b"x")[0] == 404
+    assert request(broker, "POST", "/metrics", b"x")[0] == 405
     assert request(broker, "POST", "/subjects/s/versions", b"{")[0] == 400
     parts = urllib.parse.urlsplit(broker.http)
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)

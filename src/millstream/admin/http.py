@@ -1,154 +1,51 @@
-"""A small HTTP server: ``/metrics``, ``/v1/status``, ``/v1/topics/<name>/segments``, and the schema registry.
+"""The HTTP server: sockets, threads, and the bounds on both; ``admin.routing`` knows what is answered.
 
-It runs on a thread of the supervisor, which holds no data path, so a slow or hostile HTTP client costs the broker
-nothing but that thread's time; answers come from callables that the composition root hands in. Only the schema registry
-takes other methods than GET, with bodies of up to ``BODY_BYTES_MAX``; it gets its requests as they are.
-Requests are bounded by the standard library's limits on the request line and headers; a client that is silent for ten
-seconds is dropped, at most ``CONNECTIONS_MAX`` are served at once, and of more than ``OPEN_MAX`` the newest are closed.
+It runs on threads of the supervisor, which holds no data path, so a slow or hostile HTTP client costs the broker
+nothing but the time of that process. Bounds: the standard library's on the request line and the headers; ten seconds of
+silence end a connection; ``CONNECTIONS_MAX`` requests are answered at once, and of more than ``OPEN_MAX`` connections
+the newest are closed; a body has a length that its route allows, is one of ``BODIES_MAX`` at once, and arrives within
+``BODY_S``. Errors are JSON, those of the HTTP parser included. A body that was not read ends its connection.
 """
 
-import json
 import socket
 import threading
-import urllib.parse
-from collections.abc import Callable
+import time
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from millstream.errors import MillstreamError, Rejected
-from millstream.telemetry.metrics import Counter, StatsSlab
-from millstream.telemetry.table import HTTP_ROUTE
+import msgspec
+
+from millstream.admin.routing import HttpError, Response, Router, failure
 
 TIMEOUT_S: Final = 10.0
 CONNECTIONS_MAX: Final = 32
 OPEN_MAX: Final = 256
 """Each has a thread and a descriptor of the process that accepts Kafka's clients, too."""
-
-BODY_BYTES_MAX: Final = 4 << 20
-REGISTRY_PATHS: Final = frozenset({"subjects", "schemas", "compatibility", "config", "mode", "contexts"})
-"""First parts of the paths that are the schema registry's."""
-
-
-class Answer(Protocol):
-    """A response of the schema registry."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def content_type(self) -> str: ...
-
-    @property
-    def body(self) -> bytes: ...
-
-
-Registry = Callable[[str, str, dict[str, str], bytes], Answer]
-"""Method, target, headers (names in lower case) and body to the answer; does not raise."""
-
-
-class Routes:
-    """What the server can answer; filled by the composition root."""
-
-    def __init__(
-        self,
-        stats: StatsSlab,
-        metrics: Callable[[], bytes],
-        status: Callable[[], dict[str, Any]],
-        segments: Callable[[str], dict[str, Any]],
-        registry: Registry,
-    ) -> None:
-        self.metrics = metrics
-        self.status = status
-        self.segments = segments
-        self.registry = registry
-        self.count: dict[str, Counter] = {
-            route: stats.counter("http_requests", route=route) for route in HTTP_ROUTE.values
-        }
-
-    def is_registry(self, path: str) -> bool:
-        """Whether a request is for the schema registry."""
-        return path.lstrip("/").partition("?")[0].partition("/")[0] in REGISTRY_PATHS
-
-    def ask_registry(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[int, str, bytes]:
-        """Status code, content type and body of the schema registry's answer."""
-        self.count["registry"].inc()
-        answer = self.registry(method, target, headers, body)
-        return answer.status, answer.content_type, answer.body
-
-    def answer(self, path: str) -> tuple[int, str, bytes]:
-        """Status code, content type and body for a GET of ``path``."""
-        try:
-            parts = [urllib.parse.unquote(part) for part in urllib.parse.urlsplit(path).path.split("/") if part]
-        except ValueError:
-            parts = []  # no URL, so none that is known
-        try:
-            if parts == ["metrics"]:
-                self.count["metrics"].inc()
-                return 200, "text/plain; version=0.0.4; charset=utf-8", self.metrics()
-            if parts == ["v1", "status"]:
-                self.count["other"].inc()
-                return 200, "application/json", _json(self.status())
-            if len(parts) == 4 and parts[:2] == ["v1", "topics"] and parts[3] == "segments":
-                self.count["manifest"].inc()
-                return 200, "application/json", _json(self.segments(parts[2]))
-        except Rejected as error:
-            return 404, "application/json", _json({"error": error.code.name, "message": error.message})
-        except MillstreamError as error:
-            return 503, "application/json", _json({"error": error.code.name, "message": error.message})
-        self.count["other"].inc()
-        known = "/metrics, /v1/status, /v1/topics/<name>/segments, /subjects and what else a schema registry has"
-        return 404, "application/json", _json({"error": "NOT_FOUND", "message": f"known paths: {known}"})
+BODIES_MAX: Final = 16
+BODY_S: Final = 30.0
+_PART_BYTES: Final = 64 << 10
+_METHODS: Final = frozenset(f"do_{name}" for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+"""An unknown one is refused with 501, a known one that a path does not take with 405."""
 
 
 class HttpServer:
-    """The listening server and its thread.
+    """The threads behind a listening socket.
 
-    Lifecycle: ``start`` after the last fork, ``stop`` before the supervisor ends.
+    Lifecycle: made with a socket that is bound and does not listen yet; ``start`` after the last fork, when the socket
+    listens; ``stop`` before the supervisor ends. The socket is this object's from the beginning.
     """
 
-    def __init__(self, host: str, port: int, routes: Routes) -> None:
-        """Bind now, so that the port is known; raises OSError when it is taken."""
-        slots = threading.BoundedSemaphore(CONNECTIONS_MAX)
-        room = threading.BoundedSemaphore(OPEN_MAX)
-
-        class Server(ThreadingHTTPServer):
-            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            daemon_threads = True
-            request_queue_size = 16
-
-            def server_bind(self) -> None:
-                TCPServer.server_bind(self)
-                # The standard library would ask the resolver for a name here, and wait for it. Nobody reads it.
-                self.server_name, self.server_port = host, self.server_address[1]
-
-            def process_request(self, request: Any, client_address: Any) -> None:
-                if not room.acquire(blocking=False):
-                    self.shutdown_request(request)
-                    return
-                try:
-                    super().process_request(request, client_address)
-                except BaseException:
-                    room.release()
-                    raise
-
-            def process_request_thread(self, request: Any, client_address: Any) -> None:
-                try:
-                    super().process_request_thread(request, client_address)
-                finally:
-                    room.release()
-
-            def handle_error(self, request: object, client_address: object) -> None:
-                """A client that went away in the middle is not news either."""
-
-        self._server = Server((host, port), _handler(routes, slots))
-        bound_host, bound_port = self._server.server_address[:2]
-        self.url = f"http://[{bound_host}]:{bound_port}" if ":" in host else f"http://{bound_host}:{bound_port}"
+    def __init__(self, listener: socket.socket, router: Router) -> None:
+        self._listener = listener
+        self._server = _Server(listener, router)
+        host, port = listener.getsockname()[:2]
+        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._thread: threading.Thread | None = None
 
     @property
     def fd(self) -> int:
-        return self._server.fileno()
+        return self._listener.fileno()
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
@@ -162,60 +59,131 @@ class HttpServer:
         self._server.server_close()
 
 
-def _handler(routes: Routes, slots: threading.BoundedSemaphore) -> type[BaseHTTPRequestHandler]:
-    """What serves a connection; at most as many requests as there are slots are worked on at once."""
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = TIMEOUT_S
-        server_version = "millstream"
-        sys_version = ""
+    def __init__(self, listener: socket.socket, router: Router) -> None:
+        address = listener.getsockname()
+        super().__init__(address, _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.server_address = address
+        self.router = router
+        self.slots = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self.bodies = threading.BoundedSemaphore(BODIES_MAX)
+        self.room = threading.BoundedSemaphore(OPEN_MAX)
 
-        def do_GET(self) -> None:
-            if routes.is_registry(self.path):
-                self.pass_on()
-                return
-            with slots:
-                status, kind, body = routes.answer(self.path)
-            self.respond(status, kind, body)
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self.room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self.room.release()
+            raise
 
-        def pass_on(self) -> None:
-            """Hand the request to the schema registry."""
-            length = self.headers.get("Content-Length", "0")
-            if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit()):
-                self.refuse(411, "a body needs a Content-Length")
-            elif not routes.is_registry(self.path):
-                self.refuse(404, "only the schema registry takes this method")
-            elif int(length) > BODY_BYTES_MAX:
-                self.refuse(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
-            else:
-                sent = self.rfile.read(int(length))
-                named = {name.lower(): value for name, value in self.headers.items()}
-                with slots:
-                    status, kind, body = routes.ask_registry(self.command, self.path, named, sent)
-                self.respond(status, kind, body)
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.room.release()
 
-        do_POST = do_PUT = do_DELETE = pass_on  # noqa: N815 (the standard library's names)
-
-        def refuse(self, status: int, why: str) -> None:
-            """Answer without having read the body; the connection cannot be used again."""
-            self.close_connection = True
-            self.respond(status, "application/json", _json({"error_code": status, "message": why}))
-
-        def respond(self, status: int, kind: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            if self.close_connection:
-                self.send_header("Connection", "close")
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the standard library's name
-            """Scrapes are not news."""
-
-    return Handler
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away in the middle is no news."""
 
 
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value).encode() + b"\n"
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = TIMEOUT_S
+    server_version = "millstream"
+    sys_version = ""
+
+    @property
+    def _port(self) -> _Server:
+        assert isinstance(self.server, _Server)
+        return self.server
+
+    def _serve(self) -> None:
+        server = self._port
+        try:
+            route, request = server.router.find(self.command, self.path)
+        except HttpError as error:
+            self._refuse(failure(error))
+            return
+        try:
+            body = self._body(route.body_bytes_max)
+        except HttpError as error:
+            self._refuse(route.failure(error))
+            return
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = msgspec.structs.replace(request, headers=headers, body=body)
+        with server.slots:
+            response = server.router.answer(route, request)
+        self._send(response)
+
+    def __getattr__(self, name: str) -> Any:
+        """``do_GET`` and its like, by which the standard library looks for a method."""
+        if name in _METHODS:
+            return self._serve
+        raise AttributeError(name)
+
+    def _refuse(self, response: Response) -> None:
+        """Answer without having read the body; the connection cannot be used again."""
+        self.close_connection = True
+        self._send(response)
+
+    def _body(self, bytes_max: int) -> bytes:
+        """The whole body, or ``HttpError`` before or while it is read."""
+        if "Transfer-Encoding" in self.headers:
+            raise HttpError(411, "LENGTH_REQUIRED", "a body needs a Content-Length, chunks are not taken")
+        given = self.headers.get("Content-Length", "0")
+        if not (given.isascii() and given.isdigit()):
+            raise HttpError(400, "INVALID_LENGTH", f"Content-Length is {given!r}, expected a number of bytes")
+        length = int(given)
+        if not length:
+            return b""
+        if length > bytes_max:
+            allowed = f"at most {bytes_max} bytes" if bytes_max else "no body"
+            raise HttpError(413, "BODY_TOO_LARGE", f"the body has {length} bytes, {self.path} takes {allowed}")
+        if not self._port.bodies.acquire(timeout=TIMEOUT_S):
+            raise HttpError(503, "BUSY", "too many bodies are being received; try again")
+        try:
+            return self._received(length)
+        finally:
+            self._port.bodies.release()
+
+    def _received(self, length: int) -> bytes:
+        parts: list[bytes] = []
+        limit = time.monotonic() + BODY_S
+        while length:
+            part = self.rfile.read1(min(length, _PART_BYTES))
+            if not part or time.monotonic() > limit:
+                raise HttpError(408, "BODY_INCOMPLETE", f"{length} bytes of the body did not arrive")
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
+
+    def _send(self, response: Response) -> None:
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.content_type)
+        self.send_header("Content-Length", str(len(response.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        for name, value in response.headers:
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(response.body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the standard library refuses before any method of this class sees it."""
+        status = HTTPStatus(code)
+        self.close_connection = True
+        self.command = self.command or "GET"
+        self._send(failure(HttpError(code, status.name, message or explain or status.phrase)))
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the standard library's name
+        """Requests are not news."""

@@ -17,9 +17,10 @@ TIMEOUT_US: Final = 5_000_000
 
 
 class _Question:
-    def __init__(self, name: str, arguments: Any, shards: int) -> None:
+    def __init__(self, name: str, arguments: Any, timeout_us: int, shards: int) -> None:
         self.name = name
         self.arguments = arguments
+        self.timeout_us = timeout_us
         self.answers: list[Any] = [None] * shards
         self.missing = shards
         self.done = threading.Event()
@@ -34,16 +35,16 @@ class Asking:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         reactor.add_reader(self._bell, self._rung)
 
-    def ask_all(self, name: str, arguments: Any) -> list[Any]:
+    def ask_all(self, name: str, arguments: Any, timeout_us: int = TIMEOUT_US) -> list[Any]:
         """The answers of all shards, by shard.
 
         Raises:
             MillstreamError: what the first shard that refused said, or ``Unavailable`` when one was silent.
         """
-        question = _Question(name, arguments, len(self._controls))
+        question = _Question(name, arguments, timeout_us, len(self._controls))
         self._questions.append(question)
         os.eventfd_write(self._bell, 1)
-        if not question.done.wait(2 * TIMEOUT_US / 1_000_000):
+        if not question.done.wait(2 * timeout_us / 1_000_000):
             raise Unavailable(f"no answer to {name} from all shards")
         for answer in question.answers:
             if isinstance(answer, MillstreamError):
@@ -62,4 +63,4 @@ class Asking:
                     if not question.missing:
                         question.done.set()
 
-                control.ask(question.name, question.arguments, answered, TIMEOUT_US)
+                control.ask(question.name, question.arguments, answered, question.timeout_us)

@@ -26,13 +26,16 @@ import time
 from typing import Any, Final
 
 from millstream import __version__
-from millstream.admin.http import HttpServer, Routes
+from millstream.admin.endpoints import make_router
+from millstream.admin.http import HttpServer
+from millstream.admin.overview import Facts, Overview
 from millstream.app import shard_main
 from millstream.app.accepting import Door
 from millstream.app.asking import Asking
 from millstream.app.limits import CONNECTIONS_MAX
-from millstream.app.listening import bind_all, literal, port_taken, serve
+from millstream.app.listening import bind, bind_all, literal, serve
 from millstream.app.lock import lock_data_dir
+from millstream.app.overview import gather, named_metrics
 from millstream.app.recovery import RecoveryChild, count
 from millstream.app.registry_process import RegistryProcess
 from millstream.app.service import READY, STOPPING, tell_manager
@@ -66,6 +69,11 @@ from millstream.telemetry.render import render
 WATCH_US: Final = 100_000
 """How often the supervisor looks whether a shard is stalled; more often where a shorter stall is to be told."""
 WATCH_US_MIN: Final = 10_000
+
+HTTP_PORT: Final = 9644
+"""Redpanda's port for metrics and administration, which its users' dashboards know."""
+PATIENCE_US: Final = 2_000_000
+"""How long an HTTP client waits for the shards: Prometheus' scrapes and a probe of a service end after some seconds."""
 
 READY_TIMEOUT_US: Final = 120_000_000
 REAP_TIMEOUT_S: Final = 2.0
@@ -115,14 +123,11 @@ class Supervisor:
         if os.path.exists(self.about_path):
             os.unlink(self.about_path)
         self.listeners = bind_all(settings.listen)
+        self.http_listener = self._bind_http()
+        router = make_router(self, self.stats)
         self.registry = RegistryProcess(_reached(next(iter(self.listeners.values()))))
-        http_host, http_port = settings.http_listen or (settings.listen[0].host, 0)
-        try:
-            self.http = HttpServer(
-                http_host, http_port, Routes(self.stats, self._metrics, self._status, self._segments, self.registry.ask)
-            )
-        except OSError as error:
-            raise port_taken(http_host, http_port, error, "http.listen") from error
+        self.registry.mount(router, self.stats)
+        self.http = HttpServer(self.http_listener, router)
         disk = load_disk(settings.internal_disk_factory)
         recovery = RecoveryChild(settings, disk)
         dispatch.warm_up()
@@ -145,6 +150,12 @@ class Supervisor:
         return self.reactor.exit_code
 
     # Starting
+
+    def _bind_http(self) -> socket.socket:
+        """The HTTP port: the one that is set, or the default, which is free where the first listener's is."""
+        first = self.settings.listen[0]
+        host, port = self.settings.http_listen or (first.host, HTTP_PORT if first.port else 0)
+        return bind(host, port, setting="--http")
 
     def _fork(self) -> None:
         """Fork the shards, from a process that has everything imported and nothing running."""
@@ -237,6 +248,7 @@ class Supervisor:
         try:
             for listener in self.listeners.values():
                 serve(listener)
+            serve(self.http_listener, "--http")
         except MillstreamError as error:
             self.reactor.stop(EXIT_UNAVAILABLE, error.message)
             return
@@ -285,11 +297,31 @@ class Supervisor:
 
     # Serving
 
-    def _metrics(self) -> bytes:
+    def metrics(self) -> bytes:
+        """The page of ``/metrics``; without topics and groups where a shard does not say in time what it has."""
         node = node_samples(self.settings.data_dir, __version__)
-        return render(self.shared.slabs, self.shared.arenas, node)
+        limits = self.settings.metrics_topics_max, self.settings.metrics_groups_max
+        try:
+            named = named_metrics(gather(self.asking, *limits, PATIENCE_US), limits[1]) if any(limits) else {}
+        except MillstreamError:
+            named = {}
+        return render(self.shared.slabs, self.shared.arenas, node, named)
 
-    def _status(self) -> dict[str, Any]:
+    def health(self) -> dict[str, Any]:
+        if self.stopping:
+            raise Unavailable("the broker is stopping")
+        answers = self.asking.ask_all("status", None, PATIENCE_US)
+        return {"accepts_writes": all(answer["accepts_writes"] for answer in answers)}
+
+    def facts(self) -> Facts:
+        uptime_s = time.monotonic() - self.begun
+        bootstrap = next(iter(self._advertised().values()))
+        return Facts(__version__, self.settings.node_id, self.cluster_id, bootstrap, uptime_s)
+
+    def overview(self, topics_max: int, groups_max: int) -> Overview:
+        return gather(self.asking, topics_max, groups_max, PATIENCE_US)
+
+    def status(self) -> dict[str, Any]:
         answers = self.asking.ask_all("status", None)
         return {
             "version": __version__,
@@ -298,7 +330,7 @@ class Supervisor:
             "shards": answers,
         }
 
-    def _segments(self, topic: str) -> dict[str, Any]:
+    def segments(self, topic: str) -> dict[str, Any]:
         answers = self.asking.ask_all("segments", topic)
         about = dict(answers[0]["about"])
         partitions = [entry for answer in answers for entry in answer["partitions"]]

@@ -43,11 +43,11 @@ def bind_all(listeners: Sequence[Listener]) -> dict[str, socket.socket]:
     return bound
 
 
-def bind(host: str, port: int, *, only_six: bool = False) -> socket.socket:
+def bind(host: str, port: int, *, only_six: bool = False, setting: str = "--listen") -> socket.socket:
     """A socket that has the port, and refuses connections until ``serve``.
 
     An IPv6 address for every interface takes IPv4 connections too, as in Kafka, unless ``only_six``: somebody else of
-    this broker has the port there.
+    this broker has the port there. ``setting`` is what a refusal names as the remedy.
 
     Raises:
         Unavailable: the address is somebody else's, or none of this machine.
@@ -67,7 +67,7 @@ def bind(host: str, port: int, *, only_six: bool = False) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        raise port_taken(host, port, error, "--listen") from error
+        raise port_taken(host, port, error, setting) from error
     return listener
 
 
@@ -80,14 +80,14 @@ def _seize(listener: socket.socket, address: Any) -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
 
 
-def serve(listener: socket.socket) -> None:
+def serve(listener: socket.socket, setting: str = "--listen") -> None:
     """Take connections from now on; they wait in the backlog for a non-blocking ``accept``."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.listen(BACKLOG)
     except OSError as error:
         host, port = listener.getsockname()[:2]
-        raise port_taken(host, port, error, "--listen") from error
+        raise port_taken(host, port, error, setting) from error
     listener.setblocking(False)
 
 

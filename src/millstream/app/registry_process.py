@@ -18,21 +18,18 @@ from typing import Final
 
 import msgspec
 
+from millstream.admin.routing import HttpError, Request, Response, Router
 from millstream.telemetry.log import log
+from millstream.telemetry.metrics import StatsSlab
 
+PATHS: Final = ("subjects", "schemas", "compatibility", "config", "mode", "contexts")
+"""First parts of the paths that are the schema registry's."""
+BODY_BYTES_MAX: Final = 4 << 20
 WAIT_S: Final = 10.0
 ANSWER_S: Final = 60.0
 _STOP_S: Final = 2.0
 _PACKAGES: Final = ("avro", "fastavro", "grpc_tools", "jsonschema")
 _KIND: Final = "application/vnd.schemaregistry.v1+json"
-
-
-class Response(msgspec.Struct, frozen=True):
-    """What the registry answers."""
-
-    status: int
-    content_type: str
-    body: bytes
 
 
 class RegistryProcess:
@@ -45,7 +42,13 @@ class RegistryProcess:
         self._channel: socket.socket | None = None
         self._closed = False
 
-    def ask(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Response:
+    def mount(self, router: Router, stats: StatsSlab) -> None:
+        """Let the registry answer all requests for its paths."""
+        count = stats.counter("http_requests", route="registry").inc
+        for path in PATHS:
+            router.mount(path, self.ask, body_bytes_max=BODY_BYTES_MAX, count=count, failure=_refused)
+
+    def ask(self, request: Request) -> Response:
         """Pass a request on and wait for the response; never raises."""
         missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
         if missing:
@@ -59,9 +62,13 @@ class RegistryProcess:
         try:
             if self._closed:
                 return _failed(503, 50302, "The broker is stopping. Nothing was written")
-            return self._ask(
-                msgspec.msgpack.encode({"method": method, "target": target, "headers": headers, "body": body})
-            )
+            sent = {
+                "method": request.method,
+                "target": request.target,
+                "headers": request.headers,
+                "body": request.body,
+            }
+            return self._ask(msgspec.msgpack.encode(sent))
         finally:
             self._turn.release()
 
@@ -126,4 +133,9 @@ def _exactly(channel: socket.socket, size: int) -> bytes:
 
 
 def _failed(status: int, code: int, message: str) -> Response:
-    return Response(status, _KIND, json.dumps({"error_code": code, "message": message}).encode())
+    return Response(json.dumps({"error_code": code, "message": message}).encode(), status, _KIND)
+
+
+def _refused(error: HttpError) -> Response:
+    """What the HTTP port refuses, in the form of the registry's own errors."""
+    return _failed(error.status, error.status, error.message)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from millstream.app.drain import Drain
 from millstream.app.limits import TellSupervisor
+from millstream.app.overview import serve_overview
 from millstream.app.partitions import Partitions
 from millstream.app.shared import Shared
 from millstream.cluster.client import ControllerClient
@@ -175,6 +176,7 @@ class ShardProcess:
         control.serve("status", self._status)
         control.serve("segments", self._segments)
         control.serve("stop", self._stop)
+        serve_overview(control, shard.reactor, self.metadata, self.table, self.node.coordinator.local)
         handover = shared.handover[shard.id]
         handover.keep_receiver()
         shard.reactor.add_reader(handover.fd, self._take_connections)

@@ -38,6 +38,11 @@ def start_parser() -> argparse.ArgumentParser:
         help="where clients connect; port 0 picks one (default 127.0.0.1:9092); may be repeated with names, "
         "such as PLAINTEXT://127.0.0.1:9092 and LAN://0.0.0.0:9093",
     )
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="where a page for people, /metrics and /healthz are served; port 0 picks one (default: port 9644)",
+    )
     parser.add_argument("--shards", metavar="N", help="processes that serve partitions (default: one per core)")
     parser.add_argument(
         "--memory", metavar="SIZE", help="memory budget, such as 512MiB (default: a quarter of RAM, at most 2 GiB)"
@@ -51,7 +56,13 @@ def start(arguments: list[str]) -> int:
     """Run the broker until it ends; returns its exit code."""
     given = start_parser().parse_args(arguments)
     listen = None if given.listen is None else ",".join(given.listen)
-    flags = {"data_dir": given.data, "listen": listen, "shards": given.shards, "memory_bytes": given.memory}
+    flags = {
+        "data_dir": given.data,
+        "listen": listen,
+        "http_listen": given.http,
+        "shards": given.shards,
+        "memory_bytes": given.memory,
+    }
     settings = load_settings(given.config, given.set, flags)
     gc.disable()  # until `collector.freeze_for_fork`: what is imported stays, and looking through it takes time
     from millstream.app.broker import run

@@ -23,7 +23,7 @@ from millstream.model.quantities import Offset
 from millstream.model.replication import Term
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.meters import Meters
-from millstream.partition.partition import Partition
+from millstream.partition.partition import Opened, Partition
 from millstream.partition.table import Faulty, PartitionTable, Remote
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.shard.context import Shard
@@ -104,6 +104,7 @@ class Lifecycle:
         group = SoleVoterGroup(log, term, write_caching=may_cache(name, config))
         partition = Partition(name, topic_id, index, raft_group, log, group, config, producers, self.meters)
         partition.delayed = self._delayed
+        partition.opened_at = Opened(partition.high_watermark, log.durable_position)
         self._table.add(name, topic_id, partition)
 
     def follow(self, settings: Settings) -> None:

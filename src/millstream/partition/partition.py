@@ -12,7 +12,7 @@ requests for it get KAFKA_STORAGE_ERROR, and the log line of the recovery names 
 from collections import deque
 from collections.abc import Callable
 from enum import IntFlag
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from millstream.config.forms import INT64_MAX
 from millstream.config.topic_properties import TopicConfig
@@ -73,6 +73,13 @@ class Gate(IntFlag):
     """Batches before this one are being looked at: it must not overtake them."""
 
 
+class Opened(NamedTuple):
+    """Where the log ended when the partition was opened: offset, and position in the log's stream of bytes."""
+
+    end_offset: int
+    position: int
+
+
 def _asks_of_records(config: TopicConfig) -> bool:
     bounded = config.message_timestamp_type == "CreateTime" and config.message_timestamp_before_max_ms < INT64_MAX
     return config.is_compacted or bounded
@@ -101,6 +108,7 @@ class Partition:
         "config",
         "data_waiters",
         "delayed",
+        "fetched_bytes",
         "gate",
         "group",
         "high_watermark",
@@ -110,6 +118,7 @@ class Partition:
         "log",
         "meters",
         "name",
+        "opened_at",
         "producers",
         "raft_group",
         "topic_id",
@@ -142,6 +151,10 @@ class Partition:
         self.gate = 0
         self.set_gate()
         self.high_watermark = group.high_watermark
+        self.opened_at = Opened(0, 0)
+        """Set by ``partition.lifecycle`` when the log was opened; what was appended since is counted from here."""
+        self.fetched_bytes = 0
+        """Of batches handed to readers since the partition was opened; only ``partition.read`` adds to it."""
         self.acks: deque[tuple[int, AckWaiter, int]] = deque()
         self.data_waiters: set[DataWaiter] = set()
         self.delayed: OwnAppends | None = None  # where the broker's own appends wait for memory

@@ -106,6 +106,7 @@ def read_older(
         if isinstance(result, MillstreamError):
             done(refused(int(result.code)))
         else:
+            partition.fetched_bytes += len(result)
             done((_NONE, high_watermark, high_watermark, partition.log.start_offset, result, None))
 
     read_cold(partition, offset, max_bytes, read, minimum_one=minimum_one)
@@ -134,7 +135,10 @@ def offset_error(partition: Partition, offset: int) -> ErrorCode:
 
 def read_cached(partition: Partition, offset: int, max_bytes: int, *, minimum_one: bool) -> IoBuf | None:
     """Fetch 6/8. Batches from the log cache, or None when they are colder than that."""
-    return partition.log.read(Offset(offset), Offset(partition.high_watermark), max_bytes, minimum_one)
+    found = partition.log.read(Offset(offset), Offset(partition.high_watermark), max_bytes, minimum_one)
+    if found is not None:
+        partition.fetched_bytes += len(found)
+    return found
 
 
 def read_cold(

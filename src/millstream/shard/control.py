@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Unavailable
+from millstream.model.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,9 @@ _READS: Final = 32  # parts received per turn
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True):
-    """Wire format of a message. ``kind``: 0 request, 1 response, 2 refusal."""
+    """Wire format of a message. ``kind``: 0 request, 1 response, 2 refusal. ``name`` is the request's, or the code of a
+    refusal.
+    """
 
     kind: int
     number: int
@@ -187,19 +190,20 @@ class ControlEnd:
         if message.kind == _ANSWER:
             self._end(message.number, message.body)
         elif message.kind == _REFUSAL:
-            self._end(message.number, Rejected(str(message.body)))
+            self._end(message.number, Rejected(str(message.body), ErrorCode[message.name]))
         else:
             self._serve(message)
 
     def _serve(self, message: _Message) -> None:
         handler = self._handlers.get(message.name)
         if handler is None:
-            self._send(_Message(_REFUSAL, message.number, "", f"nobody answers {message.name!r} here"))
+            text = f"nobody answers {message.name!r} here"
+            self._send(_Message(_REFUSAL, message.number, ErrorCode.INVALID_REQUEST.name, text))
             return
 
         def answer(value: Any) -> None:
             if isinstance(value, MillstreamError):
-                self._send(_Message(_REFUSAL, message.number, "", value.message))
+                self._send(_Message(_REFUSAL, message.number, value.code.name, value.message))
             else:
                 self._send(_Message(_ANSWER, message.number, "", value))
 

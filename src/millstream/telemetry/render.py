@@ -1,6 +1,7 @@
 """Renders slabs as Prometheus text (version 0.0.4), and the metrics' reference table as Markdown.
 
-Rendering runs in the supervisor and only reads shared memory, so no shard takes part. Per-shard metrics are summed over
+Rendering runs in the supervisor and only reads shared memory, so no shard takes part. Counts by topic and group
+are an argument. Per-shard metrics are summed over
 the processes of a shard (reactor, writer, worker), other metrics over all processes. A histogram without observations
 is left out, to keep the page short. A counter is present from the start: one that appeared with its first event would
 hide that event from ``increase``.
@@ -14,7 +15,7 @@ import msgspec
 
 from millstream.telemetry.metrics import BUCKETS
 from millstream.telemetry.processes import process_samples
-from millstream.telemetry.table import API, ASKED, BY_NAME, LOG_DAMAGE, METRICS, Kind, Label, Metric, Unit
+from millstream.telemetry.table import API, ASKED, BY_NAME, LOG_DAMAGE, METRICS, NAMED, Kind, Label, Metric, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,17 +27,26 @@ _UNITS: Final = {Unit.COUNT: "", Unit.BYTES: "bytes", Unit.MICROSECONDS: "second
 _OPEN_LABELS: Final = {
     "process": "`supervisor`, and `shard-N`, `writer-N`, `worker-N`, `cleaner-N` of each shard",
     "topic, partition, offset, file": "of the damage; offset -1 where it is unknown, or the whole log",
+    "topic": "its name; the first `metrics.topics.max` by name",
+    "group, topic": "a group and a topic that it committed to; the first `metrics.groups.max` pairs by name",
     "version": "as `millstream --version` says it",
 }
-"""Values of the labels of ``ASKED`` metrics, which depend on the node."""
+"""Values of the labels of ``ASKED`` and ``NAMED`` metrics, which depend on the node."""
 
 _Sums = dict[int, list[int]]  # shard (−1: all together) → cells
 
 
+Named = dict[str, dict[tuple[str, ...], int]]
+"""Name of a metric of `table.NAMED` → values of its labels → value."""
+
+
 def render(
-    slabs: Sequence[StatsSlab], arenas: Sequence[Arena] = (), node: Mapping[str, Mapping[str, float]] | None = None
+    slabs: Sequence[StatsSlab],
+    arenas: Sequence[Arena] = (),
+    node: Mapping[str, Mapping[str, float]] | None = None,
+    named: Named | None = None,
 ) -> bytes:
-    """The page of ``/metrics``. ``node`` is the result of ``node_samples``."""
+    """The page of ``/metrics``. ``node`` comes from ``node_samples``, ``named`` from the shards."""
     lines: list[str] = []
     derived = _memory(arenas) | _requests(slabs)
     for metric in METRICS:
@@ -60,8 +70,21 @@ def render(
             for value, number in asked[metric.name].items():
                 labels = [f'{metric.label.name}="{value}"'] if metric.label is not None else []
                 lines.append(f"{metric.exposed_name}{_braces(labels)} {number:.15g}")
+    _named(lines, named or {})
     _damage(lines, slabs)
     return ("\n".join(lines) + "\n").encode()
+
+
+def _named(lines: list[str], named: Named) -> None:
+    for metric in NAMED:
+        samples = named.get(metric.name)
+        if not samples:
+            continue
+        _heading(lines, metric)
+        names = metric.label.name.split(", ") if metric.label is not None else []
+        for values, number in samples.items():
+            labels = [f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True)]
+            lines.append(f"{metric.exposed_name}{_braces(labels)} {number}")
 
 
 def _damage(lines: list[str], slabs: Sequence[StatsSlab]) -> None:
@@ -176,7 +199,7 @@ def reference() -> str:
     """Markdown tables of all metrics and all labels, for the documentation."""
     rows = ["| Metric | Kind | Unit | Labels | Meaning |", "|---|---|---|---|---|"]
     bearers: dict[Label, list[str]] = {}
-    for metric in (*METRICS, *ASKED, LOG_DAMAGE):
+    for metric in (*METRICS, *ASKED, *NAMED, LOG_DAMAGE):
         names = ["shard"] if metric.per_shard else []
         if metric.label is not None:
             names.append(metric.label.name)

@@ -2,8 +2,8 @@
 
 The table ``METRICS`` decides what exists: slabs lay out their memory by it, and ``/metrics`` and the documentation are
 rendered from it. An unknown name or label value fails at start. To add a metric, add a line to the table. Labels take
-their values from a closed set, never a topic, a client or a group, so that cardinality is bounded by this file. Code
-binds a metric once::
+their values from a closed set, never a client, so that cardinality is bounded by this file. Settings bound how many
+topics and groups are labels of ``NAMED`` metrics. Code binds a metric once::
 
     received = stats.counter("net_received_bytes")          # at construction
     received.inc(n)                                          # on the hot path, about 0.1 µs
@@ -12,10 +12,6 @@ A *counter* only grows, a *gauge* is set, a *histogram* counts observations in b
 a count) and keeps their sum. ``per_shard`` metrics are shown per shard, others summed over all processes. Names in the
 table carry no prefix. Exposed names carry it, with Prometheus' units: ``net_received_bytes`` becomes
 ``millstream_net_received_bytes_total``, and a histogram of µs is shown in seconds (``kafka_request_latency`` becomes
-``millstream_kafka_request_latency_seconds``).
-
-Names here carry no prefix; rendered names do, with Prometheus' units: ``net_received_bytes`` is
-``millstream_net_received_bytes_total``, a histogram of µs is shown in seconds (``kafka_request_latency`` is
 ``millstream_kafka_request_latency_seconds``).
 """
 
@@ -44,8 +40,8 @@ class Unit(enum.Enum):
 
 
 class Label(msgspec.Struct, frozen=True):
-    """A label and the closed set of its values. The set is empty only for ``ASKED`` metrics, whose values depend on the
-    node.
+    """A label and the closed set of its values. The set is empty only for ``ASKED`` and ``NAMED`` metrics, whose
+    values depend on the node.
     """
 
     name: str
@@ -134,6 +130,8 @@ MEMORY: Final = Label("class", ("receive", "cache", "fetch", "ring"))  # iobuf.M
 HTTP_ROUTE: Final = Label("route", ("metrics", "manifest", "registry", "other"))
 LEVEL: Final = Label("level", ("info", "warning", "error"))
 PROCESS: Final = Label("process", ())
+TOPIC: Final = Label("topic", ())
+GROUP: Final = Label("group, topic", ())
 DAMAGE: Final = Label("topic, partition, offset, file", ())
 VERSION: Final = Label("version", ())
 READ_SOURCE: Final = Label("source", ("cache", "segment"))
@@ -286,6 +284,20 @@ ASKED: Final[tuple[Metric, ...]] = (
     _gauge("build_info", "Always 1; the label is the running version.", label=VERSION),
 )
 """Metrics that no process counts; they are looked up at each scrape (``processes``, ``node``)."""
+
+NAMED: Final[tuple[Metric, ...]] = (
+    _counter("topic_received_records", "Records appended to the topic since the start of the broker.", label=TOPIC),
+    _counter("topic_received_bytes", "Bytes of record batches appended since the start.", _BYTES, TOPIC),
+    _counter("topic_fetched_bytes", "Bytes of record batches read from the topic since the start.", _BYTES, TOPIC),
+    _gauge("topic_size_bytes", "Bytes of record batches that the topic holds.", _BYTES, TOPIC),
+    _gauge("topics_left_out", "Topics that are not shown: metrics.topics.max."),
+    _gauge(
+        "group_lag", "Records between the offsets that a group committed and the ends of their partitions.", label=GROUP
+    ),
+    _gauge("groups_left_out", "Groups of which a part is not shown: metrics.groups.max."),
+)
+"""Of topics and groups, whose names are labels. Settings bound their number; the first by name are shown. The shards
+answer when the page is read."""
 
 LOG_DAMAGE: Final = _gauge("log_damage", "1 for each damaged place found in a log since the start.", label=DAMAGE)
 """Kept apart (``damage``), because its label values are the damaged places."""

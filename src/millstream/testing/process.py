@@ -77,6 +77,8 @@ class Broker:
             str(self.data_dir),
             "--listen",
             self._listen,
+            "--http",
+            f"{self._listen.rpartition(':')[0].rpartition('://')[2]}:0",
         ]
         if self._shards is not None:
             command += ["--shards", str(self._shards)]

@@ -1,31 +1,86 @@
-"""The HTTP port against clients that ask for nothing, for too much, or for no URL."""
+"""The HTTP port against clients that ask for nothing, for too much, or for no URL, and with bodies and methods."""
 
+import http.client
+import json
 import socket
-import urllib.request
 
 import pytest
 
-from millstream.admin import http
-from millstream.admin.http import HttpServer, Routes
-from millstream.telemetry.metrics import StatsSlab
+from millstream.admin import http as http_port
+from millstream.admin.http import HttpServer
+from millstream.admin.routing import HttpError, Response, Router, dump
+from millstream.errors import Rejected, Unavailable
+from millstream.model.error_code import ErrorCode
 
 
-def routes():
-    return Routes(StatsSlab(), lambda: b"page\n", dict, lambda topic: {"topic": topic}, lambda *_: None)
+def broken(request):
+    raise ZeroDivisionError
+
+
+def refusing(error):
+    def handler(request):
+        raise error
+
+    return handler
+
+
+def echo(request):
+    return Response(dump({"thing": request.variables["thing"], "query": request.query, "body": request.json()}))
+
+
+def whole(request):
+    return Response(dump([request.method, request.target, request.headers["x-own"], request.body.decode()]))
+
+
+def own_form(error):
+    return Response(dump({"error_code": error.status}), error.status)
+
+
+def make_router(counted):
+    router = Router(lambda: counted.append("other"))
+    router.add("GET", "/metrics", lambda request: Response(b"page\n", content_type="text/plain"))
+    router.add("POST", "/things/{thing}/versions", echo, body_bytes_max=100)
+    router.add("DELETE", "/things/{thing}", lambda request: Response(b"", 204), count=lambda: counted.append("own"))
+    router.mount("mode", whole, body_bytes_max=4, count=lambda: counted.append("mounted"), failure=own_form)
+    router.add("GET", "/broken", broken)
+    router.add("GET", "/rejected", refusing(Rejected("no such thing", ErrorCode.INVALID_TOPIC_EXCEPTION)))
+    router.add("GET", "/away", refusing(Unavailable("a shard is silent")))
+    router.add("GET", "/gone", refusing(HttpError(410, "GONE", "it was here")))
+    return router
 
 
 @pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setattr(http, "OPEN_MAX", 3)
-    served = HttpServer("127.0.0.1", 0, routes())
+def counted():
+    return []
+
+
+@pytest.fixture
+def server(monkeypatch, counted):
+    monkeypatch.setattr(http_port, "OPEN_MAX", 3)
+    listener = socket.create_server(("127.0.0.1", 0))
+    served = HttpServer(listener, make_router(counted))
     served.start()
     yield served
     served.stop()
 
 
-def connected(server):
+def address(server):
     host, _, port = server.url.removeprefix("http://").rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=30)
+    return host, int(port)
+
+
+def connected(server):
+    return socket.create_connection(address(server), timeout=30)
+
+
+def ask(server, method, path, body=None, headers=None):
+    connection = http.client.HTTPConnection(*address(server), timeout=30)
+    try:
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+    finally:
+        connection.close()
 
 
 def test_connections_that_ask_for_nothing_are_bounded_and_make_room_when_they_go(server):
@@ -45,8 +100,101 @@ def test_connections_that_ask_for_nothing_are_bounded_and_make_room_when_they_go
     assert answer.endswith(b"page\n")
 
 
-def test_what_is_no_url_is_answered():
-    assert routes().answer("http://[")[0] == 404
+def test_a_route_gets_its_variables_the_query_and_the_body(server):
+    status, headers, body = ask(server, "POST", "/things/a%2Fb%20c/versions?normalize=true", b'{"schema": 1}')
+    assert status == 200
+    assert headers["Content-Type"] == "application/json"
+    assert json.loads(body) == {"thing": "a/b c", "query": {"normalize": "true"}, "body": {"schema": 1}}
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH"])
+def test_a_mounted_handler_gets_requests_as_they_are_sent(server, counted, method):
+    status, _, body = ask(server, method, "/mode/a%2Fb%ff//c?force=1&force=2", b"body", {"X-Own": "h"})
+    assert status == 200
+    assert json.loads(body) == [method, "/mode/a%2Fb%ff//c?force=1&force=2", "h", "body"]
+    assert counted == ["mounted"]
+
+
+def test_a_mounted_handler_gives_refusals_their_form(server):
+    status, _, body = ask(server, "PUT", "/mode", b"12345")
+    assert (status, json.loads(body)) == (413, {"error_code": 413})
+    assert ask(server, "GET", "/modest")[0] == 404
+
+
+def test_head_is_answered_as_get_without_the_body(server):
+    status, headers, body = ask(server, "HEAD", "/metrics")
+    assert (status, headers["Content-Length"], body) == (200, "5", b"")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "name"),
+    [
+        ("GET", "/nothing", None, 404, "NOT_FOUND"),
+        ("POST", "/metrics", None, 405, "METHOD_NOT_ALLOWED"),
+        ("BREW", "/metrics", None, 501, "NOT_IMPLEMENTED"),
+        ("POST", "/things/s/versions", b"{", 400, "INVALID_JSON"),
+        ("POST", "/things/s/versions", b" " * 101, 413, "BODY_TOO_LARGE"),
+        ("GET", "/metrics", b"unasked", 413, "BODY_TOO_LARGE"),
+        ("GET", "/rejected", None, 400, "INVALID_TOPIC_EXCEPTION"),
+        ("GET", "/away", None, 503, "KAFKA_STORAGE_ERROR"),
+        ("GET", "/gone", None, 410, "GONE"),
+        ("GET", "/%ff", None, 400, "INVALID_URL"),
+    ],
+)
+def test_an_error_is_json_with_a_name_and_a_sentence(server, method, path, body, status, name):
+    answered, headers, text = ask(server, method, path, body)
+    assert answered == status
+    assert headers["Content-Type"] == "application/json"
+    said = json.loads(text)
+    assert said["error"] == name
+    assert said["message"]
+
+
+def test_a_method_that_a_path_does_not_know_is_refused_with_those_that_it_knows(server):
+    status, headers, _ = ask(server, "PUT", "/metrics")
+    assert (status, headers["Allow"]) == (405, "GET, HEAD")
+
+
+def test_a_fault_of_a_handler_is_one_answer_and_one_line_in_the_log(server, capfd):
+    status, _, body = ask(server, "GET", "/broken")
+    assert (status, json.loads(body)["error"]) == (500, "INTERNAL_ERROR")
+    assert "HTTP GET /broken failed" in capfd.readouterr().err
+    assert ask(server, "GET", "/metrics")[0] == 200
+
+
+def test_a_body_without_a_length_is_refused(server):
+    head = {"Transfer-Encoding": "chunked"}
+    status, _, body = ask(server, "POST", "/things/s/versions", b"0\r\n\r\n", head)
+    assert (status, json.loads(body)["error"]) == (411, "LENGTH_REQUIRED")
+
+
+def test_a_body_that_ends_early_is_refused(server):
+    with connected(server) as sock:
+        sock.sendall(b"POST /things/s/versions HTTP/1.1\r\nContent-Length: 10\r\n\r\n{")
+        sock.shutdown(socket.SHUT_WR)
+        answer = sock.makefile("rb").read()
+    assert b" 408 " in answer.split(b"\r\n")[0]
+    assert b"9 bytes of the body did not arrive" in answer
+
+
+def test_what_is_no_http_is_refused_in_json(server):
+    with connected(server) as sock:
+        sock.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        answer = sock.makefile("rb").read()
+    assert json.loads(answer.split(b"\r\n\r\n")[-1])["error"] == "BAD_REQUEST"
+
+
+def test_what_is_no_url_is_refused():
+    with pytest.raises(HttpError) as refused:
+        make_router([]).find("GET", "http://[")
+    assert refused.value.status == 400
+
+
+def test_requests_are_counted_once_by_their_route(server, counted):
+    ask(server, "GET", "/metrics")
+    ask(server, "DELETE", "/things/s")
+    ask(server, "GET", "/nothing")
+    assert counted == ["other", "own", "other"]
 
 
 def test_a_start_does_not_wait_for_the_resolver(monkeypatch):
@@ -54,9 +202,9 @@ def test_a_start_does_not_wait_for_the_resolver(monkeypatch):
         raise AssertionError(f"asked who {name} is")
 
     monkeypatch.setattr(socket, "getfqdn", slow)
-    server = HttpServer("127.0.0.1", 0, routes())
+    server = HttpServer(socket.create_server(("127.0.0.1", 0)), make_router([]))
     server.start()
     try:
-        assert urllib.request.urlopen(f"{server.url}/metrics", timeout=30).read() == b"page\n"
+        assert ask(server, "GET", "/metrics")[2] == b"page\n"
     finally:
         server.stop()

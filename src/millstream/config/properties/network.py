@@ -40,9 +40,22 @@ class NetworkProperties:
         "http.listen",
         OptionalHostPort(scheme="http"),
         None,
-        doc="Address of the HTTP port, which serves /metrics and the segment manifest.",
-        default_doc="the listener's host and a free port",
+        doc="Where a page for people, /metrics, /healthz and the segment manifest are served over HTTP.",
+        default_doc="the first listener's host and port 9644, or a free port if that listener has one, too",
         example="127.0.0.1:9644",
+    )
+    metrics_topics_max = Property(
+        "metrics.topics.max",
+        Integer(0, 10_000),
+        100,
+        doc="How many topics have metrics of their own in /metrics, the first by name. Each costs four time series.",
+    )
+    metrics_groups_max = Property(
+        "metrics.groups.max",
+        Integer(0, 10_000),
+        100,
+        doc="How many pairs of a consumer group and a topic have their lag in /metrics, the first by name. Each costs "
+        "one time series.",
     )
     socket_request_max_bytes = Property(
         "socket.request.max.bytes",

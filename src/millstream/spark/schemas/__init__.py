@@ -4,7 +4,7 @@
 
     from millstream.spark.schemas import RegistrySchemas, registry_decoder
 
-    schemas = RegistrySchemas({"url": "http://broker:8081"})
+    schemas = RegistrySchemas({"url": "http://broker:9644"})
     decoder = registry_decoder(schemas, "orders-value")     # the reader schema is the latest, from now on
     decoded = decoder.decode(values)                        # values: pa.BinaryArray
     decoded.columns, decoded.errors, decoded.boundary

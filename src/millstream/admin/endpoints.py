@@ -1,0 +1,83 @@
+"""What the broker itself answers over HTTP; other rooms add their routes to the same router.
+
+===================================  ==================================================================
+``GET /``                            a page for people
+``GET /healthz``                     200 while every shard answers, 503 with the reason otherwise
+``GET /metrics``                     Prometheus' text format
+``GET /v1/status``                   every shard's own figures
+``GET /v1/topics/<name>/segments``   where the files of a topic are (``partition.manifest``)
+===================================  ==================================================================
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from millstream.admin.overview import Facts, Overview
+from millstream.admin.page import POLICY, page
+from millstream.admin.routing import HTML, HttpError, Request, Response, Router, dump
+from millstream.errors import MillstreamError, Rejected
+from millstream.model.error_code import ErrorCode
+from millstream.telemetry.metrics import StatsSlab
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PAGE_ROWS_MAX = 200
+
+
+class Broker(Protocol):
+    """What the endpoints ask; the composition root answers. Called on the server's threads."""
+
+    def metrics(self) -> bytes: ...
+
+    def health(self) -> dict[str, Any]:
+        """Facts of a broker that is well; raises ``MillstreamError`` with the reason otherwise."""
+        ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    def segments(self, topic: str) -> dict[str, Any]: ...
+
+    def overview(self, topics_max: int, groups_max: int) -> Overview: ...
+
+    def facts(self) -> Facts: ...
+
+
+def make_router(broker: Broker, stats: StatsSlab) -> Router:
+    """All routes of the broker; those of other rooms may be added until the server starts."""
+
+    def counted(name: str) -> Callable[[], None]:
+        return stats.counter("http_requests", route=name).inc
+
+    def people(request: Request) -> Response:
+        _ = request
+        body = page(broker.facts(), broker.overview(PAGE_ROWS_MAX, PAGE_ROWS_MAX))
+        return Response(body, content_type=HTML, headers=(("Content-Security-Policy", POLICY),))
+
+    def health(request: Request) -> Response:
+        _ = request
+        try:
+            return Response(dump({"status": "ok", **broker.health()}))
+        except MillstreamError as error:
+            return Response(dump({"status": "unavailable", "error": error.code.name, "message": error.message}), 503)
+
+    def metrics(request: Request) -> Response:
+        _ = request
+        return Response(broker.metrics(), content_type=METRICS_TYPE)
+
+    def status(request: Request) -> Response:
+        _ = request
+        return Response(dump(broker.status()))
+
+    def segments(request: Request) -> Response:
+        try:
+            return Response(dump(broker.segments(request.variables["topic"])))
+        except Rejected as error:
+            unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise HttpError(404 if unknown else 400, error.code.name, error.message) from None
+
+    router = Router(counted("other"))
+    router.add("GET", "/", people)
+    router.add("GET", "/healthz", health)
+    router.add("GET", "/metrics", metrics, count=counted("metrics"))
+    router.add("GET", "/v1/status", status)
+    router.add("GET", "/v1/topics/{topic}/segments", segments, count=counted("manifest"))
+    return router

@@ -1,0 +1,215 @@
+"""Requests, answers and routes of the HTTP port, apart from sockets.
+
+::
+
+    router.add("GET", "/v1/topics/{topic}/segments", segments)
+    router.add("POST", "/v1/topics/{topic}/records", produce, body_bytes_max=1 << 20)
+    router.mount("subjects", registry, body_bytes_max=1 << 20, count=count, failure=failure)
+
+A handler takes a ``Request`` and returns a ``Response``. It runs on a thread of the supervisor and may block for
+seconds. Each part of a path is decoded on its own, so ``%2F`` in a name stays part of that name. HEAD is answered
+wherever GET is. What a handler raises becomes JSON: ``{"error": "<name>", "message": "<sentence>"}``.
+
+==========================================  ====
+``HttpError``                               its status
+``Rejected``                                400
+any other ``MillstreamError``               503
+any other exception                         500, and one line in the operator's log
+no such path                                404
+a path that does not know the method        405, with ``Allow``
+==========================================  ====
+"""
+
+import json
+import urllib.parse
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from millstream.errors import MillstreamError, Rejected
+from millstream.telemetry.log import RateLimit, log
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
+HTML: Final = "text/html; charset=utf-8"
+
+_FAILURES_A_MINUTE: Final = 6
+
+
+class HttpError(Exception):
+    """An answer other than success. ``name`` is for programs, ``message`` for people."""
+
+    def __init__(self, status: int, name: str, message: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.name = name
+        self.message = message
+        self.headers = headers
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request, completely received. ``target`` is path and query as they were sent; ``variables`` are the decoded
+    parts that the route names in braces; ``headers`` have lower-case names; of a query parameter that is given twice
+    ``query`` has the last value.
+    """
+
+    method: str
+    path: str
+    target: str = ""
+    variables: Mapping[str, str] = {}
+    query: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+
+    def json(self) -> Any:
+        """The body as JSON; raises ``HttpError`` 400 if it is none."""
+        try:
+            return msgspec.json.decode(self.body)
+        except msgspec.DecodeError as error:
+            raise HttpError(400, "INVALID_JSON", f"the body is not JSON: {error}") from None
+
+
+class Response(msgspec.Struct, frozen=True):
+    """What is sent back. ``headers`` come on top of Content-Type and Content-Length."""
+
+    body: bytes
+    status: int = 200
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Handler = Callable[[Request], Response]
+
+
+def failure(error: HttpError) -> Response:
+    """An error as JSON."""
+    return Response(dump({"error": error.name, "message": error.message}), error.status, JSON, error.headers)
+
+
+class Route(msgspec.Struct, frozen=True):
+    """A handler; the largest body that it takes, in bytes, 0 for none; and the form of its errors."""
+
+    handler: Handler
+    body_bytes_max: int
+    count: Callable[[], None]
+    failure: Callable[[HttpError], Response] = failure
+
+
+class Router:
+    """Routes by path and method.
+
+    Lifecycle: filled before the server starts, only read afterwards, by many threads.
+    """
+
+    def __init__(self, count: Callable[[], None]) -> None:
+        """``count`` is called for each request that no route of its own counts."""
+        self._count = count
+        self._patterns: dict[tuple[str, ...], dict[str, Route]] = {}
+        self._mounted: dict[str, Route] = {}
+        self._failures = RateLimit(_FAILURES_A_MINUTE)
+
+    def add(
+        self,
+        method: str,
+        pattern: str,
+        handler: Handler,
+        *,
+        body_bytes_max: int = 0,
+        count: Callable[[], None] | None = None,
+    ) -> None:
+        """Answer ``method`` of all paths like ``pattern`` with ``handler``; a part in braces matches any one part."""
+        methods = self._patterns.setdefault(_split(pattern), {})
+        assert method not in methods, f"{method} {pattern} is added twice"
+        methods[method] = Route(handler, body_bytes_max, count or self._count)
+
+    def mount(
+        self,
+        first: str,
+        handler: Handler,
+        *,
+        body_bytes_max: int,
+        count: Callable[[], None],
+        failure: Callable[[HttpError], Response],
+    ) -> None:
+        """Hand every method of all paths that begin with the part ``first`` to ``handler``, which reads ``target``.
+
+        ``failure`` gives the errors of this port the form of that handler's own. HEAD arrives as GET.
+        """
+        assert first not in self._mounted, f"{first} is mounted twice"
+        self._mounted[first] = Route(handler, body_bytes_max, count, failure)
+
+    def find(self, method: str, target: str) -> tuple[Route, Request]:
+        """The route of a request line, and the request without headers and body.
+
+        Raises:
+            HttpError: 404 or 405.
+        """
+        named = "GET" if method == "HEAD" else method
+        path = target.partition("?")[0]
+        mounted = self._mounted.get(path.lstrip("/").partition("/")[0])
+        if mounted is not None:
+            return mounted, Request(named, path, target)
+        try:
+            url = urllib.parse.urlsplit(target)
+            parts = tuple(urllib.parse.unquote(part, errors="strict") for part in url.path.split("/") if part)
+        except ValueError:
+            raise HttpError(400, "INVALID_URL", "the request's target is no URL") from None
+        allowed: set[str] = set()
+        for pattern, methods in self._patterns.items():
+            variables = _match(pattern, parts)
+            if variables is None:
+                continue
+            if named in methods:
+                query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
+                return methods[named], Request(method, url.path, target, variables, query)
+            allowed |= methods.keys()
+        self._count()
+        if allowed:
+            known = ", ".join(sorted(allowed | ({"HEAD"} if "GET" in allowed else set())))
+            message = f"{url.path} knows {known}, not {method}"
+            raise HttpError(405, "METHOD_NOT_ALLOWED", message, (("Allow", known),))
+        raise HttpError(404, "NOT_FOUND", f"there is no {url.path}; {', '.join(self.paths())} exist")
+
+    def paths(self) -> list[str]:
+        """The patterns that have a GET."""
+        return ["/" + "/".join(pattern) for pattern, methods in self._patterns.items() if "GET" in methods]
+
+    def answer(self, route: Route, request: Request) -> Response:
+        """Run the handler; whatever it raises becomes an answer."""
+        route.count()
+        try:
+            return route.handler(request)
+        except HttpError as error:
+            found = error
+        except Rejected as error:
+            found = HttpError(400, error.code.name, error.message)
+        except MillstreamError as error:
+            found = HttpError(503, error.code.name, error.message)
+        except Exception as error:  # noqa: BLE001 - a fault in one handler must not end the port
+            if self._failures.allows():
+                log.exception("HTTP %s %s failed%s", request.method, request.path, self._failures.left_out())
+            found = HttpError(500, "INTERNAL_ERROR", f"a fault in millstream: {type(error).__name__}")
+        return route.failure(found)
+
+
+def dump(value: Any) -> bytes:
+    """A document, with its line end."""
+    return json.dumps(value).encode() + b"\n"
+
+
+def _split(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
+
+
+def _match(pattern: tuple[str, ...], parts: tuple[str, ...]) -> dict[str, str] | None:
+    """The variables of the pattern; None if the path is another one."""
+    if len(pattern) != len(parts):
+        return None
+    variables: dict[str, str] = {}
+    for wanted, part in zip(pattern, parts, strict=True):
+        if wanted.startswith("{"):
+            variables[wanted[1:-1]] = part
+        elif wanted != part:
+            return None
+    return variables
