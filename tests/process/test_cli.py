@@ -185,11 +185,11 @@ def test_the_oldest_records_are_trimmed_at_a_position(millstream, topic):
     millstream("topic", "create", topic, "--partitions", 2)
     for partition in (0, 1):
         millstream("produce", topic, "-p", partition, stdin="\n".join(map(str, range(10))))
-    trimmed = json.loads(millstream("topic", "trim", topic, "--before", 4, "--partition", 1, "--json").stdout)
+    trimmed = json.loads(millstream("topic", "trim", topic, "--before", 4, "-p", 1, "--execute", "--json").stdout)
     assert trimmed == [{"topic": topic, "partition": 1, "start_offset": 4}]
     described = json.loads(millstream("topic", "describe", topic, "--json").stdout)
     assert [partition["start_offset"] for partition in described["partitions"]] == [0, 4]
-    millstream("topic", "trim", topic, "--before", "end")
+    millstream("topic", "trim", topic, "--before", "end", "--execute")
     assert millstream("consume", topic, "-e").stdout == ""
 
 

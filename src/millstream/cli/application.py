@@ -14,6 +14,7 @@ from millstream.cli.consume import consume
 from millstream.cli.failure import WrongUsage
 from millstream.cli.group import group_application
 from millstream.cli.log import log_application
+from millstream.cli.output import emit
 from millstream.cli.produce import produce
 from millstream.cli.top import top
 from millstream.cli.topic import topic_application
@@ -73,6 +74,9 @@ def run_application(words: list[str]) -> int:
     try:
         result = command.main(words, prog_name="millstream", standalone_mode=False)
     except typer.TyperException as problem:
+        if type(problem).__name__ == "NoArgsIsHelpError":  # typer keeps the class to itself
+            emit(problem.format_message().strip() + "\n")
+            return 0
         context = getattr(problem, "ctx", None)
         path = context.command_path if context is not None else "millstream"
         sentence = problem.format_message().rstrip(".")

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import socket
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.cli.failure import CommandFailed, WrongUsage, explain, no_answer, unreachable
+from millstream.cli.output import print_json, remark
 from millstream.config.forms import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Mapping, Sequence
     from concurrent.futures import Future
 
     from millstream.cli.confluent import AdminClient, Consumer, Producer, TopicPartition
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _SILENT = logging.getLogger("millstream.cli.librdkafka")
 _SILENT.setLevel(logging.CRITICAL + 1)
 _CONNECT_TIMEOUT_S = 5.0
+_KAFKA_PORT = 9092
 _NOT_SERVED = "KAFKA_STORAGE_ERROR"
 
 
@@ -79,6 +81,48 @@ def done(future: Future[Any], what: str, tolerated: str, bootstrap: str, timeout
             return False
         raise
     return True
+
+
+class Fate(NamedTuple):
+    """What became of one name; ``failure`` is None where it was done, or where it was tolerably absent."""
+
+    name: str
+    done: bool
+    failure: CommandFailed | None
+
+
+def fates(
+    futures: Mapping[str, Future[Any]], kind: str, tolerated: str, bootstrap: str, timeout_s: float
+) -> list[Fate]:
+    """Every name's own result; one that failed does not hide the others."""
+    found: list[Fate] = []
+    for name, future in futures.items():
+        try:
+            found.append(Fate(name, done(future, f"{kind} '{name}'", tolerated, bootstrap, timeout_s), None))
+        except CommandFailed as failure:
+            found.append(Fate(name, False, failure))
+    return found
+
+
+def report_fates(found: Sequence[Fate], kind: str, verb: str, otherwise: str, *, as_json: bool) -> None:
+    """Say what became of each name; raises the first failure at the end, if there is one."""
+    failed = [fate for fate in found if fate.failure is not None]
+    if as_json:
+        print_json(
+            [
+                {kind: fate.name, verb: fate.done} | ({"error": str(fate.failure)} if fate.failure else {})
+                for fate in found
+            ]
+        )
+    else:
+        for fate in found:
+            if fate.failure is None:
+                remark(f"{verb if fate.done else otherwise} {kind} '{fate.name}'")
+    if failed:
+        for fate in failed[:-1]:
+            remark(f"error: {fate.failure}")
+        assert failed[-1].failure is not None
+        raise failed[-1].failure
 
 
 def broker_configs(client: AdminClient, bootstrap: str, timeout_s: float) -> Mapping[str, Any]:
@@ -160,7 +204,12 @@ def _reach(bootstrap: str) -> None:
 
 
 def _endpoint(text: str) -> Endpoint:
+    """``HOST:PORT``; a host alone has Kafka's port."""
     try:
+        if text and (":" not in text or text.endswith("]")):
+            text = f"{text}:{_KAFKA_PORT}"
         return parse_endpoint(text)
     except ValueError:
-        raise WrongUsage(f"--bootstrap: {text!r} is not valid, expected HOST:PORT, such as 127.0.0.1:9092") from None
+        raise WrongUsage(
+            f"--bootstrap: {text!r} is not valid, expected HOST:PORT or HOST, such as 127.0.0.1:9092"
+        ) from None

@@ -63,6 +63,8 @@ def consume(
     """Print the records of a topic, from its beginning unless told otherwise."""
     if as_json and template is not None:
         raise WrongUsage("--json and --format cannot be given together; choose one")
+    if group == "":
+        raise WrongUsage("--group is empty, expected the name of a consumer group")
     if group is not None and partition:
         raise WrongUsage("--partition and --group cannot be given together; a group shares out partitions itself")
     render = record_to_json if as_json else value_line if template is None else compile_template(template)

@@ -29,6 +29,12 @@ class WrongUsage(CommandFailed):
     exit_code = 2
 
 
+class Interrupted(CommandFailed):
+    """Ctrl-C; the message says what was done until then."""
+
+    exit_code = 130
+
+
 class OutputLost(CommandFailed):
     """What the command printed could not be written."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from millstream.cli.connect import admin_client, answer, done, explained, offsets_at, partition_numbers
+from millstream.cli.connect import admin_client, answer, explained, fates, offsets_at, partition_numbers, report_fates
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
 from millstream.cli.output import emit, print_facts, print_json, print_table, remark
@@ -207,15 +207,8 @@ def delete(
     with explained(f"group '{names[0]}'", bootstrap):
         futures = client.delete_consumer_groups(list(dict.fromkeys(names)), request_timeout=timeout)
     tolerated = "GROUP_ID_NOT_FOUND" if if_exists else ""
-    results = [
-        {"group": name, "deleted": done(future, f"group '{name}'", tolerated, bootstrap, timeout + 1)}
-        for name, future in futures.items()
-    ]
-    if as_json:
-        print_json(results)
-        return
-    for result in results:
-        remark(f"{'deleted' if result['deleted'] else 'there was no'} group '{result['group']}'")
+    found = fates(futures, "group", tolerated, bootstrap, timeout + 1)
+    report_fates(found, "group", "deleted", "there was no", as_json=as_json)
 
 
 def _meant(option: str, texts: Sequence[str], known: dict[str, str]) -> list[str]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from millstream.cli.connect import explained, producer_client
-from millstream.cli.failure import CommandFailed, WrongUsage, explain
+from millstream.cli.failure import CommandFailed, Interrupted, WrongUsage, explain
 from millstream.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap
 from millstream.cli.output import print_json, progress, rate, remark
 from millstream.cli.records import Header, NewRecord, record_from_json
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from millstream.cli.confluent import KafkaError, Message, Producer
 
 _POLL_EVERY = 1_000
+_LAST_WAIT_S = 2.0
 ACKS = ("all", "1", "0")
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 FORMATS = ("line", "json")
@@ -80,9 +81,15 @@ def produce(
         sending = Sending(producer_client(bootstrap, configuration), topic, partition, bootstrap)
         records = _records(source, parse, count, show_progress=file != "-")
         try:
-            sending.send_all(records, headers)
-        finally:
+            try:
+                sending.send_all(records, headers)
+            except CommandFailed:
+                sending.finish(timeout)
+                raise
             sending.finish(timeout)
+        except KeyboardInterrupt:
+            raise Interrupted(sending.settled(_LAST_WAIT_S)) from None
+        finally:
             _report(sending, time.monotonic() - began, as_json=as_json)
 
 
@@ -102,7 +109,7 @@ class Sending:
         self.topic = topic
         self.partition = partition
         self.bootstrap = bootstrap
-        self.sent = self.acknowledged = self.size = 0
+        self.queued = self.sent = self.acknowledged = self.size = 0
         self.failure: CommandFailed | None = None
 
     def send_all(self, records: Iterable[NewRecord], headers: Sequence[Header]) -> None:
@@ -125,6 +132,14 @@ class Sending:
         if self.sent % _POLL_EVERY == 0:
             self.producer.poll(0)
 
+    def settled(self, timeout_s: float) -> str:
+        """Wait a moment for acknowledgements that are on their way; then say how many records are in doubt."""
+        with suppress(KeyboardInterrupt):
+            self.producer.flush(timeout_s)
+        doubtful = max(self.queued - self.acknowledged, 0)
+        unknown = f"{doubtful:,} are not and may or may not be stored" if doubtful else "none is in doubt"
+        return f"interrupted: {self.acknowledged:,} records are confirmed, {unknown}"
+
     def finish(self, timeout_s: float) -> None:
         """Wait until everything is acknowledged; raises what was refused."""
         self.producer.flush(timeout_s + 1)
@@ -139,6 +154,7 @@ class Sending:
 
     def _queued(self, record: NewRecord, headers: list[Header] | None) -> bool:
         try:
+            self.queued += 1  # before the call: an interrupt behind it must not find fewer queued than acknowledged
             self.producer.produce(
                 self.topic,
                 value=record.value,
@@ -149,6 +165,7 @@ class Sending:
                 on_delivery=self._delivered,
             )
         except BufferError:
+            self.queued -= 1
             return False
         return True
 

@@ -1,5 +1,9 @@
 """Records as text: JSON lines, and templates such as ``{partition}:{offset} {value}``.
 
+::
+
+    {"value": "v", "key": "k", "timestamp": 1767225600000, "headers": [{"name": "h", "value": "1"}]}
+
 The JSON of one record is the same in and out, so ``consume --json | produce --format json`` copies a topic
 (keys decide the partition anew, timestamps stay). Text that
 is not UTF-8 travels as base64 under ``key_base64`` and ``value_base64``; an absent value (a tombstone) is null.
@@ -10,7 +14,9 @@ from __future__ import annotations
 import base64
 import json
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import msgspec
 
 from millstream.cli.failure import CommandFailed, WrongUsage
 
@@ -26,6 +32,30 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 
 Header = tuple[str, str | bytes | None]
 """Name and value, as confluent-kafka takes them."""
+
+
+class JsonHeader(msgspec.Struct, forbid_unknown_fields=True):
+    """A header as JSON. A value that is not text is stored as its JSON."""
+
+    name: str
+    value: Any = None
+    value_base64: str | None = None
+
+
+class JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """A record as JSON; ``timestamp`` in ms since 1970. Topic, partition and offset are those of ``consume --json`` and
+    are ignored.
+    """
+
+    value: Any = msgspec.UNSET
+    value_base64: str | None = None
+    key: Any = None
+    key_base64: str | None = None
+    timestamp: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
+    headers: list[JsonHeader] | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
 
 
 class NewRecord(NamedTuple):
@@ -58,23 +88,45 @@ def record_to_json(message: Message) -> bytes:
 
 
 def record_from_json(line: bytes, number: int) -> NewRecord:
-    """Read what ``record_to_json`` writes; topic, partition and offset are ignored. ``number`` is that of the line."""
+    """Read what ``record_to_json`` writes. ``number`` is that of the line, which a refusal names."""
     try:
-        document = json.loads(line)
-        if not isinstance(document, dict):
-            raise TypeError("expected an object")
-        fields: dict[str, Any] = document  # pyright: ignore[reportUnknownVariableType]
+        given = _decode_record(line)
+        if given.value is msgspec.UNSET and given.value_base64 is None:
+            raise ValueError("field `value` is missing; null is a tombstone")
         return NewRecord(
-            value=_take(fields, "value"),
-            key=_take(fields, "key"),
-            headers=[(str(header["name"]), _take(header, "value")) for header in fields.get("headers") or ()],
-            timestamp_ms=_timestamp(fields),
+            value=_bytes(None if given.value is msgspec.UNSET else given.value, given.value_base64, "value"),
+            key=_bytes(given.key, given.key_base64, "key"),
+            headers=[(each.name, _bytes(each.value, each.value_base64, "value")) for each in given.headers or ()],
+            timestamp_ms=given.timestamp or 0,
         )
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise CommandFailed(
-            f'line {number} is not a record ({error}), expected JSON such as {{"key": "k", "value": "v"}}; nothing '
-            "from it on was sent"
+            f'line {number} is not a record ({_said(error)}), expected JSON such as {{"key": "k", "value": "v", '
+            '"headers": [{"name": "h", "value": "1"}]}; nothing from it on was sent'
         ) from None
+
+
+_decode_record = msgspec.json.Decoder(JsonRecord).decode
+
+
+def _said(error: Exception) -> str:
+    """What is wrong and in which field, in words of JSON."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    text = str(error)
+    return f"{text[:1].lower()}{text[1:]}".rstrip(".")
+
+
+def _bytes(value: Any, encoded: str | None, name: str) -> bytes | None:
+    """What a field and its base64 form stand for."""
+    if encoded is not None:
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except ValueError:
+            raise ValueError(f"`{name}_base64` is not base64") from None
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()
 
 
 def compile_template(text: str) -> Callable[[Message], bytes]:
@@ -114,13 +166,6 @@ def _timestamp_ms(message: Message) -> int | None:
     return int(timestamp) if kind else None
 
 
-def _timestamp(fields: dict[str, Any]) -> int:
-    timestamp = int(fields.get("timestamp") or 0)
-    if timestamp.bit_length() > 63:
-        raise ValueError(f"{timestamp} is no timestamp in ms")
-    return timestamp
-
-
 def _data(data: str | bytes | None) -> bytes | None:
     return data.encode() if isinstance(data, str) else data
 
@@ -133,13 +178,3 @@ def _put(document: dict[str, Any], name: str, data: bytes | None) -> None:
         document[name] = data.decode()
     except UnicodeDecodeError:
         document[f"{name}_base64"] = base64.b64encode(data).decode()
-
-
-def _take(document: dict[str, Any], name: str) -> bytes | None:
-    encoded = document.get(f"{name}_base64")
-    if encoded is not None:
-        return base64.b64decode(encoded, validate=True)
-    value = document.get(name)
-    if value is None:
-        return None
-    return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()

@@ -6,19 +6,20 @@ Properties that only another broker knows are passed on as written, and that bro
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millstream.cli.config import SOURCES
-from millstream.cli.connect import admin_client, answer, done, explained, offsets_at
+from millstream.cli.connect import admin_client, answer, explained, fates, offsets_at, report_fates
 from millstream.cli.failure import WrongUsage
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
 from millstream.cli.output import emit, print_facts, print_json, print_table, remark
 from millstream.config.topic_properties import TOPIC_PROPERTIES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from millstream.cli.confluent import AdminClient
 
@@ -63,15 +64,8 @@ def create(
     with explained(_topic(names[0]), bootstrap):
         futures = client.create_topics(wanted, request_timeout=timeout, operation_timeout=timeout)
     tolerated = "TOPIC_ALREADY_EXISTS" if if_not_exists else ""
-    results = [
-        {"topic": name, "created": done(future, _topic(name), tolerated, bootstrap, timeout + 1)}
-        for name, future in futures.items()
-    ]
-    if as_json:
-        print_json(results)
-        return
-    for result in results:
-        remark(f"{'created' if result['created'] else 'kept existing'} topic '{result['topic']}'")
+    found = fates(futures, "topic", tolerated, bootstrap, timeout + 1)
+    report_fates(found, "topic", "created", "kept existing", as_json=as_json)
 
 
 @topic_application.command("list")
@@ -161,6 +155,8 @@ def alter(
         raise WrongUsage("nothing to change; give --partitions N, --config NAME=VALUE or --unset NAME")
     changes = dict(plain_property(text) for text in config or ())
     client = admin_client(bootstrap)
+    if unset:
+        _check_known(client, name, unset, bootstrap, timeout)
     if changes or unset:
         _alter_config(client, name, changes, unset or [], bootstrap, timeout)
     if partitions is not None:
@@ -186,15 +182,8 @@ def delete(
     with explained(_topic(names[0]), bootstrap):
         futures = client.delete_topics(names, request_timeout=timeout, operation_timeout=timeout)
     tolerated = "UNKNOWN_TOPIC_OR_PART" if if_exists else ""
-    results = [
-        {"topic": name, "deleted": done(future, _topic(name), tolerated, bootstrap, timeout + 1)}
-        for name, future in futures.items()
-    ]
-    if as_json:
-        print_json(results)
-        return
-    for result in results:
-        remark(f"{'deleted' if result['deleted'] else 'there was no'} topic '{result['topic']}'")
+    found = fates(futures, "topic", tolerated, bootstrap, timeout + 1)
+    report_fates(found, "topic", "deleted", "there was no", as_json=as_json)
 
 
 def plain_property(text: str) -> tuple[str, str]:
@@ -256,6 +245,26 @@ def _records(partition: dict[str, Any]) -> int | None:
     """None for a partition that is not served."""
     start, end = partition["start_offset"], partition["end_offset"]
     return None if start is None or end is None else end - start
+
+
+def _check_known(client: AdminClient, name: str, unset: Sequence[str], bootstrap: str, timeout: float) -> None:
+    """Refuse names that the broker does not show: Kafka takes the removal of any name without a word."""
+    known = _config(client, name, bootstrap, timeout)
+    for text in unset:
+        if text not in known:
+            near = get_close_matches(text, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise WrongUsage(f"--unset: {_topic(name)} has no property {text!r}{hint}")
+
+
+def _config(client: AdminClient, name: str, bootstrap: str, timeout: float) -> Mapping[str, Any]:
+    """The properties of a topic by name."""
+    from millstream.cli.confluent import ConfigResource, ResourceType
+
+    with explained(_topic(name), bootstrap):
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        future = next(iter(client.describe_configs([resource], request_timeout=timeout).values()))
+    return answer(future, _topic(name), bootstrap, timeout + 1)
 
 
 def _alter_config(

@@ -1,19 +1,24 @@
 """``millstream topic trim``: delete the oldest records of a topic, at once and for good.
 
-Where the partitions shall begin is a position as everywhere: an offset, a time or the end, held within what each of
-them has. Retention deletes by itself; this is for records that must go before.
+Where the partitions shall begin is a position as everywhere: an offset, a time, or the end. An offset past the end of a
+partition is refused, as the API refuses it, before anything is deleted. The command shows what would go; only
+``--execute`` deletes it. Retention deletes by itself; this is for records that must go before.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli.connect import admin_client, answer, explained, partition_numbers
+from millstream.cli.connect import admin_client, answer, explained, offsets_at, partition_numbers
+from millstream.cli.failure import CommandFailed
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
-from millstream.cli.output import print_json, print_table
-from millstream.cli.positions import EXPECTED, parse_position, resolve
+from millstream.cli.output import print_json, print_table, remark
+from millstream.cli.positions import EXPECTED, Anchor, parse_position, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def trim(
@@ -25,18 +30,27 @@ def trim(
         list[int] | None,
         typer.Option("--partition", "-p", min=0, help="Only this partition; may be repeated. Default: all of them."),
     ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; without this it is only shown.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_DEFAULT,
 ) -> None:
-    """Delete the oldest records of a topic, at once and for good."""
-    from millstream.cli.confluent import TopicPartition
+    """Delete the oldest records of a topic, for good. Shows what would go only, unless --execute is given."""
+    from millstream.cli.confluent import OffsetSpec, TopicPartition
 
     what = f"topic '{name}'"
     position = parse_position(before, "--before")
     client = admin_client(bootstrap)
     numbers = sorted(set(partitions or partition_numbers(client, name, bootstrap, timeout)))
+    places = [TopicPartition(name, number) for number in numbers]
+    starts = offsets_at(client, dict.fromkeys(places, OffsetSpec.earliest()), what, bootstrap, timeout)
+    ends = offsets_at(client, dict.fromkeys(places, OffsetSpec.latest()), what, bootstrap, timeout)
+    if position.anchor is Anchor.OFFSET:
+        _check_within(name, position.value, ends)
     begins = resolve(client, [(name, number) for number in numbers], position, bootstrap, timeout)
+    if not execute:
+        _show(name, starts, begins, as_json=as_json)
+        return
     wanted = [TopicPartition(name, number, begins[name, number]) for number in numbers]
     with explained(what, bootstrap):
         futures = client.delete_records(wanted, request_timeout=timeout, operation_timeout=timeout)
@@ -48,3 +62,26 @@ def trim(
         print_json(results)
     else:
         print_table(["#PARTITION", "#START"], [(each["partition"], each["start_offset"]) for each in results])
+
+
+def _check_within(name: str, offset: int, ends: Mapping[tuple[str, int], int]) -> None:
+    beyond = [(number, end) for (_, number), end in sorted(ends.items()) if offset > end]
+    if beyond:
+        number, end = beyond[0]
+        raise CommandFailed(
+            f"topic '{name}', partition {number} ends at offset {end}, --before {offset} is past it; nothing was "
+            "deleted, '--before end' deletes all records"
+        )
+
+
+def _show(
+    name: str, starts: Mapping[tuple[str, int], int], begins: Mapping[tuple[str, int], int], *, as_json: bool
+) -> None:
+    """What would be deleted. A partition never begins earlier than it does now."""
+    rows = [(number, start, max(begins[topic, number], start)) for (topic, number), start in sorted(starts.items())]
+    if as_json:
+        names = ("topic", "partition", "start_offset", "new_start_offset", "records")
+        print_json([dict(zip(names, (name, *row, row[2] - row[1]), strict=True)) for row in rows])
+        return
+    print_table(["#PARTITION", "#START", "#NEW START", "#RECORDS"], [(*row, row[2] - row[1]) for row in rows])
+    remark("nothing was deleted, --execute does it")

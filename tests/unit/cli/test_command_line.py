@@ -61,7 +61,7 @@ def test_help_names_every_command(millstream):
         ("produce", "t", "--timeout", "1e9"),
         ("topic", "trim", "t"),
         ("topic", "trim", "t", "--before", "yesterday"),
-        ("topic", "list", "--bootstrap", "nowhere"),
+        ("topic", "list", "--bootstrap", ""),
         ("topic", "list", "--bootstrap", "broker..example:9092"),
         ("start", "--bogus"),
         ("start", "--set", "num.partition=3"),
@@ -99,6 +99,25 @@ def test_no_broker_is_said_at_once_with_the_remedy(millstream, words):
         f"error: no broker answers at {address} (connection refused); start one with "
         f"'millstream start --listen {address}', or name another with --bootstrap HOST:PORT\n"
     )
+
+
+def test_a_host_without_a_port_has_kafkas_port(millstream, monkeypatch):
+    tried = []
+
+    def refused(endpoint, timeout):
+        tried.append(tuple(endpoint))
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr("millstream.cli.connect.socket.create_connection", refused)
+    assert millstream("topic", "list", "--bootstrap", "localhost,[::1]").code == 1
+    assert tried == [("localhost", 9092), ("::1", 9092)]
+
+
+@pytest.mark.parametrize("words", [(), ("topic",), ("group",), ("config",), ("log",)])
+def test_a_noun_alone_prints_its_help(millstream, words):
+    outcome = millstream(*words)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith(f"Usage: {' '.join(('millstream', *words))} ")
 
 
 def test_a_fault_of_ours_is_a_sentence_too(millstream, monkeypatch):
