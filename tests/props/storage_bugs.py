@@ -17,7 +17,7 @@ from millstream.format import wal_scan
 from millstream.format.index import SegmentSummary
 from millstream.format.names import STATE_COPY_FILE, STATE_FILE
 from millstream.partition import lifecycle
-from millstream.partition.partition import _InternalAppend
+from millstream.partition.internal import _InternalAppend
 from millstream.storage.disk import exists, replace_file
 from millstream.storage.log import cutting
 from millstream.storage.log.log import Log

@@ -38,6 +38,7 @@ from millstream.net.intake import Intake
 from millstream.partition.admin_home import AdminHome
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.home import Home
+from millstream.partition.internal import InternalLogs
 from millstream.partition.lifecycle import Lifecycle, next_term
 from millstream.partition.manifest import describe_partitions
 from millstream.partition.table import PartitionTable
@@ -153,7 +154,7 @@ class ShardProcess:
         node.ack_timeouts = AckTimeouts(shard.reactor, self.table, node.home)
         node.telemetry = Telemetry(node)
         node.producer_ids = ProducerIds(self.client)
-        node.coordinator = GroupRouter(shard, settings, self.metadata, self.client, self.table)
+        node.coordinator = GroupRouter(shard, settings, self.metadata, self.client, InternalLogs(self.table))
 
         def forget(asked: SessionPartition) -> None:
             if isinstance(asked.watch, Watch):

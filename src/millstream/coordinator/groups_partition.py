@@ -41,6 +41,7 @@ from millstream.core.group.outputs import (
 from millstream.core.group.regex import matcher, weight
 from millstream.errors import Corruption, MillstreamError, Rejected, Retriable
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.telemetry.log import RateLimit, log
 from millstream.wire.errors import BatchError
 from millstream.wire.records import Record, build_batch, iter_batches, iter_records, parse_header
@@ -77,20 +78,23 @@ _FAILURES_A_MINUTE: Final = 6
 
 
 class OffsetsPartition(Protocol):
-    """The part of ``partition.Partition`` that is used here."""
+    """The part of ``partition.internal.InternalLog`` that is used here."""
 
-    name: str
-    index: int
-    high_watermark: int
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def index(self) -> int: ...
 
     @property
     def log_start_offset(self) -> int: ...
 
-    def append_internal(self, batch: bytes, done: Callable[[int | MillstreamError], None]) -> None: ...
+    @property
+    def high_watermark(self) -> int: ...
 
-    def read_internal(
-        self, offset: int, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]
-    ) -> None: ...
+    def append(self, batch: bytes, done: Callable[[int | MillstreamError], None]) -> None: ...
+
+    def read(self, offset: Offset, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]) -> None: ...
 
 
 class State(Enum):
@@ -156,7 +160,7 @@ class GroupsPartition:
         """While loading: the last record of each key, without deleted ones, in log order. The groups depend on these
         alone, as in a compacted log.
         """
-        self._read(partition.log_start_offset)
+        self._read(Offset(partition.log_start_offset))
 
     @property
     def refusal(self) -> ErrorCode:
@@ -167,7 +171,7 @@ class GroupsPartition:
 
     # Loading
 
-    def _read(self, offset: int) -> None:
+    def _read(self, offset: Offset) -> None:
         partition = self.partition
         if offset >= partition.high_watermark:
             if self._latest:
@@ -186,7 +190,7 @@ class GroupsPartition:
             else:
                 self._collect(offset, result)
 
-        partition.read_internal(offset, _READ_BYTES, read)
+        partition.read(offset, _READ_BYTES, read)
 
     def _collect(self, offset: int, chunks: Sequence[bytes]) -> None:
         """Collect the records that were read at ``offset``, in slices; then continue reading."""
@@ -206,7 +210,7 @@ class GroupsPartition:
             if next_offset == offset:
                 self._fail(offset, Corruption("there is no whole batch where one must be"))
             else:
-                self._read(next_offset)
+                self._read(Offset(next_offset))
 
         self._background(collect(), offset, collected)
 
@@ -426,7 +430,7 @@ class GroupsPartition:
             self._settle()
 
         self._under_way.append(batch)
-        self.partition.append_internal(build_batch(records), appended)
+        self.partition.append(build_batch(records), appended)
 
     def _settle(self) -> None:
         """Report writes with a known outcome to the core, in order."""

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from millstream.cluster.client import ControllerClient
     from millstream.cluster.metadata import MetadataCache
     from millstream.config.settings import Settings
-    from millstream.partition.partition import Partition
     from millstream.shard.context import Shard
     from millstream.shard.mailbox import Reply
 
@@ -70,11 +69,11 @@ _PARKED_TIMEOUT_US: Final = 24 * 3600 * 1_000_000
 
 
 class Table(Protocol):
-    """The part of ``partition.PartitionTable`` that is used here."""
+    """The part of ``partition.internal.InternalLogs`` that is used here."""
 
-    def on_open(self, callback: "Callable[[Partition], None]") -> None: ...
+    def on_open(self, callback: Callable[[OffsetsPartition], None]) -> None: ...
 
-    def on_close(self, callback: "Callable[[Partition], None]") -> None: ...
+    def on_close(self, callback: Callable[[OffsetsPartition], None]) -> None: ...
 
 
 class _Deletions(MetadataListener):

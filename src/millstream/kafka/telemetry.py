@@ -20,6 +20,7 @@ from millstream.cluster.metadata import MetadataListener, Steps, TopicMeta
 from millstream.core.client_telemetry import Attributes, ClientTelemetry, id_text
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
+from millstream.partition.internal import InternalLog
 from millstream.partition.partition import Partition
 from millstream.partition.table import Remote
 from millstream.wire.records import build_batch
@@ -87,7 +88,7 @@ class Telemetry(MetadataListener):
     def _append(self, name: str, index: int, batch: bytes, done: Done) -> None:
         entry = self._node.partitions.find(name, index)
         if isinstance(entry, Partition):
-            entry.append_internal(batch, lambda result: done(_outcome(isinstance(result, int))))
+            InternalLog(entry).append(batch, lambda result: done(_outcome(isinstance(result, int))))
         elif isinstance(entry, Remote):
             self._node.home.append(entry.shard, entry.raft_group, memoryview(batch), _RemoteAppend(done), 0)
         else:

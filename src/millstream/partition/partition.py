@@ -18,7 +18,6 @@ from millstream.config.forms import INT64_MAX
 from millstream.config.topic_properties import TopicConfig
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.core.producer_state import ProducerState
-from millstream.errors import MillstreamError, Retriable, Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.partition.meters import Meters
 from millstream.raft.group import Group
@@ -210,74 +209,3 @@ class Partition:
         for _, call, slot in acks:
             call.failed(slot, error)
         self.wake_readers()
-
-    def append_internal(self, batch: bytes, done: Callable[[int | MillstreamError], None]) -> None:
-        """Append one batch that the broker itself built; ``done`` gets its base offset once it is committed.
-
-        The batch is trusted (it was built by ``wire.records``), so only its size and count are read from it.
-        """
-        # The import stands here because append builds on this module.
-        from millstream.partition.append import append_trusted
-
-        internal = _InternalAppend(self, done)
-
-        def attempt() -> bool:
-            outcome = append_trusted(self, batch)
-            if isinstance(outcome, Retriable) and self.delayed is not None:
-                return False
-            internal.start(outcome)
-            return True
-
-        delayed = self.delayed
-        if delayed is None:
-            attempt()
-        elif delayed.own_waits or not attempt():
-            delayed.add_own(attempt)
-
-    def read_internal(self, offset: int, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]) -> None:
-        """Read whole committed batches from ``offset`` on, at least one if there is any; an empty list at the end."""
-        from millstream.partition.read import read
-
-        def finish(result: object) -> None:
-            if isinstance(result, MillstreamError):
-                done(result)
-                return
-            try:
-                batches = [bytes(view) for view in result.views()]  # type: ignore[attr-defined]
-            finally:
-                result.release()  # type: ignore[attr-defined]
-            done([b"".join(batches)] if batches else [])
-
-        read(self, offset, max_bytes, finish)
-
-
-class _InternalAppend:
-    """Turns the ack of one internal batch into a callback."""
-
-    __slots__ = ("base_offset", "done", "partition")
-
-    def __init__(self, partition: Partition, done: Callable[[int | MillstreamError], None]) -> None:
-        self.partition = partition
-        self.done = done
-        self.base_offset = -1
-
-    def start(self, outcome: tuple[int, int] | MillstreamError) -> None:
-        if isinstance(outcome, MillstreamError):
-            self.done(outcome)
-            return
-        self.base_offset, end = outcome
-        if end <= self.partition.high_watermark:
-            self.acked(0)
-        else:
-            self.partition.acks.append((end, self, 0))
-
-    def acked(self, slot: int) -> None:
-        assert slot == 0
-        self.done(self.base_offset)
-
-    def expire(self, now_us: int) -> None:
-        """The broker's own appends wait for as long as it takes."""
-
-    def failed(self, slot: int, error: ErrorCode) -> None:
-        assert slot == 0
-        self.done(Unavailable("the partition was closed before the batch was committed", error))

@@ -13,16 +13,26 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from millstream.shard.reactor import Reactor
-    from millstream.telemetry.metrics import Counter
+    from millstream.telemetry.metrics import Counter, StatsSlab
 
 SLICE_US: Final = 200
 """Length of a slice in µs. Well below the 500 µs of a stall, because a step may overshoot."""
+
+
+class Loop(Protocol):
+    """The part of ``shard.reactor.Reactor`` that is used here."""
+
+    entries: int
+    stats: StatsSlab
+
+    def call_soon(self, callback: Callable[..., None], *args: object) -> None: ...
+
+    def call_later(self, delay_us: int, callback: Callable[[], None]) -> object: ...
 
 
 class BackgroundTask:
@@ -58,7 +68,7 @@ class _Kind:
 class Background:
     """The background work of one reactor."""
 
-    def __init__(self, reactor: Reactor) -> None:
+    def __init__(self, reactor: Loop) -> None:
         self._reactor = reactor
         self._kinds: dict[str, _Kind] = {}
 

@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import gc
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from millstream.shard.reactor import Reactor
+    from collections.abc import Callable
+
     from millstream.telemetry.metrics import Histogram, StatsSlab
 
 YOUNG_THRESHOLD: Final = 5_000  # net new container objects between young collections
@@ -35,6 +36,13 @@ LOOK_US: Final = 5_000_000
 QUIET_SHARE: Final = 0.1
 YOUNG_MIN: Final = 4
 """Young collections after which it is worth collecting what they left."""
+
+
+class Timers(Protocol):
+    """The part of ``shard.reactor.Reactor`` that is used here."""
+
+    def call_later(self, delay_us: int, callback: Callable[[], None]) -> object: ...
+
 
 _pauses: list[Histogram] = []
 _begun_ns: list[int] = [0]
@@ -52,7 +60,7 @@ def tune() -> None:
     gc.set_threshold(YOUNG_THRESHOLD, MIDDLE_THRESHOLD, FULL_THRESHOLD)
 
 
-def collect_when_quiet(reactor: Reactor) -> None:
+def collect_when_quiet(reactor: Timers) -> None:
     """Check every ``LOOK_US`` whether the shard had little to do, and if so collect what outlived young collections."""
     used_ns = time.process_time_ns()
 

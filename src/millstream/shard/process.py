@@ -34,8 +34,6 @@ from millstream.shard.stall import dump_on_signal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.shard.reactor import Reactor
-
 EXIT_OK: Final = 0
 EXIT_UNAVAILABLE: Final = 69  # the port or the data directory is taken or unusable
 EXIT_SOFTWARE: Final = 70  # a broken invariant
@@ -159,18 +157,6 @@ def rename(name: str) -> None:
     room = end - begin
     if room > 1:
         ctypes.memmove(begin, title[: room - 1].ljust(room, b"\0"), room)
-
-
-def stop_with(reactor: Reactor, child: Child) -> None:
-    """Stop ``reactor``, with the reason, when ``child`` ends: no process of the broker outlives another."""
-
-    def ended() -> None:
-        reactor.remove_reader(child.pidfd)
-        status = child.wait()
-        if not reactor.stopping:
-            reactor.stop(EXIT_CHILD, f"{child.name} (pid {child.pid}) {status}")
-
-    reactor.add_reader(child.pidfd, ended)
 
 
 def pin(core: int) -> None:

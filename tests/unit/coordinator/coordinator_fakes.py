@@ -118,7 +118,7 @@ class FakePartition:
         header = parse_header(self.batches[-1])
         return header.base_offset + header.last_offset_delta + 1
 
-    def append_internal(self, batch, done):
+    def append(self, batch, done):
         if self.refuse is not None:
             done(self.refuse)
             return
@@ -136,7 +136,7 @@ class FakePartition:
             self.high_watermark = end
             done(parse_header(batch).base_offset)
 
-    def read_internal(self, offset, max_bytes, done):
+    def read(self, offset, max_bytes, done):
         self.reads.append(offset)
         if self.read_error is not None:
             error, self.read_error = self.read_error, None

@@ -122,7 +122,7 @@ def test_a_log_that_cannot_be_read_stops_this_partition_with_a_line(what: str, c
     elif what == "read":
         partition.read_error = Corruption("checksum of the batch at offset 1")
     elif what == "nothing":
-        partition.read_internal = lambda offset, size, done: done([])
+        partition.read = lambda offset, size, done: done([])
     groups, reactor = opened(partition)
     reactor.turn()
     assert groups.state is State.FAILED

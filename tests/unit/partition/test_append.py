@@ -11,6 +11,7 @@ from millstream.errors import Rejected
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.partition.append import LOOK, append, reported_start_offset
+from millstream.partition.internal import InternalLog
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Partition
 from millstream.raft.sole_voter import SoleVoterGroup
@@ -232,8 +233,8 @@ def test_closing_answers_who_waits():
 def test_internal_appends_are_told_after_the_sync():
     partition = make()
     done = []
-    partition.append_internal(batch([b"a"]), done.append)
-    partition.append_internal(batch([b"b", b"c"]), done.append)
+    InternalLog(partition).append(batch([b"a"]), done.append)
+    InternalLog(partition).append(batch([b"b", b"c"]), done.append)
     assert done == []
     partition.log.sync()
     assert done == [0, 1]
@@ -247,7 +248,7 @@ def test_an_internal_append_that_the_log_cannot_take_is_told_so():
         raise Rejected("too large", ErrorCode.MESSAGE_TOO_LARGE)
 
     partition.log.make_room = refuse
-    partition.append_internal(batch([b"a"]), done.append)
+    InternalLog(partition).append(batch([b"a"]), done.append)
     assert [error.code for error in done] == [ErrorCode.MESSAGE_TOO_LARGE]
 
 
@@ -257,10 +258,10 @@ def test_internal_appends_keep_their_order_while_one_waits_for_memory():
     partition.delayed = SimpleNamespace(add_own=queue.append, own_waits=False)
     done = []
     partition.log.full = True
-    partition.append_internal(batch([b"a"]), done.append)
+    InternalLog(partition).append(batch([b"a"]), done.append)
     partition.delayed.own_waits = True
     partition.log.full = False
-    partition.append_internal(batch([b"b", b"c"]), done.append)
+    InternalLog(partition).append(batch([b"b", b"c"]), done.append)
     while queue:
         assert queue.popleft()()
     partition.log.sync()

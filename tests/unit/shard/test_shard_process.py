@@ -6,9 +6,7 @@ import sys
 
 import pytest
 
-from millstream.shard.process import EXIT_CHILD, EXIT_SOFTWARE, cores, pin, spawn, stop_with, threads
-from millstream.shard.reactor import Reactor
-from millstream.telemetry.metrics import StatsSlab
+from millstream.shard.process import EXIT_CHILD, EXIT_SOFTWARE, cores, pin, spawn, threads
 
 
 def becomes_readable(descriptor: int) -> bool:
@@ -155,15 +153,6 @@ def test_pinning_binds_the_child_and_not_the_parent():
 
     assert spawn("test", main).wait(10).code == 0
     assert cores() == before
-
-
-def test_a_reactor_stops_with_the_reason_when_its_helper_dies(capfd):
-    child = spawn("writer 0", forever)
-    reactor = Reactor(0, StatsSlab(0, "shard"))
-    stop_with(reactor, child)
-    reactor.call_soon(child.kill)
-    assert reactor.run() == EXIT_CHILD
-    assert reactor.stop_reason == f"writer 0 (pid {child.pid}) was killed by SIGKILL"
 
 
 def test_native_threads_are_counted():

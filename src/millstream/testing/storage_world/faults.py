@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption, MillstreamError
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
+from millstream.partition.internal import InternalLog
 from millstream.shard.process import EXIT_STORAGE
 from millstream.testing.local_storage import Stopped
 from millstream.testing.storage_world.history import OPERATIONS, SETTLED_US, History, Shape
@@ -205,7 +207,7 @@ class FaultHistory(History):
             return
         one = self.rng.choice(known)
         answers: list[list[bytes] | MillstreamError] = []
-        partition.read_internal(one.base, 1, answers.append)
+        InternalLog(partition).read(Offset(one.base), 1, answers.append)
         self.life.shard(topic.group).run(lambda: bool(answers), SETTLED_US)
         if not answers:
             raise Violation(f"{topic!r}: a read at {one.base} was never answered")

@@ -20,6 +20,7 @@ from millstream.core.group.outputs import GroupSettings
 from millstream.format.names import partition_directory
 from millstream.model.error_code import ErrorCode
 from millstream.partition.delayed import DelayedAppends
+from millstream.partition.internal import InternalLog, InternalLogs
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
 from millstream.partition.table import Faulty, PartitionTable
@@ -69,11 +70,12 @@ class _Cell:
         self.delayed = DelayedAppends(context.reactor, shard.storage)
         self.lifecycle = Lifecycle(context, settings, shard.storage, self.table, self.delayed, clean=clean)
         self.groups = LocalGroups(context, GroupSettings(), 600_000)
-        self.table.on_open(lambda partition: _if_offsets(partition, self.groups.opened))
-        self.table.on_close(lambda partition: _if_offsets(partition, self.groups.closed))
+        logs = InternalLogs(self.table)
+        logs.on_open(lambda partition: _if_offsets(partition, self.groups.opened))
+        logs.on_close(lambda partition: _if_offsets(partition, self.groups.closed))
 
 
-def _if_offsets(partition: Partition, then: Callable[[Partition], None]) -> None:
+def _if_offsets(partition: InternalLog, then: Callable[[InternalLog], None]) -> None:
     if partition.name == OFFSETS_TOPIC:
         then(partition)
 

@@ -1,0 +1,129 @@
+"""Partitions of the broker's own topics, for the parts of the broker that keep their state in them.
+
+``InternalLog`` appends batches that the broker built and reads committed batches back. The batches are trusted: their
+records are not inspected and their producers are not checked. An append that finds no memory waits in
+``partition.delayed``, before the appends of clients and in the order of the calls. A partition that closes first fails
+the append with Unavailable. A crash loses what was not synced, and no ``done`` was called for that.
+"""
+
+from collections.abc import Callable
+
+from millstream.errors import MillstreamError, Retriable, Unavailable
+from millstream.iobuf import IoBuf
+from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
+from millstream.partition.append import append_trusted
+from millstream.partition.partition import Partition
+from millstream.partition.read import read
+from millstream.partition.table import PartitionTable
+
+
+class InternalLog:
+    """One partition as a log of the broker's own.
+
+    Lifecycle: a view without state; as many as wanted may exist for a partition. Shard: the partition's home.
+    """
+
+    __slots__ = ("_partition",)
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self._partition.name
+
+    @property
+    def index(self) -> int:
+        return self._partition.index
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._partition.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """End (exclusive) of what is committed."""
+        return self._partition.high_watermark
+
+    def append(self, batch: bytes, done: Callable[[int | MillstreamError], None]) -> None:
+        """Append one batch of ``wire.records``; ``done`` gets its base offset once it is committed, or an error."""
+        partition = self._partition
+        internal = _InternalAppend(partition, done)
+
+        def attempt() -> bool:
+            outcome = append_trusted(partition, batch)
+            if isinstance(outcome, Retriable) and partition.delayed is not None:
+                return False
+            internal.start(outcome)
+            return True
+
+        delayed = partition.delayed
+        if delayed is None:
+            attempt()
+        elif delayed.own_waits or not attempt():
+            delayed.add_own(attempt)
+
+    def read(self, offset: Offset, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]) -> None:
+        """Read whole committed batches from ``offset`` on, at least one if there is any; an empty list at the end."""
+
+        def finish(result: IoBuf | MillstreamError) -> None:
+            if isinstance(result, MillstreamError):
+                done(result)
+                return
+            try:
+                batches = [bytes(view) for view in result.views()]
+            finally:
+                result.release()
+            done([b"".join(batches)] if batches else [])
+
+        read(self._partition, offset, max_bytes, finish)
+
+
+class InternalLogs:
+    """The partitions of one shard as ``InternalLog``, as they open and close."""
+
+    def __init__(self, table: PartitionTable) -> None:
+        self._table = table
+
+    def on_open(self, callback: Callable[[InternalLog], None]) -> None:
+        """Call ``callback`` for every partition of this shard, those that are open now included."""
+        self._table.on_open(lambda partition: callback(InternalLog(partition)))
+
+    def on_close(self, callback: Callable[[InternalLog], None]) -> None:
+        """Call ``callback`` before a partition of this shard goes."""
+        self._table.on_close(lambda partition: callback(InternalLog(partition)))
+
+
+class _InternalAppend:
+    """Waits for the commit of one internal batch (``partition.AckWaiter``) and calls ``done``."""
+
+    __slots__ = ("base_offset", "done", "partition")
+
+    def __init__(self, partition: Partition, done: Callable[[int | MillstreamError], None]) -> None:
+        self.partition = partition
+        self.done = done
+        self.base_offset = -1
+
+    def start(self, outcome: tuple[int, int] | MillstreamError) -> None:
+        """Take the outcome of ``append_trusted``."""
+        if isinstance(outcome, MillstreamError):
+            self.done(outcome)
+            return
+        self.base_offset, end = outcome
+        if end <= self.partition.high_watermark:
+            self.acked(0)
+        else:
+            self.partition.acks.append((end, self, 0))
+
+    def acked(self, slot: int) -> None:
+        assert slot == 0
+        self.done(self.base_offset)
+
+    def expire(self, now_us: int) -> None:
+        """The broker's own appends wait for as long as it takes."""
+
+    def failed(self, slot: int, error: ErrorCode) -> None:
+        assert slot == 0
+        self.done(Unavailable("the partition was closed before the batch was committed", error))
