@@ -15,8 +15,8 @@ what the header said. A handler answers exactly once, now or later, on the same 
 import struct
 from typing import TYPE_CHECKING, Final
 
+from millstream.iobuf.outbox import Holder
 from millstream.net.connection import Connection, Exchange
-from millstream.net.outbox import Holder
 from millstream.net.shared import Shared
 from millstream.wire.codec import encode_message, encode_response_vectored
 from millstream.wire.schema import Response

@@ -31,7 +31,7 @@ from socket import socket as TcpSocket  # noqa: N812
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.iobuf import IoBuf
-from millstream.net.outbox import MAX_BYTES, MAX_VIEWS, Buffer, Holder, Outbox
+from millstream.iobuf.outbox import MAX_BYTES, MAX_VIEWS, Buffer, Holder, Outbox
 
 if TYPE_CHECKING:
     from millstream.net.intake import Intake

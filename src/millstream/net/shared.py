@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Shared:
-    """Bytes lent to answers; the holder of each (``net.outbox.Holder``).
+    """Bytes lent to answers; the holder of each (``iobuf.outbox.Holder``).
 
     Lifecycle: made by who encodes; ``lend`` once for each answer, which ``release``-s it. Shard: the intake's.
     """

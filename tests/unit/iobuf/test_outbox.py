@@ -1,6 +1,6 @@
 import random
 
-from millstream.net.outbox import MAX_BYTES, MAX_VIEWS, Outbox
+from millstream.iobuf.outbox import MAX_BYTES, MAX_VIEWS, Outbox
 
 
 class Held:
