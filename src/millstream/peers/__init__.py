@@ -1,23 +1,31 @@
 """The wire between brokers: what is said in a frame, and who says it.
 
-Read ``frames`` (bounds and checksums), ``hello`` (who speaks), ``items`` (what a turn says), ``beats`` (heartbeats in a
-few bytes), ``formation`` (how a cluster begins). This part has no sockets: bytes in, messages out.
+Without sockets, bytes in and messages out: ``frames`` (bounds and checksums), ``hello`` (who speaks), ``items`` (what a
+turn says), ``beats`` (heartbeats in a few bytes), ``formation`` (how a cluster begins). On the reactor: ``receiving``,
+``link`` (one connection), ``dial`` (keeps one), ``accepting`` (first frames), ``calls`` (requests), ``network`` (all of
+a shard).
 
 The room promises: nothing is believed before its bounds and its checksum were checked; record batches are sent from
-where they are; an idle pair of brokers exchanges a few bytes, however many groups it shares. What is absent: decisions
-about what to send (``core.raft``, ``cluster``), and anything that Kafka's clients speak.
+where they are; an idle pair of brokers exchanges a few bytes, however many groups it shares; a peer that is slow or
+gone costs a bounded queue. What is absent: decisions about what to send (``core.raft``, ``cluster``), and anything that
+Kafka's clients speak.
 """
 
+from millstream.peers.accepting import PeerListener
 from millstream.peers.beats import BeatsIn, BeatsOut
 from millstream.peers.formation import Formation
 from millstream.peers.frames import check_body, check_head, decode_header
 from millstream.peers.hello import decode_hello, decode_probe, decode_refusal
 from millstream.peers.items import decode_items, encode_item
+from millstream.peers.network import Inbound, Network
 
 __all__ = [
     "BeatsIn",
     "BeatsOut",
     "Formation",
+    "Inbound",
+    "Network",
+    "PeerListener",
     "check_body",
     "check_head",
     "decode_header",

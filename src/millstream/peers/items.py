@@ -152,8 +152,10 @@ def encode_item(item: Item) -> bytes:
     return _ENCODE[type(item)](item)
 
 
-def decode_items(head: Buffer, body_bytes: int) -> list[Item]:
+def decode_items(head: Buffer, body_bytes: int | None) -> list[Item]:
     """The items of a head in their order. Record batches stay in the body; see ``RaftItem.body_start``.
+
+    ``body_bytes`` is the size of the frame's body; None if the body was thrown away.
 
     Raises:
         Corruption: the head is not what a sender of this protocol version makes.
@@ -176,7 +178,7 @@ def decode_items(head: Buffer, body_bytes: int) -> list[Item]:
                 raise Corruption(f"an item of unknown kind {kind}")
     except (struct.error, UnicodeDecodeError) as error:
         raise Corruption(f"an item of a frame does not decode: {error}") from None
-    if body_position != body_bytes:
+    if body_bytes is not None and body_position != body_bytes:
         raise Corruption(f"the appends of a frame have {body_position} bytes, its body {body_bytes}")
     return items
 

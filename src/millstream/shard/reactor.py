@@ -26,9 +26,11 @@ Lifecycle: construct after the fork, ``run`` once, on the process's only thread.
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
 
@@ -142,6 +144,31 @@ class Reactor:
 
     def remove_writer(self, fd: int) -> None:
         self._loop.remove_writer(fd)
+
+    def resolve(self, host: str, port: int, done: Callable[[tuple[int, tuple[object, ...]] | OSError], None]) -> None:
+        """Look up the first address of ``host`` and pass (family, socket address) or the error to ``done`` in a later
+        turn. The look-up of a name runs in a thread of libuv's, outside Python. For connections to other brokers.
+        """
+        for family in (socket.AF_INET, socket.AF_INET6):
+            try:
+                socket.inet_pton(family, host)
+            except OSError:
+                continue
+            address = (host, port) if family == socket.AF_INET else (host, port, 0, 0)
+            self.call_soon(done, (int(family), address))
+            return
+
+        def resolved(task: asyncio.Task[Any]) -> None:
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, OSError):
+                self.call_soon(done, error)
+            elif error is not None or task.cancelled() or not task.result():
+                self.call_soon(done, OSError(f"the host {host} cannot be looked up"))
+            else:
+                family, _, _, _, address = task.result()[0]
+                self.call_soon(done, (int(family), address))
+
+        self._loop.create_task(self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)).add_done_callback(resolved)
 
     # -- running
 

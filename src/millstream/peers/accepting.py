@@ -1,0 +1,125 @@
+"""Accepts connections of other brokers, reads their first frame, and passes them on.
+
+::
+
+    accept ─► first frame ─► HELLO: to the shard that it wants (``on_hello``)
+                          └► PROBE: answered with what this broker is, and closed
+
+The process that accepts is not the one that owns the connection afterwards, so exactly the first frame is read. A
+connection that says nothing within `OPENING_TIMEOUT_US`, or something else, is closed. At most `OPENINGS_MAX` wait for
+their first frame; the oldest of them makes room for a new one, so that strangers who connect and say nothing keep no
+broker out.
+"""
+
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from millstream.errors import Corruption
+from millstream.peers.frames import FrameKind
+from millstream.peers.hello import (
+    Hello,
+    Probe,
+    Refusal,
+    RefusalReason,
+    decode_hello,
+    decode_probe,
+    encode_probe,
+)
+from millstream.peers.link import refuse
+from millstream.peers.receiving import FirstFrame
+from millstream.shard.reactor import Reactor, Timer
+from millstream.telemetry.log import RateLimit, log
+
+OPENING_TIMEOUT_US: Final = 5_000_000
+OPENINGS_MAX: Final = 64
+
+OPENING_BYTES_MAX: Final = 8 << 10
+"""Head of a hello or a probe: 64 seeds and 64 founders with long names."""
+
+ACCEPTS_A_TURN: Final = 16
+_LINES_A_MINUTE: Final = 6
+
+OnHello = Callable[[socket.socket, Hello, bytes], bool]
+"""``on_hello(sock, hello, head)`` takes the connection over; False if it cannot."""
+
+
+class PeerListener:
+    """The listener for other brokers.
+
+    Lifecycle: ``open`` with a listening socket, ``close`` when the broker stops. Process: the one that has the socket.
+    Invariants: every entry of ``_openings`` is watched by the reactor and has a pending timer.
+    """
+
+    def __init__(self, reactor: Reactor, says: Callable[[], Probe], on_hello: OnHello) -> None:
+        """``says`` gives what this broker answers to probes."""
+        self._reactor = reactor
+        self._says = says
+        self._on_hello = on_hello
+        self._listener: socket.socket | None = None
+        self._openings: dict[socket.socket, tuple[FirstFrame, Timer]] = {}
+        self._strangers = RateLimit(_LINES_A_MINUTE)
+
+    def open(self, listener: socket.socket) -> None:
+        """Accept connections on ``listener``, which does not block."""
+        self._listener = listener
+        self._reactor.add_reader(listener.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Accept no more; close what was not passed on."""
+        if self._listener is not None:
+            self._reactor.remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+        for sock in list(self._openings):
+            self._drop(sock)
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        for _ in range(ACCEPTS_A_TURN):
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return  # none waits, the peer is gone already, or no descriptor is free: the next turn asks again
+            sock.setblocking(False)
+            if len(self._openings) >= OPENINGS_MAX:
+                self._drop(next(iter(self._openings)))
+            timer = self._reactor.call_later(OPENING_TIMEOUT_US, lambda sock=sock: self._drop(sock))
+            self._openings[sock] = (FirstFrame(OPENING_BYTES_MAX), timer)
+            self._reactor.add_reader(sock.fileno(), lambda sock=sock: self._on_readable(sock))
+
+    def _on_readable(self, sock: socket.socket) -> None:
+        try:
+            frame = self._openings[sock][0].receive(sock)
+            if frame is None:
+                return
+            kind, head = frame
+            if kind is FrameKind.HELLO:
+                self._forget(sock)
+                hello = decode_hello(head)
+                if not self._on_hello(sock, hello, head):
+                    refuse(sock, Refusal(RefusalReason.NOT_READY, "this broker takes no connections now: try again"))
+            elif kind is FrameKind.PROBE:
+                decode_probe(head)
+                sock.sendmsg(encode_probe(self._says(), answer=True))
+                self._drop(sock)
+            else:
+                raise Corruption(f"a connection begins with a frame of kind {kind.name}")
+        except BlockingIOError:
+            return
+        except (OSError, EOFError):
+            self._drop(sock)
+        except Corruption as error:
+            if self._strangers.allows():
+                log.warning("closed a connection to the peer listener: %s%s", error.message, self._strangers.left_out())
+            self._drop(sock)
+
+    def _forget(self, sock: socket.socket) -> None:
+        opening = self._openings.pop(sock, None)
+        if opening is not None:
+            opening[1].cancel()
+            self._reactor.remove_reader(sock.fileno())
+
+    def _drop(self, sock: socket.socket) -> None:
+        self._forget(sock)
+        sock.close()
