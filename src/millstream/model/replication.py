@@ -2,6 +2,8 @@
 
 from typing import NewType
 
+from msgspec import Struct
+
 Term = NewType("Term", int)
 """Raft term of a group, from 0 (no term yet). Kafka's leader epoch is the term."""
 
@@ -45,3 +47,17 @@ def replica_id(node_id: int, replacement: int = 0) -> ReplicaId:
 def node_of(replica: ReplicaId) -> int:
     """Node id of a replica."""
     return replica & ((1 << REPLACEMENT_SHIFT) - 1)
+
+
+class LogPoint(Struct, frozen=True, gc=False):
+    """An end of a log: a position and the term of the entry that ends there. The empty log ends at (0, 0)."""
+
+    position: RaftPosition
+    term: Term
+
+
+class TermRun(Struct, frozen=True, gc=False):
+    """Entries of one term, from where the run before it ends up to ``end_position`` (exclusive)."""
+
+    end_position: RaftPosition
+    term: Term

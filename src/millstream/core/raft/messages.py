@@ -27,21 +27,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from millstream.model.replication import RaftPosition, ReplicaId, Term
-
-
-class LogPoint(Struct, frozen=True, gc=False):
-    """An end of a log: a position and the term of the entry that ends there. The empty log ends at (0, 0)."""
-
-    position: RaftPosition
-    term: Term
-
-
-class TermRun(Struct, frozen=True, gc=False):
-    """Entries of one term, from where the run before it ends up to ``end_position`` (exclusive)."""
-
-    end_position: RaftPosition
-    term: Term
+from millstream.model.replication import LogPoint, RaftPosition, ReplicaId, Term, TermRun
 
 
 class TermStart(Struct, frozen=True, tag=0):
