@@ -5,7 +5,8 @@ import random
 import pytest
 from storage_support import append, fill, new_shard, read_everything, settle
 
-from millstream.iobuf import BLOCK_BYTES, ArenaFull, MemoryClass
+from millstream.iobuf import BLOCK_BYTES, ArenaFull, Fragment, MemoryClass
+from millstream.storage.log.cache import CacheMemory
 from millstream.storage.log.write_behind import WRITE_BYTES_MAX, WRITE_BYTES_MIN
 from millstream.storage.messages.commands import Write
 from millstream.testing.local_storage import MIB
@@ -175,3 +176,23 @@ def test_quiet_logs_do_not_fill_the_cache_with_bytes_that_nobody_writes() -> Non
     assert refused < 60
     for log in rng.sample(logs, 40):
         assert len(read_everything(shard, log)) == log.next_offset * 761
+
+
+def test_a_batch_that_goes_on_in_a_new_range_keeps_the_one_it_began_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The open range is in the segment, and so may go, when the cache is full at the moment of the append."""
+    shard = new_shard()
+    log = shard.open(1)
+    written = append(log, 1, 1000)
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    take = CacheMemory.take
+
+    def of_a_full_cache(memory: CacheMemory, size: int) -> Fragment:
+        memory._evict(size)
+        return take(memory, size)
+
+    monkeypatch.setattr(CacheMemory, "take", of_a_full_cache)
+    written += append(log, 1, 5000)
+    settle(shard)
+    assert read_everything(shard, log) == written
+    assert [one.base_offset for one in log.cache.live()] == [0, 2], "both ranges are there"

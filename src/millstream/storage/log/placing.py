@@ -76,11 +76,15 @@ def _place(log: OpenLog, size: int, base_offset: int, last_offset: int) -> list[
     split = room if room >= BATCH_HEADER_BYTES and size > SPLIT_MIN else 0
     level = log.range_level if one is log.no_range else min(log.range_level + 1, len(LADDER) - 1)
     first_base = base_offset if not split else last_offset + 1
-    ranges = _new_ranges(log, level, size - split, first_base, last_offset + 1, split)
+    if split:
+        one.tail_end = one.end + size  # or its memory could be taken from it for what follows
+    try:
+        ranges = _new_ranges(log, level, size - split, first_base, last_offset + 1, split)
+    except ArenaFull:
+        one.tail_end = 0
+        raise
     pieces = [Piece(one, one.used, one.used + split)] if split else []
     rest = size - split
-    if split:
-        one.tail_end = ranges[0].stream + rest
     for fresh in ranges:
         taken = min(rest, fresh.limit)
         if taken < rest:
