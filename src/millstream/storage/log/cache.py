@@ -284,12 +284,21 @@ class LogCache:
         one = self._ranges[place]
         return BytePosition(one.stream + one.find(offset))
 
+    def offset_at(self, position: BytePosition) -> Offset:
+        """Base offset of the batch that starts at stream `position`, which is here."""
+        one = self._ranges[bisect_right(self._ranges, position, self._first, key=_stream) - 1]
+        return _span(one.view, position - one.stream)[0]
+
     def view_at(self, position: int) -> tuple[memoryview, int] | None:
         """The bytes of the range that holds stream position `position`, from there to the range's end, and where."""
         for one in reversed(self._ranges[self._first :]):
             if one.stream <= position:
                 return (one.view[position - one.stream : one.used], position) if position < one.end else None
         return None
+
+
+def _stream(one: Range) -> BytePosition:
+    return one.stream
 
 
 class CacheMemory:
@@ -302,26 +311,57 @@ class CacheMemory:
         self._unwritten_bytes = 0
         self._unwritten_max = int(arena.limit_bytes(MemoryClass.CACHE) * _UNWRITTEN_PART)
         self._live = 0
+        self._aside: list[Fragment] = []  # what `take` falls back on
         self._evicted = stats.counter("cache_evicted_bytes")
         self._held = stats.gauge("cache_bytes")
         arena.on_pressure = self._on_pressure
 
     def take(self, size: int) -> Fragment:
-        """Memory for a range of `size` bytes, evicting what may go.
+        """Memory for a range of `size` bytes or more, evicting what may go.
 
         Raises:
-            ArenaFull: nothing may go now.
+            ArenaFull: nothing may go now, and nothing is set aside.
         """
+        try:
+            return self._take(size)
+        except ArenaFull:
+            if self._aside:
+                return self._aside.pop()
+            raise
+
+    def set_aside(self, count: int) -> None:
+        """Keep memory for `count` ranges of the largest size, which `take` gives out when it finds none, until
+        `put_back`.
+
+        Raises:
+            ArenaFull: there is not as much; nothing is set aside.
+        """
+        try:
+            for _ in range(count):
+                self._aside.append(self._take(MAX_FRAGMENT_BYTES))
+        except ArenaFull:
+            self.put_back()
+            raise
+
+    def put_back(self) -> None:
+        """Free what was set aside and not given out."""
+        while self._aside:
+            fragment = self._aside.pop()
+            self._live -= 1
+            self._arena.unreserve(MemoryClass.CACHE, fragment.capacity)
+            fragment.release()
+
+    def _take(self, size_bytes: int) -> Fragment:
         arena = self._arena
-        if not self._reserve(size):
+        if not self._reserve(size_bytes):
             raise ArenaFull(f"the log cache of shard {arena.owner_shard} is full of bytes that are not on disk yet")
         try:
-            fragment = arena.allocate(size)
+            fragment = arena.allocate(size_bytes)
         except ArenaFull:
-            arena.unreserve(MemoryClass.CACHE, size)
+            arena.unreserve(MemoryClass.CACHE, size_bytes)
             raise
-        if fragment.capacity != size:
-            raise AssertionError(f"{size} is no size of the allocation table")
+        if fragment.capacity != size_bytes:
+            raise AssertionError(f"{size_bytes} is no size of the allocation table")
         self._live += 1
         return fragment
 

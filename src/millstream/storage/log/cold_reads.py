@@ -21,6 +21,7 @@ from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, 
 from millstream.format.epochs import epochs_between
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.storage.messages.commands import Read
 from millstream.storage.segments.read_faults import closed, stopping
 
@@ -43,13 +44,15 @@ _WAITING_MAX: Final = 4096
 _ROOM_MIN: Final = 512
 
 
-class _Call:
+class ColdRead:
     """One read, from `read` to its callback."""
 
     __slots__ = (
         "begun_us",
+        "below_start",
         "done",
         "end_offset",
+        "found_end",
         "fragments",
         "generation",
         "log",
@@ -63,12 +66,13 @@ class _Call:
     def __init__(
         self,
         log: OpenLog,
-        offset: int,
-        end_offset: int,
+        offset: Offset,
+        end_offset: Offset,
         max_bytes: int,
         minimum_one: bool,
         done: Done,
         begun_us: int,
+        below_start: bool,
     ) -> None:
         self.log = log
         self.offset = offset
@@ -80,6 +84,10 @@ class _Call:
         self.room = max_bytes
         self.segment: Segment | None = None
         self.generation = log.generation
+        self.below_start = below_start
+        """What lies below the log's start offset may be read while it is there."""
+        self.found_end: Offset = offset
+        """End (exclusive) of the batches that were found; set when the callback comes."""
         self.fragments: list[Fragment] = []
 
 
@@ -92,9 +100,9 @@ class ColdReads:
         self._reactor = reactor
         self._arena = arena
         self._send = send
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, ColdRead] = {}
         self._next_id = 1
-        self._waiting: deque[_Call] = deque()
+        self._waiting: deque[ColdRead] = deque()
         self._retrying = False
         self._stopped = False
         self._faults = faults
@@ -103,17 +111,25 @@ class ColdReads:
         self._bytes = stats.counter("read_bytes", source="segment")
 
     def read(
-        self, log: OpenLog, offset: int, end_offset: int, max_bytes: int, done: Done, *, minimum_one: bool
-    ) -> None:
+        self,
+        log: OpenLog,
+        offset: Offset,
+        end_offset: Offset,
+        max_bytes: int,
+        done: Done,
+        *,
+        minimum_one: bool,
+        below_start: bool = False,
+    ) -> ColdRead:
         """See `Log.read_cold`."""
-        call = _Call(log, offset, end_offset, max(0, max_bytes), minimum_one, done, self._reactor.now_us())
+        now_us = self._reactor.now_us()
+        call = ColdRead(log, offset, end_offset, max(0, max_bytes), minimum_one, done, now_us, below_start)
         self._reads.inc()
         if len(self._waiting) >= _WAITING_MAX:
             self._reactor.call_soon(done, Retriable("too many reads wait for memory", ErrorCode.KAFKA_STORAGE_ERROR))
-        elif not self._waiting and self._start(call):
-            return
-        else:
+        elif self._waiting or not self._start(call):
             self._wait(call)
+        return call
 
     def stop(self) -> None:
         """The worker is told to end: what it would be asked from now on, it may not be there to answer."""
@@ -121,7 +137,7 @@ class ColdReads:
         while self._waiting:
             self._start(self._waiting.popleft())
 
-    def _start(self, call: _Call) -> bool:
+    def _start(self, call: ColdRead) -> bool:
         """Send the read to the worker; False when there is no memory for it."""
         log = call.log
         if log.closed:
@@ -131,7 +147,7 @@ class ColdReads:
             self._reactor.call_soon(call.done, stopping(log.name))
             return True
         segment = log.segments_list.find(call.offset)
-        if segment is None or call.offset < log.start_offset:
+        if segment is None or (call.offset < log.start_offset and not call.below_start):
             self._reactor.call_soon(
                 call.done, Rejected(f"{log.name}: offset {call.offset} is not there", ErrorCode.OFFSET_OUT_OF_RANGE)
             )
@@ -174,7 +190,7 @@ class ColdReads:
         )
         return True
 
-    def _wait(self, call: _Call) -> None:
+    def _wait(self, call: ColdRead) -> None:
         self._waiting.append(call)
         if not self._retrying:
             self._retrying = True
@@ -218,10 +234,11 @@ class ColdReads:
         for fragment in call.fragments:
             found.append(fragment, 0, min(left, fragment.capacity))
             left -= min(left, fragment.capacity)
+        call.found_end = Offset(reply.end_offset)
         self._bytes.inc(reply.bytes)
         call.done(found)
 
-    def _failure(self, call: _Call, reply: ReadDone) -> MillstreamError | None:
+    def _failure(self, call: ColdRead, reply: ReadDone) -> MillstreamError | None:
         name = call.log.name
         path = call.segment.path if call.segment is not None else call.log.directory
         fault = reply.fault

@@ -43,6 +43,11 @@ class ControlEntries:
         before = bisect_right(self.entries, offset, key=_offset)
         return RaftPosition(offset + self.base.position - self.base.offset + before)
 
+    def position_before(self, offset: Offset) -> RaftPosition:
+        """Raft position at the end of the batch before `offset`: in front of the control entries that stand there."""
+        before = bisect_left(self.entries, offset, key=_offset)
+        return RaftPosition(offset + self.base.position - self.base.offset + before)
+
     def offset_at(self, position: RaftPosition) -> Offset:
         """Offset at which an end `position` lies, at or behind the base; `position` is no inner one of a batch."""
         before = bisect_left(self.entries, position, key=_position)
@@ -65,6 +70,11 @@ class ControlEntries:
     def before(self, position: RaftPosition) -> tuple[StoredControl, ...]:
         """The entries that end at or before `position`."""
         return tuple(self.entries[: bisect_left(self.entries, position, key=_position)])
+
+    def between(self, start: RaftPosition, end: RaftPosition) -> tuple[StoredControl, ...]:
+        """The entries from `start` on that end at or before `end`."""
+        first = bisect_left(self.entries, start, key=_position)
+        return tuple(self.entries[first : bisect_left(self.entries, end, key=_position)])
 
     def ending_at(self, position: RaftPosition) -> StoredControl | None:
         """The control entry that ends at `position`; None if a batch does, or nothing."""

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.format.epochs import StoredControl, StoredVote
+    from millstream.iobuf import Fragment
     from millstream.model.quantities import Offset
     from millstream.model.replication import RaftPosition, Term
     from millstream.storage.log.open_log import OpenLog
 
 _NO_PAYLOAD: Final = (0, 0, 0)
-CONTROL_BYTES_MAX: Final = 64 * 1024
-"""Of a control entry's payload."""
+CONTROL_BYTES_MAX: Final = 65 * 1024
+"""Of a control entry's payload: 64 KiB and what its encoding adds."""
 
 
 def trim_prefix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -> None:
@@ -177,8 +178,8 @@ def save_vote(log: OpenLog, vote: StoredVote, done: Callable[[], None]) -> None:
     log.vote = vote
 
 
-def append_control(log: OpenLog, term: Term, payload: bytes) -> StoredControl:
-    """What `Log.append_control` does."""
+def append_control(log: OpenLog, term: Term, payload: bytes, fragment: Fragment | None = None) -> StoredControl:
+    """What `Log.append_control` does; `fragment` is memory for the payload, if the caller has it already."""
     if not len(payload) <= CONTROL_BYTES_MAX or term < log.epoch or log.cutting or log.closed:
         raise AssertionError(
             f"{log.name}: control entry of {len(payload)} bytes in term {term} after {log.epoch},"
@@ -189,7 +190,7 @@ def append_control(log: OpenLog, term: Term, payload: bytes) -> StoredControl:
     if not payload:
         log.host.wal.add_note(log, Kind.CONTROL, offset, position, _NO_PAYLOAD, None, term)
     else:
-        fragment = log.host.arena.allocate(len(payload))
+        fragment = fragment or log.host.arena.allocate(len(payload))
         fragment.view[: len(payload)] = payload
         start = fragment.offset
         place = (start, start + len(payload), crc32c(payload))

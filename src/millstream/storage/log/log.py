@@ -20,9 +20,10 @@ from millstream.format.segment import BATCH_PREFIX
 from millstream.format.wal import RECORD, RECORD_BYTES, Kind
 from millstream.iobuf import IoBuf
 from millstream.model.replication import Term
-from millstream.storage.log import cutting, header_replay, placing
+from millstream.storage.log import cutting, entries, entry_reads, header_replay, placing
 from millstream.storage.log.open_log import LogHost, OpenLog
 from millstream.storage.log.placing import HEAD, HEAD_AT
+from millstream.storage.log.recovered import recovered
 from millstream.storage.log.segment_list import SegmentInfo
 
 if TYPE_CHECKING:
@@ -34,9 +35,12 @@ if TYPE_CHECKING:
     from millstream.model.quantities import Offset, TimestampMs
     from millstream.model.replication import RaftPosition
     from millstream.storage.log.cold_reads import ColdReads
+    from millstream.storage.log.entries import SentEntries
+    from millstream.storage.log.entry_reads import EntryRead
     from millstream.storage.log.open_log import LogFacts
     from millstream.storage.log.opening import LoadedLog
     from millstream.storage.log.placing import Piece
+    from millstream.storage.log.recovered import RecoveredLog
     from millstream.storage.log.timestamps import FoundRecord, Timestamps
     from millstream.telemetry.metrics import Counter
 
@@ -170,6 +174,39 @@ class Log(OpenLog):
         if not wal.armed:
             wal.arm()
 
+    def check_room(self, sent: SentEntries) -> None:
+        """Whether `append_entries` will take all of these entries, if nothing but a vote and a cut comes between.
+
+        Raises:
+            ArenaFull: no memory or no write-ahead log for all of them now; nothing was changed.
+            Rejected: a batch is larger than a file of the write-ahead log.
+        """
+        entries.check_room(self, sent)
+
+    def append_entries(self, sent: SentEntries, term: Term) -> None:
+        """Append entries of a leader, or a leader's own control entries: all of them, or none.
+
+        `sent.start` must be `next_raft_position`. The bytes are copied before this returns; `on_persisted` follows with
+        `term`, the group's term now.
+
+        Raises:
+            ArenaFull: no memory or no write-ahead log for all of them now; nothing was appended.
+            Rejected: a batch is larger than a file of the write-ahead log.
+        """
+        if sent.start != self.next_raft_position or self.cutting or self.closed:
+            raise AssertionError(
+                f"{self.name}: entries from position {sent.start}, the log goes on at {self.next_raft_position},"
+                f" cutting: {self.cutting}, closed: {self.closed}"
+            )
+        memory = entries.take_room(self, sent)
+        self.write_term = term
+        for one in sent.entries:
+            if isinstance(one, entries.EncodedControl):
+                cutting.append_control(self, one.term, one.payload, memory.pop(0) if one.payload else None)
+            else:
+                self.append(one.views, one.size_bytes, one.base_offset, one.last_offset, one.term, one.max_timestamp)
+        self._shard.memory.put_back()
+
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def read(self, offset: Offset, end_offset: Offset, max_bytes: int, minimum_one: bool) -> IoBuf | None:
@@ -212,6 +249,31 @@ class Log(OpenLog):
         One segment at most, so it may be less than is there. Memory is the fetch class's: nothing is evicted for it.
         """
         self._shard.cold_reads.read(self, offset, end_offset, max_bytes, done, minimum_one=minimum_one)
+
+    def read_entries(self, start: RaftPosition, limit: RaftPosition, max_bytes: int) -> EntryRead | None:
+        """Entries from `start` up to `limit` at most, lent from memory; None if they are not there (`read_entries_cold`
+        then).
+
+        `start` is the end of an entry. At most `max_bytes`, but one batch whatever its size; the caller releases them.
+
+        Raises:
+            Rejected: `start` is before `first_position`.
+        """
+        return entry_reads.read_cached(self, start, limit, max_bytes)
+
+    def read_entries_cold(
+        self,
+        start: RaftPosition,
+        limit: RaftPosition,
+        max_bytes: int,
+        done: Callable[[EntryRead | MillstreamError], None],
+    ) -> None:
+        """The same from the segment files, through the worker. `done` comes later.
+
+        Raises:
+            Rejected: `start` is before `first_position`.
+        """
+        entry_reads.read_cold(self, self._shard.cold_reads, start, limit, max_bytes, done)
 
     def offset_for_timestamp(
         self,
@@ -287,6 +349,17 @@ class Log(OpenLog):
         self.host.changed(self)
 
     # -- what is there -------------------------------------------------------------------------------------------------
+
+    @property
+    def first_position(self) -> RaftPosition:
+        """Raft position of the first entry that `read_entries` can give; those before are trimmed, compacted or folded.
+        It moves up while the log is open.
+        """
+        return entry_reads.first_position(self)
+
+    def recovered(self) -> RecoveredLog:
+        """What the log holds for the core of its group; asked before anything is written to it."""
+        return recovered(self)
 
     @property
     def leader_epochs(self) -> list[tuple[Term, Offset]]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from millstream.core.retention import roll_jitter_ms
 from millstream.format.epochs import LogState, epoch_at
 from millstream.model.quantities import BytePosition, Offset
-from millstream.model.replication import RaftPosition
+from millstream.model.replication import RaftPosition, Term
 from millstream.storage.log.cache import PLACE_BYTES, LogCache, NoRange, Range
 from millstream.storage.log.controls import ControlEntries
 from millstream.storage.log.segment_list import LogEnd, Segment, SegmentList
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from millstream.config.topic_properties import TopicConfig
     from millstream.iobuf import Arena
     from millstream.model.quantities import RaftGroupId
-    from millstream.model.replication import Term
     from millstream.storage.disk import Disk
     from millstream.storage.log.cache import CacheMemory
     from millstream.storage.log.opening import LoadedLog
@@ -143,6 +142,7 @@ class OpenLog:
         "next_offset",
         "no_range",
         "on_durable",
+        "on_persisted",
         "on_trimmed",
         "open_range",
         "producer_snapshot",
@@ -158,6 +158,7 @@ class OpenLog:
         "tick_serial",
         "topic",
         "vote",
+        "write_term",
         "written_position",
     )
 
@@ -220,6 +221,10 @@ class OpenLog:
         """The range that the next batch goes to; the newest of `cache`, or `no_range`."""
         self.range_level = 0
         """Place in `cache.LADDER` of the open range's size."""
+        self.write_term = Term(0)
+        """The group's term at the newest write, which may be later than that of the entries written. Set by the group
+        of several voters before it writes; a sole voter leaves it at 0.
+        """
         self.durable_end: LogEnd = self.end()
         """The newest end that is synced: what a checkpoint may bring into the segments. Moves with `durable_offset`."""
         self.behind = WriteBehind(self, host)
@@ -232,6 +237,10 @@ class OpenLog:
         """Nobody listens yet: the partition sets these when it is made."""
         self.on_durable: Callable[[int], None] | None = None
         """Called with the new `durable_offset`, at most once a tick."""
+        self.on_persisted: Callable[[RaftPosition, Term], None] | None = None
+        """Called with the Raft position up to which the log is durable, and the `write_term` of the newest write before
+        that; at most once a tick, and not while the end is being cut: the cut has a callback of its own.
+        """
         self.on_trimmed: Callable[[], None] | None = None
         """Called when `start_offset` has moved."""
         self.producer_snapshot: Callable[[], bytes | None] | None = None
@@ -273,7 +282,9 @@ class OpenLog:
         one = self.open_range
         position = BytePosition(one.stream + one.used)
         active = self.segments_list.active
-        return LogEnd.of(self.next_offset, position, active, self.generation, self.next_raft_position, self.epoch)
+        return LogEnd.of(
+            self.next_offset, position, active, self.generation, self.next_raft_position, self.epoch, self.write_term
+        )
 
     @property
     def next_raft_position(self) -> RaftPosition:
@@ -289,6 +300,8 @@ class OpenLog:
             self.durable_end = end
             if self.on_durable is not None:
                 self.on_durable(offset)
+            if self.on_persisted is not None and not self.cutting:
+                self.on_persisted(end.raft_position, end.write_term)
         if not self.dirty:
             self.host.changed(self)
         behind = self.behind

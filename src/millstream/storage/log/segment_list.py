@@ -152,6 +152,9 @@ class LogEnd(NamedTuple):
     term: Term | int
     """Newest leader epoch of the log; -1 if there is none."""
 
+    write_term: Term
+    """Term in which the newest write was made; see `OpenLog.write_term`."""
+
     @classmethod
     def of(
         cls,
@@ -161,6 +164,7 @@ class LogEnd(NamedTuple):
         generation: int,
         raft_position: RaftPosition,
         term: Term | int,
+        write_term: Term,
     ) -> LogEnd:
         """The end of a log whose active segment is `segment`."""
         return cls(
@@ -173,6 +177,7 @@ class LogEnd(NamedTuple):
             generation,
             raft_position,
             term,
+            write_term,
         )
 
 

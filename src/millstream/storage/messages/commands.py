@@ -257,6 +257,9 @@ class ReadDone(msgspec.Struct, frozen=True, array_like=True, tag=3):
     fault: str
     """Not empty: the bytes on disk are not what they should be."""
 
+    end_offset: int
+    """End (exclusive) of the batches that were read."""
+
 
 class Found(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """The record that a `Find` asked for: offset (-1: none), timestamp, leader epoch."""

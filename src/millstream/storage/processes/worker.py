@@ -185,12 +185,12 @@ class Worker:
 
     def _read(self, command: Read) -> Reply:
         try:
-            count, need = self.reader.read(command)
+            found = self.reader.read(command)
         except (Fault, Corruption) as fault:
-            return ReadDone(command.id, 0, 0, 0, str(fault))
+            return ReadDone(command.id, 0, 0, 0, str(fault), command.offset)
         except OSError as error:
-            return ReadDone(command.id, error.errno or errno.EIO, 0, 0, "")
-        return ReadDone(command.id, 0, count, need, "")
+            return ReadDone(command.id, error.errno or errno.EIO, 0, 0, "", command.offset)
+        return ReadDone(command.id, 0, found.size_bytes, found.need_bytes, "", found.end_offset)
 
     def _find(self, command: Find) -> Reply:
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.format.epochs import epoch_at
 from millstream.format.segment import BATCH_CRC_START, BATCH_HEADER_BYTES, Batch, WalkEnd, parse_batch
@@ -37,6 +37,17 @@ class Fault(Exception):
     """Bytes of a segment are not what they should be."""
 
 
+class ReadResult(NamedTuple):
+    """How a read went."""
+
+    size_bytes: int
+    """Bytes that are whole batches."""
+    need_bytes: int
+    """Size of the first batch, if it does not fit into the spans; else 0."""
+    end_offset: int
+    """End (exclusive) of the batches that were read."""
+
+
 class Reader:
     """Reads of one shard's segments; every method may run on several threads at once."""
 
@@ -46,8 +57,8 @@ class Reader:
         self._lock = threading.Lock()
         self._places: OrderedDict[tuple[str, int], int] = OrderedDict()  # (path, offset) → position
 
-    def read(self, command: Read) -> tuple[int, int]:
-        """Fill the command's spans; (bytes that are whole batches, 0), or (0, size) of a first batch that does not fit.
+    def read(self, command: Read) -> ReadResult:
+        """Fill the command's spans.
 
         Raises:
             Fault: the first batch is damaged.
@@ -60,11 +71,11 @@ class Reader:
             views = [self._arena[start:end] for start, end in zip(ends, ends, strict=True)]
             wanted = min(sum(map(len, views)), command.limit - position)
             got = _fill(file, views, position, wanted)
-            taken, need = self._whole(command, Pieces(views), position, got)
-            if got < wanted and not taken and (need or got < BATCH_HEADER_BYTES):
+            found = self._whole(command, Pieces(views), position, got)
+            if got < wanted and not found.size_bytes and (found.need_bytes or got < BATCH_HEADER_BYTES):
                 what = f"the file ends at byte {position + got}, {command.limit} were written"
                 raise Fault(f"{command.path}: offset {command.offset}: {what}")
-            return taken, need
+            return found
         finally:
             self._files.files.release(file)
 
@@ -80,7 +91,7 @@ class Reader:
                 return batch.position
         raise Fault(f"{command.path}: offset {command.offset} is not in the first {command.limit} bytes")
 
-    def _whole(self, command: Read, pieces: Pieces, position: int, got: int) -> tuple[int, int]:
+    def _whole(self, command: Read, pieces: Pieces, position: int, got: int) -> ReadResult:
         """How much of what was read are whole, sound batches that were asked for."""
         taken = 0
         index = self._files.index(command.path, command.base_offset)
@@ -103,7 +114,7 @@ class Reader:
             if taken + batch.size > min(got, command.max_bytes) and (taken or not command.minimum_one):
                 break
             if taken + batch.size > got:
-                return 0, batch.size
+                return ReadResult(0, batch.size, command.offset)
             damage = _damage(batch, pieces.views(taken, batch.size), command.epochs)
             if damage:
                 if taken:
@@ -119,7 +130,7 @@ class Reader:
                 self._places[command.path, expected] = position + taken
                 if len(self._places) > _PLACES_MAX:
                     self._places.popitem(last=False)
-        return taken, 0
+        return ReadResult(taken, 0, expected)
 
     def forget(self, path: str) -> None:
         """The file changed other than by growing: remembered places are void."""

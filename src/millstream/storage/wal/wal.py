@@ -62,7 +62,7 @@ from millstream.storage.wal.ticks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from millstream.model.quantities import RaftGroupId
     from millstream.model.replication import Term
@@ -227,6 +227,26 @@ class Wal:
             self._waiting.append(tick)
             tick = self._next_tick()
         return tick
+
+    def takes(self, records: Iterable[tuple[int, int]]) -> bool:
+        """Whether there is room now for these records: (payload bytes, pieces of the payload) of each, in order."""
+        free = len(self._ticks)
+        tick = self.tick
+        count, payload_bytes, spans = tick.records, tick.payload_bytes, len(tick.spans)
+        for size, pieces in records:
+            if count and (
+                count >= self.records_max
+                or spans + 2 * pieces > 2 * (SPANS_MAX - RECORDS_MAX)
+                or payload_bytes + size > self.tick_bytes_max
+            ):
+                if not free:
+                    return False
+                free -= 1
+                count, payload_bytes, spans = 0, 0, 1
+            count += 1
+            payload_bytes += size
+            spans += 2 * pieces
+        return True
 
     def add_note(
         self,
