@@ -12,7 +12,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all check format bench soak conformance differential fuzz simulate crash docs lock clean
+.PHONY: help setup run test test-all test-spark check format bench soak conformance differential fuzz simulate crash docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test: setup ## Run the tests that every change must pass (under 10 minutes)
 
 test-all: test ## Run every test but other people's suites
 	@$(PY) -m pytest -m "slow and not conformance"
+
+test-spark: setup ## Run the slow tests of pipelines on Spark (about 15 minutes; MILLSTREAM_KILLS=n)
+	@$(PY) -m pytest -m "slow and spark" tests/spark
 
 check: setup ## Check format, lint, types, layers and shape
 	$(VENV)/bin/ruff format --check $(CODE)

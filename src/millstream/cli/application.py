@@ -15,6 +15,7 @@ from millstream.cli.failure import WrongUsage
 from millstream.cli.group import group_application
 from millstream.cli.log import log_application
 from millstream.cli.output import emit
+from millstream.cli.pipeline import pipeline_application
 from millstream.cli.produce import produce
 from millstream.cli.top import top
 from millstream.cli.topic import topic_application
@@ -66,6 +67,7 @@ application.add_typer(group_application)
 config_application.command("set")(set_settings)
 application.add_typer(config_application)
 application.add_typer(log_application)
+application.add_typer(pipeline_application)
 
 
 def run_application(words: list[str]) -> int:

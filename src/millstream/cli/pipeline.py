@@ -1,0 +1,182 @@
+"""``millstream pipeline``: check, plan and run declared pipelines, see how far they are, end them.
+
+Everything that Spark needs is imported by the command that needs it. What the virtual machine writes to stderr goes to
+``spark.log`` in the pipeline's state directory, so that a terminal shows the pipeline and not its engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.failure import CommandFailed, WrongUsage
+from millstream.cli.options import AsJson
+from millstream.cli.output import emit, print_json, remark
+from millstream.errors import MillstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from millstream.pipeline.document import Loaded
+    from millstream.pipeline.state import PipelineState
+
+pipeline_application = typer.Typer(
+    name="pipeline",
+    help="Run declared pipelines: topics into Delta, Iceberg and Parquet tables and into topics, through Spark.",
+    no_args_is_help=True,
+)
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="The pipeline's YAML file.", show_default=False)]
+
+
+@pipeline_application.command("check")
+def check(
+    file: File,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Look at the file alone; leave its queries to Spark until it runs.")
+    ] = False,
+) -> None:
+    """Check a pipeline: the file and, with Spark's help, its queries. Asks no broker, changes nothing."""
+    from millstream.cli.pipeline_spark import analysed
+
+    loaded = load_file(file)
+    shares = [] if quick else analysed(loaded)
+    emit(f"{file}: pipeline {loaded.pipeline.pipeline} is well-formed\n")
+    for sink, columns in zip(loaded.pipeline.sinks, shares, strict=False):
+        emit(f"  {name_of(sink)}: {', '.join(f'{name} {kind}' for name, kind in columns)}\n")
+
+
+@pipeline_application.command("plan")
+def plan(file: File, as_json: AsJson = False) -> None:
+    """Show what a run would do now: offsets, bytes, tasks, an estimate, and Spark's query. Changes nothing."""
+    from millstream.cli.pipeline_spark import planned
+    from millstream.cli.pipeline_view import show_plan
+
+    loaded = load_file(file)
+    plans = planned(loaded)
+    if as_json:
+        import msgspec
+
+        print_json(msgspec.to_builtins(plans))
+    else:
+        show_plan(loaded.pipeline, plans)
+
+
+@pipeline_application.command("run")
+def run(
+    file: File,
+    once: Annotated[bool, typer.Option("--once", help="Read what there is and end.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a pipeline until it has read everything (--once, or available_now) or is stopped; then print a summary."""
+    from millstream.cli.pipeline_spark import run_pipeline
+
+    run_pipeline(load_file(file), once=True if once else None, as_json=as_json)
+
+
+@pipeline_application.command("status")
+def status(file: File, as_json: AsJson = False) -> None:
+    """Show how far a pipeline is, and whether it runs."""
+    from millstream.cli.pipeline_view import show_status
+
+    loaded = load_file(file)
+    state = state_of(loaded)
+    show_status(loaded.pipeline.pipeline, state, as_json=as_json)
+
+
+@pipeline_application.command("stop")
+def stop(
+    file: File,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait.")] = 60.0,
+) -> None:
+    """Ask a running pipeline to end after the batch that it is at, and wait for that."""
+    loaded = load_file(file)
+    with plain_errors():
+        stopped = state_of(loaded).stop(timeout)
+    remark(f"{loaded.pipeline.pipeline} has stopped" if stopped else f"{loaded.pipeline.pipeline} does not run here")
+
+
+def load_file(file: str) -> Loaded:
+    """The pipeline of a file; what is wrong with it becomes a usage error."""
+    from millstream.pipeline.document import InvalidPipeline, load
+
+    try:
+        return load(file)
+    except InvalidPipeline as error:
+        raise WrongUsage(error.message) from None
+    except MillstreamError as error:
+        raise CommandFailed(error.message) from None
+
+
+def state_of(loaded: Loaded) -> PipelineState:
+    """The state directory of a pipeline."""
+    from millstream.pipeline.places import state_directory
+    from millstream.pipeline.state import PipelineState
+
+    return PipelineState(state_directory(loaded.pipeline, loaded.directory))
+
+
+def name_of(sink: Any) -> str:
+    """What a sink is called."""
+    from millstream.pipeline.checks import sink_name
+
+    return sink_name(sink)
+
+
+@contextlib.contextmanager
+def plain_errors(loaded: Loaded | None = None) -> Generator[None]:
+    """Turn errors into sentences; those in a query name the line of the file."""
+    from millstream.pipeline.checks import Problem
+
+    try:
+        yield
+    except MillstreamError as error:
+        path = getattr(error, "path", None)
+        if loaded is not None and path is not None:
+            problem = Problem(path, error.message, line=getattr(error, "line", 0), column=getattr(error, "column", 0))
+            raise WrongUsage(loaded.document.complain(problem)) from error
+        raise CommandFailed(error.message) from error
+
+
+@contextlib.contextmanager
+def quiet_engine(directory: str) -> Generator[None]:
+    """Let this process's stderr and that of the virtual machine go to ``spark.log``; ours goes on to the terminal."""
+    os.makedirs(directory, exist_ok=True)
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # PySpark's copy of an error that is shown anyway
+    kept, ours = os.dup(2), sys.stderr
+    with open(os.path.join(directory, "spark.log"), "ab") as log, os.fdopen(os.dup(2), "w", buffering=1) as terminal:
+        os.dup2(log.fileno(), 2)
+        sys.stderr = terminal
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            sys.stderr = ours
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+@contextlib.contextmanager
+def signals_to(stop_run: Any) -> Generator[None]:
+    """SIGTERM and the first SIGINT end the run in order; a second SIGINT ends it at once."""
+
+    def on_signal(number: int, _: Any) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        remark(
+            "stopping after the batches at work" + ("; Ctrl-C again ends at once" if number == signal.SIGINT else "")
+        )
+        stop_run()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

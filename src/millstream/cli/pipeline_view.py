@@ -1,0 +1,153 @@
+"""What ``millstream pipeline`` shows: a plan, a run as it goes, a summary, a status."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from millstream.cli.output import emit, print_facts, print_json, print_table, remark
+from millstream.config.forms import human_size
+
+if TYPE_CHECKING:
+    from millstream.pipeline.model import Pipeline
+    from millstream.pipeline.plan import SinkPlan
+    from millstream.pipeline.run import Summary
+    from millstream.pipeline.sink_query import BatchDone, SinkQuery
+    from millstream.pipeline.state import PipelineState
+
+
+class RunView:
+    """Follows a run: a progress bar for each sink on a terminal, a line for each batch elsewhere. A context manager."""
+
+    def __init__(self, name: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        console = Console(file=sys.stderr)
+        self._live = console.is_terminal
+        self._name = name
+        self._tasks: dict[str, Any] = {}
+        self._bar = Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"), TimeElapsedColumn(), console=console, disable=not self._live,
+        )  # fmt: skip
+        self._phase: Any = None
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def phase(self, what: str) -> None:
+        if not self._live:
+            remark(f"{self._name}: {what}")
+        elif not self._tasks:
+            if self._phase is None:
+                self._phase = self._bar.add_task(what, total=None, note="")
+            self._bar.update(self._phase, description=what)
+
+    def begin(self, sinks: list[SinkQuery]) -> None:
+        if self._phase is not None:
+            self._bar.remove_task(self._phase)
+        for sink in sinks:
+            self._tasks[sink.name] = self._bar.add_task(sink.name, total=sink.backlog, note="")
+            if not self._live:
+                remark(f"{self._name}: {sink.name}: {sink.backlog:,} offsets to read into {sink.target}")
+
+    def batch(self, sink: SinkQuery, done: BatchDone) -> None:
+        note = f"{sink.rows:,} rows, {sink.rejected:,} rejected"
+        total = max(sink.backlog, sink.read)
+        self._bar.update(self._tasks[sink.name], completed=sink.read, total=total, note=note)
+        if not self._live:
+            again = ", committed before the restart" if done.repeated else ""
+            remark(
+                f"{self._name}: {sink.name}: batch {done.number}: {done.rows:,} rows, {done.rejected:,} rejected "
+                f"in {done.seconds:.1f} s, version {done.version}{again}"
+            )
+
+
+def show_plan(pipeline: Pipeline, plans: list[SinkPlan]) -> None:
+    """For people: what would be read, how it is cut, what Spark would do."""
+    source = pipeline.source
+    topics = source.topic if isinstance(source.topic, str) else ", ".join(source.topic)
+    emit(f"pipeline {pipeline.pipeline}: {topics} ({source.format}) at {pipeline.brokers}\n")
+    for plan in plans:
+        emit(f"\n{plan.sink} -> {plan.kind} {plan.target}\n")
+        print_table(
+            ("topic", "#partition", "#from", "#to", "#offsets", "#in sealed files", "#bytes", "#tasks"),
+            [
+                (p.topic, p.partition, p.start, p.end, p.end - p.start, p.sealed_offsets, human_size(p.bytes), p.tasks)
+                for p in plan.partitions
+            ],
+        )
+        way = "segment files to Parquet in one worker, no query" if plan.direct else "through Spark's engine"
+        where = "goes on from its checkpoint" if plan.begun else "has not begun"
+        print_facts(
+            [
+                ("state", where),
+                ("way", way),
+                ("to read", f"{plan.offsets:,} offsets, {human_size(plan.bytes)}, {plan.batches} batches"),
+                ("estimate", f"about {_duration(plan.estimated_seconds)}"),
+                ("columns", ", ".join(f"{name} {kind}" for name, kind in plan.columns)),
+            ]
+        )
+        emit("query\n")
+        emit("".join(f"  {line}\n" for line in plan.query.splitlines()))
+
+
+def show_summary(summary: Summary) -> None:
+    """What a run did."""
+    print_table(
+        ("sink", "target", "#batches", "#rows", "#rejected", "#bytes", "#rows in all", "#rejected in all", "version"),
+        [
+            (
+                s.sink, s.target, s.batches, f"{s.rows:,}", f"{s.rejected:,}", human_size(s.bytes),
+                f"{s.total_rows:,}", f"{s.total_rejected:,}", s.version,
+            )
+            for s in summary.sinks
+        ],
+    )  # fmt: skip
+    for sink in summary.sinks:
+        emit(f"{sink.sink} ends at {_offsets(sink.offsets)}\n")
+    emit(f"{summary.pipeline}: {summary.seconds:.1f} s\n")
+
+
+def show_status(name: str, state: PipelineState, *, as_json: bool) -> None:
+    """How far each sink is."""
+    progress, pid = state.progress(), state.runner()
+    if as_json:
+        print_json({"pipeline": name, "running": pid is not None, "pid": pid, "sinks": msgspec.to_builtins(progress)})
+        return
+    emit(f"{name}: " + (f"runs (process {pid})\n" if pid is not None else "does not run\n"))
+    now = time.time()
+    print_table(
+        ("sink", "target", "#batch", "#rows", "#rejected", "#bytes", "#left", "#rows/s", "version", "updated"),
+        [
+            (
+                p.sink, p.target, p.batch, f"{p.rows:,}", f"{p.rejected:,}", human_size(p.bytes), p.left,
+                f"{p.batch_rows / p.batch_seconds:,.0f}" if p.batch_seconds else None, p.version,
+                f"{_duration(max(0.0, now - p.updated_at))} ago",
+            )
+            for p in progress
+        ],
+        empty="it has not committed a batch yet",
+    )  # fmt: skip
+
+
+def _offsets(offsets: Any) -> str:
+    return ", ".join(
+        f"{topic}-{partition}:{at}"
+        for topic, partitions in offsets.items()
+        for partition, at in sorted(partitions.items(), key=lambda item: int(item[0]))
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,301 @@
+"""What is wrong with a pipeline, as far as the declaration itself tells: no Spark, no broker, no table is asked.
+
+Each problem names the place of the value it is about as a path from the root of the declaration, so that a file's lines
+can be named. ``Settings`` is a checked declaration with its quantities as numbers.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+import msgspec
+
+from millstream.errors import Rejected
+from millstream.pipeline.declared import parse_schema
+from millstream.pipeline.decode import Decoder, JsonDecoder, RawDecoder, StringDecoder
+from millstream.pipeline.model import SINK_KINDS, TABLE_KINDS, Pipeline, SideTable, Sink, Source
+from millstream.spark.options import READ, parse_options
+
+Path: TypeAlias = tuple[str | int, ...]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_VIEW: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_DURATIONS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
+_SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+METADATA_NAMES: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp")
+"""Columns that stand beside the fields of every record."""
+
+_TAKEN_OPTIONS: Final = {
+    "kafka.bootstrap.servers": "brokers", "servers": "brokers", "bootstrap": "brokers", "subscribe": "source.topic",
+    "subscribepattern": "source.topic", "assign": "source.topic", "startingoffsets": "source.start",
+    "startingtimestamp": "source.start", "startingoffsetsbytimestamp": "source.start",
+    "maxoffsetspertrigger": "source.max_records", "maxbytespertrigger": "source.max_bytes",
+    "includeheaders": "nothing: headers are not columns of a pipeline", "endingoffsets": "trigger.available_now",
+    "filter.pushdown": "transform.sql", "stats.dir": "nothing: the pipeline counts by itself",
+}  # fmt: skip
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One fault. ``at_key``: it is the key that is wrong. ``line`` and ``column`` count inside of a text, from 1."""
+
+    path: Path
+    message: str
+    at_key: bool = False
+    line: int = 0
+    column: int = 0
+
+
+def problems_of(pipeline: Pipeline) -> list[Problem]:
+    """Everything that is wrong with a declaration; empty if nothing is."""
+    return list(_problems(pipeline))
+
+
+def kind_of(sink: Sink) -> str:
+    """``delta``, ``iceberg``, ``parquet`` or ``topic``."""
+    return next(kind for kind in SINK_KINDS if getattr(sink, kind) is not None)
+
+
+def target_of(sink: Sink) -> str:
+    """The path, table or topic of a sink, as declared."""
+    return getattr(sink, kind_of(sink))
+
+
+def sink_name(sink: Sink) -> str:
+    """What a sink's checkpoint is called."""
+    return sink.name or re.sub(r"[^A-Za-z0-9_.]+", "-", f"{kind_of(sink)}-{target_of(sink)}").strip("-")
+
+
+def topics_of(source: Source) -> tuple[str, ...]:
+    """The topics that are read."""
+    return (source.topic,) if isinstance(source.topic, str) else tuple(source.topic)
+
+
+def decoder_of(declared: Source | SideTable) -> Decoder:
+    """The decoder of a checked source.
+
+    Raises:
+        Rejected: its schema is wrong, or its format is not supported.
+    """
+    if declared.format == "raw":
+        return RawDecoder()
+    if declared.format == "string":
+        return StringDecoder()
+    if declared.format == "json":
+        if declared.schema is None:
+            raise Rejected("format json needs a schema: field: type, for each field that is wanted")
+        return JsonDecoder(parse_schema(declared.schema))
+    raise Rejected(f"format {declared.format} is not supported; supported are raw, string and json")
+
+
+def start_ms(start: str) -> int | None:
+    """The time that a source starts at, in ms; None for earliest and latest.
+
+    Raises:
+        ValueError: it is none of them.
+    """
+    if start in ("earliest", "latest"):
+        return None
+    moment = dt.datetime.fromisoformat(start)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def seconds(text: str) -> float:
+    """A duration such as ``10s``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = re.fullmatch(r"(\d+)\s*([a-z]+)", text.strip().lower())
+    if match is None or match[2] not in _DURATIONS:
+        raise ValueError(f"{text!r} is no duration such as 500ms, 10s or 5m")
+    return int(match[1]) * _DURATIONS[match[2]]
+
+
+def size(text: str) -> int:
+    """A size such as ``256MiB``, in bytes.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", text.strip().lower())
+    if match is None or not int(match[1]):
+        raise ValueError(f"{text!r} is no size such as 512MiB or 4GiB")
+    return int(match[1]) * _SIZES[match[2]]
+
+
+def _problems(pipeline: Pipeline) -> Iterator[Problem]:
+    if not _NAME.fullmatch(pipeline.pipeline):
+        yield Problem(("pipeline",), "a name has letters, digits, dot, dash and underscore, at most 100 of them")
+    yield from _source_problems(pipeline.source)
+    yield from _side_table_problems(pipeline)
+    yield from _transform_problems(pipeline)
+    yield from _sink_problems(pipeline)
+    yield from _error_problems(pipeline)
+    try:
+        seconds(pipeline.trigger.every)
+    except ValueError as error:
+        yield Problem(("trigger", "every"), str(error))
+
+
+def _source_problems(source: Source) -> Iterator[Problem]:
+    names = topics_of(source)
+    if not names:
+        yield Problem(("source", "topic"), "name at least one topic")
+    for index, name in enumerate(names):
+        path: Path = ("source", "topic") if isinstance(source.topic, str) else ("source", "topic", index)
+        yield from _topic_problems(path, name)
+        if name in names[:index]:
+            yield Problem(path, f"topic {name} stands here twice")
+    yield from _schema_problems(("source",), source)
+    try:
+        start_ms(source.start)
+    except ValueError:
+        yield Problem(("source", "start"), f"{source.start!r} is neither earliest, latest nor a time in ISO 8601")
+    try:
+        size(source.max_bytes)
+    except ValueError as error:
+        yield Problem(("source", "max_bytes"), str(error))
+    if source.max_records is not None and source.max_records < 1:
+        yield Problem(("source", "max_records"), "a whole number above 0")
+    for name, value in source.options.items():
+        path = ("source", "options", name)
+        if (instead := _TAKEN_OPTIONS.get(name.lower())) is not None:
+            yield Problem(path, f"option {name} belongs to the pipeline itself; say {instead}", at_key=True)
+            continue
+        try:
+            parse_options({name: option_text(value)}, READ)
+        except Rejected as error:
+            yield Problem(path, error.message, at_key=True)
+
+
+def option_text(value: str | int | bool) -> str:
+    """A value of the file as the text that Spark's options are."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _schema_problems(path: Path, declared: Source | SideTable) -> Iterator[Problem]:
+    if declared.format in ("raw", "string") and declared.schema is not None:
+        yield Problem((*path, "schema"), f"format {declared.format} has no schema: its only field is value")
+        return
+    if isinstance(declared.schema, dict):
+        faults = list(_field_problems((*path, "schema"), declared.schema))
+        yield from faults
+        if faults:
+            return
+    try:
+        fields = decoder_of(declared).fields
+    except Rejected as error:
+        yield Problem((*path, "schema" if declared.schema is not None else "format"), error.message)
+        return
+    for field in fields:
+        if field.name.lower() in METADATA_NAMES:
+            yield Problem((*path, "schema", field.name), f"{field.name} is the name of a column of the pipeline's own")
+
+
+def _field_problems(path: Path, schema: dict[str, str]) -> Iterator[Problem]:
+    for name, kind in schema.items():
+        try:
+            parse_schema({name: kind})
+        except Rejected as error:
+            yield Problem((*path, name), error.message)
+
+
+def _side_table_problems(pipeline: Pipeline) -> Iterator[Problem]:
+    for name, table in pipeline.tables.items():
+        path: Path = ("tables", name)
+        if not _VIEW.fullmatch(name) or name.lower() in ("source", "result"):
+            yield Problem(path, f"{name} cannot be the name of a view; letters, digits and underscore can", at_key=True)
+        yield from _topic_problems((*path, "topic"), table.topic)
+        yield from _schema_problems(path, table)
+    if pipeline.tables and pipeline.transform is None:
+        yield Problem(("tables",), "tables are for the query to join with, and there is no transform", at_key=True)
+
+
+def _transform_problems(pipeline: Pipeline) -> Iterator[Problem]:
+    transform = pipeline.transform
+    if transform is None:
+        return
+    if (transform.sql is None) == (transform.python is None):
+        yield Problem(("transform",), "a transform has either sql or python", at_key=True)
+    if transform.sql is not None and not transform.sql.strip():
+        yield Problem(("transform", "sql"), "the query is empty")
+    if transform.python is not None and not _FUNCTION.fullmatch(transform.python):
+        yield Problem(("transform", "python"), f"{transform.python!r} is not of the form module:function")
+
+
+def _sink_problems(pipeline: Pipeline) -> Iterator[Problem]:
+    if not pipeline.sinks:
+        yield Problem(("sinks",), "name at least one sink")
+    seen: set[str] = set()
+    for index, sink in enumerate(pipeline.sinks):
+        path: Path = ("sinks", index)
+        kinds = [kind for kind in SINK_KINDS if getattr(sink, kind) is not None]
+        if len(kinds) != 1:
+            given = " and ".join(kinds) or "none"
+            yield Problem(path, f"a sink is one of {', '.join(SINK_KINDS)}; given is {given}")
+            continue
+        if not target_of(sink).strip():
+            yield Problem((*path, kinds[0]), "must not be empty")
+            continue
+        name = sink_name(sink)
+        if not _NAME.fullmatch(name):
+            yield Problem((*path, "name"), f"{name!r} cannot be a sink's name: letters, digits, dot, dash, underscore")
+        if name in seen:
+            yield Problem(path, f"a second sink of the name {name}; give one of them another name")
+        seen.add(name)
+        if sink.sql is not None and not sink.sql.strip():
+            yield Problem((*path, "sql"), "the query is empty")
+        yield from _topic_sink_problems(path, sink) if kinds[0] == "topic" else _table_sink_problems(path, sink)
+
+
+def _topic_sink_problems(path: Path, sink: Sink) -> Iterator[Problem]:
+    yield from _topic_problems((*path, "topic"), sink.topic or "")
+    if sink.delivery is None:
+        yield Problem(
+            (*path, "topic"),
+            "say delivery: at-least-once; a batch that is repeated after a crash is written to the topic again",
+        )
+    elif sink.delivery == "exactly-once":
+        yield Problem(
+            (*path, "delivery"),
+            "delivery exactly-once needs transactions, which topics do not have yet; at-least-once is what there is, "
+            "or write to a table",
+        )
+    if sink.catalog is not None:
+        yield Problem((*path, "catalog"), "a catalog is for Iceberg", at_key=True)
+
+
+def _table_sink_problems(path: Path, sink: Sink) -> Iterator[Problem]:
+    if sink.delivery == "at-least-once":
+        yield Problem((*path, "delivery"), "a table gets every row exactly once; leave delivery out")
+    if sink.key is not None:
+        yield Problem((*path, "key"), "a key is for topics", at_key=True)
+    if sink.catalog is not None and sink.iceberg is None:
+        yield Problem((*path, "catalog"), "a catalog is for Iceberg", at_key=True)
+    if sink.iceberg is not None and not re.fullmatch(r"[\w-]+(\.[\w-]+)+", sink.iceberg):
+        yield Problem((*path, "iceberg"), f"{sink.iceberg!r} is not of the form namespace.table")
+
+
+def _error_problems(pipeline: Pipeline) -> Iterator[Problem]:
+    errors = pipeline.errors
+    if errors.topic is not None:
+        yield from _topic_problems(("errors", "topic"), errors.topic)
+        if errors.mode != "dead_letter":
+            yield Problem(("errors", "topic"), f"a topic of dead letters contradicts mode {errors.mode}")
+    tables = any(getattr(sink, kind) is not None for sink in pipeline.sinks for kind in TABLE_KINDS)
+    if errors.mode == "dead_letter" and pipeline.sinks and not tables and errors.topic is None:
+        yield Problem(
+            ("sinks", 0),
+            "without a table there is nowhere to keep dead letters: name errors.topic, or say mode: fail or drop",
+        )
+
+
+def _topic_problems(path: Path, name: str) -> Iterator[Problem]:
+    if not _TOPIC.fullmatch(name) or name in (".", ".."):
+        yield Problem(path, f"{name!r} cannot be a topic's name")

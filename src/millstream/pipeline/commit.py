@@ -1,0 +1,200 @@
+"""One batch into one table, once, with its dead letters.
+
+::
+
+    guard ──► commit rows + record ──► publish dead letters ──► forget reports
+      │            │                        │
+      │            └ unknown? look it up    └ the record names their files: a crash in between is made good
+      └ has the table this batch already? then only what follows
+
+The commit of the table is the one point at which a batch happens: its record names the files of dead letters, so rows
+and dead letters are committed together. Those files are added to the dead-letter table after it; after a crash in
+between, the next run adds them before it does anything else. Both tables have a guard, so twice is once. Between the
+two steps the dead-letter table is one batch behind.
+
+A commit that raises is not known to have failed. The table is asked; only if it does not have the batch, the commit is
+tried again. Nothing is deleted on the way: a file that no commit names is left for the table format's own clean-up.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from millstream.errors import OutcomeUnknown, Unavailable
+from millstream.pipeline.files import WrittenFile
+from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
+from millstream.pipeline.tables.table import CommitRecord, Table
+
+_LOG: Final = logging.getLogger("millstream.pipeline")
+_ATTEMPTS: Final = 4
+_FIRST_PAUSE_S: Final = 0.2
+COMPACT_EVERY: Final = 10
+"""Commits between two looks at whether there are many small files."""
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that is ready to be committed."""
+
+    query: str
+    number: int
+    offsets: str
+    files: tuple[WrittenFile, ...]
+    rejected: int = 0
+    dead_letters: tuple[WrittenFile, ...] = ()
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What the table holds after a batch. ``repeated``: it had the batch already, and nothing was added."""
+
+    record: CommitRecord
+    version: str
+    repeated: bool
+
+
+class TableSink:
+    """Commits the batches of one sink. Open it before the first batch; one thread at a time.
+
+    Invariants: batches come in order; ``last`` is the record of the sink's last commit, of this run or an earlier
+    one.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        dead_letters: Table | None,
+        *,
+        pipeline: str,
+        sink: str,
+        compact: bool = True,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.table = table
+        self.dead_letters = dead_letters
+        self.last: CommitRecord | None = None
+        self._pipeline = pipeline
+        self._sink = sink
+        self._compact = compact
+        self._pause = pause
+        self._commits = 0
+        self._letters_open = False
+
+    def recall(self) -> CommitRecord | None:
+        """The record of this sink's last commit, from the table; None if there is none."""
+        self.last = self.table.last(f"{self._pipeline}.{self._sink}")
+        return self.last
+
+    def open_dead_letters(self) -> None:
+        """Make the table of dead letters, if they are kept."""
+        if self.dead_letters is not None and not self._letters_open:
+            self.dead_letters.prepare(DEAD_LETTER_SCHEMA)
+            self._letters_open = True
+
+    def open(self, schema: Any) -> Any:
+        """Make or widen the tables and finish what a crash has left undone; returns the schema of the table's files.
+
+        Raises:
+            Rejected: the table has columns of other types.
+        """
+        written = self.table.prepare(schema)
+        self.open_dead_letters()
+        last = self.recall()
+        if last is not None:
+            self._publish(last)
+        return written
+
+    def holds(self, query: str, number: int) -> bool:
+        """Whether the table has a batch already."""
+        done = self.table.committed(f"{self._pipeline}.{self._sink}", query)
+        return done is not None and done >= number
+
+    def commit(self, batch: Batch) -> Outcome:
+        """Add a batch; does nothing if the table has it.
+
+        Raises:
+            Unavailable: it could not be added; the same batch may be tried again.
+            OutcomeUnknown: it may have been added; the next attempt finds out.
+        """
+        if self.holds(batch.query, batch.number):
+            last = self.recall()
+            assert last is not None, "a table that holds a batch has its record"
+            self._publish(last)
+            return Outcome(last, self.table.version(), repeated=True)
+        record = self._record(batch)
+        version = self._commit(record, list(batch.files))
+        self.last = record
+        self._publish(record)
+        self._commits += 1
+        if self._compact and self._commits % COMPACT_EVERY == 0:
+            self._merge()
+        return Outcome(record, version, repeated=False)
+
+    def _record(self, batch: Batch) -> CommitRecord:
+        rows, size = sum(file.rows for file in batch.files), sum(file.bytes for file in batch.files)
+        last = self.last
+        return CommitRecord(
+            pipeline=self._pipeline,
+            sink=self._sink,
+            query=batch.query,
+            batch=batch.number,
+            offsets=batch.offsets,
+            rows=rows,
+            rejected=batch.rejected,
+            bytes=size,
+            total_rows=rows + (last.total_rows if last else 0),
+            total_rejected=batch.rejected + (last.total_rejected if last else 0),
+            total_bytes=size + (last.total_bytes if last else 0),
+            dead_letters=batch.dead_letters if self.dead_letters is not None else (),
+        )
+
+    def _publish(self, record: CommitRecord) -> None:
+        """Add the dead letters that a commit of the table names to their own table."""
+        if self.dead_letters is None or not record.dead_letters:
+            return
+        done = self.dead_letters.committed(record.owner, record.query)
+        if done is not None and done >= record.batch:
+            return
+        rows = sum(file.rows for file in record.dead_letters)
+        own = msgspec.structs.replace(record, rows=rows, dead_letters=())
+        self._attempt(self.dead_letters, own, list(record.dead_letters))
+
+    def _commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
+        return self._attempt(self.table, record, files)
+
+    def _attempt(self, table: Table, record: CommitRecord, files: list[WrittenFile]) -> str:
+        what = f"batch {record.batch} of {record.owner}"
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return table.commit(record, files)
+            except Exception as error:  # noqa: BLE001 (of any kind: the table knows whether the batch is there)
+                problem = error
+            try:
+                done = table.committed(record.owner, record.query)
+            except Exception as error:  # noqa: BLE001 (not to know is the answer)
+                raise OutcomeUnknown(
+                    f"{what}: the commit failed ({problem}) and the table cannot be asked whether it landed ({error}); "
+                    "the next run finds out"
+                ) from problem
+            if done is not None and done >= record.batch:
+                _LOG.warning("%s: the commit was answered with an error and is there: %s", what, problem)
+                return table.version()
+            _LOG.warning("%s: commit attempt %d failed: %s", what, attempt, problem)
+            if attempt == _ATTEMPTS:
+                raise Unavailable(f"{what} could not be committed: {problem}") from problem
+            self._pause(_FIRST_PAUSE_S * 2**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _merge(self) -> None:
+        """Compact both tables. A failure is logged and stops nothing, because no row depends on it."""
+        for table in (self.table, self.dead_letters):
+            if table is None:
+                continue
+            try:
+                gone = table.compact()
+            except Exception as error:  # noqa: BLE001 (see above)
+                _LOG.warning("small files of %s could not be merged: %s", table.place.address, error)
+            else:
+                if gone:
+                    _LOG.info("merged small files of %s: %d fewer", table.place.address, gone)

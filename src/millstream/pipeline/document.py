@@ -1,0 +1,199 @@
+"""A pipeline file: YAML whose every complaint names line and column.
+
+``read`` parses the text into plain values and remembers where each stands; ``load`` makes a ``Pipeline`` of them and
+reports everything that is wrong at once, in the order of the file. A path such as ``("sinks", 0, "delta")`` leads from
+the document's root to a value. Tags other than YAML's own are refused by the safe loader; a key that stands twice in a
+mapping is an error, because one of the two would be lost.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from millstream.errors import Rejected
+from millstream.pipeline.checks import Path, Problem, problems_of
+from millstream.pipeline.extra import need_extra
+from millstream.pipeline.model import Pipeline
+
+_MAX_BYTES: Final = 1 << 20
+_MAX_DEPTH: Final = 32
+_MAX_VALUES: Final = 10_000
+"""Also the bound on what aliases may multiply."""
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+?)`")
+_PLACE: Final = re.compile(r" - at `\$?(.*?)`$")
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Where a value begins; line and column count from 1. ``text_line`` is where the text of a block scalar begins."""
+
+    line: int
+    column: int
+    text_line: int
+
+
+class Document(msgspec.Struct, frozen=True):
+    """The plain values of a file and where they stand. ``keys`` are the places of mapping keys."""
+
+    name: str
+    value: Any
+    marks: Mapping[Path, Mark]
+    keys: Mapping[Path, Mark]
+
+    def mark(self, path: Path) -> Mark:
+        """The place of a value, or of the closest one above it that the file has."""
+        while path and path not in self.marks:
+            path = path[:-1]
+        return self.marks.get(path, Mark(1, 1, 1))
+
+    def complain(self, problem: Problem) -> str:
+        """``file:line:column: sentence``."""
+        mark = self.keys.get(problem.path) if problem.at_key else None
+        mark = mark or self.mark(problem.path)
+        line = mark.text_line + problem.line - 1 if problem.line else mark.line
+        column = problem.column if problem.line else mark.column
+        return f"{self.name}:{line}:{column}: {problem.message}"
+
+
+class InvalidPipeline(Rejected):
+    """A pipeline that cannot run as it is written; ``problems`` holds one sentence for each fault."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A pipeline and the document that it was read from. ``directory`` is what relative paths are relative to."""
+
+    pipeline: Pipeline
+    document: Document
+    directory: str
+
+
+def load(path: str | os.PathLike[str]) -> Loaded:
+    """Read and check a pipeline file.
+
+    Raises:
+        InvalidPipeline: something is wrong with it; the message has a line for each problem.
+        OSError: the file cannot be read.
+    """
+    name = os.fspath(path)
+    with open(name, "rb") as file:
+        text = file.read(_MAX_BYTES + 1)
+    if len(text) > _MAX_BYTES:
+        raise InvalidPipeline([f"{name}: larger than 1 MiB, which no pipeline is"])
+    document = read(text, name)
+    try:
+        pipeline = msgspec.convert(document.value, Pipeline)
+    except msgspec.ValidationError as error:
+        raise InvalidPipeline([document.complain(_problem(str(error), document.value))]) from None
+    found = problems_of(pipeline)
+    if found:
+        complaints = sorted(found, key=lambda problem: _order(document, problem))
+        raise InvalidPipeline([document.complain(problem) for problem in complaints])
+    return Loaded(pipeline, document, os.path.dirname(os.path.abspath(name)))
+
+
+def read(text: bytes, name: str) -> Document:
+    """Plain values and their places.
+
+    Raises:
+        InvalidPipeline: the text is no YAML, or not of the kind that a pipeline is.
+    """
+    yaml = need_extra("yaml", "pipeline files")
+    marks: dict[Path, Mark] = {}
+    keys: dict[Path, Mark] = {}
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is None:
+            raise InvalidPipeline([f"{name}:1:1: the file is empty"])
+        value = _value(yaml, root, (), marks, keys, name)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
+        said = " ".join(part for part in (error.context, error.problem) if part)
+        raise InvalidPipeline([f"{name}:{where}: {said}"]) from None
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+        raise InvalidPipeline([f"{name}:1:1: not readable as YAML: {error}"]) from None
+    if not isinstance(value, dict):
+        raise InvalidPipeline([f"{name}:1:1: a pipeline is a mapping with the keys pipeline, source and sinks"])
+    return Document(name, value, marks, keys)
+
+
+def _value(yaml: Any, node: Any, path: Path, marks: dict[Path, Mark], keys: dict[Path, Mark], name: str) -> Any:
+    mark = node.start_mark
+    block = isinstance(node, yaml.ScalarNode) and node.style in ("|", ">")
+    marks[path] = Mark(mark.line + 1, mark.column + 1, mark.line + (2 if block else 1))
+    if len(path) > _MAX_DEPTH or len(marks) > _MAX_VALUES:
+        what = f"nested deeper than {_MAX_DEPTH}" if len(path) > _MAX_DEPTH else f"more than {_MAX_VALUES} values"
+        raise InvalidPipeline([f"{name}:{mark.line + 1}:{mark.column + 1}: {what}, which no pipeline is"])
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(yaml, child, (*path, index), marks, keys, name) for index, child in enumerate(node.value)]
+    if isinstance(node, yaml.MappingNode):
+        found: dict[str, Any] = {}
+        for key_node, child in node.value:
+            key, place = str(key_node.value), key_node.start_mark
+            if key in found:
+                raise InvalidPipeline([f"{name}:{place.line + 1}:{place.column + 1}: {key} stands here twice"])
+            keys[(*path, key)] = Mark(place.line + 1, place.column + 1, place.line + 1)
+            found[key] = _value(yaml, child, (*path, key), marks, keys, name)
+        return found
+    loader = yaml.SafeLoader("")
+    try:
+        return loader.construct_object(node)
+    finally:
+        loader.dispose()
+
+
+def _problem(text: str, value: Any) -> Problem:
+    """What msgspec says about a value, as a problem at a place."""
+    place = _PLACE.search(text)
+    path = tuple(_steps(place[1], value)) if place else ()
+    sentence = _PLACE.sub("", text)
+    unknown = _UNKNOWN.match(sentence)
+    if unknown:
+        name = unknown[1]
+        near = difflib.get_close_matches(name, _fields_at(path), 1)
+        hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(_fields_at(path))}"
+        return Problem((*path, name), f"{name} is not known here{hint}", at_key=True)
+    sentence = sentence.replace("Object missing required field", "missing").replace("`", "")
+    return Problem(path, sentence[:1].lower() + sentence[1:])
+
+
+def _steps(text: str, value: Any) -> Iterator[str | int]:
+    for match in _STEP.finditer(text):
+        if match[1] is not None and match[1] != "...":
+            yield match[1]
+        elif match[2] and match[2].isdigit():
+            yield int(match[2])
+        elif isinstance(value, dict):
+            return  # "[...]": one of the mapping's values, which msgspec does not name
+
+
+def _fields_at(path: Path) -> list[str]:
+    """The keys that the model knows at a place."""
+    kind: Any = Pipeline
+    for step in path:
+        if isinstance(step, int):
+            kind = kind.__args__[0]
+        else:
+            kind = next((f.type for f in msgspec.structs.fields(kind) if f.encode_name == step), None)
+        options = getattr(kind, "__args__", None)
+        if options and not isinstance(kind, type):
+            kind = next((option for option in options if option is not type(None)), None)
+        if kind is None:
+            return []
+    try:
+        return [field.encode_name for field in msgspec.structs.fields(kind)]
+    except TypeError:
+        return []
+
+
+def _order(document: Document, problem: Problem) -> tuple[int, int]:
+    mark = document.mark(problem.path)
+    return mark.line, mark.column

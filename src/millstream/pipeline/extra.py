@@ -1,0 +1,21 @@
+"""Libraries that come with ``pip install "millstream[pipeline]"``, imported when they are needed."""
+
+import importlib
+from typing import Any
+
+from millstream.errors import Unavailable
+
+
+def need_extra(module: str, what: str) -> Any:
+    """The module.
+
+    Raises:
+        Unavailable: it is not installed; the message names the extra to install.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise Unavailable(
+            f'{what} need the package {package}, which is not installed ({error}): pip install "millstream[pipeline]"'
+        ) from error

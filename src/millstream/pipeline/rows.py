@@ -1,0 +1,40 @@
+"""The columns of a source: the fields of its values, and beside them where each record stands in its topic."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millstream.pipeline.declared import ArrowType, Field
+
+METADATA: Final[tuple[tuple[str, str, ArrowType], ...]] = (
+    ("_key", "key", pa.binary()),
+    ("_topic", "topic", pa.string()),
+    ("_partition", "partition", pa.int32()),
+    ("_offset", "offset", pa.int64()),
+    ("_timestamp", "timestamp", pa.timestamp("us", tz="UTC")),
+)
+"""Column of a pipeline, column of the Spark source, type."""
+
+TOPIC_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
+"""What a task reads of a topic."""
+
+DEAD_LETTER_SCHEMA: Final = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("error", pa.string()),
+    ]
+)
+"""A record that did not decode, as it was, and why."""
+
+
+def row_schema(fields: Sequence[Field]) -> Any:
+    """The Arrow schema of decoded records."""
+    return pa.schema(
+        [pa.field(field.name, field.type) for field in fields] + [pa.field(name, kind) for name, _, kind in METADATA]
+    )

@@ -1,0 +1,199 @@
+"""Running a pipeline: one Spark query for each sink, watched until it ends.
+
+::
+
+    lock ► session ► for each sink: open table ► find start ► DataFrame ► query (all there is) ► query (every 10 s) ► …
+                                                                             │
+                                        each micro-batch: job ► reports ► commit ► progress
+
+A sink catches up first, in batches as large as ``source.max_bytes``, one right after the other; then, unless the
+pipeline ends there, the same checkpoint goes on with the declared trigger. A crash at any point costs the work of the
+batch it fell into: Spark repeats the batch with the same offsets, and the table knows whether it has it.
+
+A stop is asked for by SIGTERM, SIGINT or ``Run.stop``: a batch that is being committed is finished, one that has not
+begun does not begin. A query that fails ends the run with its reason; other sinks are stopped and lose nothing. Only a
+query that lost a Python worker is started again.
+"""
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+from millstream.errors import Rejected
+from millstream.pipeline.checks import kind_of, problems_of, seconds, sink_name
+from millstream.pipeline.model import Pipeline
+from millstream.pipeline.places import state_directory
+from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, Watch
+from millstream.pipeline.start import open_logs
+from millstream.pipeline.state import PipelineState
+
+_LOG: Final = logging.getLogger("millstream.pipeline")
+_POLL_S: Final = 0.2
+_RESTARTS: Final = 3
+"""In a row and without a batch in between, of a query whose Python worker died or came too late."""
+
+
+class SinkSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run did for one sink; ``total_*`` count since the sink's first batch."""
+
+    sink: str
+    target: str
+    batches: int
+    rows: int
+    rejected: int
+    bytes: int
+    total_rows: int
+    total_rejected: int
+    version: str
+    offsets: Mapping[str, Mapping[str, int]]
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run did. ``stopped``: it was asked to end."""
+
+    pipeline: str
+    seconds: float
+    stopped: bool
+    sinks: list[SinkSummary]
+
+
+def run(pipeline: Pipeline, directory: str = ".", *, once: bool | None = None, watch: Watch | None = None) -> Summary:
+    """Run a pipeline until it has read everything (``available_now``, or ``once``) or is stopped.
+
+    Args:
+        pipeline: the declaration.
+        directory: what relative paths in it are relative to.
+        once: read what there is and end, or do not; None leaves it to the declaration.
+        watch: follows the run.
+
+    Raises:
+        Rejected: the declaration is wrong, or does not fit a table.
+        Unavailable: it runs already; no Java; no broker; a library is not installed.
+        SinkFailed: a query failed.
+    """
+    with prepared(pipeline, directory, watch=watch) as running:
+        return running.run(pipeline.trigger.available_now if once is None else once)
+
+
+@contextmanager
+def prepared(pipeline: Pipeline, directory: str, *, watch: Watch | None = None) -> Generator["Run"]:
+    """A run that holds the pipeline's lock and has its tables open; its queries are gone when the block ends."""
+    found = problems_of(pipeline)
+    if found:
+        raise Rejected("; ".join(f"{'.'.join(map(str, problem.path))}: {problem.message}" for problem in found))
+    directory = os.path.abspath(directory)
+    state = PipelineState(state_directory(pipeline, directory))
+    with state.running():
+        running = Run(pipeline, directory, state, watch or NoWatch())
+        try:
+            running.open()
+            yield running
+        finally:
+            running.close()
+
+
+class Run:
+    """One run of a pipeline: made, opened, run, closed."""
+
+    def __init__(self, pipeline: Pipeline, directory: str, state: PipelineState, watch: Watch) -> None:
+        self.sinks: list[SinkQuery] = []
+        self._pipeline = pipeline
+        self._directory = directory
+        self._state = state
+        self._watch = watch
+        self._stopping = False
+
+    def open(self) -> None:
+        """Start Spark, open the tables, decide where each sink begins."""
+        from millstream.pipeline.query import make_side_tables
+        from millstream.pipeline.session import pipeline_session
+        from millstream.pipeline.table_query import TableQuery
+        from millstream.pipeline.topic_query import TopicQuery
+
+        logs = open_logs(self._pipeline)
+        try:
+            logs.places()  # a missing broker or topic ends the run before Spark takes its seconds to start
+            self._watch.phase("starting Spark")
+            spark = pipeline_session(self._pipeline)
+            self._watch.phase("opening tables")
+            make_side_tables(spark, self._pipeline)
+            run_id = uuid.uuid4().hex[:8]
+            for index, sink in enumerate(self._pipeline.sinks):
+                state = self._state.sink(sink_name(sink))
+                kind = TopicQuery if kind_of(sink) == "topic" else TableQuery
+                made = kind(self._pipeline, index, self._directory, state, run_id, self._watch)
+                made.open(spark, logs)
+                self.sinks.append(made)
+        finally:
+            logs.close()
+
+    def run(self, once: bool) -> Summary:
+        """Start the queries and watch them; returns when all have ended.
+
+        Raises:
+            SinkFailed: one of them failed.
+        """
+        begun = time.monotonic()
+        every = seconds(self._pipeline.trigger.every)
+        self._watch.begin(self.sinks)
+        for sink in self.sinks:
+            sink.start(None)
+        waiting = list(self.sinks)
+        while waiting:
+            if self._stopping:
+                for sink in waiting:
+                    sink.stop()
+                break
+            for sink in list(waiting):
+                try:
+                    if sink.wait(_POLL_S / len(waiting)):
+                        continue
+                except SinkFailed as failure:
+                    if not failure.transient or sink.restarts >= _RESTARTS:
+                        raise
+                    sink.restarts += 1
+                    _LOG.warning("%s; restart %d of %d", failure.message, sink.restarts, _RESTARTS)
+                    sink.start(None)
+                    continue
+                if once or self._stopping:
+                    waiting.remove(sink)
+                else:
+                    self._watch.phase(f"{sink.name}: caught up, going on every {self._pipeline.trigger.every}")
+                    sink.start(every)
+        return Summary(
+            pipeline=self._pipeline.pipeline,
+            seconds=time.monotonic() - begun,
+            stopped=self._stopping,
+            sinks=[_summary(sink) for sink in self.sinks],
+        )
+
+    def stop(self) -> None:
+        """Let the run end after the batches that are at work; safe to call from a signal handler."""
+        self._stopping = True
+        for sink in self.sinks:
+            sink.stopping = True
+
+    def close(self) -> None:
+        for sink in self.sinks:
+            sink.close()
+
+
+def _summary(sink: SinkQuery) -> SinkSummary:
+    return SinkSummary(
+        sink=sink.name,
+        target=sink.target,
+        batches=sink.batches,
+        rows=sink.rows,
+        rejected=sink.rejected,
+        bytes=sink.bytes,
+        total_rows=sink.total_rows,
+        total_rejected=sink.total_rejected,
+        version=sink.version,
+        offsets=sink.ends,
+    )

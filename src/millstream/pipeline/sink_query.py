@@ -1,0 +1,259 @@
+"""The Spark query that fills one sink: what it reads, what each micro-batch does, how it ends.
+
+``SinkQuery`` is the part that all sinks share (``table_query`` and ``topic_query`` are the kinds). A
+micro-batch runs in a thread of Spark's, everything else in the runner's.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from millstream.errors import MillstreamError
+from millstream.pipeline.checks import sink_name
+from millstream.pipeline.model import Pipeline
+from millstream.pipeline.places import Place
+from millstream.pipeline.start import Offsets, find_start, source_options
+from millstream.pipeline.state import Progress, SinkState
+from millstream.pipeline.tables.open_table import shown_target
+from millstream.pipeline.tables.table import CommitRecord
+from millstream.pipeline.task import SourceSettings
+from millstream.spark.logs import Logs
+from millstream.spark.offsets import read_offset
+
+_LOG: Final = logging.getLogger("millstream.pipeline")
+_TRANSIENT: Final = re.compile(
+    r"Timed out while waiting for the Python worker|Python worker exited unexpectedly|EOFException"
+)
+_PYTHON_ERROR: Final = re.compile(
+    r"^(?:\w+\.)*(?:Rejected|Unavailable|Corruption|DataLost|Retriable|\w*Error): (.+)", re.MULTILINE
+)
+
+
+class BatchDone(msgspec.Struct, frozen=True, kw_only=True):
+    """A micro-batch that has been committed. ``read`` counts the offsets that it went over."""
+
+    number: int
+    read: int
+    rows: int
+    rejected: int
+    seconds: float
+    repeated: bool
+    version: str
+
+
+class Watch(Protocol):
+    """Follows a run. ``batch`` is called from threads of Spark's."""
+
+    def phase(self, what: str) -> None:
+        """Something begins that takes a while."""
+        ...
+
+    def begin(self, sinks: "list[SinkQuery]") -> None:
+        """The queries begin; each sink knows how many offsets are ahead of it."""
+        ...
+
+    def batch(self, sink: "SinkQuery", done: BatchDone) -> None:
+        """A batch has been committed."""
+        ...
+
+
+class NoWatch:
+    """Follows nothing."""
+
+    def phase(self, what: str) -> None:
+        pass
+
+    def begin(self, sinks: "list[SinkQuery]") -> None:
+        pass
+
+    def batch(self, sink: "SinkQuery", done: BatchDone) -> None:
+        pass
+
+
+class SinkFailed(MillstreamError):
+    """A sink's query ended with an error. ``transient``: a process of Spark's died or did not start in time."""
+
+    transient = False
+
+
+class _StopRequested(Exception):
+    """Ends a query before a batch begins."""
+
+
+class SinkQuery:
+    """One sink of a run. Made, opened, started one or several times, closed.
+
+    ``rows``, ``rejected``, ``bytes`` and ``batches`` count this run. ``backlog`` is how many offsets lie ahead when it
+    opens, ``read`` how many of them and of later ones it has gone over. ``ends`` is where the last batch ended.
+    ``restarts`` counts those since the last batch; the runner owns it, and a batch sets it to 0.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, index: int, directory: str, state: SinkState, run_id: str, watch: Watch
+    ) -> None:
+        self.name = sink_name(pipeline.sinks[index])
+        self.target = shown_target(pipeline.sinks[index], directory)
+        self.stopping = False
+        self.batches = self.rows = self.rejected = self.bytes = 0
+        self.total_rows = self.total_rejected = self.total_bytes = 0
+        self.backlog = self.read = 0
+        self.restarts = 0
+        self.version = ""
+        self.ends: Offsets = {}
+        self._pipeline = pipeline
+        self._sink = pipeline.sinks[index]
+        self._index = index
+        self._directory = directory
+        self._state = state
+        self._run_id = run_id
+        self._watch = watch
+        self._frame: DataFrame | None = None
+        self._query: StreamingQuery | None = None
+        self._failure: BaseException | None = None
+        self._settings: SourceSettings
+
+    def open(self, spark: SparkSession, logs: Logs) -> None:
+        """Prepare everything that can be wrong before a record is read."""
+        raise NotImplementedError
+
+    def start(self, every_s: float | None) -> None:
+        """Start the query: over all that there is (None), or on and on."""
+        assert self._frame is not None, "open() comes first"
+        self._failure = None
+        trigger: dict[str, Any] = {"availableNow": True}
+        if every_s is not None:
+            trigger = {"processingTime": f"{int(every_s * 1000)} milliseconds"}
+        self._query = (
+            self._frame.writeStream.foreachBatch(self._on_batch)
+            .queryName(f"{self._pipeline.pipeline}.{self.name}")
+            .option("checkpointLocation", self._state.checkpoint)
+            .trigger(**trigger)
+            .start()
+        )
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether the query still runs after so long.
+
+        Raises:
+            SinkFailed: it failed.
+        """
+        assert self._query is not None, "start() comes first"
+        try:
+            return not self._query.awaitTermination(timeout_s)  # pyright: ignore[reportArgumentType] (parts of a second, too)
+        except StreamingQueryException as error:
+            if isinstance(self._failure, _StopRequested):
+                return False
+            raise self._failed(error) from error
+
+    def stop(self) -> None:
+        """End the query: at once if it waits for its trigger, else after the batch that it commits."""
+        self.stopping = True
+        query = self._query
+        if query is None:
+            return
+        while query.isActive and query.status["isTriggerActive"]:
+            if not self.wait(0.1):
+                return
+        query.stop()
+
+    def close(self) -> None:
+        """Let nothing run any more; a batch that is cut off is repeated by the next run."""
+        if self._query is not None and self._query.isActive:
+            self._query.stop()
+
+    def _process(self, frame: DataFrame, number: int, query: str) -> BatchDone:
+        """Do a batch's work and commit it."""
+        raise NotImplementedError
+
+    def _on_batch(self, frame: DataFrame, number: int) -> None:
+        begun = time.monotonic()
+        try:
+            if self.stopping:
+                raise _StopRequested
+            query = self._state.query_id()
+            assert query is not None, "Spark writes a checkpoint's metadata before its first batch"
+            done = self._process(frame, number, query)
+            done = msgspec.structs.replace(done, seconds=time.monotonic() - begun, read=self._advance(number))
+        except BaseException as error:
+            self._failure = error
+            raise
+        self.batches += 1
+        self.restarts = 0
+        self.rows += done.rows
+        self.rejected += done.rejected
+        self.read += done.read
+        self.version = done.version
+        self._state.write_progress(self._progress(done, query))
+        self._watch.batch(self, done)
+
+    def _advance(self, number: int) -> int:
+        """Move ``ends`` to where a batch ends; returns how many offsets that is."""
+        new = _positions(self._state.offsets(number))
+        count = 0
+        for topic, partitions in new.items():
+            before = self.ends.get(topic, {})
+            count += sum(max(0, end - before.get(partition, end)) for partition, end in partitions.items())
+        self.ends = new
+        return count
+
+    def _begin_at(self, logs: Logs, last: CommitRecord | None) -> dict[str, str]:
+        """Options of the source; also finds out how much lies ahead."""
+        starts = find_start(self._pipeline, self._state, last, logs)
+        finished = self._state.finished_batch()
+        self.ends = _positions(self._state.offsets(finished)) if finished is not None else starts
+        places = logs.places()
+        newest, oldest = logs.latest(places), logs.earliest(places)
+        self.backlog = 0
+        for place in places:
+            at = self.ends.get(place.topic, {}).get(str(place.partition), -2)
+            at = oldest[place.key].offset if at < 0 else at
+            self.ends.setdefault(place.topic, {})[str(place.partition)] = at
+            self.backlog += max(0, newest[place.key].offset - at)
+        options = source_options(self._pipeline)
+        return {**options, "startingOffsets": msgspec.json.encode(starts).decode()}
+
+    def _source_settings(self, dead_letters: str | None, table: str | None) -> SourceSettings:
+        mode, reports = self._pipeline.errors.mode, (Place(self._state.directory) / "reports").address
+        kept = dead_letters if mode == "dead_letter" else None
+        return SourceSettings(self._pipeline.source, mode, self._run_id, reports, kept, table)
+
+    def _progress(self, done: BatchDone, query: str) -> Progress:
+        return Progress(
+            sink=self.name,
+            target=self.target,
+            query=query,
+            batch=done.number,
+            rows=self.total_rows,
+            rejected=self.total_rejected,
+            bytes=self.total_bytes,
+            version=done.version,
+            updated_at=time.time(),
+            batch_seconds=done.seconds,
+            batch_rows=done.rows,
+            offsets=self.ends,
+            left=max(0, self.backlog - self.read),
+        )
+
+    def _failed(self, error: StreamingQueryException) -> SinkFailed:
+        if isinstance(self._failure, MillstreamError):
+            return SinkFailed(f"{self.name}: {self._failure.message}")
+        found = _PYTHON_ERROR.findall(str(error))
+        reason = found[-1] if found else str(self._failure or error).strip().splitlines()[0]
+        failed = SinkFailed(f"{self.name}: {reason}")
+        failed.transient = _TRANSIENT.search(str(error)) is not None
+        return failed
+
+
+def _positions(offset: Mapping[str, Any]) -> Offsets:
+    found = read_offset(offset)
+    return {
+        topic.name: {str(partition): position.offset for partition, position in topic.partitions.items()}
+        for topic in found.topics.values()
+    }

@@ -1,0 +1,111 @@
+"""A sink that is a table: tasks write Parquet files, the driver commits them, each batch once.
+
+Without a query between topic and table the source's own tasks write the files, and rows never enter the JVM; with one,
+the tasks at the query's end do.
+"""
+
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from millstream.pipeline.commit import Batch, TableSink
+from millstream.pipeline.files import FILE_COLUMNS, FileWriter, WrittenFile, conform, files_batch
+from millstream.pipeline.places import Place
+from millstream.pipeline.query import arrow_schema, result_of, share_of, source_schema, stream
+from millstream.pipeline.sink_query import BatchDone, SinkQuery
+from millstream.pipeline.source import FILES_FORMAT, ROWS_FORMAT
+from millstream.pipeline.source import source_options as format_options
+from millstream.pipeline.start import check_checkpoint
+from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table
+from millstream.pipeline.task import batch_name, clear_reports, read_reports
+from millstream.spark.logs import Logs
+
+
+class TableQuery(SinkQuery):
+    """Fills a table: tasks write files, the driver commits them."""
+
+    def open(self, spark: SparkSession, logs: Logs) -> None:
+        pipeline, sink = self._pipeline, self._sink
+        keeps = pipeline.errors.mode == "dead_letter"
+        table = open_table(sink, self._directory)
+        letters = open_table(sink, self._directory, suffix=DEAD_LETTERS_SUFFIX) if keeps else None
+        self._table = TableSink(table, letters, pipeline=pipeline.pipeline, sink=self.name, compact=sink.compact)
+        self._recall()
+        self._table.open_dead_letters()
+        letters_address = letters.place.address if letters is not None else None
+        self._direct = pipeline.transform is None and sink.sql is None
+        if self._direct:
+            self._schema = self._table.open(source_schema(pipeline))
+        self._settings = self._source_settings(letters_address, table.place.address if self._direct else None)
+        clear_reports(self._settings)
+        options = self._begin_at(logs, self._table.last)
+        if self._direct:
+            self._frame = stream(spark, FILES_FORMAT, format_options(self._settings, self._schema, options))
+        else:
+            source = stream(spark, ROWS_FORMAT, format_options(self._settings, None, options))
+            result = result_of(spark, pipeline, source, self._directory)
+            self._frame = share_of(spark, result, sink, self._index)
+            self._schema = self._table.open(arrow_schema(self._frame))
+        self.version = table.version()
+
+    def _recall(self) -> None:
+        """Learn from the table how far this sink has come, and whether its checkpoint fits."""
+        last = self._table.recall()
+        query = self._state.query_id()
+        if query is not None:
+            committed = self._table.table.committed(f"{self._pipeline.pipeline}.{self.name}", query)
+            check_checkpoint(self._state, committed, self.target)
+        if last is not None:
+            self.total_rows, self.total_rejected = last.total_rows, last.total_rejected
+            self.total_bytes = last.total_bytes
+
+    def _process(self, frame: DataFrame, number: int, query: str) -> BatchDone:
+        table = self._table
+        files: tuple[WrittenFile, ...] = ()
+        rejected, letters = 0, ()
+        if not table.holds(query, number):
+            files = self._write(frame, number)
+            reports = read_reports(self._settings, number)
+            rejected = sum(report.rejected for report in reports)
+            letters = tuple(file for report in reports for file in report.dead_letters)
+        offsets = msgspec.json.encode(self._state.offsets(number)).decode()
+        outcome = table.commit(
+            Batch(query=query, number=number, offsets=offsets, files=files, rejected=rejected, dead_letters=letters)
+        )
+        clear_reports(self._settings, number)
+        record = outcome.record
+        self.total_rows, self.total_rejected = record.total_rows, record.total_rejected
+        self.total_bytes = record.total_bytes
+        if not outcome.repeated:
+            self.bytes += record.bytes
+        return BatchDone(
+            number=number,
+            read=0,
+            rows=0 if outcome.repeated else record.rows,
+            rejected=0 if outcome.repeated else record.rejected,
+            seconds=0,
+            repeated=outcome.repeated,
+            version=outcome.version,
+        )
+
+    def _write(self, frame: DataFrame, number: int) -> tuple[WrittenFile, ...]:
+        if not self._direct:
+            stem = f"part-{batch_name(self._run_id, number)}"
+            frame = frame.mapInArrow(_writer(self._table.table.place.address, stem, self._schema), FILE_COLUMNS)
+        return tuple(WrittenFile(row.path, row.rows, row.bytes, row.stats) for row in frame.collect())
+
+
+def _writer(address: str, stem: str, schema: Any) -> Any:
+    """What ``mapInArrow`` runs in a worker: the rows of a task into files, and a row for each file."""
+
+    def write(batches: Any) -> Any:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        writer = FileWriter(Place(address), f"{stem}-{context.partitionId() if context else 0}", schema)
+        for batch in batches:
+            writer.write(conform(batch, schema))
+        yield files_batch(writer.close())
+
+    return write

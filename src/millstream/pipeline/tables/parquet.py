@@ -1,0 +1,108 @@
+"""A directory of Parquet files without a table format, for readers that know nothing else.
+
+::
+
+    <path>/batch=<sink>-<query>-<number>/part-….parquet   one directory a batch, a partition to Hive-style readers
+    <path>/_millstream_staging/…                          files of batches that are not committed yet
+
+A batch becomes visible by the rename of its directory, which carries the record too: it is there whole or not at all,
+and a repeated one finds it. That needs a rename that is atomic, so the path is on a file system of this machine or a
+shared disk, not in an object store. Files are never merged, because no reader could be kept from seeing rows twice
+meanwhile; a Delta or Iceberg table does that, and is what to prefer.
+"""
+
+import os
+import re
+from typing import Any, Final
+
+import msgspec
+import pyarrow.parquet as pq
+
+from millstream.errors import Rejected
+from millstream.pipeline.files import WrittenFile
+from millstream.pipeline.places import Place
+from millstream.pipeline.tables.table import CommitRecord, incompatible
+
+_STAGING: Final = "_millstream_staging"
+_RECORD: Final = "_record.json"
+
+
+class ParquetTable:
+    """Batches of Parquet files in a directory."""
+
+    def __init__(self, place: Place) -> None:
+        if not place.is_local:
+            raise Rejected(
+                f"{place.address}: plain Parquet needs a rename that is atomic, which object stores lack; "
+                "write to a Delta table there"
+            )
+        self._root = place
+
+    @property
+    def place(self) -> Place:
+        return self._root / _STAGING
+
+    def prepare(self, schema: Any) -> Any:
+        self.place.make()
+        newest = max(self._batches(), key=lambda path: os.stat(path).st_mtime_ns, default=None)
+        files = [name for name in os.listdir(newest) if name.endswith(".parquet")] if newest else []
+        if newest and files:
+            before = pq.read_schema(os.path.join(newest, files[0]))
+            differences = [
+                f"column {field.name} is {field.type}, in the files {before.field(field.name).type}"
+                for field in schema
+                if field.name in before.names and before.field(field.name).type != field.type
+            ]
+            if differences:
+                raise Rejected(incompatible(f"Parquet directory {self._root.address}", differences))
+        return schema
+
+    def last(self, owner: str) -> CommitRecord | None:
+        found = [record for record in map(_record, self._batches()) if record is not None and record.owner == owner]
+        latest = max(found, key=lambda record: record.total_rows + record.total_rejected, default=None)
+        # Batches without a row change no total; among equals the later number counts.
+        if latest is not None:
+            same = [record for record in found if record.query == latest.query]
+            latest = max(same, key=lambda record: record.batch)
+        return latest
+
+    def committed(self, owner: str, query: str) -> int | None:
+        found = [record for record in map(_record, self._batches()) if record is not None and record.owner == owner]
+        return max((record.batch for record in found if record.query == query), default=None)
+
+    def commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
+        name = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{record.sink}-{record.query}-{record.batch:08d}")
+        prepared = self._root / _STAGING / f"batch-{name}"
+        prepared.make()
+        wanted = {file.path for file in files}
+        for left in os.listdir(prepared.address):
+            if left not in wanted:
+                os.remove(os.path.join(prepared.address, left))
+        for file in files:
+            source = os.path.join(self.place.address, file.path)
+            if os.path.exists(source):
+                os.replace(source, os.path.join(prepared.address, file.path))
+        prepared.write(_RECORD, msgspec.json.encode(record))
+        os.rename(prepared.address, os.path.join(self._root.address, f"batch={name}"))
+        return self.version()
+
+    def version(self) -> str:
+        return f"{len(self._batches())} batches"
+
+    def compact(self) -> int:
+        return 0
+
+    def _batches(self) -> list[str]:
+        try:
+            entries = os.listdir(self._root.address)
+        except FileNotFoundError:
+            return []
+        return [os.path.join(self._root.address, entry) for entry in entries if entry.startswith("batch=")]
+
+
+def _record(batch: str) -> CommitRecord | None:
+    try:
+        with open(os.path.join(batch, _RECORD), "rb") as file:
+            return msgspec.json.decode(file.read(), type=CommitRecord)
+    except FileNotFoundError:
+        return None  # put there by others

@@ -1,0 +1,89 @@
+"""What a pipeline asks of a table.
+
+The one law: a batch of a query is in the table once. A table keeps the *record* of the last batch in the very commit
+that adds the batch's files, so every doubt (a driver that was killed, a commit whose answer was lost) is settled by
+asking the table. A commit that fails deletes nothing, because it may have landed.
+"""
+
+from typing import Any, Protocol
+
+import msgspec
+
+from millstream.pipeline.files import WrittenFile
+from millstream.pipeline.places import Place
+
+
+class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit says about the batch that it adds.
+
+    ``offsets`` is where the batch ends, as in Spark's log. ``rows``, ``rejected`` and ``bytes`` count this batch, their
+    ``total_*`` everything of this sink so far. ``dead_letters`` are files of the dead-letter table: they belong to this
+    commit and are added there after it.
+    """
+
+    pipeline: str
+    sink: str
+    query: str
+    batch: int
+    offsets: str
+    rows: int
+    rejected: int
+    bytes: int
+    total_rows: int
+    total_rejected: int
+    total_bytes: int
+    dead_letters: tuple[WrittenFile, ...] = ()
+
+    @property
+    def owner(self) -> str:
+        """Names the writer in the table: one pipeline may write to it through several sinks."""
+        return f"{self.pipeline}.{self.sink}"
+
+
+class Table(Protocol):
+    """One table. Only the driver commits, and only from one thread at a time."""
+
+    @property
+    def place(self) -> Place:
+        """The directory that tasks write files to."""
+        ...
+
+    def prepare(self, schema: Any) -> Any:
+        """Make the table, or widen it by columns that it lacks; returns the Arrow schema that files must have.
+
+        Raises:
+            Rejected: a column is of another type in the table.
+        """
+        ...
+
+    def last(self, owner: str) -> CommitRecord | None:
+        """The record of the last commit of a writer, from the table as it is now; None without a table."""
+        ...
+
+    def committed(self, owner: str, query: str) -> int | None:
+        """The last batch of a query that the table holds, from the table as it is now; None if it holds none."""
+        ...
+
+    def commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
+        """Add files and record in one commit; returns the table's version.
+
+        May raise any error of the table's library; then the outcome is unknown until
+        ``committed`` is asked.
+        """
+        ...
+
+    def version(self) -> str:
+        """The table's current version."""
+        ...
+
+    def compact(self) -> int:
+        """Merge small files if there are many; returns how many are gone. Readers see the same rows throughout."""
+        ...
+
+
+def incompatible(table: str, differences: list[str]) -> str:
+    """The sentence for columns whose types differ."""
+    return (
+        f"{table} cannot take these rows: {'; '.join(differences)}. Cast in the query, or write to another table: "
+        "a column of a table keeps its type"
+    )

@@ -1,0 +1,130 @@
+"""A sink that is a topic: rows as JSON records, at least once.
+
+A batch is written when its commit is asked for and is visible at once; a crash before Spark has noted the batch as done
+writes it again. So does ``delivery: at-least-once`` say, without which no such sink is accepted. Dead letters go to
+``errors.topic``, as they were, with the reason and their origin in headers.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (the name that every Spark program gives them)
+
+from millstream.client.cluster import error_of
+from millstream.errors import Rejected
+from millstream.pipeline.checks import METADATA_NAMES
+from millstream.pipeline.files import WrittenFile
+from millstream.pipeline.places import Place
+from millstream.pipeline.query import QueryProblem, result_of, share_of, stream
+from millstream.pipeline.sink_query import BatchDone, SinkQuery
+from millstream.pipeline.source import ROWS_FORMAT
+from millstream.pipeline.source import source_options as format_options
+from millstream.pipeline.task import clear_reports, read_reports
+from millstream.spark.logs import Logs
+
+_HEADERS: Final = ("topic", "partition", "offset", "error")
+
+
+class TopicQuery(SinkQuery):
+    """Writes rows to a topic, at least once."""
+
+    def open(self, spark: SparkSession, logs: Logs) -> None:
+        topic = self._sink.topic
+        assert topic is not None, "a topic sink names a topic"
+        for name in (topic, self._pipeline.errors.topic):
+            if name is not None:
+                require_topic(logs, name)
+        self._spark = spark
+        place = Place(self._state.directory)
+        letters = place / "dead_letters" if self._pipeline.errors.topic is not None else None
+        if letters is not None:
+            letters.make()
+        self._letters = letters
+        self._settings = self._source_settings(letters.address if letters else None, None)
+        clear_reports(self._settings)
+        options = self._begin_at(logs, None)
+        before = self._state.progress()
+        if before is not None:
+            self.total_rows, self.total_rejected, self.total_bytes = before.rows, before.rejected, before.bytes
+        source = stream(spark, ROWS_FORMAT, format_options(self._settings, None, options))
+        frame = share_of(spark, result_of(spark, self._pipeline, source, self._directory), self._sink, self._index)
+        self._frame = records_of(frame, self._sink.key, self._index)
+
+    def _process(self, frame: DataFrame, number: int, query: str) -> BatchDone:  # noqa: ARG002 (tables need it)
+        counted = Observation()
+        rows = frame.observe(counted, F.count(F.lit(1)).alias("rows"), F.sum(F.length("value")).alias("bytes"))
+        write_topic(rows, self._pipeline.brokers, self._sink.topic)
+        reports = read_reports(self._settings, number)
+        rejected = sum(report.rejected for report in reports)
+        letters = [file for report in reports for file in report.dead_letters]
+        if letters and self._letters is not None:
+            send_dead_letters(self._spark, self._pipeline.brokers, self._pipeline.errors.topic, self._letters, letters)
+            for file in letters:
+                os.remove(f"{self._letters.address}/{file.path}")
+        clear_reports(self._settings, number)
+        found = counted.get
+        count, size = int(found["rows"]), int(found["bytes"] or 0)
+        self.total_rows += count
+        self.total_rejected += rejected
+        self.total_bytes += size
+        self.bytes += size
+        return BatchDone(
+            number=number, read=0, rows=count, rejected=rejected, seconds=0, repeated=False, version="at-least-once"
+        )
+
+
+def require_topic(logs: Logs, name: str) -> None:
+    """Refuse to write to a topic that does not exist.
+
+    Raises:
+        Rejected: it does not.
+    """
+    code = logs.cluster.metadata([name]).topics[name].error_code
+    if code:
+        raise error_of(code, f"topic {name} cannot be written to; 'millstream topic create {name}' makes it")
+
+
+def records_of(frame: DataFrame, key: str | None, index: int) -> DataFrame:
+    """Rows as records: the columns as a JSON object, without those of the pipeline itself, and a key.
+
+    Raises:
+        QueryProblem: the key is no column of the result.
+        Rejected: no column is left.
+    """
+    if key is not None and key not in frame.columns:
+        message = f"the result has no column {key}; its columns are {', '.join(frame.columns)}"
+        raise QueryProblem(message, ("sinks", index, "key"))
+    names = [name for name in frame.columns if name not in METADATA_NAMES]
+    if not names:
+        raise Rejected("the result has no column that could be written to a topic")
+    value = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names))).cast("binary").alias("value")
+    if key is not None:
+        return frame.select(F.col(f"`{key}`").cast("string").cast("binary").alias("key"), value)
+    if "_key" in frame.columns:
+        return frame.select(F.col("_key").alias("key"), value)
+    return frame.select(value)
+
+
+def write_topic(rows: DataFrame, brokers: str, topic: str | None) -> None:
+    """Store rows in a topic; returns when all are acknowledged."""
+    options = {"kafka.bootstrap.servers": brokers, "topic": str(topic), "delivery": "at-least-once"}
+    rows.write.format("millstream").mode("append").options(**options).save()
+
+
+def send_dead_letters(
+    spark: SparkSession, brokers: str, topic: str | None, place: Place, files: Sequence[WrittenFile]
+) -> None:
+    """Write dead letters to their topic: key and value as they were, the rest in headers."""
+    filesystem, path = place.open()
+    table: Any = pq.read_table([f"{path}/{file.path}" for file in files], filesystem=filesystem)
+    frame = spark.createDataFrame(table)
+    headers = F.array(
+        *(
+            F.struct(F.lit(f"millstream.{name}").alias("key"), F.col(name).cast("string").cast("binary").alias("value"))
+            for name in _HEADERS
+        )
+    )
+    write_topic(frame.select("key", "value", headers.alias("headers")), brokers, topic)

@@ -1,0 +1,270 @@
+"""Declared pipelines on a real broker: every record once, as a row or a dead letter, whatever fails on the way.
+
+Each run of a pipeline costs seconds, because Spark starts Python processes for each query. ``make test`` has the three
+runs that prove the promise; what is marked slow is run by ``make test-spark`` and by every CI run.
+"""
+
+import collections
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import msgspec
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+pytest.importorskip("deltalake")
+
+from conftest import SMALL_SEGMENTS
+from millstream.errors import Rejected
+from millstream.pipeline.model import Errors, Pipeline, SideTable, Sink, Source, Transform, Trigger
+from millstream.pipeline.run import prepared, run
+from millstream.pipeline.sink_query import NoWatch, SinkFailed
+from millstream.pipeline.table_query import TableQuery
+
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(300)]  # Spark starts slowly on a busy machine
+
+BAD_EVERY = 25
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture
+def orders(topic):
+    """A topic with records of which every 25th is broken; ``send`` adds some."""
+
+    class Orders:
+        def __init__(self):
+            self.topic = topic(2, segment_bytes=SMALL_SEGMENTS)
+            self.good, self.bad = 0, 0
+
+        def send(self, count):
+            producer = Producer({"bootstrap.servers": self.topic.bootstrap, "linger.ms": 5, "log_level": 2})
+            for number in range(self.good + self.bad, self.good + self.bad + count):
+                broken = number % BAD_EVERY == 0
+                value = b"{broken" if broken else json.dumps({"id": number, "who": f"n{number % 3}"}).encode()
+                self.bad, self.good = self.bad + broken, self.good + (not broken)
+                producer.produce(self.topic.name, value, str(number))
+                producer.poll(0)
+            assert producer.flush(30) == 0
+            return self
+
+        def pipeline(self, *sinks, **more):
+            source = Source(
+                topic=self.topic.name, format="json", schema="id bigint not null, who string", max_records=400
+            )
+            sinks = list(sinks) or [Sink(delta="t")]
+            named = {"pipeline": "p", "brokers": self.topic.bootstrap, "source": source, "sinks": sinks}
+            return Pipeline(**{**named, **more})
+
+    return Orders()
+
+
+def delta(path):
+    import deltalake
+
+    return pa.table(deltalake.DeltaTable(str(path)).to_pyarrow_table()).to_pylist()
+
+
+def check_exact(orders, place, name="t"):
+    """Every record is in the table or in its dead letters, once."""
+    rows, letters = delta(place / name), delta(place / f"{name}_dead_letters")
+    ids = collections.Counter(row["id"] for row in rows)
+    assert max(ids.values()) == 1
+    assert set(ids) == {number for number in range(orders.good + orders.bad) if number % BAD_EVERY}
+    places = collections.Counter((row["partition"], row["offset"]) for row in letters)
+    assert (len(places), max(places.values())) == (orders.bad, 1)
+    assert {(row["value"], row["topic"]) for row in letters} == {(b"{broken", orders.topic.name)}
+    assert all("malformed" in row["error"] for row in letters)
+
+
+def test_a_topic_becomes_a_table_that_goes_on_even_without_its_checkpoint(spark, orders, tmp_path):
+    first = run(orders.send(1000).pipeline(state="state"), str(tmp_path), once=True).sinks[0]
+    assert (first.rows, first.rejected, first.batches) == (orders.good, orders.bad, 3)
+    os.rename(tmp_path / "state", tmp_path / "gone")
+    again = run(orders.send(100).pipeline(state="state"), str(tmp_path), once=True).sinks[0]
+    assert (again.batches, again.total_rows, again.total_rejected) == (1, orders.good, orders.bad)
+    check_exact(orders, tmp_path)
+
+
+@pytest.mark.slow
+def test_iceberg_and_parquet_hold_what_delta_holds(spark, orders, tmp_path):
+    from pyarrow.dataset import dataset
+    from pyiceberg.catalog import load_catalog
+
+    sinks = [Sink(iceberg="ns.t"), Sink(parquet="plain", sql="SELECT id, who FROM result")]
+    summary = run(orders.send(500).pipeline(*sinks), str(tmp_path), once=True)
+    assert [(sink.rows, sink.rejected) for sink in summary.sinks] == [(orders.good, orders.bad)] * 2
+    place = tmp_path / ".millstream" / "iceberg"
+    catalog = load_catalog(
+        "millstream", type="sql", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}/warehouse"
+    )
+    rows = catalog.load_table("ns.t").scan().to_arrow().to_pylist()
+    plain = dataset(str(tmp_path / "plain"), partitioning="hive").to_table().to_pylist()
+    wanted = [n for n in range(orders.good + orders.bad) if n % BAD_EVERY]
+    assert sorted(row["id"] for row in rows) == sorted(row["id"] for row in plain) == wanted
+    letters = catalog.load_table("ns.t_dead_letters").scan().to_arrow().to_pylist()
+    assert [row["value"] for row in letters] == [b"{broken"] * orders.bad
+
+
+@pytest.mark.slow
+def test_a_query_joins_and_each_sink_gets_its_share(spark, orders, topic, tmp_path):
+    names, out, letters = topic(1), topic(1), topic(1)
+    producer = Producer({"bootstrap.servers": names.bootstrap, "log_level": 2})
+    for who in ("n0", "n1"):
+        producer.produce(names.name, json.dumps({"who": who, "name": f"Name {who}"}))
+    assert producer.flush(30) == 0
+    pipeline = orders.send(500).pipeline(
+        Sink(delta="t"),
+        Sink(topic=out.name, key="who", delivery="at-least-once", sql="SELECT id, who FROM result WHERE id < 50"),
+        tables={"names": SideTable(topic=names.name, schema="who string, name string")},
+        transform=Transform(sql="SELECT source.*, names.name FROM source LEFT JOIN names USING (who)"),
+        errors=Errors(topic=letters.name),
+    )
+    run(pipeline, str(tmp_path), once=True)
+    check_exact(orders, tmp_path)
+    assert {(row["who"], row["name"]) for row in delta(tmp_path / "t")} == {
+        ("n0", "Name n0"), ("n1", "Name n1"), ("n2", None),
+    }  # fmt: skip
+    sent = spark.read.format("millstream").options(**out.options()).load().collect()
+    assert sorted(json.loads(row.value)["id"] for row in sent) == [n for n in range(50) if n % BAD_EVERY]
+    assert all(json.loads(row.value)["who"] == row.key.decode() for row in sent)
+    dead = spark.read.format("millstream").options(**letters.options(includeHeaders="true")).load().collect()
+    assert [row.value for row in dead] == [b"{broken"] * orders.bad
+    assert {header.key for header in dead[0].headers} >= {"millstream.error", "millstream.offset"}
+
+
+def test_a_plan_tells_what_a_run_would_do_and_changes_nothing(spark, orders, tmp_path):
+    from millstream.pipeline.plan import plan
+    from millstream.pipeline.query import QueryProblem, register
+    from millstream.pipeline.state import PipelineState
+
+    register(spark)
+    pipeline = orders.send(1000).pipeline(transform=Transform(sql="SELECT id, upper(who) AS who FROM source"))
+    (planned,) = plan(spark, pipeline, str(tmp_path), PipelineState(str(tmp_path / "state")))
+    assert (planned.offsets, planned.batches, planned.begun, planned.direct) == (1000, 3, False, False)
+    assert planned.columns == [("id", "bigint"), ("who", "string")]
+    assert "upper" in planned.query
+    assert list(tmp_path.iterdir()) == []
+    wrong = msgspec.structs.replace(pipeline, transform=Transform(sql="SELECT id,\n  whom\nFROM source"))
+    with pytest.raises(QueryProblem, match="whom") as caught:
+        plan(spark, wrong, str(tmp_path), PipelineState(str(tmp_path / "state")))
+    assert (caught.value.path, caught.value.line, caught.value.column) == (("transform", "sql"), 2, 3)
+
+
+@pytest.mark.slow
+def test_a_python_transform_is_called_from_the_files_directory(spark, orders, tmp_path):
+    (tmp_path / "shaping.py").write_text("def twice(source):\n    return source.selectExpr('id * 2 AS id')\n")
+    run(orders.send(100).pipeline(transform=Transform(python="shaping:twice")), str(tmp_path), once=True)
+    assert sorted(row["id"] for row in delta(tmp_path / "t")) == [2 * n for n in range(100) if n % BAD_EVERY]
+
+
+@pytest.mark.slow
+def test_mode_fail_names_the_record_and_mode_drop_counts_it(spark, orders, tmp_path):
+    orders.send(100)
+    with pytest.raises(SinkFailed, match=r"offset \d+ does not decode: JSON is malformed"):
+        run(orders.pipeline(errors=Errors(mode="fail")), str(tmp_path / "fail"), once=True)
+    summary = run(orders.pipeline(errors=Errors(mode="drop")), str(tmp_path / "drop"), once=True)
+    assert (summary.sinks[0].rows, summary.sinks[0].rejected) == (orders.good, orders.bad)
+    assert not (tmp_path / "drop" / "t_dead_letters").exists()
+
+
+@pytest.mark.slow
+def test_a_table_that_is_behind_its_checkpoint_is_refused(spark, orders, tmp_path):
+    run(orders.send(100).pipeline(), str(tmp_path), once=True)
+    os.rename(tmp_path / "t", tmp_path / "gone")
+    with pytest.raises(Rejected, match="the table was replaced or set back"):
+        run(orders.pipeline(), str(tmp_path), once=True)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [pytest.param("before the job", marks=SLOW), pytest.param("after the job", marks=SLOW), "after the commit"],
+)
+def test_a_batch_that_fails_is_repeated_by_the_next_run(spark, orders, tmp_path, monkeypatch, where):
+    orders.send(1000)
+    process, write = TableQuery._process, TableQuery._write
+
+    def failing_process(self, frame, number, query):
+        if number == 1 and where == "before the job":
+            raise OSError("seeded")
+        done = process(self, frame, number, query)
+        if number == 1 and where == "after the commit":
+            raise OSError("seeded")
+        return done
+
+    def failing_write(self, frame, number):
+        files = write(self, frame, number)
+        if number == 1 and where == "after the job":
+            raise OSError("seeded")
+        return files
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableQuery, "_process", failing_process)
+        patched.setattr(TableQuery, "_write", failing_write)
+        with pytest.raises(SinkFailed, match="seeded"):
+            run(orders.pipeline(), str(tmp_path), once=True)
+    source = msgspec.structs.replace(orders.pipeline().source, max_records=200)  # limits may change, the batch may not
+    run(orders.pipeline(source=source), str(tmp_path), once=True)
+    check_exact(orders, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_running_pipeline_follows_the_topic_until_it_is_stopped(spark, orders, tmp_path):
+    class Counting(NoWatch):
+        def __init__(self):
+            self.read = 0
+            self.more = threading.Event()
+
+        def batch(self, sink, done):
+            self.read += done.rows + done.rejected
+            if self.read == orders.good + orders.bad:
+                self.more.set()
+
+    watch = Counting()
+    pipeline = orders.send(100).pipeline(trigger=Trigger(every="100ms"))
+    with prepared(pipeline, str(tmp_path), watch=watch) as running:
+        with pytest.raises(Exception, match="running already"):
+            run(pipeline, str(tmp_path), once=True)
+        thread = threading.Thread(target=running.run, args=(False,))
+        thread.start()
+        assert watch.more.wait(60)
+        watch.more.clear()
+        orders.send(50)
+        assert watch.more.wait(60)
+        running.stop()
+        thread.join(60)
+        assert not thread.is_alive()
+    check_exact(orders, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_driver_that_is_killed_anywhere_loses_nothing_and_repeats_nothing(orders, tmp_path):
+    """``MILLSTREAM_KILLS`` runs are killed at moments spread over a run; the table is exact in the end."""
+    kills = int(os.environ.get("MILLSTREAM_KILLS", "30"))
+    orders.send(12_000)
+    document = msgspec.to_builtins(orders.pipeline())
+    document["source"]["max_records"] = 100
+    (tmp_path / "p.yaml").write_text(json.dumps(document))
+    command = [sys.executable, "-m", "millstream.cli", "pipeline", "run", "--once", str(tmp_path / "p.yaml")]
+    log = tmp_path / "t" / "_delta_log"
+    killed = 0
+    for number in range(kills):
+        before = len(list(log.glob("*.json"))) if log.is_dir() else 0
+        with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as driver:
+            deadline = time.monotonic() + 120
+            while driver.poll() is None and time.monotonic() < deadline:
+                if log.is_dir() and len(list(log.glob("*.json"))) > before + number % 3:
+                    time.sleep(number * 0.013 % 0.4)  # a moment of the batch that follows: another one each time
+                    break
+                time.sleep(0.005)
+            killed += driver.poll() is None
+            os.killpg(driver.pid, signal.SIGKILL)
+    assert killed >= kills * 2 // 3
+    assert subprocess.run(command, check=False).returncode == 0
+    check_exact(orders, tmp_path)

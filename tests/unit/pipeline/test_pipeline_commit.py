@@ -1,0 +1,174 @@
+"""One batch, once, in every kind of table; failures at every step of a commit."""
+
+import os
+
+import deltalake
+import pyarrow as pa
+import pytest
+from pyarrow.dataset import dataset
+
+from millstream.errors import OutcomeUnknown, Rejected, Unavailable
+from millstream.pipeline.commit import Batch, TableSink
+from millstream.pipeline.files import FileWriter
+from millstream.pipeline.model import Sink
+from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
+from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table
+
+SCHEMA = pa.schema([("n", pa.int64())])
+LETTER = {"topic": "t", "partition": 0, "offset": 0, "timestamp": None, "key": None, "value": b"?", "error": "bad"}
+
+
+class Faulty:
+    """A table whose next commits fail: before they land, after they landed, or so that nothing can be asked."""
+
+    def __init__(self, table):
+        self.table = table
+        self.plan = []
+        self.mute = False
+
+    def __getattr__(self, name):
+        return getattr(self.table, name)
+
+    def commit(self, record, files):
+        fault = self.plan.pop(0) if self.plan else None
+        if fault == "before":
+            raise OSError("no answer")
+        version = self.table.commit(record, files)
+        if fault == "after":
+            raise OSError("no answer")
+        if fault == "mute":
+            self.mute = True
+            raise OSError("no answer")
+        return version
+
+    def committed(self, owner, query):
+        if self.mute:
+            raise OSError("silence")
+        return self.table.committed(owner, query)
+
+
+class Bench:
+    """A sink of two tables on disk; ``reopen`` is what a new driver does."""
+
+    def __init__(self, directory, kind):
+        self.directory = directory
+        self.declared = Sink(**{kind: "ns.t" if kind == "iceberg" else "t"})
+        self.kind = kind
+        self.reopen()
+
+    def reopen(self):
+        self.rows = Faulty(open_table(self.declared, str(self.directory)))
+        self.letters = Faulty(open_table(self.declared, str(self.directory), suffix=DEAD_LETTERS_SUFFIX))
+        self.pauses = []
+        self.sink = TableSink(self.rows, self.letters, pipeline="p", sink="s", pause=self.pauses.append)
+        self.sink.open(SCHEMA)
+        return self
+
+    def batch(self, number, *values, bad=0, query="q"):
+        def file(place, schema, rows):
+            writer = FileWriter(place, f"part-{number}", schema)
+            writer.write(pa.RecordBatch.from_pylist(rows, schema))
+            return tuple(writer.close())
+
+        files = file(self.rows.place, SCHEMA, [{"n": value} for value in values])
+        letters = file(self.letters.place, DEAD_LETTER_SCHEMA, [LETTER] * bad)
+        return Batch(query=query, number=number, offsets="{}", files=files, rejected=bad, dead_letters=letters)
+
+    def held(self):
+        rows, letters = (self.read(table) for table in (self.rows.table, self.letters.table))
+        return sorted(row["n"] for row in rows), len(letters)
+
+    def read(self, table):
+        """The rows as another reader sees them."""
+        if self.kind == "iceberg":
+            return table._fresh().scan().to_arrow().to_pylist()
+        if self.kind == "delta":
+            return pa.table(deltalake.DeltaTable(table.place.address).to_pyarrow_table()).to_pylist()
+        return dataset(os.path.dirname(table.place.address), partitioning="hive").to_table().to_pylist()
+
+
+@pytest.fixture(params=["delta", "iceberg", "parquet"])
+def bench(tmp_path, request):
+    return Bench(tmp_path, request.param)
+
+
+def test_a_batch_is_there_once_however_often_it_is_committed(bench):
+    outcomes = [bench.sink.commit(bench.batch(0, 1, 2, bad=3)) for _ in range(3)]
+    assert [outcome.repeated for outcome in outcomes] == [False, True, True]
+    bench.reopen().sink.commit(bench.batch(0, 1, 2, bad=3))
+    assert bench.held() == ([1, 2], 3)
+    assert (bench.sink.last.total_rows, bench.sink.last.total_rejected) == (2, 3)
+
+
+@pytest.mark.parametrize("fault", ["before", "after"])
+@pytest.mark.parametrize("where", ["rows", "letters"])
+def test_a_commit_that_raises_is_looked_up(bench, fault, where):
+    getattr(bench, where).plan = [fault, "before"]
+    bench.sink.commit(bench.batch(0, 1, bad=1))
+    assert bench.held() == ([1], 1)
+    assert bool(bench.pauses) == (fault == "before")
+
+
+def test_an_outcome_that_cannot_be_looked_up_is_said_to_be_unknown(bench):
+    bench.rows.plan = ["mute"]
+    with pytest.raises(OutcomeUnknown, match="the next run finds out"):
+        bench.sink.commit(bench.batch(0, 1, bad=2))
+    bench.reopen().sink.commit(bench.batch(0, 1, bad=2))
+    assert bench.held() == ([1], 2)
+
+
+def test_a_commit_that_does_not_succeed_is_given_up_and_can_be_tried_again(bench):
+    bench.rows.plan = ["before"] * 4
+    with pytest.raises(Unavailable):
+        bench.sink.commit(bench.batch(0, 1))
+    bench.sink.commit(bench.batch(0, 1))
+    assert bench.held() == ([1], 0)
+
+
+def test_a_crash_between_rows_and_dead_letters_is_made_good_by_the_next_run(bench):
+    bench.letters.plan = ["before"] * 4
+    with pytest.raises(Unavailable):
+        bench.sink.commit(bench.batch(0, 1, bad=2))
+    assert bench.held() == ([1], 0)
+    bench.reopen()
+    assert bench.held() == ([1], 2)
+    bench.sink.commit(bench.batch(0, 1, bad=5))  # repeated with another outcome: what was committed counts
+    bench.sink.commit(bench.batch(1, 2, bad=1))
+    assert bench.held() == ([1, 2], 3)
+
+
+def test_batch_numbers_of_another_checkpoint_mean_nothing(bench):
+    bench.sink.commit(bench.batch(0, 1))
+    bench.sink.commit(bench.batch(1, 2))
+    bench.sink.commit(bench.batch(0, 3, query="another"))
+    assert bench.held() == ([1, 2, 3], 0)
+
+
+def test_another_sink_of_the_same_table_keeps_its_own_record(bench):
+    bench.sink.commit(bench.batch(0, 1))
+    other = TableSink(bench.rows, None, pipeline="p", sink="other")
+    other.open(SCHEMA)
+    other.commit(bench.batch(0, 2))
+    assert bench.held()[0] == [1, 2]
+    assert bench.reopen().sink.last.total_rows == 1
+
+
+def test_a_table_gets_new_columns_and_refuses_changed_ones(bench):
+    bench.sink.commit(bench.batch(0, 1))
+    wider = bench.sink.open(pa.schema([("n", pa.int64()), ("m", pa.string())]))
+    assert wider.names == ["n", "m"]
+    with pytest.raises(Rejected, match="column n is string, in the "):
+        bench.sink.open(pa.schema([("n", pa.string())]))
+    bench.sink.commit(bench.batch(1, 2))
+    assert bench.held()[0] == [1, 2]
+
+
+def test_many_small_files_are_merged_and_no_row_is(bench):
+    for number in range(40):
+        bench.sink.commit(bench.batch(number, number, bad=number % 2))
+    assert bench.held() == (list(range(40)), 20)
+    if bench.kind != "parquet":
+        assert bench.rows.compact() == 0, "the sink has merged them"
+    assert bench.reopen().sink.last.total_rows == 40
+    bench.sink.commit(bench.batch(40, 40))
+    assert bench.held() == (list(range(41)), 20)

@@ -1,0 +1,106 @@
+"""A pipeline file: what is accepted, and that each complaint names the line it is about."""
+
+import pytest
+
+from millstream.errors import Rejected
+from millstream.pipeline.declared import parse_schema
+from millstream.pipeline.document import InvalidPipeline, load
+
+GOOD = """\
+pipeline: orders
+source:
+  topic: orders
+  format: json
+  schema:
+    id: bigint not null
+    country: string
+sinks:
+  - delta: tables/orders
+"""
+
+
+def written(tmp_path, text):
+    path = tmp_path / "p.yaml"
+    path.write_text(text)
+    return path
+
+
+def complaints(tmp_path, text):
+    with pytest.raises(InvalidPipeline) as caught:
+        load(written(tmp_path, text))
+    return [problem.removeprefix(f"{tmp_path}/p.yaml:") for problem in caught.value.problems]
+
+
+def test_a_good_file_is_a_pipeline_and_knows_its_directory(tmp_path):
+    loaded = load(written(tmp_path, GOOD))
+    assert loaded.pipeline.pipeline == "orders"
+    assert loaded.pipeline.errors.mode == "dead_letter"
+    assert loaded.directory == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "what"),
+    [
+        ("  topic: orders", "  topik: orders", "3:3", "did you mean topic?"),
+        ("sinks:", "sink:", "8:1", "did you mean sinks?"),
+        ("    id: bigint not null", "    id: bigger", "6:9", "type bigger is unknown"),
+        ("    country: string", "    _offset: string", "7:14", "column of the pipeline's own"),
+        ("  format: json", "  format: jason", "4:11", "jason"),
+        ("  - delta: tables/orders", "  - delta: tables/orders\n    delivery: at-least-once", "10:15", "exactly once"),
+        ("  - delta: tables/orders", "  - delta: x\n  - topic: o\n    delivery: exactly-once", "11:15", "transactions"),
+        ("  - delta: tables/orders", "  - delta: x\n  - topic: o", "10:12", "say delivery: at-least-once"),
+        (
+            "  - delta: tables/orders",
+            "  - topic: o\n    delivery: at-least-once",
+            "9:5",
+            "nowhere to keep dead letters",
+        ),
+        ("  - delta: tables/orders", "  - delta: a\n    topic: b", "9:5", "given is delta and topic"),
+        ("  - delta: tables/orders", "  - delta: a\n  - delta: a", "10:5", "second sink of the name"),
+        ("sinks:", "trigger: {every: soon}\nsinks:", "8:18", "no duration"),
+        ("sinks:", "source: {topic: b}\nsinks:", "8:1", "source stands here twice"),
+        ("sinks:", "errors: {mode: ignore}\nsinks:", "8:16", "ignore"),
+        ("  format: json", "  format: json\n  options: {failOnDataLos: true}", "5:13", "did you mean failOnDataLoss"),
+        ("  format: json", "  format: json\n  options: {subscribe: x}", "5:13", "say source.topic"),
+        ("pipeline: orders", "pipeline: [", "3:8", "flow sequence"),
+    ],
+)
+def test_a_fault_is_named_by_line_and_column(tmp_path, old, new, where, what):
+    (complaint, *_) = complaints(tmp_path, GOOD.replace(old, new, 1))
+    assert complaint.startswith(f"{where}: "), complaint
+    assert what in complaint
+
+
+def test_all_faults_of_the_content_are_named_at_once_and_in_order(tmp_path):
+    text = GOOD.replace("bigint not null", "bigger").replace("  - delta: tables/orders", "  - topic: o")
+    found = complaints(tmp_path, text.replace("pipeline: orders", "pipeline: ' '"))
+    assert [complaint.split(":")[0] for complaint in found][:2] == ["1", "6"]
+
+
+def test_a_file_that_multiplies_itself_is_refused(tmp_path):
+    bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
+    for before, name in zip("abcdef", "bcdefg", strict=True):
+        bomb += f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+    (complaint,) = complaints(tmp_path, bomb)
+    assert "no pipeline is" in complaint
+
+
+@pytest.mark.parametrize("text", ["", "- a\n", "pipeline: &a {b: *a}\n", "!!python/object:os.system {}\n"])
+def test_other_documents_are_refused_with_a_sentence(tmp_path, text):
+    assert complaints(tmp_path, text)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a", "a int,, b int", "a struct<b int", "a decimal(40)", "a int not", "a int, A int", "a map<int, int>", "%"],
+)
+def test_a_schema_that_is_none_is_refused(text):
+    with pytest.raises(Rejected):
+        parse_schema(text)
+
+
+def test_a_schema_in_ddl_is_the_schema_in_yaml():
+    ddl = "a bigint not null, b array<struct<c: string, d: map<string, double>>>, e decimal(9, 2)"
+    yaml = {"a": "bigint not null", "b": "array<struct<c: string, d: map<string, double>>>", "e": "decimal(9,2)"}
+    assert parse_schema(ddl) == parse_schema(yaml)
+    assert [field.required for field in parse_schema(ddl)] == [True, False, False]
