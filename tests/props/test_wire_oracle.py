@@ -71,10 +71,17 @@ _UNKNOWN_THERE = {
 }
 """APIs that are newer than the oracle; what a real Kafka wrote stands for it in the golden tests."""
 
+_OURS = {
+    f"{api}{side}"
+    for api in ("AcknowledgeEvents", "EventsMetadata", "FeedEvents", "FetchEventData", "PushEvents")
+    for side in ("Request", "Response")
+}
+"""APIs of event topics, which Kafka does not have; their bytes are in the golden tests."""
+
 
 def test_the_oracle_knows_most_messages() -> None:
     missing = {cls.__name__ for cls, _ in API_MESSAGES} - {cls.__name__ for cls, _ in _COMMON}
-    assert missing <= _UNKNOWN_THERE
+    assert missing <= _UNKNOWN_THERE | _OURS
     assert len(_COMMON) >= 0.9 * len(API_MESSAGES)
 
 

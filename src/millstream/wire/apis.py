@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from millstream.wire.messages.acknowledge_events import AcknowledgeEventsRequest, AcknowledgeEventsResponse
 from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -41,7 +42,10 @@ from millstream.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from millstream.wire.messages.events_metadata import EventsMetadataRequest, EventsMetadataResponse
+from millstream.wire.messages.feed_events import FeedEventsRequest, FeedEventsResponse
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
+from millstream.wire.messages.fetch_event_data import FetchEventDataRequest, FetchEventDataResponse
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from millstream.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
@@ -71,6 +75,7 @@ from millstream.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
+from millstream.wire.messages.push_events import PushEventsRequest, PushEventsResponse
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from millstream.wire.schema import Request, Response
@@ -138,6 +143,11 @@ APIS: Final[dict[int, Api]] = {
         _api(PushTelemetryRequest, PushTelemetryResponse),
         _api(ListConfigResourcesRequest, ListConfigResourcesResponse),
         _api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+        _api(PushEventsRequest, PushEventsResponse),
+        _api(FeedEventsRequest, FeedEventsResponse),
+        _api(FetchEventDataRequest, FetchEventDataResponse),
+        _api(AcknowledgeEventsRequest, AcknowledgeEventsResponse),
+        _api(EventsMetadataRequest, EventsMetadataResponse),
     )
 }
 """Every declared API, by key."""

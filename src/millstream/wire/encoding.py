@@ -36,7 +36,7 @@ ERROR_TEXT_BYTES = 4096
 message.
 """
 
-_RESERVED = frozenset({"m", "out", "parts", "piece"})
+_RESERVED = frozenset({"count", "m", "out", "parts", "piece", "section"})
 _SMALL = [struct.Struct(f">{count}i").pack for count in range(17)]
 
 
