@@ -1,0 +1,377 @@
+"""One partition's chunks over the seam for files: what is appended is read back, through rotation, restart, damage and
+every crash."""
+
+import errno
+import random
+
+import pytest
+from chunk_support import UUID, batch_bytes
+
+from millstream.errors import Corruption, Rejected
+from millstream.format.events import (
+    ChunkLimits,
+    DataDescriptor,
+    Segment,
+    StrideView,
+    SubView,
+    UnstructuredView,
+    decode_descriptor,
+    encode_descriptor,
+)
+from millstream.format.events.batch import Producer, split
+from millstream.model.error_code import ErrorCode
+from millstream.storage.chunks import BufferPool, BufferPools, ChunkStore, PoolShape, WantedData
+from millstream.testing.sim_disk import KEPT, LOST, TORN, PowerFailure, SimDisk, SimFile
+
+DIRECTORY = "/data/events/t-uuid"
+SMALL = ChunkLimits(max_chunk_size=1 << 20, max_events_per_chunk=5)
+
+
+def fresh_disk(seed=1):
+    disk = SimDisk(random.Random(seed))
+    disk.make_directory("/data")
+    disk.sync_directory("/")
+    return disk
+
+
+def opened(disk, durable_offset=-1, limits=SMALL, capacity=64):
+    store = ChunkStore(disk, DIRECTORY, UUID, limits=limits, open_files_max=capacity)
+    store.open(durable_offset)
+    return store
+
+
+def batches(count, seed=0, per_batch=3, first=0):
+    rng = random.Random(seed)
+    made, at = [], first
+    for number in range(count):
+        events = [(b"m%d/%d" % (number, n), rng.randbytes(rng.randrange(50))) for n in range(rng.randint(1, per_batch))]
+        made.append(
+            (
+                batch_bytes(events, base_offset=at, leader_epoch=2, now_ms=1000 + number, producer=Producer(5, 1, at)),
+                events,
+            )
+        )
+        at += len(events)
+    return made
+
+
+def fed(store, start=0, max_events=100, max_bytes=1 << 20):
+    """(metadata, descriptor, time) of all events from ``start`` on."""
+    found = []
+    while (part := store.reads.feed(start, store.next_offset, max_events, max_bytes)) is not None:
+        assert part.first_offset == start
+        times = [one.timestamp for one in part.times for _ in range(one.events)]
+        metas = map(bytes, split(part.metadata, part.metadata_sizes))
+        descs = map(bytes, split(part.descriptors, part.descriptor_sizes))
+        found += zip(metas, descs, times, strict=True)
+        start += len(part.metadata_sizes)
+    return found
+
+
+def data_of(store, descriptors, start=0, max_bytes=1 << 20):
+    wanted = [WantedData(start + n, one) for n, one in enumerate(descriptors)]
+    return [b"".join(one) if isinstance(one, list) else one for one in store.reads.fetch_data(wanted, max_bytes)]
+
+
+def check(store, made):
+    """The store has exactly these batches."""
+    events = [event for _, one in made for event in one]
+    found = fed(store)
+    assert [meta for meta, _, _ in found] == [meta for meta, _ in events]
+    assert data_of(store, [desc for _, desc, _ in found]) == [data for _, data in events]
+    assert [b"".join(one) for one in store.reads.read_batches(0, 1 << 30)] == [batch for batch, _ in made]
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 64])
+def test_what_is_appended_is_read_back_through_rotation_and_restart(capacity):
+    disk = fresh_disk()
+    store = opened(disk, capacity=capacity)
+    made = batches(12)
+    for batch, _ in made:
+        store.append(batch)
+    assert len(store.chunks) > 3
+    assert all(chunk.ends.events >= 5 for chunk in store.chunks[:-1])
+    check(store, made)
+    assert len(store.files) <= capacity
+    store.sync()
+    store.close()
+    again = opened(disk.crashed(random.Random(1), LOST), store.next_offset)
+    assert again.damaged is None
+    check(again, made)
+    more = batches(3, seed=9, first=again.next_offset)
+    for batch, _ in more:
+        again.append(batch)
+    check(again, made + more)
+
+
+def test_times_come_with_the_events_and_find_them():
+    store = opened(fresh_disk())
+    made = batches(6)
+    for batch, _ in made:
+        store.append(batch)
+    assert [time for _, _, time in fed(store)] == [1000 + n for n, (_, events) in enumerate(made) for _ in events]
+    bases = [sum(len(events) for _, events in made[:n]) for n in range(6)]
+    assert [store.reads.offset_at(1000 + n) for n in range(6)] == bases
+    assert store.reads.offset_at(0) == 0
+    assert store.reads.offset_at(1006) is None
+
+
+def test_a_feed_is_bounded_in_events_and_bytes_and_by_what_is_committed():
+    store = opened(fresh_disk(), limits=ChunkLimits())
+    made = batches(8)
+    for batch, _ in made:
+        store.append(batch)
+    whole = fed(store)
+    for events in (1, 2, 7):
+        assert fed(store, max_events=events) == whole
+    for room in (1, 60, 150):
+        assert fed(store, max_bytes=room) == whole
+        part = store.reads.feed(2, store.next_offset, 100, room)
+        assert len(part.metadata_sizes) == 1 or len(part.metadata) + len(part.descriptors) <= room
+    assert len(store.reads.feed(0, 4, 100, 1 << 20).metadata_sizes) == 4
+    assert store.reads.feed(4, 4, 100, 1 << 20) is None
+    assert store.reads.feed(store.next_offset, store.next_offset, 100, 1 << 20) is None
+    assert fed(store, start=5) == whole[5:]
+
+
+def test_only_the_selected_ranges_are_read(monkeypatch):
+    store = opened(fresh_disk(), limits=ChunkLimits())
+    payload = bytes(range(256)) * 4096
+    store.append(batch_bytes([(b"{}", payload), (b"{}", payload[::-1])]))
+    (_, first, _), (_, second, _) = fed(store)
+    views = [
+        decode_descriptor(first).narrowed(SubView(1000, 500)).narrowed(StrideView(0, 5, 10, 90)),
+        decode_descriptor(second).narrowed(UnstructuredView((Segment(5, 5), Segment(1 << 19, 7)))),
+    ]
+    read = []
+    plain = SimFile.preadv
+
+    def preadv(self, buffers, position):
+        read.append((self.path, sum(map(len, buffers))))
+        return plain(self, buffers, position)
+
+    monkeypatch.setattr(SimFile, "preadv", preadv)
+    found = data_of(store, [encode_descriptor(one) for one in views])
+    assert found == [
+        b"".join(payload[1000 + n * 100 : 1010 + n * 100] for n in range(5)),
+        payload[::-1][5:10] + payload[::-1][1 << 19 : (1 << 19) + 7],
+    ]
+    assert sum(size for path, size in read if path.endswith(".data")) <= 1.2 * sum(map(len, found))
+
+
+def test_data_are_bounded_but_the_first_event_comes_whole():
+    store = opened(fresh_disk(), limits=ChunkLimits())
+    store.append(batch_bytes([(b"", b"x" * 100), (b"", b"y" * 100), (b"", b""), (b"", b"z" * 100)]))
+    descriptors = [desc for _, desc, _ in fed(store)]
+    assert data_of(store, descriptors, max_bytes=1) == [b"x" * 100]
+    assert data_of(store, descriptors, max_bytes=200) == [b"x" * 100, b"y" * 100, b""]
+    assert len(data_of(store, descriptors, max_bytes=300)) == 4
+
+
+def test_a_descriptor_of_another_event_or_of_none_reads_nothing():
+    store = opened(fresh_disk(), limits=ChunkLimits())
+    store.append(batch_bytes([(b"", b"secret"), (b"", b"public")]))
+    (_, first, _), (_, second, _) = fed(store)
+    bad = [
+        (0, second),
+        (0, b""),
+        (0, first[:-1]),
+        (0, encode_descriptor(DataDescriptor(decode_descriptor(first).location, 7))),
+        (0, encode_descriptor(DataDescriptor(b"elsewhere", 6))),
+        (2, first),
+        (-1, first),
+        (1 << 62, first),
+    ]
+    results = store.reads.fetch_data([WantedData(*one) for one in bad], 1 << 20)
+    assert len(results) == len(bad)
+    assert all(isinstance(one, Rejected) for one in results)
+    assert data_of(store, [second], start=1) == [b"public"]
+
+
+def test_trimmed_chunks_are_gone_for_readers_and_on_disk():
+    disk = fresh_disk()
+    store = opened(disk)
+    made = batches(12)
+    for batch, _ in made:
+        store.append(batch)
+    third = store.chunks[2].base_offset
+    size = store.size_bytes
+    chunks = len(store.chunks)
+    assert store.trim_to(third) == 2
+    assert store.trim_to(1 << 40) == chunks - 3
+    assert store.start_offset > third
+    assert store.size_bytes < size
+    with pytest.raises(Rejected) as caught:
+        store.reads.feed(0, store.next_offset, 1, 1)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    store.sync()
+    again = opened(disk.crashed(random.Random(1), LOST), store.next_offset)
+    assert (again.start_offset, again.next_offset, again.damaged) == (store.start_offset, store.next_offset, None)
+
+
+@pytest.mark.parametrize("keep", range(13))
+def test_truncation_keeps_whole_batches_and_appends_go_on(keep):
+    store = opened(fresh_disk())
+    made = batches(12)
+    for batch, _ in made:
+        store.append(batch)
+    store.truncate_to(sum(len(events) for _, events in made[:keep]))
+    check(store, made[:keep])
+    rest = batches(3, seed=4, first=store.next_offset)
+    for batch, _ in rest:
+        store.append(batch)
+    check(store, made[:keep] + rest)
+
+
+def test_a_full_disk_loses_nothing_and_the_append_is_repeated():
+    disk = fresh_disk()
+    store = opened(disk)
+    made = batches(12)
+    refused = 0
+    for number, (batch, _) in enumerate(made):
+        for writes in range(7):
+            left = [writes]
+
+            def fail(kind, _path, left=left):
+                left[0] -= kind == "write"
+                return errno.ENOSPC if kind == "write" and left[0] < 0 else 0
+
+            disk.fail = fail
+            try:
+                store.append(batch)
+                break
+            except OSError:
+                refused += 1
+                disk.fail = lambda *_: 0
+                check(store, made[:number])
+        disk.fail = lambda *_: 0
+    assert refused > 50
+    check(store, made)
+
+
+@pytest.mark.parametrize("left", [LOST, TORN, KEPT])
+def test_every_crash_leaves_what_was_synced_and_whole_batches(left):
+    """The power fails at every operation of a history of appends, syncs, a truncation and a trim."""
+    made = batches(9)
+    for crash_at in range(1, 400):
+        disk = fresh_disk(crash_at)
+        disk.crash_at = crash_at
+        synced = appended = start = 0
+        cut = False
+        try:
+            store = opened(disk)
+            for number, (batch, _) in enumerate(made):
+                store.append(batch)
+                appended = number + 1
+                if number % 3 == 2:
+                    store.sync()
+                    synced = appended
+                if number == 4:
+                    cut = True
+                    store.truncate_to(sum(len(events) for _, events in made[:3]))
+                    store.sync()
+                    break
+            again = batches(5, seed=3, first=store.next_offset)
+            for batch, _ in again:
+                store.append(batch)
+            store.sync()
+            made_now = made[:3] + again
+            synced = len(made_now)
+            start = store.chunks[1].base_offset
+            store.trim_to(start)
+            store.sync()
+        except PowerFailure:
+            pass
+        else:
+            assert crash_at > 50
+            return
+        history = made[:3] + batches(5, seed=3, first=sum(len(e) for _, e in made[:3])) if cut else made
+        durable = sum(len(events) for _, events in history[:synced])
+        after = opened(disk.crashed(random.Random(crash_at), left), durable)
+        assert after.damaged is None, crash_at
+        found = [b"".join(one) for one in after.reads.read_batches(after.start_offset, 1 << 30)]
+        possible = [[batch for batch, _ in one] for one in (history, made)]
+        first = next((n for n in range(10) if sum(len(e) for _, e in history[:n]) == after.start_offset), 0)
+        assert any(found == one[first : first + len(found)] for one in possible), crash_at
+        assert after.next_offset >= durable, crash_at
+        assert after.start_offset in (0, start), crash_at
+    raise AssertionError("the history never ended")
+
+
+def test_damage_of_durable_events_is_reported_and_nothing_is_cut():
+    disk = fresh_disk()
+    store = opened(disk)
+    made = batches(6)
+    for batch, _ in made:
+        store.append(batch)
+    store.sync()
+    end = store.next_offset
+    disk.flip(f"{DIRECTORY}/chunk-000000.data", 3)
+    again = opened(disk.crashed(random.Random(1), KEPT), end)
+    assert "its data are missing or wrong" in again.damaged
+    assert f"{end} was durable" in again.damaged
+
+
+def test_metadata_that_rot_while_the_store_is_open_are_noticed():
+    disk = fresh_disk()
+    store = opened(disk)
+    for batch, _ in batches(3):
+        store.append(batch)
+    disk.flip(f"{DIRECTORY}/chunk-000000.meta", 1)
+    with pytest.raises(Corruption, match=r"chunk-000000\.meta does not match"):
+        fed(store)
+    with pytest.raises(Corruption):
+        store.reads.read_batches(0, 1 << 20)
+
+
+def test_a_chunk_of_another_partition_or_a_gap_is_refused():
+    disk = fresh_disk()
+    store = opened(disk)
+    for batch, _ in batches(12):
+        store.append(batch)
+    store.close()
+    with pytest.raises(Corruption, match="another partition"):
+        ChunkStore(disk, DIRECTORY, bytes(16), limits=SMALL).open()
+    for suffix in (".meta", ".data", ".desc", ".idx", ".crc"):
+        disk.unlink(f"{DIRECTORY}/chunk-000001{suffix}")
+    with pytest.raises(Corruption, match="lacks chunk 1"):
+        opened(disk)
+
+
+def test_a_deleted_store_leaves_nothing():
+    disk = fresh_disk()
+    store = opened(disk)
+    for batch, _ in batches(12):
+        store.append(batch)
+    store.delete()
+    assert not disk.list("/data/events")
+
+
+def test_the_pools_of_the_seed_have_its_defaults():
+    pools = BufferPools()
+    assert pools.producers_metadata == pools.consumers_metadata == PoolShape(1, 0, 64 << 10, 4.0)
+    assert (pools.producers_data.first_size, pools.consumers_desc.first_size) == (64 << 20, 4 << 10)
+    pools.check()
+
+
+@pytest.mark.parametrize(
+    "shape", [PoolShape(0), PoolShape(num_buffers=-1), PoolShape(first_size=0), PoolShape(size_multiple=1)]
+)
+def test_shapes_outside_of_the_schema_are_refused_with_their_key(shape):
+    with pytest.raises(Rejected, match=r"consumers\.desc_buffer_pool\.\w+ is .* is allowed"):
+        BufferPools(consumers_desc=shape).check()
+
+
+def test_a_pool_serves_the_smallest_tier_grows_and_shrinks_again():
+    pool = BufferPool(PoolShape(num_tiers=3, num_buffers=1, first_size=10, size_multiple=4))
+    assert pool.sizes == [10, 40, 160]
+    leases = [pool.lease(size) for size in (10, 10, 11, 160)]
+    assert [len(one.buffer) for one in leases] == [10, 10, 40, 160]
+    assert (pool.grown, pool.oversized, pool.held_bytes) == (1, 0, 220)
+    big = pool.lease(161)
+    assert (len(big.buffer), big.tier, pool.oversized) == (161, -1, 1)
+    for lease in [*leases, big]:
+        pool.give_back(lease)
+    assert pool.held_bytes == 220
+    assert [pool.shrink() for _ in range(5)] == [0, 0, 0, 10, 0]
+    assert pool.held_bytes == 210
