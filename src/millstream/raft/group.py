@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millstream.errors import MillstreamError
     from millstream.model.quantities import Offset
     from millstream.model.replication import RaftPosition, ReplicaId, Term
+    from millstream.storage.log.entries import SentBatch
     from millstream.storage.log.log import Log
 
 
@@ -37,25 +38,6 @@ class GroupRole(Enum):
 
     LEADING = "leading"
     FOLLOWING = "following"
-
-
-class ReplicatedBatch(Protocol):
-    """A record batch that a leader on another broker sent, as it now stands in the log."""
-
-    @property
-    def base_offset(self) -> Offset:
-        """Offset of its first record."""
-        ...
-
-    @property
-    def last_offset(self) -> Offset:
-        """Offset of its last record."""
-        ...
-
-    @property
-    def view(self) -> memoryview:
-        """The batch; valid during the call that hands it out."""
-        ...
 
 
 class GroupEvents:
@@ -74,8 +56,8 @@ class GroupEvents:
     for the same entries."""
     on_resign: Callable[[], None]
     """This replica leads no more."""
-    on_replicated: Callable[[Sequence[ReplicatedBatch]], None]
-    """Batches of a leader on another broker are in the log, not committed yet."""
+    on_replicated: Callable[[Sequence[SentBatch]], None]
+    """Batches of a leader on another broker are in the log, not committed yet. The views are valid during the call."""
     on_truncate: Callable[[Offset], None]
     """Batches from the offset given on are about to be cut off; none of them was announced as committed."""
 
@@ -158,6 +140,7 @@ class Group(Protocol):
 
         Raises:
             Retriable: this replica does not lead.
+            Rejected: ``offset`` is behind the committed end.
             iobuf.ArenaFull: no memory; nothing was proposed.
         """
         ...

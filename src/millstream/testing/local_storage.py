@@ -177,15 +177,20 @@ class LocalReactor:
 
     def sleep(self, limit_us: int) -> bool:
         """Let time go by to the next timer, at most to ``limit_us``; False when there is none before."""
-        while self._timers and self._timers[0][2].callback is None:
-            heapq.heappop(self._timers)
-        if not self._timers or self._timers[0][0] > limit_us:
+        due_us = self.next_due_us()
+        if due_us is None or due_us > limit_us:
             return False
         deadline_us, _, timer = heapq.heappop(self._timers)
         self._now_us = max(self._now_us, deadline_us)
         if timer.callback is not None:
             timer.callback()
         return True
+
+    def next_due_us(self) -> int | None:
+        """When the next timer is due; None without one."""
+        while self._timers and self._timers[0][2].callback is None:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
 
     def advance(self, duration_us: int) -> None:
         """Only the clock."""

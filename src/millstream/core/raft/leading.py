@@ -56,7 +56,12 @@ def on_heartbeat_reply(replica: Replica, sender: ReplicaId, reply: HeartbeatRepl
         return
     _take_over(replica, sender, progress, reply.received, reply.durable)
     if progress.flow is Flow.REPLICATE:
-        if progress.in_flight and reply.round >= progress.beat_round and reply.received < progress.beat_next:
+        if progress.in_flight:
+            lost = reply.round >= progress.beat_round and reply.received < progress.beat_next
+        else:
+            # Restarted: the peer has the entries, and has to learn that they match.
+            lost = reply.received < progress.received
+        if lost:
             progress.probe(max(reply.received, progress.durable))
     elif progress.flow is Flow.PROBE:
         progress.paused = False
@@ -93,14 +98,14 @@ def orders(replica: Replica) -> tuple[tuple[Send, ...], tuple[InstallNeeded, ...
     installs: list[InstallNeeded] = []
     for peer, progress in leading.peers.items():
         if progress.flow is not Flow.INSTALL:
-            if not progress.may_send(log.end, replica.options):
-                continue
-            if progress.next >= log.base.position:
+            if progress.next < log.base.position and not progress.ordered:
+                # The peer may have the base without having said so; it says so if not, and is sent files then.
+                progress.probe(log.base.position)
+            if progress.may_send(log.end, replica.options):
                 progress.ordered = True
                 progress.serial += 1
                 sends.append(Send(peer, progress.next, log.end, progress.serial))
-                continue
-            progress.install()
+            continue
         if not progress.ordered and progress.offered is None:
             progress.ordered = True
             installs.append(InstallNeeded(peer, log.base.position))

@@ -45,7 +45,7 @@ from millstream.model.replication import NO_REPLICA, EntryCount, RaftPosition, R
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.core.raft.messages import LogStart, Message, Opaque
+    from millstream.core.raft.messages import Configuration, ControlEntry, LogStart, Message, Opaque
     from millstream.core.raft.ready import Install, LogPersisted, Outgoing, Proposed, Recovered, Send
 
 _LEADER_MESSAGES = (Append, Heartbeat, InstallOffer)
@@ -108,6 +108,34 @@ class Raft:
         """Whether this replica leads and has committed its term start: then it knows every committed entry."""
         led = self.replica.leading
         return led is not None and self.replica.ends.committed >= led.term_start_end
+
+    @property
+    def visible(self) -> RaftPosition:
+        """End of what clients may see, at least ``committed``."""
+        return self.replica.ends.visible
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica leads now."""
+        return self.replica.leading is not None
+
+    @property
+    def base(self) -> RaftPosition:
+        """First position from which on entries can be sent one by one."""
+        return self.replica.log.base.position
+
+    @property
+    def has_write(self) -> bool:
+        """Whether the next Ready has entries to write. A proposal has to wait until it is taken."""
+        return self.replica.out.write is not None
+
+    def controls_between(self, start: RaftPosition, end: RaftPosition) -> tuple[ControlEntry, ...]:
+        """Control entries from ``start`` to ``end``, at or behind the base, in order."""
+        return self.replica.log.controls_between(start, end)
+
+    def configuration_at(self, position: RaftPosition) -> Configuration:
+        """Members in force for a log that ends at ``position``, at or behind the base."""
+        return self.replica.log.configuration_at(position)
 
     # Events
 
@@ -177,11 +205,18 @@ class Raft:
 
     # What a leader is asked for
 
+    def proposal_refused(self) -> Refusal | None:
+        """Why `propose` would be refused now; None if it would not."""
+        led = self.replica.leading
+        if led is None:
+            return Refusal.NOT_LEADER
+        return Refusal.TRANSFERRING if led.transferee != NO_REPLICA else None
+
     def propose(self, now: TimeUs, count: EntryCount) -> Proposed | Refusal:
         """Give a batch of ``count`` records its place. The caller writes it there before anything else happens."""
         replica = self.replica
         replica.now = now
-        refusal = self._proposal_refused()
+        refusal = self.proposal_refused()
         if refusal is not None:
             return refusal
         proposed = append_records(replica, count)
@@ -192,7 +227,7 @@ class Raft:
     def propose_control(self, now: TimeUs, control: LogStart | Opaque) -> Refusal | None:
         """Append a control entry; None if it is in the next Ready. For members: `propose_members`."""
         self.replica.now = now
-        refusal = self._proposal_refused()
+        refusal = self.proposal_refused()
         if refusal is None:
             append_control(self.replica, control)
         return refusal
@@ -313,12 +348,6 @@ class Raft:
             if stall is not None:
                 deadlines.append(stall)
         return min(deadlines) if deadlines else None
-
-    def _proposal_refused(self) -> Refusal | None:
-        led = self.replica.leading
-        if led is None:
-            return Refusal.NOT_LEADER
-        return Refusal.TRANSFERRING if led.transferee != NO_REPLICA else None
 
     def _state_to_persist(self) -> VoteState | None:
         ballot = self.replica.ballot

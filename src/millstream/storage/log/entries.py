@@ -88,6 +88,10 @@ class SentEntries:
             return self
         return SentEntries(position, self.end, [one for one in self.entries if one.position >= position])
 
+    def up_to(self, position: RaftPosition) -> SentEntries:
+        """Those before `position`, which is the end of an entry."""
+        return SentEntries(self.start, position, [one for one in self.entries if one.position < position])
+
     def copied(self) -> SentEntries:
         """The same with bytes of its own."""
         entries = [

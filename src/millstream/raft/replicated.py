@@ -1,0 +1,476 @@
+"""A Raft group with several voters: the pure core of `core.raft`, with this replica's log, its peers and time.
+
+::
+
+    append of a leader ──parse, room──► core.step ──Ready──► writes (`writes`) ──► log
+    batch of a client ──► core.propose ────────────────────► log.write
+    log synced ──► core.log_persisted ──Ready──► messages, orders to send ──► transport
+                                              └► ends ──► `events.on_commit`
+
+The core decides; this page carries out what a `Ready` says, in the order that `core.raft.ready` gives, and translates
+positions to offsets for the owner (`group`).
+
+**Promises.** A message of a leader is parsed, and has room in the log, before the core sees it; where there is room for
+a part only, the core sees an append that ends there. What is announced as committed is in this replica's log.
+
+**Bad input.** An append that does not add up is dropped and logged; the log is unchanged. **Crash.** Everything here is
+made anew from what the log holds. **Overload.** The leader sends again what found no room; a client's batch gets
+`ArenaFull`; a vote or a write that the core has decided waits until there is room.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.core.raft.messages import Append, Configuration, HeartbeatReply, LogStart
+from millstream.core.raft.raft import Raft
+from millstream.core.raft.ready import LogPersisted, Refusal, Role, VoteState
+from millstream.errors import Corruption, MillstreamError, Rejected
+from millstream.format.epochs import StoredVote
+from millstream.iobuf import ArenaFull
+from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
+from millstream.model.replication import NO_REPLICA, EntryCount, RaftPosition, ReadId, Seed, Term
+from millstream.peers.raft_items import RaftItem
+from millstream.raft.group import GroupEvents, GroupRole
+from millstream.raft.refusals import refused
+from millstream.raft.sending import Sending
+from millstream.raft.shortened import shortened
+from millstream.raft.stored import Folded, encode_folded, encoded, recover
+from millstream.raft.writes import Writes
+from millstream.storage.log.entries import SentEntries, parse_entries
+from millstream.telemetry.log import RateLimit
+from millstream.telemetry.log import log as operator_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.core.raft.messages import Message
+    from millstream.core.raft.options import RaftOptions
+    from millstream.core.raft.ready import InstallNeeded, LogWrite, Outgoing, ReadConfirmed, Ready
+    from millstream.model.quantities import RaftGroupId
+    from millstream.model.replication import ReplicaId
+    from millstream.raft.host import GroupHost
+    from millstream.storage.log.entries import SentBatch
+    from millstream.storage.log.log import Log
+
+FOLD_CONTROLS: Final = 256
+"""Control entries that are kept before those which the log can spare are folded."""
+
+_LINES_A_MINUTE: Final = 6
+
+
+class ReplicatedGroup:
+    """One replica of one group; `raft.Group` is what its owner sees.
+
+    Lifecycle: ``RaftShard.open`` … ``RaftShard.close``. Shard: that of its log.
+    Invariants: ``committed_position`` and ``high_watermark`` lie within the log and never move back, but for what write
+    caching showed and a truncation takes. ``_led_term`` is set exactly between ``on_lead`` and ``on_resign``.
+    """
+
+    __slots__ = (
+        "_announced_serving",
+        "_host",
+        "_led_term",
+        "_next_read",
+        "_reads",
+        "_sending",
+        "_start_wanted",
+        "_vote_waiting",
+        "_warnings",
+        "_write_caching",
+        "_writes",
+        "closed",
+        "committed_offset",
+        "committed_position",
+        "core",
+        "events",
+        "group",
+        "high_watermark",
+        "log",
+    )
+
+    def __init__(
+        self,
+        host: GroupHost,
+        group: RaftGroupId,
+        log: Log,
+        first: Configuration,
+        seed: Seed,
+        options: RaftOptions,
+    ) -> None:
+        """``first`` are the members that the group began with; every replica is given the same.
+
+        Raises:
+            Corruption: a control entry of the log can't be read.
+        """
+        self._host = host
+        self.group = group
+        self.log = log
+        self.events = GroupEvents()
+        if not log.controls.base.payload and not log.controls.base.position:
+            log.fold_controls(RaftPosition(0), encode_folded(Folded(first)))
+        recovered = recover(log, first)
+        self.core = Raft(host.me, recovered, seed, host.now(), options)
+        self.committed_position: RaftPosition = self.core.committed
+        """End of what is committed and in this log. Written by `_announce`."""
+        self.committed_offset: int = log.controls.offset_at(self.committed_position)
+        self.high_watermark: int = self.committed_offset
+        """End of what was announced to clients, as an offset."""
+        self.closed = False
+        self._writes = Writes(log, self._on_cut, self._on_written, self._on_no_room)
+        self._sending = Sending(self, host, self._writes)
+        self._vote_waiting: VoteState | None = None
+        """A vote that found no room in the write-ahead log; the newest."""
+        self._led_term: Term | None = None
+        """Term in which this replica leads, as its owner knows."""
+        self._announced_serving = False
+        self._reads: dict[ReadId, Callable[[MillstreamError | None], None]] = {}
+        """Read barriers that are not confirmed yet."""
+        self._next_read = ReadId(0)
+        self._start_wanted: Offset | None = None
+        """An agreed log start that found no room in the write-ahead log."""
+        self._write_caching = False
+        self._warnings = RateLimit(_LINES_A_MINUTE)
+        log.on_persisted = self._on_persisted
+        host.mark(self)
+
+    # What the owner sees
+
+    @property
+    def write_caching(self) -> bool:
+        """Whether what a quorum has in memory is visible."""
+        return self._write_caching
+
+    @write_caching.setter
+    def write_caching(self, on: bool) -> None:
+        self._write_caching = on
+        self.core.set_write_caching(on)
+        self._host.mark(self)
+
+    @property
+    def term(self) -> Term:
+        """Term of now, durable or not."""
+        return self.core.term
+
+    @property
+    def role(self) -> GroupRole:
+        """LEADING from ``on_lead`` to ``on_resign``."""
+        return GroupRole.FOLLOWING if self._led_term is None else GroupRole.LEADING
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether ``on_serving`` was announced for the leadership of now."""
+        return self._announced_serving
+
+    @property
+    def leader(self) -> ReplicaId:
+        """The other replica that leads."""
+        leader = self.core.leader
+        return NO_REPLICA if leader == self._host.me else leader
+
+    @property
+    def end_position(self) -> RaftPosition:
+        """End of this replica's log."""
+        return self.core.next_position
+
+    def replicate(self, views: Sequence[memoryview], size: int, count: int, max_timestamp_ms: int) -> Offset:
+        """Produce 6/8. Propose one batch of ``count`` records and write it; see `Group.replicate`."""
+        core, log = self.core, self.log
+        self._check_leads()
+        base: Any = log.next_offset
+        term: Any = core.term
+        last: Any = base + count - 1
+        pieces = log.make_room(views, size, last, term)
+        self._host.mark(self)
+        proposed = core.propose(self._host.now(), EntryCount(count))
+        assert not isinstance(proposed, Refusal) and proposed.position == log.next_raft_position
+        log.write(views, size, base, last, term, max_timestamp_ms, pieces)  # pyright: ignore[reportArgumentType]
+        return base
+
+    def propose_log_start(self, offset: Offset) -> None:
+        """Let the log start at ``offset``; see `Group.propose_log_start`."""
+        if offset > self.committed_offset:
+            raise Rejected(
+                f"{self.log.name}: offset {offset} is behind the committed end {self.committed_offset}",
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+        self._check_leads()
+        refusal = self.core.propose_control(self._host.now(), LogStart(offset))
+        if refusal is not None:
+            raise refused(self.log.name, refusal)
+        self._host.mark(self)
+
+    def transfer(self, to: ReplicaId) -> None:
+        """Begin to hand the leadership over to another voter."""
+        refusal = self.core.transfer(self._host.now(), to)
+        if refusal is not None:
+            raise refused(self.log.name, refusal)
+        self._host.mark(self)
+
+    def read_barrier(self, done: Callable[[MillstreamError | None], None]) -> None:
+        """Prove that this replica leads now; see `Group.read_barrier`."""
+        read_id = self._next_read
+        refusal = self.core.read_barrier(self._host.now(), read_id)
+        if refusal is not None:
+            done(refused(self.log.name, refusal))
+            return
+        self._next_read = ReadId(read_id + 1)
+        self._reads[read_id] = done
+        self._host.mark(self)
+
+    def _check_leads(self) -> None:
+        """Whether a proposal is taken now; the Ready before it is carried out."""
+        core = self.core
+        if core.has_write:
+            self.drain()
+        refusal = core.proposal_refused()
+        if refusal is not None:
+            raise refused(self.log.name, refusal)
+        if self._writes.waiting:
+            raise ArenaFull(f"{self.log.name}: earlier entries wait for room in the write-ahead log")
+
+    # What arrives
+
+    def on_message(self, sender: ReplicaId, message: Message, views: Sequence[memoryview]) -> None:
+        """A message of a peer. The views are an append's record batches, valid during the call."""
+        core = self.core
+        if not isinstance(message, Append):
+            core.step(self._host.now(), sender, message)
+            self._host.mark(self)
+            return
+        if self._writes.waiting or core.has_write:
+            # One write at a time: the leader sends again what is dropped.
+            self._writes.advance()
+            self.drain()
+            if self._writes.waiting:
+                return
+        entries: SentEntries | None = None
+        if message.runs:
+            try:
+                entries = parse_entries(
+                    message.prev.position, message.runs, [encoded(one) for one in message.controls], views
+                )
+                room = self._with_room(message, entries)
+            except (Rejected, Corruption) as error:
+                self.warn(f"an append of replica {sender} is dropped: {error.message}")
+                return
+            if room is None:
+                return
+            message, entries = room
+        core.step(self._host.now(), sender, message)
+        self.drain(entries)
+
+    def _with_room(self, append: Append, entries: SentEntries) -> tuple[Append, SentEntries] | None:
+        """As much of an append as the log has room for; None if that is nothing."""
+        while True:
+            try:
+                self.log.check_room(entries)
+            except ArenaFull:
+                if len(entries.entries) == 1:
+                    return None
+                cut = entries.entries[len(entries.entries) // 2].position
+                entries = entries.up_to(cut)
+                append = shortened(append, cut)
+            else:
+                return append, entries
+
+    def tick(self) -> None:
+        """A deadline has passed."""
+        self.core.tick(self._host.now())
+        self._host.mark(self)
+
+    def beats(self) -> Sequence[Outgoing]:
+        """Heartbeats that are due; none from a replica that does not lead."""
+        return self.core.beats(self._host.now())
+
+    def peer_lost(self, peer: ReplicaId) -> None:
+        """What was under way to a peer is lost."""
+        self.core.peer_lost(peer)
+        self._host.mark(self)
+
+    def try_again(self) -> None:
+        """There may be room by now for what found none."""
+        if self.closed:
+            return
+        if self._vote_waiting is not None:
+            self._save_vote(self._vote_waiting)
+        self._writes.advance()
+        if self._start_wanted is not None:
+            self._trim(self._start_wanted)
+
+    def close(self) -> None:
+        """The log is about to be closed or deleted: nothing happens any more."""
+        self.closed = True
+        self._resign()
+        self.log.on_persisted = None
+        self._writes.drop()
+        self._fail_reads(list(self._reads))
+
+    def _on_persisted(self, position: RaftPosition, term: Term) -> None:
+        self.core.log_persisted(self._host.now(), LogPersisted(position, term))
+        self._host.mark(self)
+
+    # What a Ready asks for
+
+    def drain(self, entries: SentEntries | None = None) -> None:
+        """Carry out what the core's Ready says, until it orders nothing more. ``entries`` came with the append that
+        was stepped last.
+        """
+        core = self.core
+        while not self.closed:
+            ready = core.ready()
+            role = ready.role
+            if role is not None and (role.role is not Role.LEADER or role.term != self._led_term):
+                self._resign()
+            if ready.state is not None:
+                self._save_vote(ready.state)
+            if ready.write is not None:
+                self._write(ready.write, entries)
+                entries = None
+            self._note_role(ready)
+            for send in ready.sends:
+                self._sending.carry_out(send)
+            for outgoing in ready.messages:
+                self._send(outgoing)
+            for needed in ready.installs:
+                self._warn_lags(needed)
+            self._announce(ready.reads, ready.failed_reads)
+            if ready.deadline_us is not None:
+                self._host.set_deadline(self, ready.deadline_us)
+            if not ready.sends:
+                break
+
+    def _resign(self) -> None:
+        if self._led_term is None:
+            return
+        operator_log.info("%s: leads no more (term %d)", self.log.name, self._led_term)
+        self._led_term = None
+        self._announced_serving = False
+        self.events.on_resign()
+
+    def _note_role(self, ready: Ready) -> None:
+        role = ready.role
+        if role is None:
+            return
+        if role.role is Role.LEADER and self._led_term is None:
+            operator_log.info("%s: leads in term %d", self.log.name, role.term)
+            self._led_term = role.term
+            self._host.leads(self)
+            self.events.on_lead(role.term)
+        elif role.role is Role.FOLLOWER and role.leader != NO_REPLICA:
+            operator_log.info("%s: follows replica %d in term %d", self.log.name, role.leader, role.term)
+
+    def _save_vote(self, state: VoteState) -> None:
+        try:
+            self.log.save_vote(StoredVote(state.term, state.voted_for), partial(self._on_vote_saved, state))
+        except ArenaFull:
+            self._vote_waiting = state
+            self._host.try_later(self)
+        else:
+            self._vote_waiting = None
+
+    def _on_vote_saved(self, state: VoteState) -> None:
+        if not self.closed:
+            self.core.state_persisted(self._host.now(), state)
+            self._host.mark(self)
+
+    # Writing
+
+    def _write(self, write: LogWrite, entries: SentEntries | None) -> None:
+        if write.truncate_to is not None:
+            offset = self.log.controls.offset_at(write.truncate_to.position)
+            self.high_watermark = min(self.high_watermark, offset)
+            self.events.on_truncate(offset)
+        if entries is None:
+            entries = SentEntries(write.start, write.end, [encoded(one) for one in write.controls])
+        self._writes.add(write, entries.from_position(write.start))
+
+    def _on_cut(self, position: RaftPosition, term: Term) -> None:
+        """A truncation is durable."""
+        if not self.closed:
+            self._on_persisted(position, term)
+
+    def _on_written(self, batches: Sequence[SentBatch]) -> None:
+        """A follower's write is in the log."""
+        self._host.mark(self)
+        if batches:
+            self.events.on_replicated(batches)
+
+    def _on_no_room(self) -> None:
+        self._host.try_later(self)
+
+    def _send(self, outgoing: Outgoing) -> None:
+        message = outgoing.message
+        if isinstance(message, HeartbeatReply):
+            self._host.answer_beat(self, outgoing.to, message)
+        else:
+            self._host.transport.send(outgoing.to, RaftItem(self.group, message))
+
+    def _warn_lags(self, needed: InstallNeeded) -> None:
+        operator_log.warning(
+            "%s: replica %d needs entries from before position %d, which this log does not keep any more;"
+            " it stays behind until its broker is replaced",
+            self.log.name,
+            needed.to,
+            needed.minimum,
+        )
+
+    # Ends
+
+    def _announce(self, reads: Sequence[ReadConfirmed], failed_reads: Sequence[ReadId]) -> None:
+        """Tell the owner how far the group has come, as far as this log has it."""
+        core, controls = self.core, self.log.controls
+        end = self._writes.log_end
+        committed = min(core.committed, end)
+        if committed > self.committed_position:
+            before, self.committed_position = self.committed_position, RaftPosition(committed)
+            self.committed_offset = controls.offset_at(self.committed_position)
+            self._apply(before, self.committed_position)
+        visible = controls.offset_at(RaftPosition(min(core.visible, end)))
+        if visible > self.high_watermark:
+            self.high_watermark = visible
+            self.events.on_commit(visible)
+        if not self._announced_serving and self._led_term is not None and core.is_serving:
+            self._announced_serving = True
+            self.events.on_serving(self._led_term)
+        self._fail_reads(failed_reads)
+        for read in reads:
+            assert read.position <= self.committed_position, "a leader serves reads that its log does not have"
+            self._reads.pop(read.read_id)(None)
+
+    def _apply(self, start: RaftPosition, end: RaftPosition) -> None:
+        """Control entries from ``start`` to ``end`` are committed."""
+        for entry in self.core.controls_between(start, end):
+            if isinstance(entry.control, LogStart):
+                self._trim(Offset(entry.control.offset))
+        if len(self.log.controls.entries) > FOLD_CONTROLS:
+            self.fold()
+
+    def _trim(self, offset: Offset) -> None:
+        try:
+            self.log.trim_prefix(offset)
+        except ArenaFull:
+            self._start_wanted = offset
+            self._host.try_later(self)
+        else:
+            self._start_wanted = None
+
+    def fold(self) -> None:
+        """Forget the control entries before what the log can send entry by entry."""
+        position = min(self.log.first_position, self.committed_position, self.core.durable)
+        if position <= self.core.base:
+            return
+        folded = Folded(self.core.configuration_at(RaftPosition(position)))
+        self.core.fold(RaftPosition(position))
+        self.log.fold_controls(RaftPosition(position), encode_folded(folded))
+
+    def _fail_reads(self, read_ids: Sequence[ReadId]) -> None:
+        for read_id in read_ids:
+            self._reads.pop(read_id)(refused(self.log.name, Refusal.NOT_LEADER))
+
+    def warn(self, what: str) -> None:
+        """Write a line for an operator, a few a minute at most."""
+        if self._warnings.allows():
+            operator_log.warning("%s: %s%s", self.log.name, what, self._warnings.left_out())

@@ -1,0 +1,239 @@
+"""All Raft groups of one shard: who gets what arrives, one timer for all deadlines, heartbeats by node.
+
+::
+
+    transport ──on_raft, on_beats──► group ──mark──► end of the turn: each marked group drains its core once
+                                                        ├► messages, entries    one frame a peer (transport)
+                                                        └► replies to heartbeats, joined by peer
+
+At the end of a turn the groups that something happened to are drained, before the turn's tick goes to the write-ahead
+log where the order matters: a vote, a term start and the batches of one turn share a sync.
+
+**Bad input.** A message for a group that is not here is dropped: the replica may not be open yet, or be gone.
+**Crash.** Nothing is kept here. **Overload.** The transport's queues have bounds; an idle group costs one heartbeat an
+interval, and its deadline is one entry in a heap.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final, Protocol
+
+from millstream.core.raft.messages import Heartbeat, HeartbeatReply
+from millstream.core.raft.options import RaftOptions
+from millstream.model.replication import Seed, TimeUs
+from millstream.peers.items import Beat
+from millstream.raft.replicated import ReplicatedGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.core.raft.messages import Configuration
+    from millstream.model.quantities import RaftGroupId
+    from millstream.model.replication import ReplicaId
+    from millstream.peers.raft_items import RaftItem
+    from millstream.raft.transport import Transport
+    from millstream.storage.log.log import Log
+
+TRY_AGAIN_US: Final = 5_000
+"""Until what found no room is tried again: a few ticks of the write-ahead log."""
+
+
+class Alarm(Protocol):
+    """A timer that was set."""
+
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Time and turns: `shard.reactor.Reactor` in production."""
+
+    def now_us(self) -> int: ...
+
+    def call_at(self, deadline_us: int, callback: Callable[[], None]) -> Alarm: ...
+
+    def end_of_turn(self, callback: Callable[[], None]) -> None: ...
+
+
+class RaftShard:
+    """The groups of one shard that have several voters.
+
+    Lifecycle: made with the shard; ``open`` and ``close`` for each group. Shard: one each.
+    Invariants: a group is in ``_dirty`` only if ``_flush`` is registered for the end of this turn; ``_deadlines`` has
+    each group's earliest deadline, and maybe later ones.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        me: ReplicaId,
+        transport: Transport,
+        draw_seed: Callable[[], Seed],
+        options: RaftOptions | None = None,
+    ) -> None:
+        """``me`` is this broker's disk, as in the configurations of its groups. ``draw_seed`` gives each group the
+        random numbers for its waits.
+        """
+        self.me = me
+        self.transport = transport
+        self.groups: dict[int, ReplicatedGroup] = {}
+        """By the number of the group."""
+        self._clock = clock
+        self._draw_seed = draw_seed
+        self._options = options or RaftOptions()
+        self._dirty: dict[ReplicatedGroup, None] = {}
+        self._armed = False
+        self._deadlines: list[tuple[int, int, ReplicatedGroup]] = []
+        self._deadline_count = 0
+        self._alarm: Alarm | None = None
+        self._alarm_us = 0
+        self._leading: dict[ReplicatedGroup, None] = {}
+        self._beating = False
+        self._replies: dict[ReplicaId, dict[int, Beat]] = {}
+        self._stuck: dict[ReplicatedGroup, None] = {}
+
+    # Groups
+
+    def open(self, group: RaftGroupId, log: Log, first: Configuration) -> ReplicatedGroup:
+        """Bring up this broker's replica of a group on its log, which was just opened. ``first`` are the members that
+        the group began with.
+
+        Raises:
+            Corruption: the log holds control entries that this release can't read.
+        """
+        assert group not in self.groups, f"group {group} is opened twice"
+        opened = ReplicatedGroup(self, group, log, first, self._draw_seed(), self._options)
+        self.groups[group] = opened
+        return opened
+
+    def close(self, group: ReplicatedGroup) -> None:
+        """Take down a replica before its log is closed or deleted."""
+        group.close()
+        self.groups.pop(group.group, None)
+        self._leading.pop(group, None)
+        self._dirty.pop(group, None)
+        self._stuck.pop(group, None)
+
+    # What arrives (`peers.network.Inbound`)
+
+    def on_raft(self, sender: ReplicaId, item: RaftItem, views: Sequence[memoryview]) -> None:
+        """A message for one group. The views are an append's record batches, valid during the call."""
+        group = self.groups.get(item.group)
+        if group is not None:
+            group.on_message(sender, item.message, views)
+
+    def on_beats(self, sender: ReplicaId, beats: Sequence[Beat], reply: bool) -> None:
+        """Heartbeats for several groups, or replies to heartbeats."""
+        kind = HeartbeatReply if reply else Heartbeat
+        for beat in beats:
+            group = self.groups.get(beat.group)
+            if group is not None:
+                group.on_message(sender, kind(beat.term, beat.first, beat.second, beat.round), ())
+
+    def on_lost(self, peer: ReplicaId) -> None:
+        """The connection to a peer is gone, and with it what was under way."""
+        for group in self._leading:
+            group.peer_lost(peer)
+
+    # What groups ask for (`GroupHost`)
+
+    def now(self) -> TimeUs:
+        """Monotonic time."""
+        return TimeUs(self._clock.now_us())
+
+    def mark(self, group: ReplicatedGroup) -> None:
+        """Drain the group at the end of this turn."""
+        self._dirty[group] = None
+        self._arm()
+
+    def set_deadline(self, group: ReplicatedGroup, deadline_us: TimeUs) -> None:
+        """Tick the group then."""
+        self._deadline_count += 1
+        heapq.heappush(self._deadlines, (deadline_us, self._deadline_count, group))
+        self._set_alarm()
+
+    def try_later(self, group: ReplicatedGroup) -> None:
+        """Let the group try again what found no room."""
+        if not self._stuck:
+            self._clock.call_at(self._clock.now_us() + TRY_AGAIN_US, self._try_again)
+        self._stuck[group] = None
+
+    def answer_beat(self, group: ReplicatedGroup, to: ReplicaId, reply: HeartbeatReply) -> None:
+        """Send a reply with the others of this turn."""
+        beat = Beat(group.group, reply.term, reply.received, reply.durable, reply.round)
+        self._replies.setdefault(to, {})[group.group] = beat
+        self._arm()
+
+    def leads(self, group: ReplicatedGroup) -> None:
+        """Send the group's heartbeats as long as it leads."""
+        self._leading[group] = None
+        if not self._beating:
+            self._beating = True
+            self._beat_later()
+
+    # Turns
+
+    def _arm(self) -> None:
+        if not self._armed:
+            self._armed = True
+            self._clock.end_of_turn(self._flush)
+
+    def _flush(self) -> None:
+        self._armed = False
+        dirty, self._dirty = self._dirty, {}
+        for group in dirty:
+            group.drain()
+        replies, self._replies = self._replies, {}
+        for to, beats in replies.items():
+            self.transport.beats(to, tuple(beats.values()), reply=True)
+
+    def _try_again(self) -> None:
+        stuck, self._stuck = self._stuck, {}
+        for group in stuck:
+            group.try_again()
+
+    # Time
+
+    def _set_alarm(self) -> None:
+        first = self._deadlines[0][0]
+        if self._alarm is not None:
+            if self._alarm_us <= first:
+                return
+            self._alarm.cancel()
+        self._alarm_us = first
+        self._alarm = self._clock.call_at(first, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        now = self._clock.now_us()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, _, group = heapq.heappop(self._deadlines)
+            if not group.closed:
+                group.tick()
+        if self._deadlines:
+            self._set_alarm()
+
+    def _beat_later(self) -> None:
+        self._clock.call_at(self._clock.now_us() + self._options.heartbeat_us, self._beat)
+
+    def _beat(self) -> None:
+        """One interval has passed: the heartbeats of all groups that lead, by peer."""
+        by_peer: dict[ReplicaId, list[Beat]] = {}
+        followers: list[ReplicatedGroup] = []
+        for group in self._leading:
+            if not group.core.leads:
+                followers.append(group)
+                continue
+            for outgoing in group.beats():
+                beat = outgoing.message
+                assert isinstance(beat, Heartbeat)
+                due = Beat(group.group, beat.term, beat.committed, beat.visible, beat.round)
+                by_peer.setdefault(outgoing.to, []).append(due)
+        for group in followers:
+            del self._leading[group]
+        for to, beats in by_peer.items():
+            self.transport.beats(to, beats, reply=False)
+        if self._leading:
+            self._beat_later()
+        else:
+            self._beating = False

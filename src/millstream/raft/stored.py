@@ -1,0 +1,104 @@
+"""Raft's words in a log: control entries, and what they come to once they are folded.
+
+The log keeps the bytes and their places (`format.epochs`); this page says what the bytes are. A term start is empty,
+any other entry is a MessagePack map with its kind under ``type``. Fields are only ever added, with a default, so that
+an older release reads what a newer one wrote as long as it knows the kind. Bytes that do not decode are `Corruption`:
+the log is not opened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from millstream.core.raft.messages import Configuration, Control, ControlEntry, TermStart
+from millstream.core.raft.ready import Recovered, VoteState
+from millstream.errors import Corruption
+from millstream.storage.log.entries import EncodedControl
+from millstream.storage.log.recovered import recovered
+
+if TYPE_CHECKING:
+    from millstream.format.epochs import StoredControl
+    from millstream.storage.log.log import Log
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_control: Final = msgspec.msgpack.Decoder(Control).decode
+
+
+class Folded(msgspec.Struct, frozen=True):
+    """What the control entries before a point come to."""
+
+    configuration: Configuration
+    """Members in force there."""
+
+
+_decode_folded: Final = msgspec.msgpack.Decoder(Folded).decode
+
+
+def encode_control(control: Control) -> bytes:
+    """The payload of a control entry."""
+    return b"" if isinstance(control, TermStart) else _encode(control)
+
+
+def decode_control(payload: bytes) -> Control:
+    """The control entry with this payload.
+
+    Raises:
+        Corruption: it is none, or of a kind that only a newer release knows.
+    """
+    if not payload:
+        return TermStart()
+    try:
+        return _decode_control(payload)
+    except msgspec.MsgspecError as error:
+        raise Corruption(f"a control entry that can't be read: {error}") from error
+
+
+def encode_folded(folded: Folded) -> bytes:
+    """The payload of a log's base."""
+    return _encode(folded)
+
+
+def decode_folded(payload: bytes) -> Folded:
+    """What `encode_folded` made.
+
+    Raises:
+        Corruption: it is something else.
+    """
+    try:
+        return _decode_folded(payload)
+    except msgspec.MsgspecError as error:
+        raise Corruption(f"the base of a Raft log that can't be read: {error}") from error
+
+
+def encoded(entry: ControlEntry) -> EncodedControl:
+    """A control entry as the log takes it."""
+    return EncodedControl(entry.position, entry.term, encode_control(entry.control))
+
+
+def decoded(entry: StoredControl) -> ControlEntry:
+    """A control entry as the log gives it. Raises Corruption."""
+    return ControlEntry(entry.position, entry.term, decode_control(entry.payload))
+
+
+def recover(log: Log, first: Configuration) -> Recovered:
+    """What a core is made from, of a log that was just opened. ``first`` are the members that a new group begins with.
+
+    Raises:
+        Corruption: a control entry can't be read.
+    """
+    found = recovered(log)
+    configuration = decode_folded(found.folded_payload).configuration if found.folded_payload else first
+    for one in found.controls_before:
+        control = decode_control(one.payload)
+        if isinstance(control, Configuration):
+            configuration = control
+    return Recovered(
+        configuration,
+        VoteState(found.vote.term, found.vote.voted_for),
+        found.base,
+        found.runs,
+        tuple(decoded(one) for one in found.controls),
+        committed=found.base.position,
+    )

@@ -1,0 +1,31 @@
+"""What Raft groups need of a network. `peers.network.Network` has sockets; tests and the simulated world have queues.
+
+Nothing is promised: a message may be lost, late, repeated or out of order with those of other groups. What is refused
+(False) was not sent. One frame a peer leaves at the end of a turn, whatever the number of groups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.iobuf import IoBuf
+    from millstream.model.replication import ReplicaId
+    from millstream.peers.items import Beat
+    from millstream.peers.raft_items import RaftItem
+
+
+class Transport(Protocol):
+    """The connections of one shard."""
+
+    def send(self, to: ReplicaId, item: RaftItem, body: IoBuf | None = None) -> bool:
+        """Send a message at the end of this turn. ``body`` has the record batches of an append, and is released by the
+        transport in any case. False if the message is refused: no connection, or too much is queued.
+        """
+        ...
+
+    def beats(self, to: ReplicaId, beats: Sequence[Beat], *, reply: bool) -> None:
+        """Send heartbeats, or replies to heartbeats, at the end of this turn."""
+        ...
