@@ -1,0 +1,334 @@
+"""Producers: events become batches, one line of batches a partition.
+
+``push`` validates, selects and serializes on the caller's thread, puts the event into the partition's open batch, and
+returns a ``Pending`` of its id. A batch leaves when it is full, when a caller waits for one of its events, or on
+``flush``; with an adaptive size (None) it leaves whenever the line is free, with all that came meanwhile.
+
+Bounds: a line holds ``max_num_batches`` batches that wait; then ``push`` blocks. Data are not copied: the caller keeps
+them unchanged until the event's future is done.
+
+Order. With ``Ordering.STRICT`` one batch of a line is in flight, with a producer id and sequence, so that a batch
+whose answer was lost is sent again and stored once. With ``LOOSE`` several are in flight without one: a lost answer is
+``OutcomeUnknown``. A batch that is refused fails its own events only; those behind it go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+
+from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable, ShuttingDown, Unavailable
+from millstream.events.cluster import check
+from millstream.events.futures import Pending, all_of, fail, settle
+from millstream.format.events.batch import Producer as ProducerIdentity
+from millstream.format.events.batch import build_event_batch, too_large
+from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import TimestampMs
+from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from millstream.wire.messages.push_events import PushEventsRequest, PushEventsResponse
+
+if TYPE_CHECKING:
+    from millstream.events.topic import TopicFacts
+
+BATCH_BYTES_MAX: Final = 4 << 20
+"""A batch with as many bytes is full, whatever its number of events."""
+LOOSE_IN_FLIGHT: Final = 4
+_INIT_PRODUCER_ID: Final = 22
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Ordering(Enum):
+    """Whether the events of one producer keep their order in a partition."""
+
+    STRICT = "strict"
+    LOOSE = "loose"
+
+
+class _Batch:
+    """Events that travel together. Changed under the producer's lock until it leaves."""
+
+    __slots__ = ("bytes", "data", "done", "futures", "metadata", "urgent")
+
+    def __init__(self) -> None:
+        self.metadata: list[bytes] = []
+        self.data: list[list[Buffer]] = []
+        self.futures: list[Pending[int]] = []
+        self.bytes = 0
+        self.urgent = False
+        """Whether a caller waits for it."""
+        self.done: Future[None] = Future()
+
+
+class _Line:
+    """The batches of one partition. ``waiting`` is changed under the producer's lock, the rest on the loop."""
+
+    __slots__ = ("in_flight", "partition", "running", "sequence", "waiting")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.waiting: deque[_Batch] = deque()
+        """The last one takes events until it is full."""
+        self.in_flight: set[_Batch] = set()
+        self.running = False
+        """Whether a task sends; written under the lock."""
+        self.sequence = 0
+
+
+class Producer:
+    """Pushes events of one topic. Safe for threads. Close it, or use it as a context manager; exit flushes it, too."""
+
+    def __init__(
+        self,
+        topic: TopicFacts,
+        name: str = "",
+        *,
+        batch_size: int | None = None,
+        max_num_batches: int = 2,
+        ordering: Ordering = Ordering.STRICT,
+    ) -> None:
+        if (batch_size is not None and batch_size < 1) or max_num_batches < 1:
+            raise Rejected("batch_size and max_num_batches are 1 at least")
+        self.topic = topic
+        self.name = name
+        self.batch_size = batch_size
+        self.max_num_batches = max_num_batches
+        self.ordering = ordering
+        self._engine = topic.engine
+        self._cluster = topic.cluster
+        self._lines = [_Line(one) for one in topic.partitions]
+        self._selector = topic.new_selector()
+        self._room = threading.Condition()
+        self._closed = False
+        self._identity: ProducerIdentity | None = None
+        self._engine.at_exit(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def push(
+        self,
+        metadata: Any,
+        data: Buffer | Sequence[Buffer] | Any = b"",
+        *,
+        partition: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Pending[int]:
+        """Hand over one event; its id comes later.
+
+        Args:
+            metadata: a JSON value; a str is JSON text.
+            data: a buffer of any element type (bytes, numpy array), or several, that stay unchanged until then.
+            partition: wanted partition, for the topic's selector.
+            timeout_s: how long to wait for room; None waits for ever.
+
+        Raises:
+            InvalidEvent: the topic's validator refuses the event.
+            Rejected: the event is too large or cannot be serialized, or the producer is closed.
+            TimeoutError: there was no room in time.
+        """
+        self._engine.check()
+        value = _json_value(metadata)
+        pieces = _pieces(data)
+        size = sum(map(len, pieces))
+        self.topic.validator.validate(value, size)
+        packed = self.topic.serializer.serialize(value)
+        if len(packed) + size > self.topic.event_bytes_max:
+            raise Rejected(too_large(len(packed) + size, self.topic.event_bytes_max), ErrorCode.MESSAGE_TOO_LARGE)
+        with self._room:
+            line = self._lines[self._selector.select(value, partition, len(self._lines))]
+            batch = self._open_batch(line, timeout_s)
+            future: Pending[int] = Pending(self._send_soon)
+            batch.metadata.append(packed)
+            batch.data.append(pieces)
+            batch.futures.append(future)
+            batch.bytes += len(packed) + size
+            self._wake(line)
+        return future
+
+    def flush(self) -> Pending[None]:
+        """Send everything that was pushed; done when all of it is answered."""
+        with self._room:
+            batches = [batch.done for line in self._lines for batch in (*line.waiting, *line.in_flight)]
+            self._hurry()
+        return all_of(batches)
+
+    def close(self, timeout_s: float | None = 30.0) -> None:
+        """Refuse further events, send the others. TimeoutError if that takes longer."""
+        self._closed = True
+        self.flush().result(timeout_s)
+
+    # -- the caller's side ---------------------------------------------------------------------------------------------
+
+    def _open_batch(self, line: _Line, timeout_s: float | None) -> _Batch:
+        """The batch that takes the next event; waits for room. The lock is held."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            if self._closed:
+                raise Rejected("the producer is closed")
+            if line.waiting and not self._full(line.waiting[-1]):
+                return line.waiting[-1]
+            if len(line.waiting) < self.max_num_batches:
+                line.waiting.append(_Batch())
+                return line.waiting[-1]
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError(f"{self.topic.name}: no room for an event in {timeout_s} s")
+            self._room.wait(left)
+
+    def _full(self, batch: _Batch) -> bool:
+        return batch.bytes >= BATCH_BYTES_MAX or len(batch.metadata) >= (self.batch_size or 1 << 16)
+
+    def _send_soon(self) -> None:
+        """A caller waits: what is there leaves."""
+        with self._room:
+            self._hurry()
+
+    def _hurry(self) -> None:
+        """Let every batch leave, full or not. The lock is held."""
+        for line in self._lines:
+            for batch in line.waiting:
+                batch.urgent = True
+            self._wake(line)
+
+    def _wake(self, line: _Line) -> None:
+        """See that a task sends the line, if something is ready. The lock is held."""
+        if not line.running and self._ready(line):
+            line.running = True
+            self._engine.call(partial(asyncio.ensure_future, self._send(line), loop=self._engine.loop))
+
+    def _ready(self, line: _Line) -> bool:
+        if not line.waiting:
+            return False
+        first = line.waiting[0]
+        return self.batch_size is None or first.urgent or len(line.waiting) > 1 or self._full(first)
+
+    # -- the loop's side -----------------------------------------------------------------------------------------------
+
+    async def _send(self, line: _Line) -> None:
+        """Send the batches of a line until none is ready."""
+        most = LOOSE_IN_FLIGHT if self.ordering is Ordering.LOOSE else 1
+        tasks: set[asyncio.Task[None]] = set()
+        while True:
+            with self._room:
+                if not self._ready(line):
+                    line.running = False
+                    return
+                batch = line.waiting.popleft()
+                line.in_flight.add(batch)
+                self._room.notify_all()
+            task = asyncio.ensure_future(self._deliver(line, batch))
+            tasks.add(task)
+            if len(tasks) >= most:
+                _, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _deliver(self, line: _Line, batch: _Batch) -> None:
+        """One batch, to its end."""
+        try:
+            first = await self._push(line, batch)
+        except MillstreamError as error:
+            for future in batch.futures:
+                fail(future, error)
+        except BaseException as error:
+            for future in batch.futures:
+                fail(future, ShuttingDown(f"the event was not sent: {error!r}"))
+            raise
+        else:
+            for number, future in enumerate(batch.futures, first):
+                settle(future, number)
+        finally:
+            with self._room:
+                line.in_flight.discard(batch)
+            batch.done.set_result(None)
+
+    async def _push(self, line: _Line, batch: _Batch) -> int:
+        identity = None
+        strict = self.ordering is Ordering.STRICT
+        if strict:
+            own = await self._producer_identity()
+            identity = ProducerIdentity(own.id, own.epoch, line.sequence)
+        now_ms = TimestampMs(time.time_ns() // 1_000_000)
+        pieces = build_event_batch(batch.metadata, batch.data, now_ms=now_ms, producer=identity)
+        where = f"push to {self.topic.name}-{line.partition}"
+        sent = [False]
+
+        async def attempt() -> int:
+            link, _ = await self._cluster.leader(self.topic.name, line.partition)
+            timeout_s = self._cluster.timeout_s
+            request = PushEventsRequest(self.topic.id, line.partition, int(timeout_s * 1000), pieces)
+            version = link.version_of(request.API_KEY)
+            sent[0] = True
+            try:
+                answer = await link.call(request, PushEventsResponse, version, timeout_s)
+            except Unavailable as error:
+                if strict:
+                    raise
+                raise OutcomeUnknown(f"{where}: {error.message}") from error
+            if answer.error_code:
+                sent[0] = answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+            check(answer.error_code, where, answer.error_message)
+            return answer.first_event_id
+
+        try:
+            first = await self._cluster.insist(where, attempt, self.topic.name)
+        except (Unavailable, Retriable) as error:
+            if sent[0]:
+                self._identity = None  # the sequence of the batch may be taken or not
+                line.sequence = 0
+                raise OutcomeUnknown(f"{where}: {error.message}") from error
+            raise
+        line.sequence = line.sequence + len(batch.metadata) & _SEQUENCE_MASK
+        return first
+
+    async def _producer_identity(self) -> ProducerIdentity:
+        if self._identity is None:
+
+            async def ask() -> ProducerIdentity:
+                link, _ = await self._cluster.leader(self.topic.name, self._lines[0].partition)
+                request = InitProducerIdRequest(transactional_id=None)
+                version = link.version_of(_INIT_PRODUCER_ID)
+                answer = await link.call(request, InitProducerIdResponse, version, self._cluster.timeout_s)
+                check(answer.error_code, "producer id", None)
+                return ProducerIdentity(answer.producer_id, answer.producer_epoch, 0)
+
+            made = await self._cluster.insist("producer id", ask, self.topic.name)
+            if self._identity is None:
+                self._identity = made
+                for line in self._lines:
+                    line.sequence = 0
+        return self._identity
+
+
+def _json_value(metadata: Any) -> Any:
+    if not isinstance(metadata, str):
+        return metadata
+    try:
+        return msgspec.json.decode(metadata)
+    except msgspec.MsgspecError as error:
+        raise Rejected(f"metadata given as text are JSON text: {error}") from error
+
+
+def _pieces(data: Any) -> list[Buffer]:
+    """Data as buffers of single bytes."""
+    if isinstance(data, list | tuple):
+        return [piece for one in data for piece in _pieces(one)]
+    if isinstance(data, bytes):
+        return [data] if data else []
+    try:
+        view = memoryview(data)
+        return [view.cast("B")] if view.nbytes else []
+    except (TypeError, ValueError) as error:
+        raise Rejected(f"data are contiguous buffers, not {type(data).__name__}: {error}") from error

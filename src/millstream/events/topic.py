@@ -1,0 +1,121 @@
+"""What producers and consumers know of their topic, and the two requests that need nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from millstream.errors import Rejected
+from millstream.events.cluster import check
+from millstream.events.selectors import make_selector
+from millstream.events.serializers import make_serializer
+from millstream.events.validators import make_validator
+from millstream.format.events.descriptor import DataDescriptor, encode_descriptor
+from millstream.wire.messages.fetch_event_data import (
+    FetchEventDataRequest,
+    FetchEventDataResponse,
+    WantedEventData,
+)
+
+if TYPE_CHECKING:
+    from millstream.events.cluster import EventCluster
+    from millstream.events.engine import Engine
+    from millstream.events.selectors import PartitionSelector
+    from millstream.wire.messages.events_metadata import EventsMetadataTopic
+
+
+FETCH_BYTES_MAX: Final = 16 << 20
+"""Maximum size of the data in one answer, unless one event has more."""
+FETCH_EVENTS_MAX: Final = 4096
+
+
+class Ends(NamedTuple):
+    """The first event that is kept, and the id that the next event will have."""
+
+    first_id: int
+    next_id: int
+
+
+class TopicFacts:
+    """An open topic, as ``EventsClient.open_topic`` found it. It does not change."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        cluster: EventCluster,
+        described: EventsMetadataTopic,
+        *,
+        validator: Any,
+        selector: Any,
+        serializer: Any,
+    ) -> None:
+        """``validator``, ``selector`` and ``serializer`` replace those that are stored with the topic."""
+        self.engine = engine
+        self.cluster = cluster
+        self.name = described.name
+        self.id = described.topic_id
+        self.partitions = [one.partition_index for one in described.partitions]
+        self.uuids = {one.partition_index: one.uuid for one in described.partitions}
+        self.event_bytes_max = described.event_bytes_max
+        self.validator = make_validator(_stored(described.validator) if validator is None else validator)
+        self.serializer = make_serializer(_stored(described.serializer) if serializer is None else serializer)
+        self._selector = _stored(described.selector) if selector is None else selector
+        make_selector(self._selector)
+
+    def new_selector(self) -> PartitionSelector:
+        """A partition selector for one producer."""
+        return make_selector(self._selector)
+
+    def fetch_data(self, partition_index: int, wanted: Sequence[tuple[int, DataDescriptor]]) -> list[memoryview]:
+        """The selected data of many events, by event id and descriptor, in as few round trips as their size allows.
+
+        Raises:
+            Rejected: a descriptor is not that of its event.
+        """
+        return self.engine.start(self._fetch_all(partition_index, wanted)).result()
+
+    # -- on the loop ---------------------------------------------------------------------------------------------------
+
+    async def ends(self) -> dict[int, Ends]:
+        """``end_ids`` on the engine's loop."""
+        found = await self.cluster.topic(self.name)
+        if found.topic_id != self.id:
+            raise Rejected(f"topic {self.name} was deleted and created again")
+        return {one.partition_index: Ends(one.first_event_id, one.next_event_id) for one in found.partitions}
+
+    async def fetch(self, partition_index: int, wanted: list[WantedEventData]) -> FetchEventDataResponse:
+        """One round trip on the engine's loop: the data of the first of the wanted events."""
+        cluster = self.cluster
+        request = FetchEventDataRequest(self.id, partition_index, -1, FETCH_BYTES_MAX, wanted)
+        what = f"data of {self.name}-{partition_index}"
+
+        async def ask() -> FetchEventDataResponse:
+            link, _ = await cluster.leader(self.name, partition_index)
+            version = link.version_of(request.API_KEY)
+            answer = await link.call(request, FetchEventDataResponse, version, cluster.timeout_s)
+            check(answer.error_code, what, answer.error_message)
+            return answer
+
+        return await cluster.insist(what, ask, self.name)
+
+    async def _fetch_all(self, partition_index: int, wanted: Sequence[tuple[int, DataDescriptor]]) -> list[memoryview]:
+        left = [WantedEventData(event_id, encode_descriptor(descriptor)) for event_id, descriptor in wanted]
+        found: list[memoryview] = []
+        while left:
+            answer = await self.fetch(partition_index, left[:FETCH_EVENTS_MAX])
+            data, at = memoryview(answer.data or b""), 0  # type: ignore[arg-type]
+            for asked, one in zip(left, answer.events, strict=False):
+                check(one.error_code, f"data of event {asked.event_id}", None)
+                found.append(data[at : at + one.size])
+                at += one.size
+            if not answer.events:
+                raise Rejected(f"no data of event {left[0].event_id}")
+            left = left[len(answer.events) :]
+        return found
+
+
+def _stored(text: str) -> Mapping[str, Any] | None:
+    """A description that is stored with a topic."""
+    return msgspec.json.decode(text) if text else None
