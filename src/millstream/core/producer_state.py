@@ -18,6 +18,9 @@ A ``ProducerBudget`` shared by all partitions of a shard bounds memory: beyond i
 on the shard is evicted. An evicted or expired producer is unknown, and its next batch is accepted as it is. A bound
 that is too small thus costs protection against duplicates, never availability.
 
+In a log with several replicas a truncation may take batches back. What such a batch changed is kept until it is
+committed (``keep_changes``), so that ``take_back`` undoes it, and a snapshot is made as of a committed offset.
+
 A crash loses nothing, because the state is a function of the log. It is rebuilt from a snapshot (``snapshot``,
 ``load``) and the batch headers behind it, each passed to ``record``. A snapshot with a wrong checksum raises
 ``Corruption``, and the caller replays the whole log. Pure: the caller passes the time.
@@ -27,17 +30,20 @@ batch headers behind it, each given to ``record``. A snapshot that does not matc
 the caller then replays the whole log. Pure: no clock, no file; times are handed in.
 """
 
+from __future__ import annotations
+
 import heapq
 import struct
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from enum import Enum
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 from crc32c import crc32c
 
 from millstream.errors import Corruption
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 
 BATCHES_KEPT: Final = 5
 """Maximum in-flight batches of a client with idempotence (``max.in.flight.requests.per.connection``)."""
@@ -80,6 +86,20 @@ class _Producer:
         self.last_append_ms = last_append_ms
         self.batches: list[tuple[int, int, int, int]] = []
 
+    def copy(self) -> _Producer:
+        """The same, apart."""
+        other = _Producer(self.epoch, self.next_sequence, self.last_append_ms)
+        other.batches = list(self.batches)
+        return other
+
+
+class _Change(NamedTuple):
+    """What a batch changed: it ends at ``end_offset``, and its producer was ``before``, None if unknown."""
+
+    end_offset: int
+    producer_id: int
+    before: _Producer | None
+
 
 class ProducerBudget:
     """The limit on producers in all partitions of a shard. Evicts the producer with the oldest append.
@@ -100,7 +120,7 @@ class ProducerBudget:
         self._order = 0
         self._prune_at = 64
 
-    def watch(self, state: "ProducerState", oldest_ms: int) -> None:
+    def watch(self, state: ProducerState, oldest_ms: int) -> None:
         """``state`` has producers again; the oldest appended at ``oldest_ms``."""
         self._order += 1
         heapq.heappush(self._heap, (oldest_ms, self._order, state))
@@ -145,12 +165,14 @@ class ProducerState:
     ``_producers`` is ordered by last append, oldest first.
     """
 
-    __slots__ = ("_budget", "_producers", "expiration_ms", "watched")
+    __slots__ = ("_budget", "_producers", "_uncommitted", "expiration_ms", "watched")
 
     def __init__(self, expiration_ms: int, budget: ProducerBudget) -> None:
         self.expiration_ms = expiration_ms
         self._budget = budget
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
+        self._uncommitted: deque[_Change] | None = None
+        """What each batch changed that a truncation may still take, oldest first; None in a log that is never cut."""
         self.watched = False
         """True while the budget's heap holds this state. Only the budget writes it."""
 
@@ -203,6 +225,9 @@ class ProducerState:
         """
         producers = self._producers
         producer = producers.get(producer_id)
+        if self._uncommitted is not None:
+            before = None if producer is None else producer.copy()
+            self._uncommitted.append(_Change(base_offset + record_count, producer_id, before))
         if producer is None:
             producer = self._admit(producer_id, producer_epoch, now_ms)
         else:
@@ -216,6 +241,47 @@ class ProducerState:
         batches.append((base_sequence, record_count, base_offset, timestamp))
         if len(batches) > BATCHES_KEPT:
             del batches[0]
+
+    # A log with several replicas, whose end may be cut
+
+    def keep_changes(self) -> None:
+        """From now on keep what each batch changes, until `committed` covers it or `take_back` undoes it."""
+        self._uncommitted = deque()
+
+    def committed(self, end_offset: Offset) -> None:
+        """No truncation takes what is below ``end_offset`` (exclusive)."""
+        changes = self._uncommitted
+        while changes and changes[0].end_offset <= end_offset:
+            changes.popleft()
+
+    def take_back(self, offset: Offset) -> None:
+        """The log is cut at ``offset``: undo what the batches from there on changed. They are not committed."""
+        changes = self._uncommitted
+        while changes and changes[-1].end_offset > offset:
+            _, producer_id, before = changes.pop()
+            producer = self._producers.get(producer_id)
+            if producer is None:
+                continue  # evicted since
+            if before is None:
+                del self._producers[producer_id]
+                self._budget.count -= 1
+            else:
+                # The time of the last append stays: producers are in the order of it.
+                producer.epoch, producer.next_sequence = before.epoch, before.next_sequence
+                producer.batches = before.batches
+
+    def _as_of(self, committed_offset: Offset | None) -> dict[int, _Producer]:
+        """The producers, without what batches at or behind ``committed_offset`` changed."""
+        found = dict(self._producers)
+        if self._uncommitted and committed_offset is not None:
+            for end_offset, producer_id, before in reversed(self._uncommitted):
+                if end_offset <= committed_offset:
+                    break
+                if before is None:
+                    found.pop(producer_id, None)
+                elif producer_id in found:
+                    found[producer_id] = before
+        return found
 
     def _admit(self, producer_id: int, producer_epoch: int, now_ms: int) -> _Producer:
         budget = self._budget
@@ -274,11 +340,14 @@ class ProducerState:
         """Drop all producers: before a replay, and when the partition closes."""
         self._budget.count -= len(self._producers)
         self._producers.clear()
+        if self._uncommitted is not None:
+            self._uncommitted.clear()
 
-    def snapshot(self) -> bytes:
-        """The whole state as bytes, oldest append first."""
-        out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, len(self._producers)))
-        for producer_id, producer in self._producers.items():
+    def snapshot(self, committed_offset: Offset | None = None) -> bytes:
+        """The state as bytes, oldest append first: the whole of it, or that as of ``committed_offset``."""
+        producers = self._as_of(committed_offset)
+        out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, len(producers)))
+        for producer_id, producer in producers.items():
             out += _SNAPSHOT_PRODUCER.pack(
                 producer_id, producer.epoch, producer.next_sequence, producer.last_append_ms, len(producer.batches)
             )

@@ -13,6 +13,7 @@ no transaction (they are not served), no     TRANSACTIONAL_ID_AUTHORIZATION_FAIL
 control batch                                INVALID_RECORD
 base offset 0, count matches the offset      INVALID_RECORD
 deltas, a codec that exists
+this replica leads                           NOT_LEADER_OR_FOLLOWER
 the topic is not one of the broker's own     INVALID_TOPIC_EXCEPTION
 timestamp inside the topic's bounds          INVALID_TIMESTAMP
 idempotent sequence is the next one          OUT_OF_ORDER_SEQUENCE_NUMBER, … or the first answer again
@@ -57,7 +58,7 @@ from millstream.wire.records import (
     unpack_header,
 )
 
-_CLOSED_OR_OWN: Final = int(Gate.CLOSED | Gate.INTERNAL)
+_REFUSING: Final = int(Gate.CLOSED | Gate.FOLLOWING | Gate.INTERNAL)
 _CODEC: Final = int(Gate.CODEC)
 _FORBIDDEN: Final = CONTROL | TRANSACTIONAL
 
@@ -80,6 +81,7 @@ _MALFORMED: Final = _refused(ErrorCode.INVALID_RECORD)
 _INVALID: Final = _refused(ErrorCode.INVALID_RECORD)
 _TOO_LARGE: Final = _refused(ErrorCode.MESSAGE_TOO_LARGE)
 _LARGER_THAN_SEGMENT: Final = _refused(ErrorCode.RECORD_LIST_TOO_LARGE)
+_NOT_LEADER: Final = _refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _CLOSED: Final = _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _STORAGE: Final = _refused(ErrorCode.KAFKA_STORAGE_ERROR)
 _OWN_TOPIC: Final = _refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -98,6 +100,7 @@ _SAYS_NO_START: Final = frozenset(
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.RECORD_LIST_TOO_LARGE,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -174,7 +177,9 @@ def append(  # noqa: C901 - a list of checks reads best as one
 def _stopped(partition: Partition, attributes: int, looked: bool) -> Outcome | None:
     """What is in the way of a batch that is not ordinary, or at a partition that is not; None to go on."""
     gate = partition.gate
-    if gate & _CLOSED_OR_OWN:
+    if gate & _REFUSING:
+        if gate & Gate.FOLLOWING:
+            return _NOT_LEADER
         return _CLOSED if partition.closed else _OWN_TOPIC
     if looked:
         return None
@@ -185,8 +190,9 @@ def _stopped(partition: Partition, attributes: int, looked: bool) -> Outcome | N
 
 def append_trusted(partition: Partition, batch: bytes) -> tuple[int, int] | MillstreamError:
     """Append a batch of the broker's own; (base offset, end offset) or what prevented it."""
-    if partition.closed:
-        return Unavailable("the partition is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if partition.refusal:
+        why = "closed" if partition.closed else "led by another replica"
+        return Unavailable(f"{partition.log.name}: the partition is {why}", partition.refusal)
     header = unpack_header(batch, 0)
     count, max_timestamp = header[12], header[8]
     assert header[1] + OVERHEAD_BYTES == len(batch)

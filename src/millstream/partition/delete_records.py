@@ -17,6 +17,7 @@ the broker's own appends; a partition that closes meanwhile is unknown.
 from collections.abc import Callable
 from typing import Final
 
+from millstream.errors import MillstreamError
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
@@ -43,20 +44,27 @@ def delete_records(partition: Partition, offset: int, done: Callable[[Deleted], 
 
     before = partition.log.start_offset
 
-    def durable() -> None:
+    def settled(error: ErrorCode) -> None:
+        if error:
+            done((int(error), NO_LOW_WATERMARK))
+            return
         if start > before and _LINES.allows():
             gone = f"offsets {before} to {start - 1} are deleted{_LINES.left_out()}"
             operator_log.at(partition.log.name).info("DeleteRecords: %s", gone)
-        done((0, max(start, partition.log.durable_start)))
+        done((0, max(start, partition.log.start_offset)))
 
     def attempt() -> bool:
-        if partition.closed:
-            done((int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), NO_LOW_WATERMARK))
+        if partition.refusal or start <= partition.log.start_offset:
+            settled(partition.refusal)
             return True
         try:
-            partition.log.trim_prefix(Offset(start), durable)
+            partition.group.propose_log_start(Offset(start))
         except ArenaFull:
             return False
+        except MillstreamError as error:
+            settled(error.code)
+        else:
+            partition.trims.append((start, settled))
         return True
 
     if attempt():
@@ -69,8 +77,8 @@ def delete_records(partition: Partition, offset: int, done: Callable[[Deleted], 
 
 def _judged(partition: Partition, offset: int) -> tuple[ErrorCode, int]:
     """Whether the partition may start at ``offset``, and which offset that is."""
-    if partition.closed:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, offset
+    if partition.refusal:
+        return partition.refusal, offset
     if "delete" not in partition.config.cleanup_policy:
         return ErrorCode.POLICY_VIOLATION, offset
     start = partition.high_watermark if offset == HIGH_WATERMARK else offset

@@ -16,7 +16,6 @@ whose records were all deleted is not kept; the oldest one that is begins at the
 from bisect import bisect_right
 
 from millstream.model.error_code import ErrorCode
-from millstream.partition.list_offsets import epoch_error
 from millstream.partition.partition import Partition
 
 # (error code, leader epoch, end offset, exclusive)
@@ -25,7 +24,7 @@ EpochEnd = tuple[int, int, int]
 
 def epoch_end(partition: Partition, current_leader_epoch: int, leader_epoch: int) -> EpochEnd:
     """The end of ``leader_epoch``; ``current_leader_epoch`` is who the caller thinks leads, -1 for no idea."""
-    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.closed else epoch_error(partition, current_leader_epoch)
+    error = partition.serving(current_leader_epoch)
     if error is not ErrorCode.NONE:
         return (int(error), -1, -1)
     current, log = partition.leader_epoch, partition.log

@@ -8,23 +8,26 @@ The term of a partition (its leader epoch) never falls, and it is another one af
 visible but not synced (``write.caching``) and is gone must not be mistaken for what takes its place (KIP-101), and a
 client that has seen a term believes no lower one (KIP-320). A log remembers only the terms that something was written
 in, so the last of them counts together with what the state of the write-ahead log says of crashes (`WalState.term`).
-A partition that is created begins with 0, as Kafka's does.
+A partition that is created begins with 0, as Kafka's does. With several replicas the term is that of their votes.
 """
 
 from collections.abc import Generator
-from typing import Final
+from typing import Any, Final, Protocol
 
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import TopicConfig
 from millstream.core.producer_state import ProducerBudget, ProducerState
+from millstream.core.raft.messages import Configuration
 from millstream.errors import Corruption
 from millstream.format.names import partition_directory
-from millstream.model.quantities import Offset
-from millstream.model.replication import Term
+from millstream.model.quantities import Offset, RaftGroupId
+from millstream.model.replication import ReplicaId, Term
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Opened, Partition
+from millstream.partition.replica import follow_group
 from millstream.partition.table import Faulty, PartitionTable, Remote
+from millstream.raft.group import Group
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.shard.context import Shard
 from millstream.storage.log.log import Log
@@ -38,6 +41,18 @@ EXPIRY_SHARE: Final = 0.1
 
 SHOW_US: Final = 10_000_000
 """How old the number of producers in ``/metrics`` may be."""
+
+
+class ReplicatedGroups(Protocol):
+    """The groups with several voters of one shard (`raft.shard.RaftShard`)."""
+
+    def open(self, group: RaftGroupId, log: Log, first: Configuration) -> Group:
+        """Bring up this broker's replica of a group on its log."""
+        ...
+
+    def close(self, group: Any) -> None:
+        """Close a replica that ``open`` gave, before its log is deleted."""
+        ...
 
 
 class Lifecycle:
@@ -55,8 +70,11 @@ class Lifecycle:
         delayed: DelayedAppends,
         *,
         clean: bool,
+        groups: ReplicatedGroups | None = None,
     ) -> None:
+        """``groups`` opens the replicas of partitions that have several; a single node needs none."""
         self._shard = shard
+        self._groups = groups
         self._settings = settings
         self._storage = storage
         self._table = table
@@ -77,18 +95,32 @@ class Lifecycle:
         config: TopicConfig,
         *,
         fresh: bool,
+        voters: tuple[ReplicaId, ...] = (),
     ) -> None:
-        """Enter one partition; ``fresh`` says that it was created now, so that its log is empty."""
+        """Enter one partition; ``fresh`` says that it was created now, so that its log is empty.
+
+        ``voters`` are the replicas that its group began with, in order of preference for leadership, this broker's
+        among them; empty for a partition that has this one alone.
+        """
         if home != self._shard.id:
             self._table.add(name, topic_id, Remote(name, index, raft_group, home))
             return
         producers = ProducerState(self._settings.producer_id_expiration_ms, self._budget)
         log: Log | None = None
+        group: Group
+        if voters:
+            producers.keep_changes()
         try:
             log = self._storage.open_partition_log(
                 raft_group, topic_id, name, index, config, clean=self._clean or fresh
             )
             replay_producers(log, producers, self._shard.reactor.wall_ms())
+            if voters:
+                assert self._groups is not None, "a partition with several replicas on a single node"
+                group = self._groups.open(RaftGroupId(raft_group), log, Configuration(voters))
+            else:
+                term = 0 if fresh else next_term(log, self._storage.term, clean=self._clean)
+                group = SoleVoterGroup(log, term)
         except Corruption as error:
             operator_log.at(f"{name}/{index}").error("not served: %s", error.message)
             directory = partition_directory(self._settings.data_dir, topic_id, index)
@@ -100,11 +132,12 @@ class Lifecycle:
             return
         log.producer_snapshot = producers.snapshot
         log.active_producers = producers.last_offsets
-        term = 0 if fresh else next_term(log, self._storage.term, clean=self._clean)
-        group = SoleVoterGroup(log, term, write_caching=may_cache(name, config))
+        group.write_caching = may_cache(name, config)
         partition = Partition(name, topic_id, index, raft_group, log, group, config, producers, self.meters)
         partition.delayed = self._delayed
         partition.opened_at = Opened(partition.high_watermark, log.durable_position)
+        if voters:
+            follow_group(partition, self._table, self._shard.reactor.wall_ms)
         self._table.add(name, topic_id, partition)
 
     def follow(self, settings: Settings) -> None:
@@ -146,6 +179,9 @@ class Lifecycle:
         served, faulty = self._table.remove_topic(name, topic_id)
         for partition in served:
             partition.close()
+            if not isinstance(partition.group, SoleVoterGroup):
+                assert self._groups is not None
+                self._groups.close(partition.group)
             partition.producers.clear()
             self._storage.delete_log(partition.log, _nothing)
         for entry in faulty:

@@ -25,15 +25,6 @@ Found = tuple[int, int, int, int]
 _NOTHING: Final[Found] = (0, -1, -1, -1)
 
 
-def epoch_error(partition: Partition, current_leader_epoch: int) -> ErrorCode:
-    """Whether the caller's idea of the leader epoch is behind (fenced) or ahead (unknown) of ours; -1 has no idea."""
-    if current_leader_epoch == -1 or current_leader_epoch == partition.leader_epoch:
-        return ErrorCode.NONE
-    if current_leader_epoch < partition.leader_epoch:
-        return ErrorCode.FENCED_LEADER_EPOCH
-    return ErrorCode.UNKNOWN_LEADER_EPOCH
-
-
 def list_offset(
     partition: Partition,
     timestamp: int,
@@ -42,7 +33,9 @@ def list_offset(
     done: Callable[[Found], None],
 ) -> None:
     """Call ``done`` once, now or when the helper process has looked."""
-    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.closed else epoch_error(partition, current_leader_epoch)
+    error = partition.serving(current_leader_epoch)
+    if error is ErrorCode.NONE and timestamp not in (EARLIEST, EARLIEST_LOCAL) and not partition.group.is_serving:
+        error = ErrorCode.OFFSET_NOT_AVAILABLE  # a leader that has just been elected may not know all that is committed
     if error is not ErrorCode.NONE:
         done((int(error), -1, -1, -1))
         return

@@ -20,7 +20,7 @@ from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.core.producer_state import ProducerState
 from millstream.model.error_code import ErrorCode
 from millstream.partition.meters import Meters
-from millstream.raft.group import Group
+from millstream.raft.group import Group, GroupRole
 
 if TYPE_CHECKING:
     from millstream.storage.log.log import Log
@@ -70,6 +70,8 @@ class Gate(IntFlag):
     """The topic wants something of its records that the header of a batch cannot tell."""
     ORDER = 16
     """Batches before this one are being looked at: it must not overtake them."""
+    FOLLOWING = 32
+    """Another replica leads, or none."""
 
 
 class Opened(NamedTuple):
@@ -120,7 +122,9 @@ class Partition:
         "opened_at",
         "producers",
         "raft_group",
+        "refusal",
         "topic_id",
+        "trims",
     )
 
     def __init__(
@@ -146,6 +150,9 @@ class Partition:
         self.meters = meters
         self.internal = name.startswith("__")
         self.closed = False
+        leads = group.role is GroupRole.LEADING
+        self.refusal = ErrorCode.NONE if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        """Answer to a client that asks for anything: NONE while this replica leads. With ``gate`` its role."""
         self.inspecting: deque[Inspecting] = deque()  # batches whose records are being looked at, in order
         self.gate = 0
         self.set_gate()
@@ -155,10 +162,12 @@ class Partition:
         self.fetched_bytes = 0
         """Of batches handed to readers since the partition was opened; only ``partition.read`` adds to it."""
         self.acks: deque[tuple[int, AckWaiter, int]] = deque()
+        self.trims: list[tuple[int, Callable[[ErrorCode], None]]] = []
+        """Callers that wait for a log start at least so high; they get NONE, or why it does not come."""
         self.data_waiters: set[DataWaiter] = set()
         self.delayed: OwnAppends | None = None  # where the broker's own appends wait for memory
         group.events.on_commit = self.on_commit
-        log.on_trimmed = self.wake_readers  # fetch sessions tell where a log starts
+        log.on_trimmed = self.trimmed
 
     def set_gate(self) -> None:
         """Work out anew what a producer's batch is asked before it is appended: something of the below changed."""
@@ -169,6 +178,7 @@ class Partition:
             | (Gate.CODEC if self.config.compression_type != "producer" else 0)
             | (Gate.RECORDS if _asks_of_records(self.config) else 0)
             | (Gate.ORDER if self.inspecting else 0)
+            | (Gate.FOLLOWING if self.refusal is ErrorCode.NOT_LEADER_OR_FOLLOWER else 0)
         )
 
     @property
@@ -195,6 +205,48 @@ class Partition:
         if self.data_waiters:
             self.wake_readers()
 
+    def serving(self, current_leader_epoch: int) -> ErrorCode:
+        """NONE if this replica may answer a client; the client's idea of the leader epoch is behind (fenced) or ahead
+        (unknown) of the group's, -1 for no idea. Kafka's order: the epoch first, then who leads.
+        """
+        if not self.closed and current_leader_epoch not in (-1, self.group.term):
+            fenced = current_leader_epoch < self.group.term
+            return ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH
+        return self.refusal
+
+    def lead(self) -> None:
+        """This replica leads from now on."""
+        self.refusal = ErrorCode.NONE
+        self.set_gate()
+
+    def resign(self) -> None:
+        """This replica leads no more: the outcome of what is not committed is unknown. Comes before anything else that
+        the loss brings, so that a later leader's commit never acknowledges a batch that it replaced.
+        """
+        self.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self.set_gate()
+        self._fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def trimmed(self) -> None:
+        """The log start has moved: tell who waits for it, and fetch sessions."""
+        start = self.log.start_offset
+        waiting, self.trims = self.trims, []
+        for wanted, done in waiting:
+            if wanted <= start:
+                done(ErrorCode.NONE)
+            else:
+                self.trims.append((wanted, done))
+        self.wake_readers()
+
+    def _fail_waiters(self, error: ErrorCode) -> None:
+        acks, self.acks = self.acks, deque()
+        for _, call, slot in acks:
+            call.failed(slot, error)
+        trims, self.trims = self.trims, []
+        for _, done in trims:
+            done(error)
+        self.wake_readers()
+
     def wake_readers(self) -> None:
         """Tell everyone who waits for data, once."""
         waiters, self.data_waiters = self.data_waiters, set()
@@ -204,8 +256,6 @@ class Partition:
     def close(self, error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
         """Answer everything that waits; the log is closed or deleted by the caller."""
         self.closed = True
+        self.refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self.set_gate()
-        acks, self.acks = self.acks, deque()
-        for _, call, slot in acks:
-            call.failed(slot, error)
-        self.wake_readers()
+        self._fail_waiters(error)

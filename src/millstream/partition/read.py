@@ -6,7 +6,7 @@ answer comes through a callback in a later turn. Either way the reader gets whol
 the offset it asked for (and may begin before it), and owns the ``IoBuf`` it gets: it must release it once the bytes
 are sent.
 
-An offset outside [log start, high watermark] is refused; ``offset_error`` says how. A reader that says in which epoch
+An offset outside [log start, log end] is refused; ``offset_error`` says how. A reader that says in which epoch
 its last record was written (``last_fetched_epoch``, KIP-595) is told where its log parts from this one, if it does.
 """
 
@@ -18,7 +18,6 @@ from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.partition.epoch_end import epoch_end
-from millstream.partition.list_offsets import epoch_error
 from millstream.partition.partition import Partition
 
 Divergence = tuple[int, int]
@@ -63,8 +62,8 @@ def read_here(
     """
     start = partition.log.start_offset
     high_watermark = partition.high_watermark
-    if leader_epoch >= 0:
-        error = epoch_error(partition, leader_epoch)
+    if leader_epoch >= 0 or partition.refusal:
+        error = partition.serving(leader_epoch)
         if error is not ErrorCode.NONE:
             return refused(int(error))
     if last_fetched_epoch >= 0:
@@ -76,7 +75,7 @@ def read_here(
     error = offset_error(partition, offset)
     if error is not ErrorCode.NONE:
         return refused(int(error))
-    if offset == high_watermark:
+    if offset >= high_watermark:
         watch.arm(partition)
         return (_NONE, high_watermark, high_watermark, start, None, None)
     if max_bytes <= 0 and not minimum_one:
@@ -124,12 +123,13 @@ def _divergence(partition: Partition, offset: int, last_fetched_epoch: int) -> t
 
 
 def offset_error(partition: Partition, offset: int) -> ErrorCode:
-    """NONE when ``offset`` may be read (the high watermark itself is the empty read at the end)."""
-    if partition.closed:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if partition.log.start_offset <= offset <= partition.high_watermark:
+    """NONE when ``offset`` may be read. From the high watermark on it is the empty read at the end: a leader that has
+    just been elected may know less committed than the reader has seen.
+    """
+    if partition.refusal:
+        return partition.refusal
+    if partition.log.start_offset <= offset <= partition.log.next_offset:
         return ErrorCode.NONE
-    # Offsets that exist but are not committed yet are not out of range for good: Kafka says the same for both.
     return ErrorCode.OFFSET_OUT_OF_RANGE
 
 

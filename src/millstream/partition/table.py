@@ -50,18 +50,45 @@ class PartitionTable:
         self.by_name: dict[str, list[Entry]] = {}
         self.by_id: dict[bytes, list[Entry]] = {}
         self.by_group: dict[int, Partition] = {}
+        self._serving: set[Partition] = set()
+        """Partitions of this shard whose replica here leads and knows all that is committed. A sole voter always does;
+        the callbacks of `on_open` and `on_close` are called as partitions enter and leave.
+        """
         self._opened: list[OnPartition] = []
         self._closed: list[OnPartition] = []
+        self._led: list[OnPartition] = []
 
     def on_open(self, callback: OnPartition) -> None:
-        """Call ``callback`` for every partition of this shard, those that are open now included."""
+        """Call ``callback`` for every partition that this shard begins to serve, those that it serves now included."""
         self._opened.append(callback)
-        for partition in list(self.by_group.values()):
+        for partition in list(self._serving):
             callback(partition)
 
     def on_close(self, callback: OnPartition) -> None:
-        """Call ``callback`` before a partition of this shard goes."""
+        """Call ``callback`` before a partition of this shard goes, or when another replica is to lead it."""
         self._closed.append(callback)
+
+    def on_lead(self, callback: OnPartition) -> None:
+        """Call ``callback`` for every partition that this shard begins to lead in a new term."""
+        self._led.append(callback)
+
+    def leads(self, partition: Partition) -> None:
+        """The replica of this shard was elected."""
+        for callback in self._led:
+            callback(partition)
+
+    def serves(self, partition: Partition) -> None:
+        """The replica of this shard leads and knows all that is committed."""
+        self._serving.add(partition)
+        for callback in self._opened:
+            callback(partition)
+
+    def resigned(self, partition: Partition) -> None:
+        """The replica of this shard leads no more."""
+        if partition in self._serving:
+            self._serving.remove(partition)
+            for callback in self._closed:
+                callback(partition)
 
     def local(self, topic: str | bytes, index: int) -> Partition | None:
         """The partition, when this shard is its home."""
@@ -95,8 +122,8 @@ class PartitionTable:
         self.by_id[topic_id] = entries
         if isinstance(entry, Partition):
             self.by_group[entry.raft_group] = entry
-            for callback in self._opened:
-                callback(entry)
+            if entry.group.is_serving:
+                self.serves(entry)
 
     def remove_topic(self, name: str, topic_id: bytes) -> tuple[list[Partition], list[Faulty]]:
         """Forget a topic; returns its partitions of this shard, after ``on_close`` callbacks ran."""
@@ -105,6 +132,5 @@ class PartitionTable:
         local = [entry for entry in entries if isinstance(entry, Partition)]
         for partition in local:
             del self.by_group[partition.raft_group]
-            for callback in self._closed:
-                callback(partition)
+            self.resigned(partition)
         return local, [entry for entry in entries if isinstance(entry, Faulty)]

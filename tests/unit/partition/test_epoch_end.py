@@ -1,5 +1,6 @@
 """The table of ``partition.epoch_end``, as Apache Kafka 4.3.1's leader epoch cache answers."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -7,11 +8,17 @@ import pytest
 
 from millstream.model.error_code import ErrorCode
 from millstream.partition.epoch_end import epoch_end
+from millstream.partition.partition import Partition
 
 
 def partition(epochs: list[tuple[int, int]], leader_epoch: int, start: int = 0, end: int = 100) -> Any:
     log = SimpleNamespace(leader_epochs=epochs, start_offset=start, next_offset=end)
-    return cast(Any, SimpleNamespace(closed=False, leader_epoch=leader_epoch, log=log))
+    group = SimpleNamespace(term=leader_epoch)
+    made = cast(
+        Any, SimpleNamespace(closed=False, refusal=ErrorCode.NONE, leader_epoch=leader_epoch, log=log, group=group)
+    )
+    made.serving = partial(Partition.serving, made)
+    return made
 
 
 WRITTEN = [(1, 10), (3, 40), (4, 70)]
@@ -66,5 +73,5 @@ def test_callers_with_another_idea_of_the_leader_are_told() -> None:
     assert epoch_end(led, 3, 1) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
     assert epoch_end(led, 5, 1) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
     assert epoch_end(led, 4, 1) == (0, 1, 40)
-    led.closed = True
+    led.closed, led.refusal = True, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert epoch_end(led, 4, 1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)

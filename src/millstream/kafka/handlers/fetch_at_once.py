@@ -15,7 +15,7 @@ from millstream.core.fetch_session import FINAL_EPOCH, NO_SESSION, is_follower
 from millstream.iobuf import MemoryClass
 from millstream.kafka.handlers.fetch_refusals import BY_ID, NO_ABORTED, NO_DIVERGENCE, NO_LEADER
 from millstream.model.error_code import ErrorCode
-from millstream.partition.list_offsets import READ_COMMITTED, epoch_error
+from millstream.partition.list_offsets import READ_COMMITTED
 from millstream.partition.partition import Partition
 from millstream.partition.read import offset_error, read_cached
 from millstream.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -117,5 +117,5 @@ def _is_plain(partition: Partition, asked: FetchPartition) -> bool:
     return (
         offset_error(partition, asked.fetch_offset) is _NONE
         and asked.last_fetched_epoch < 0
-        and (epoch < 0 or epoch_error(partition, epoch) is _NONE)
+        and (epoch < 0 or partition.serving(epoch) is _NONE)
     )

@@ -181,7 +181,7 @@ class Compaction:
             _facts(log, self._storage.now_ms()),
             clean_offset=log.clean_offset,
             start_offset=log.durable_start,
-            stable_offset=log.durable_offset,
+            stable_offset=log.stable_offset,
             now_ms=self._storage.now_ms(),
             rules=Rules(config.min_cleanable_dirty_ratio, config.min_compaction_lag_ms, config.max_compaction_lag_ms),
         )

@@ -123,6 +123,7 @@ class OpenLog:
         "cache",
         "clean_offset",
         "closed",
+        "committed",
         "controls",
         "cutting",
         "directory",
@@ -140,6 +141,7 @@ class OpenLog:
         "index_interval",
         "name",
         "next_offset",
+        "move_start",
         "no_range",
         "on_durable",
         "on_persisted",
@@ -244,7 +246,11 @@ class OpenLog:
         self.on_trimmed: Callable[[], None] | None = None
         """Called when `start_offset` has moved."""
         self.producer_snapshot: Callable[[], bytes | None] | None = None
-        """Gives the producers' state as of `next_offset`; called by checkpoints."""
+        """Gives the producers' state as of `snapshot_offset`; called by checkpoints."""
+        self.committed: Callable[[], int] | None = None
+        """Gives the offset below which no truncation takes anything (exclusive); None if the log is never cut."""
+        self.move_start: Callable[[Offset], None] | None = None
+        """Asks the group to agree on a log start, for retention; None if the log trims itself."""
         self.active_producers: Callable[[], dict[int, int]] | None = None
         """Gives producer id → last offset; called by compaction."""
 
@@ -290,6 +296,16 @@ class OpenLog:
     def next_raft_position(self) -> RaftPosition:
         """Raft position of the next entry."""
         return RaftPosition(self.next_offset + self.controls.shift)
+
+    @property
+    def stable_offset(self) -> Offset:
+        """End (exclusive) of what retention and compaction may look at: durable, and never truncated."""
+        return self.durable_offset if self.committed is None else Offset(min(self.committed(), self.durable_offset))
+
+    @property
+    def snapshot_offset(self) -> Offset:
+        """Offset as of which the producers are saved: `next_offset`, or what no truncation takes."""
+        return self.next_offset if self.committed is None else Offset(min(self.committed(), self.next_offset))
 
     def became_durable(self, end: LogEnd) -> None:
         """A tick with records of this log is synced; it is durable up to `end`, which was its end at that tick."""

@@ -131,13 +131,10 @@ class _Mark:
         log = self.log
         data = None if log.producer_snapshot is None else log.producer_snapshot()
         if data is not None:
-            log.snapshots.note(log.next_offset, data)
-            self.files.append(
-                (
-                    f"{log.directory}/{offset_name(log.next_offset, PRODUCERS_SUFFIX)}",
-                    encode_producers(log.next_offset, data),
-                )
-            )
+            offset = log.snapshot_offset
+            log.snapshots.note(offset, data)
+            name = offset_name(offset, PRODUCERS_SUFFIX)
+            self.files.append((f"{log.directory}/{name}", encode_producers(offset, data)))
         log.snapshots.position = self.position
         log.snapshots.wanted = False
         self.snapshot = True

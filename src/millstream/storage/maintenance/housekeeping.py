@@ -147,8 +147,11 @@ class Housekeeping:
             SegmentFacts(one.base_offset, one.end_offset, one.size_bytes, one.max_timestamp, changed_ms)
             for one, changed_ms in zip(log.segments_list, log.segments_list.changed_ms(now_ms), strict=True)
         ]
-        start = start_after_retention(facts, now_ms, config.retention_ms, config.retention_bytes, log.durable_offset)
+        start = start_after_retention(facts, now_ms, config.retention_ms, config.retention_bytes, log.stable_offset)
         if start is None or start <= log.start_offset:
+            return
+        if log.move_start is not None:
+            log.move_start(Offset(start))
             return
         gone = sum(one.size_bytes for one in facts if one.end_offset <= start)
         before = log.start_offset

@@ -67,7 +67,7 @@ def summarize(log: Log) -> LogSummary:
     producers = log.snapshots.newest
     if log.producer_snapshot is not None:
         data = log.producer_snapshot()
-        producers = None if data is None else (log.next_offset, data)
+        producers = None if data is None else (log.snapshot_offset, data)
     segments = tuple(one.summary() for one in log.segments_list.all() if one.size_bytes)
     return LogSummary(log.group, log.durable_state(), segments, producers, tuple(log.snapshots.files))
 
