@@ -21,7 +21,7 @@ from millstream.errors import Rejected
 from millstream.pipeline.checks import Path, decoder_of
 from millstream.pipeline.model import Pipeline, SideTable, Sink
 from millstream.pipeline.rows import row_schema
-from millstream.pipeline.source import FilesSource, RowsSource
+from millstream.pipeline.source import TOPIC_FORMAT, FilesSource, RowsSource, TopicSource
 
 _POSITION: Final = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _CONTEXT: Final = re.compile(r"== SQL")
@@ -39,8 +39,8 @@ class QueryProblem(Rejected):
 
 def register(spark: SparkSession) -> None:
     """Make the pipeline's own formats known to a session."""
-    spark.dataSource.register(RowsSource)
-    spark.dataSource.register(FilesSource)
+    for source in (RowsSource, FilesSource, TopicSource):
+        spark.dataSource.register(source)
 
 
 def stream(spark: SparkSession, format_name: str, options: Mapping[str, str]) -> DataFrame:
@@ -92,7 +92,7 @@ def make_side_tables(spark: SparkSession, pipeline: Pipeline, *, empty: bool = F
 def _side_table(spark: SparkSession, brokers: str, table: SideTable) -> DataFrame:
     """All records of a topic, as of now; those that do not decode are left out, as a join would not find them."""
     options = {"kafka.bootstrap.servers": brokers, "subscribe": table.topic}
-    raw = spark.read.format("millstream").options(**options).load()
+    raw = spark.read.format(TOPIC_FORMAT).options(**options).load()
     schema = _value_schema(table)
 
     def decode(batches: Any) -> Any:

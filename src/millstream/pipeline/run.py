@@ -35,8 +35,12 @@ from millstream.pipeline.state import PipelineState
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
 _POLL_S: Final = 0.2
-_RESTARTS: Final = 3
+_RESTARTS: Final = 5
 """In a row and without a batch in between, of a query whose Python worker died or came too late."""
+_PAUSE_S: Final = 0.5
+"""Doubled before each restart. Spark gives a worker ten seconds to come up; one that is given up still loads its
+modules, and on a busy machine several of them would keep the next one from coming up in time.
+"""
 
 
 class SinkSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +163,7 @@ class Run:
                         raise
                     sink.restarts += 1
                     _LOG.warning("%s; restart %d of %d", failure.message, sink.restarts, _RESTARTS)
+                    time.sleep(_PAUSE_S * 2**sink.restarts)
                     sink.start(None)
                     continue
                 if once or self._stopping:

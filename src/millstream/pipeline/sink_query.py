@@ -29,7 +29,8 @@ from millstream.spark.offsets import read_offset
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
 _TRANSIENT: Final = re.compile(
-    r"Timed out while waiting for the Python worker|Python worker exited unexpectedly|EOFException"
+    r"Timed out while waiting for the Python worker|Python worker failed to connect back|"
+    r"Python worker exited unexpectedly|EOFException"
 )
 _PYTHON_ERROR: Final = re.compile(
     r"^(?:\w+\.)*(?:Rejected|Unavailable|Corruption|DataLost|Retriable|\w*Error): (.+)", re.MULTILINE

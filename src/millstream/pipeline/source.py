@@ -1,8 +1,10 @@
-"""The pipeline's own Spark source: decoded records of topics, or the files that its tasks have written of them.
+"""The pipeline's own Spark sources: decoded records of topics, the files that tasks have written of them, plain topics.
 
 Two formats over the stream of ``millstream.spark``: ``millstream-rows`` yields the decoded fields as columns,
-``millstream-files`` yields a row for each Parquet file that a task wrote. Both are registered by the runner and are no
-public interface. Their settings travel as JSON in an option; offsets, limits and splits are those of the topic source.
+``millstream-files`` yields a row for each Parquet file that a task wrote. Their settings travel as JSON in an option;
+offsets, limits and splits are those of the topic source. ``millstream-topic`` is ``millstream`` by another name: Spark
+runs formats that a session has registered in the same worker processes, and one that it has found by itself in others,
+whose start costs seconds. The runner registers all three; they are no public interface.
 """
 
 # ruff: noqa: N802 (names are Spark's)
@@ -22,16 +24,25 @@ from millstream.pipeline.rows import TOPIC_COLUMNS, row_schema
 from millstream.pipeline.task import SourceSettings, decoded_rows, written_files
 from millstream.spark.options import READ, Options, parse_options
 from millstream.spark.plan import check_read_options
-from millstream.spark.source import TopicStreamReader
+from millstream.spark.source import MillstreamDataSource, TopicStreamReader
 from millstream.spark.task import ReadTask
 from millstream.spark.wanted import Column
 
 ROWS_FORMAT: Final = "millstream-rows"
 FILES_FORMAT: Final = "millstream-files"
+TOPIC_FORMAT: Final = "millstream-topic"
 SETTINGS_OPTION: Final = "pipeline.settings"
 SCHEMA_OPTION: Final = "pipeline.schema"
 
 _COLUMNS: Final = tuple(Column(name) for name in TOPIC_COLUMNS)
+
+
+class TopicSource(MillstreamDataSource):
+    """Topics, batch and streaming, to read and to write."""
+
+    @classmethod
+    def name(cls) -> str:
+        return TOPIC_FORMAT
 
 
 class RowsSource(DataSource):

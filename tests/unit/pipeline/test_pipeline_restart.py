@@ -1,0 +1,68 @@
+"""A query that lost a Python worker is started again after a pause; any other failure ends the run."""
+
+import time
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.errors import StreamingQueryException
+
+from millstream.pipeline.model import Pipeline, Sink, Source
+from millstream.pipeline.run import Run
+from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery
+from millstream.pipeline.state import PipelineState, SinkState
+
+PIPELINE = Pipeline(pipeline="p", source=Source(topic="orders"), sinks=[Sink(delta="t")])
+LATE = "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
+WRONG = "[STREAM_FAILED] Query [id = 1] terminated with exception: x\nmillstream.errors.Rejected: a record is wrong"
+
+
+class ScriptedSink(SinkQuery):
+    """Fails with each of the texts in turn, then ends."""
+
+    def __init__(self, directory, *texts):
+        super().__init__(PIPELINE, 0, directory, SinkState(f"{directory}/s"), "run", NoWatch())
+        self.texts, self.starts = list(texts), 0
+
+    def start(self, every_s):
+        self.starts += 1
+
+    def wait(self, timeout_s):
+        if self.texts:
+            raise self._failed(StreamingQueryException(self.texts.pop(0)))
+        return False
+
+
+@pytest.fixture
+def run_of(tmp_path, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+
+    def make(*texts):
+        running = Run(PIPELINE, str(tmp_path), PipelineState(str(tmp_path / "state")), NoWatch())
+        running.sinks.append(ScriptedSink(str(tmp_path), *texts))
+        return running, running.sinks[0], pauses
+
+    return make
+
+
+def test_a_worker_that_comes_up_late_costs_a_pause_and_a_restart(run_of):
+    running, sink, pauses = run_of(LATE, LATE)
+    running.run(once=True)
+    assert sink.starts == 3
+    assert pauses == [1, 2]
+
+
+def test_restarts_end_when_none_of_them_helps(run_of):
+    running, sink, pauses = run_of(*[LATE] * 6)
+    with pytest.raises(SinkFailed, match="failed to connect back"):
+        running.run(once=True)
+    assert (sink.starts, len(pauses)) == (6, 5)
+
+
+def test_a_failure_of_another_kind_ends_the_run_with_its_reason(run_of):
+    running, sink, pauses = run_of(WRONG)
+    with pytest.raises(SinkFailed, match="delta-t: a record is wrong"):
+        running.run(once=True)
+    assert (sink.starts, pauses) == (1, [])
