@@ -244,6 +244,42 @@ def test_a_running_pipeline_follows_the_topic_until_it_is_stopped(spark, orders,
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+def test_avro_records_of_a_schema_that_grows_are_all_there_with_every_field(spark, topic, tmp_path):
+    pytest.importorskip("fastavro")
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    orders = topic(2)
+    registry = SchemaRegistryClient({"url": orders.http})
+    producer = Producer({"bootstrap.servers": orders.bootstrap, "log_level": 2})
+
+    def send(fields, rows):
+        text = json.dumps({"type": "record", "name": "Order", "fields": fields})
+        serialize, context = AvroSerializer(registry, text), SerializationContext(orders.name, MessageField.VALUE)
+        for row in rows:
+            producer.produce(orders.name, serialize(row, context), str(row["id"]))
+        assert producer.flush(30) == 0
+
+    one = [{"name": "id", "type": "long"}]
+    send(one, [{"id": number} for number in range(20)])
+    producer.produce(orders.name, b"junk")
+    source = Source(topic=orders.name, format="avro", registry=orders.http)
+    pipeline = Pipeline(pipeline="p", brokers=orders.bootstrap, source=source, sinks=[Sink(delta="t")])
+    with prepared(pipeline, str(tmp_path)) as running:
+        two = [*one, {"name": "item", "type": ["null", "string"], "default": None}]
+        send(two, [{"id": number, "item": "tea"} for number in range(20, 40)])
+        with pytest.raises(SinkFailed, match=r"has item string.*Run the pipeline again"):
+            running.run(once=True)
+    run(pipeline, str(tmp_path), once=True)
+    rows = {row["id"]: row["item"] for row in delta(tmp_path / "t")}
+    assert rows == {number: "tea" if number >= 20 else None for number in range(40)}
+    assert len(delta(tmp_path / "t")) == 40
+    assert [row["value"] for row in delta(tmp_path / "t_dead_letters")] == [b"junk"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_driver_that_is_killed_anywhere_loses_nothing_and_repeats_nothing(orders, tmp_path):
     """``MILLSTREAM_KILLS`` runs are killed at moments spread over a run; the table is exact in the end."""
     kills = int(os.environ.get("MILLSTREAM_KILLS", "30"))

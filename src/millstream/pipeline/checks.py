@@ -15,6 +15,7 @@ from millstream.errors import Rejected
 from millstream.pipeline.declared import parse_schema
 from millstream.pipeline.decode import Decoder, JsonDecoder, RawDecoder, StringDecoder
 from millstream.pipeline.model import SINK_KINDS, TABLE_KINDS, Pipeline, SideTable, Sink, Source
+from millstream.pipeline.wire_schemas import WIRE_FORMATS, RegistryDecoder
 from millstream.spark.options import READ, parse_options
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -78,7 +79,8 @@ def decoder_of(declared: Source | SideTable) -> Decoder:
     """The decoder of a checked source.
 
     Raises:
-        Rejected: its schema is wrong, or its format is not supported.
+        Rejected: its schema is wrong.
+        Unavailable: a library for its format is not installed.
     """
     if declared.format == "raw":
         return RawDecoder()
@@ -88,7 +90,7 @@ def decoder_of(declared: Source | SideTable) -> Decoder:
         if declared.schema is None:
             raise Rejected("format json needs a schema: field: type, for each field that is wanted")
         return JsonDecoder(parse_schema(declared.schema))
-    raise Rejected(f"format {declared.format} is not supported; supported are raw, string and json")
+    return RegistryDecoder(declared)
 
 
 def start_ms(start: str) -> int | None:
@@ -180,6 +182,14 @@ def option_text(value: str | int | bool) -> str:
 
 
 def _schema_problems(path: Path, declared: Source | SideTable) -> Iterator[Problem]:
+    if declared.pinned is not None:
+        yield Problem((*path, "pinned"), "pinned is set by the runner; name registry and subject", at_key=True)
+    if declared.format in WIRE_FORMATS:
+        yield from _registry_problems(path, declared)
+        return
+    for name in ("registry", "subject"):
+        if getattr(declared, name) is not None:
+            yield Problem((*path, name), f"{name} is for formats avro and protobuf", at_key=True)
     if declared.format in ("raw", "string") and declared.schema is not None:
         yield Problem((*path, "schema"), f"format {declared.format} has no schema: its only field is value")
         return
@@ -196,6 +206,19 @@ def _schema_problems(path: Path, declared: Source | SideTable) -> Iterator[Probl
     for field in fields:
         if field.name.lower() in METADATA_NAMES:
             yield Problem((*path, "schema", field.name), f"{field.name} is the name of a column of the pipeline's own")
+
+
+def _registry_problems(path: Path, declared: Source | SideTable) -> Iterator[Problem]:
+    if declared.schema is not None:
+        yield Problem((*path, "schema"), f"format {declared.format} has its schema in the registry", at_key=True)
+    if declared.registry is None:
+        yield Problem((*path, "format"), f"format {declared.format} needs registry: the URL of a schema registry")
+    elif not re.match(r"https?://.", declared.registry):
+        yield Problem((*path, "registry"), f"{declared.registry!r} is no URL such as http://127.0.0.1:9644")
+    if declared.subject is None and not isinstance(declared.topic, str) and len(declared.topic) > 1:
+        yield Problem(
+            (*path, "format"), "several topics with schema ids need subject: the schema that the columns have"
+        )
 
 
 def _field_problems(path: Path, schema: dict[str, str]) -> Iterator[Problem]:

@@ -18,14 +18,18 @@ DEFAULT_BROKERS: Final = "127.0.0.1:9092"
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where records come from and what their values are.
 
-    ``schema`` declares the fields of a JSON value: a mapping of field to type, or one text in Spark's DDL. ``start``
-    (``earliest``, ``latest`` or a time in ISO 8601) counts for the first run only. ``options`` are further options of
-    the Spark source (``docs/spark.md``).
+    ``schema`` declares the fields of a JSON value: a mapping of field to type, or one text in Spark's DDL. ``registry``
+    is the URL of a schema registry, for Avro and Protobuf, and ``subject`` names the schema there (``<topic>-value``);
+    ``pinned`` is set by the runner alone, to that schema. ``start`` (``earliest``, ``latest`` or a time in ISO 8601)
+    counts for the first run only. ``options`` are further options of the Spark source (``docs/spark.md``).
     """
 
     topic: str | list[str]
     format: Format = "raw"
     schema: str | dict[str, str] | None = None
+    registry: str | None = None
+    subject: str | None = None
+    pinned: str | None = None
     start: str = "earliest"
     max_records: int | None = None
     max_bytes: str = "4GiB"
@@ -33,11 +37,16 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class SideTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A topic that the query joins with: read whole when a run begins, visible to SQL under the name of its key."""
+    """A topic that the query joins with: read whole when a run begins, visible to SQL under the name of its key.
+    ``format`` to ``pinned`` are as in ``Source``.
+    """
 
     topic: str
     format: Format = "json"
     schema: str | dict[str, str] | None = None
+    registry: str | None = None
+    subject: str | None = None
+    pinned: str | None = None
 
 
 class Transform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,7 +1,7 @@
 """What a run would do, before it does anything: how much there is to read, in how many tasks, and Spark's query.
 
-``analyse`` lets Spark look at the queries without a broker or a table. ``plan`` also asks the cluster what lies ahead
-of each sink; it creates nothing and pins nothing.
+``analyse`` lets Spark look at the queries without a broker or a table; schemas with ids are asked for at the registry.
+``plan`` also asks the cluster what lies ahead of each sink; it creates nothing and pins nothing.
 """
 
 from typing import Any, Final
@@ -19,6 +19,7 @@ from millstream.pipeline.state import PipelineState
 from millstream.pipeline.tables.open_table import shown_target
 from millstream.pipeline.task import SourceSettings
 from millstream.pipeline.topic_query import records_of
+from millstream.pipeline.wire_schemas import pinned
 from millstream.spark.bounds import starting
 from millstream.spark.logs import Logs
 from millstream.spark.offsets import read_offset
@@ -26,8 +27,8 @@ from millstream.spark.options import READ, parse_options
 from millstream.spark.plan import count
 from millstream.spark.planner import Span, span_bytes
 
-_BYTES_PER_CORE_S: Final = {"raw": 150e6, "string": 120e6, "json": 15e6}
-"""Log bytes that a core turns into table rows in a second, roughly; JSON pays for every field."""
+_BYTES_PER_CORE_S: Final = {"raw": 150e6, "string": 120e6, "json": 15e6, "avro": 4e6, "protobuf": 4e6}
+"""Log bytes that a core turns into table rows in a second, roughly; JSON, Avro and Protobuf pay for every field."""
 _QUERY_SHARE: Final = 0.6
 """Speed that is left when rows pass through Spark's engine."""
 
@@ -72,8 +73,10 @@ def analyse(spark: SparkSession, pipeline: Pipeline, directory: str) -> list[tup
 
     Raises:
         QueryProblem: Spark does not take a query.
-        Rejected: a table could not have the columns of a result.
+        Rejected: a table could not have the columns of a result, or the registry lacks a subject.
+        Unavailable: the registry does not answer.
     """
+    pipeline = pinned(pipeline)
     make_side_tables(spark, pipeline, empty=True)
     settings = SourceSettings(pipeline.source, "drop", "", "", None)
     options = {**source_options(pipeline), "startingOffsets": "earliest"}

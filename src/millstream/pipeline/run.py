@@ -32,6 +32,7 @@ from millstream.pipeline.places import state_directory
 from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, Watch
 from millstream.pipeline.start import open_logs
 from millstream.pipeline.state import PipelineState
+from millstream.pipeline.wire_schemas import pinned
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
 _POLL_S: Final = 0.2
@@ -120,6 +121,7 @@ class Run:
         from millstream.pipeline.table_query import TableQuery
         from millstream.pipeline.topic_query import TopicQuery
 
+        self._pipeline = pinned(self._pipeline)
         logs = open_logs(self._pipeline)
         try:
             logs.places()  # a missing broker or topic ends the run before Spark takes its seconds to start

@@ -33,7 +33,7 @@ _TRANSIENT: Final = re.compile(
     r"Python worker exited unexpectedly|EOFException"
 )
 _PYTHON_ERROR: Final = re.compile(
-    r"^(?:\w+\.)*(?:Rejected|Unavailable|Corruption|DataLost|Retriable|\w*Error): (.+)", re.MULTILINE
+    r"^(?:\w+\.)*(?:Rejected|SchemaChanged|Unavailable|Corruption|DataLost|Retriable|\w*Error): (.+)", re.MULTILINE
 )
 
 

@@ -1,0 +1,117 @@
+"""Avro values with schema ids: one schema a run, every record by itself, and no field lost when a schema grows."""
+
+import io
+import json
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("confluent_kafka.schema_registry")
+
+from millstream.errors import Rejected
+from millstream.pipeline.checks import decoder_of, problems_of
+from millstream.pipeline.model import Pipeline, Sink, Source
+from millstream.pipeline.wire_schemas import SchemaChanged, pinned
+from millstream.registry.model import Schema
+from millstream.spark import schemas as spark_schemas
+from millstream.spark.schemas.source import Resolved
+
+V1 = [{"name": "id", "type": "long"}, {"name": "tags", "type": {"type": "array", "items": "string"}}]
+V2 = [*V1, {"name": "item", "type": ["null", "string"], "default": None}]
+
+
+def schema(fields):
+    return {"type": "record", "name": "Order", "fields": fields}
+
+
+def record(schema_id, fields, row):
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema(fields)), row)
+    return b"\0" + schema_id.to_bytes(4, "big") + out.getvalue()
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """A registry in memory; ids count from 1."""
+
+    class Registry:
+        def __init__(self):
+            self.held = [V1]
+            self.asked = []
+
+        def __call__(self, conf):
+            assert conf == {"url": "http://registry"}
+            return self
+
+        def by_id(self, schema_id):
+            return self._resolved(schema_id - 1) if schema_id <= len(self.held) else None
+
+        def latest(self, subject):
+            self.asked.append(subject)
+            return self._resolved(-1)
+
+        def _resolved(self, index):
+            return Resolved(Schema(json.dumps(schema(self.held[index]))))
+
+    made = Registry()
+    monkeypatch.setattr(spark_schemas, "RegistrySchemas", made)
+    return made
+
+
+def declared(**source):
+    named = {"topic": "orders", "format": "avro", "registry": "http://registry", **source}
+    return Pipeline(pipeline="p", source=Source(**named), sinks=[Sink(delta="t")])
+
+
+def test_the_schema_is_asked_for_once_and_each_record_decodes_by_itself(registry):
+    pipeline = pinned(declared())
+    registry.held.append(V2)  # a run keeps its columns
+    decoder = decoder_of(pipeline.source)
+    values = [record(1, V1, {"id": 1, "tags": ["a"]}), b"junk", None]
+    decoded = decoder.decode(pa.array(values, pa.binary()))
+    assert registry.asked == ["orders-value"]
+    assert [field.name for field in decoder.fields] == ["id", "tags"]
+    assert decoder.fields[1].type.value_field.name == "element"  # as Spark has it
+    assert decoded.columns.to_pylist() == [{"id": 1, "tags": ["a"]}, None, None]
+    assert [error is None for error in decoded.errors.to_pylist()] == [True, False, True]
+
+
+def test_a_record_with_more_fields_stops_the_batch_and_the_next_run_has_them(registry):
+    registry.held.append(V2)
+    values = pa.array([record(2, V2, {"id": 1, "tags": [], "item": "tea"})], pa.binary())
+    registry.held.reverse()
+    old = pinned(declared())
+    registry.held.reverse()
+    with pytest.raises(SchemaChanged, match=r"has item string.*Run the pipeline again"):
+        decoder_of(old.source).decode(values)
+    new = decoder_of(pinned(declared()).source).decode(values)
+    assert new.columns.to_pylist() == [{"id": 1, "tags": [], "item": "tea"}]
+
+
+def test_a_field_with_the_name_of_a_pipelines_column_is_refused(registry):
+    registry.held.append([{"name": "_offset", "type": "long"}])
+    with pytest.raises(Rejected, match="_offset"):
+        decoder_of(pinned(declared()).source)
+
+
+def test_another_format_than_the_subjects_is_refused(registry):
+    with pytest.raises(Rejected, match="type AVRO, and format is protobuf"):
+        decoder_of(pinned(declared(format="protobuf")).source)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ({"registry": None}, "needs registry"),
+        ({"registry": "registry"}, "no URL"),
+        ({"schema": "id bigint"}, "has its schema in the registry"),
+        ({"topic": ["a", "b"]}, "need subject"),
+        ({"pinned": "{}"}, "set by the runner"),
+        ({"format": "string"}, "registry is for formats avro and protobuf"),
+    ],
+)
+def test_a_wrong_declaration_is_told_in_words(source, words):
+    (problem,) = problems_of(declared(**source))
+    assert words in problem.message
+    assert problems_of(declared()) == []
