@@ -19,6 +19,7 @@ import asyncio
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
 from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, Unavailable
@@ -196,6 +197,14 @@ class Consumer:
             self._engine.start(self._stop()).result(timeout_s)
             self._decisions.shutdown(wait=False)
             self._mailbox.end(Rejected("the consumer is closed"))
+
+    def stop(self) -> None:
+        """Stop feeding, without waiting for anything. For finalizers, which may not wait."""
+        if not self._closed:
+            self._closed = True
+            self._decisions.shutdown(wait=False)
+            with suppress(Rejected, RuntimeError):  # after a fork, or when the interpreter ends
+                self._engine.start(self._stop())
 
     # -- feeding -------------------------------------------------------------------------------------------------------
 
