@@ -26,8 +26,19 @@ time, and a descriptor from outside is checked against the index before a byte o
 What is absent: which events are committed, who may read, the write-ahead log, threads.
 """
 
+from millstream.storage.chunks.configuration import ChunkConfiguration, read_configuration
 from millstream.storage.chunks.pools import BufferPool, BufferPools, PoolShape
 from millstream.storage.chunks.reads import ChunkReads, FedEvents, WantedData
 from millstream.storage.chunks.store import ChunkStore
 
-__all__ = ["BufferPool", "BufferPools", "ChunkReads", "ChunkStore", "FedEvents", "PoolShape", "WantedData"]
+__all__ = [
+    "BufferPool",
+    "BufferPools",
+    "ChunkConfiguration",
+    "ChunkReads",
+    "ChunkStore",
+    "FedEvents",
+    "PoolShape",
+    "WantedData",
+    "read_configuration",
+]

@@ -21,7 +21,7 @@ IDLE_ROUNDS: Final = 3
 """Rounds of ``shrink`` that a free buffer outlives above ``num_buffers``."""
 
 
-class PoolShape(msgspec.Struct, frozen=True):
+class PoolShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys of one pool."""
 
     num_tiers: int = 1
