@@ -29,7 +29,7 @@ from millstream.events.futures import Pending, fail, settle
 from millstream.events.mailbox import Mailbox
 from millstream.events.topic import FETCH_EVENTS_MAX
 from millstream.format.events.batch import split
-from millstream.format.events.descriptor import DataDescriptor, decode_descriptor, encode_descriptor
+from millstream.format.events.descriptor import DataDescriptor, encode_descriptor
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.acknowledge_events import (
     AcknowledgedPartition,
@@ -61,7 +61,8 @@ class _Wanted(NamedTuple):
 
     place: int
     event_id: int
-    descriptor: DataDescriptor
+    descriptor: bytes | memoryview
+    size: int
     buffers: list[memoryview] | None
 
 
@@ -137,6 +138,9 @@ class Consumer:
             TimeoutError: none came in time. The next pull gets it.
             MillstreamError: this event's selector, allocator or data failed, or the topic is gone.
         """
+        ready = self._mailbox.take()
+        if ready is not None:
+            return ready
         future = self.pull_soon()
         try:
             return future.result(timeout_s)
@@ -298,9 +302,8 @@ class Consumer:
         for event_id, (text, stored, timestamp) in numbered:
             try:
                 value = self.topic.serializer.deserialize(text)
-                descriptor = decode_descriptor(stored)
-                event = Event(event_id, partition_index, value, (), timestamp, descriptor, self)
-                one = self._choose(event, descriptor, len(events))
+                event = Event(event_id, partition_index, value, (), timestamp, stored, self)
+                one = self._choose(event, stored, len(events))
                 if one is not None:
                     wanted.append(one)
                 events.append(event)
@@ -308,12 +311,13 @@ class Consumer:
                 events.append(_failure(event_id, error))
         return events, wanted
 
-    def _choose(self, event: Event, descriptor: DataDescriptor, place: int) -> _Wanted | None:
+    def _choose(self, event: Event, stored: memoryview, place: int) -> _Wanted | None:
         """What is to be fetched for an event."""
         assert event.id is not None
         if self.data_selector is None or self.data_allocator is None:
-            return _Wanted(place, event.id, descriptor, None) if descriptor.base_size else None
-        selected = self.data_selector(event.metadata, descriptor)
+            size = int.from_bytes(stored[:8], "little")
+            return _Wanted(place, event.id, stored, size, None) if size else None
+        selected = self.data_selector(event.metadata, event.descriptor)
         if selected is None:
             return None
         event.data = list(self.data_allocator(event.metadata, selected))
@@ -321,14 +325,14 @@ class Consumer:
         room, size = sum(map(len, buffers)), selected.size
         if room != size:
             raise Rejected(f"the allocator gave {room} bytes for {size}")
-        return _Wanted(place, event.id, selected, buffers) if size else None
+        return _Wanted(place, event.id, encode_descriptor(selected), size, buffers) if size else None
 
     async def _fetch(self, partition_index: int, events: list[Event | Exception], wanted: list[_Wanted]) -> None:
         """Fetch the selected data of a batch, and put them where they belong."""
         while wanted:
             asked = wanted[:FETCH_EVENTS_MAX]
             answer = await self.topic.fetch(
-                partition_index, [WantedEventData(one.event_id, encode_descriptor(one.descriptor)) for one in asked]
+                partition_index, [WantedEventData(one.event_id, bytes(one.descriptor)) for one in asked]
             )
             if not answer.events:
                 raise Corruption(f"a fetch of data of {self.topic.name}-{partition_index} without an event")
@@ -338,8 +342,8 @@ class Consumer:
                 event = events[one.place]
                 try:
                     check(found.error_code, f"data of event {one.event_id}", None)
-                    if len(piece) != one.descriptor.size:
-                        raise Corruption(f"{len(piece)} bytes of data for {one.descriptor.size}")
+                    if len(piece) != one.size:
+                        raise Corruption(f"{len(piece)} bytes of data for {one.size}")
                 except MillstreamError as error:
                     events[one.place] = error
                     continue

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from millstream.format.events.descriptor import DataDescriptor, decode_descriptor
+
 if TYPE_CHECKING:
     from millstream.events.futures import Pending
-    from millstream.format.events.descriptor import DataDescriptor
 
 NO_MORE_EVENTS: Final = (1 << 64) - 1
 """Event id that stands for the end in Mofka's own interfaces; ``Event.id`` is None there."""
@@ -27,7 +28,7 @@ class Event(msgspec.Struct, eq=False, weakref=True):
     """One event. ``id`` is None at the end of a completed topic, and everything else is empty then.
 
     ``data`` are the buffers that the allocator gave, filled; without an allocator one memoryview, or nothing for an
-    event without (selected) data. ``descriptor`` says where all data of the event are, whatever was selected.
+    event without (selected) data.
     """
 
     id: int | None
@@ -35,8 +36,14 @@ class Event(msgspec.Struct, eq=False, weakref=True):
     metadata: Any = None
     data: Sequence[Any] = ()
     timestamp_ms: int = -1
-    descriptor: DataDescriptor | None = None
+    stored_descriptor: bytes | memoryview = b""
+    """The descriptor as the broker sent it."""
     consumer: Acknowledges | None = None
+
+    @property
+    def descriptor(self) -> DataDescriptor:
+        """Where all data of the event are, whatever was selected."""
+        return decode_descriptor(self.stored_descriptor)
 
     def acknowledge(self) -> Pending[None]:
         """This event and all before it in its partition are done with. The result: it is durable."""

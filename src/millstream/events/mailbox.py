@@ -9,11 +9,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from millstream.events.event import Event
 from millstream.events.futures import Pending
 
 _Item = tuple[Event | Exception, Callable[[], None] | None]
+
+_WAITING_MANY: Final = 64
+"""From so many pulls on, those that were given up are forgotten: a program that polls gives up many a second."""
 
 
 class Mailbox:
@@ -42,9 +46,27 @@ class Mailbox:
         """The next event, when there is one."""
         future: Pending[Event] = Pending()
         with self._lock:
+            if len(self._waiting) >= _WAITING_MANY:
+                self._waiting = deque(one for one in self._waiting if not one.cancelled())
             self._waiting.append(future)
         self._hand_out()
         return future
+
+    def take(self) -> Event | None:
+        """The next event if it is here and no pull waits; None otherwise. Cheaper than ``pull``.
+
+        Raises:
+            Exception: the failure that stands in the event's place.
+        """
+        with self._lock:
+            if self._waiting or not self._ready:
+                return None
+            item, when_taken = self._ready.popleft()
+        if when_taken is not None:
+            when_taken()
+        if isinstance(item, Exception):
+            raise item
+        return item
 
     def __len__(self) -> int:
         return len(self._ready)
