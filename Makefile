@@ -70,7 +70,7 @@ differential: setup ## Ask a real Apache Kafka the same and compare (needs Java 
 fuzz: setup ## Bend a million inputs at everything that reads bytes (about 3 minutes; --keep, --seed: tests/fuzz/fuzz_run.py)
 	@$(PY) tests/fuzz/fuzz_run.py
 
-simulate: setup ## Run simulated clusters, HOURS=1 of them (about a CPU-minute each; ARGS=--help, ARGS=--planted)
+simulate: setup ## Run simulated clusters, HOURS=1 of them (about a CPU-minute each; ARGS=--brokers, ARGS=--planted)
 	@$(PY) -m millstream.testing.sim --hours $(or $(HOURS),1) $(ARGS)
 
 crash: setup ## Let the power fail at 300 operations under load (about 15 minutes; ARGS=--help)

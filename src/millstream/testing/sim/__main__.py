@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, track
 from rich.table import Table
 
+from millstream.testing.sim import brokers_report
 from millstream.testing.sim.campaign import Finding, Report, run_seed
 from millstream.testing.sim.planted import PLANTED, hunt
 
@@ -20,8 +21,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--hours", type=float, default=1.0, help="simulated hours to run (default: 1)")
     parser.add_argument("--first-seed", type=int, default=0, help="seed to begin with (default: 0)")
     parser.add_argument("--seed", type=int, help="run this seed alone and show the events before a finding")
+    parser.add_argument(
+        "--brokers", action="store_true", help="run brokers with the production log and shell, instead of cores alone"
+    )
     parser.add_argument("--planted", action="store_true", help="plant each known bug and show how fast it is found")
     options = parser.parse_args(arguments)
+    if options.brokers:
+        return brokers_report.run(options.seed, options.first_seed, options.hours, planted=options.planted)
     if options.planted:
         return _planted(Console())
     console = Console(soft_wrap=True)

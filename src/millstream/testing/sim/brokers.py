@@ -29,7 +29,6 @@ from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import RaftPosition, ReplicaId, Seed, Term, replica_id
 from millstream.peers.items import decode_items
 from millstream.peers.raft_items import RaftItem, encode_raft
-from millstream.raft.group import GroupRole
 from millstream.raft.shard import RaftShard
 from millstream.testing.local_storage import WRITER_LANE, LocalShard, plain_batch, recover_locally
 from millstream.testing.sim_disk import SimDisk
@@ -72,7 +71,9 @@ class Committed(NamedTuple):
 class History:
     """What clients of a cluster have seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_lose: bool) -> None:
+        self.may_lose = may_lose
+        """Write caching: what was acknowledged may be lost with a quorum's memory."""
         self.committed: dict[int, Committed] = {}
         """By base offset."""
         self.acknowledged: dict[int, int] = {}
@@ -97,6 +98,9 @@ class History:
 
     def on_acknowledged(self, batch: Parked) -> None:
         """A client has the answer that its batch is committed."""
+        other = self.values.get(batch.base_offset, batch.value)
+        if other != batch.value and not self.may_lose:
+            raise Violation(f"C1: {other} and {batch.value} are both acknowledged at offset {batch.base_offset}")
         self.acknowledged[batch.value] = batch.base_offset
         self.values[batch.base_offset] = batch.value
         self.seen["acknowledgement"] += 1
@@ -236,9 +240,7 @@ class Broker:
         self.announced = high_watermark
         position = self.log.controls.position_of(Offset(high_watermark))
         while self.parked and self.parked[0].end <= position:
-            batch = self.parked.pop(0)
-            if batch.term == self.group.term and self.group.role is GroupRole.LEADING:
-                history.on_acknowledged(batch)
+            history.on_acknowledged(self.parked.pop(0))
 
     def _on_truncate(self, offset: Offset) -> None:
         self.cluster.history.seen["truncation"] += 1
@@ -274,6 +276,8 @@ class Broker:
                     raise Violation(f"{self.replica} can't read offset {offset} of {end}: {found}")
             data = memoryview(found.copy(0, len(found)))
             found.release()
+            if not data:
+                raise Violation(f"A5: {self.replica} has announced {end}, and its log ends at {offset}")
             at = 0
             while at < len(data):
                 batch = parse_batch(data, at, at, len(data))
@@ -284,7 +288,7 @@ class Broker:
                 batches[batch.base_offset] = batch.max_timestamp
                 at += batch.size
                 offset = batch.last_offset + 1
-        if not self.cluster.write_caching:
+        if not self.cluster.history.may_lose:
             self._check_acknowledged(batches, end)
 
     def _check_acknowledged(self, batches: dict[int, int], end: int) -> None:
@@ -323,7 +327,7 @@ class Cluster:
         """Ordered pairs between which nothing passes."""
         self.paused: dict[Broker, int] = {}
         """Brokers whose process is stopped, and until when."""
-        self.history = History()
+        self.history = History(may_lose=write_caching)
         self.steps = 0
         self._streams: dict[str, random.Random] = {}
         self._arrivals: list[tuple[int, int, ReplicaId | None, Callable[..., None]]] = []

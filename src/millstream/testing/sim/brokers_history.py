@@ -5,12 +5,16 @@ In each heal the cluster must elect, commit and agree, and everything is compare
 
 from __future__ import annotations
 
+import time
+import traceback
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from millstream.core.raft.options import RaftOptions
-from millstream.testing.sim.brokers import Cluster
+from millstream.testing.local_storage import Stopped
+from millstream.testing.sim.brokers import BEGIN_US, Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +40,8 @@ class Setting(msgspec.Struct, frozen=True):
     fault_every_us: int
     loss: float
     delay_us: int
+    sync_us: int
+    """Disks take up to so long for what is written when a client appends."""
     trims: bool
     write_caching: bool
     checkpoint_bytes: int
@@ -56,6 +62,7 @@ def draw(seed: int) -> Setting:
         fault_every_us=timeout_us // chance.choice((1, 2, 4)),
         loss=chance.choice((0, 0, 0.02, 0.2)),
         delay_us=chance.choice((100, 2_000, 20_000)),
+        sync_us=chance.choice((0, 2_000, timeout_us // 10, timeout_us // 2)),
         trims=chance.random() < 0.5,
         write_caching=chance.random() < 0.15,
         checkpoint_bytes=chance.choice((8 << 10, 64 << 10, 256 << 10)),
@@ -75,6 +82,51 @@ def draw(seed: int) -> Setting:
             priority=chance.random() < 0.7,
         ),
     )
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A seed that broke something."""
+
+    seed: int
+    setting: Setting
+    what: str
+    trace: str
+    """Where it was noticed."""
+
+
+class Counts(msgspec.Struct):
+    """Sums over histories."""
+
+    histories: int = 0
+    simulated_us: int = 0
+    steps: int = 0
+    cpu_s: float = 0.0
+    seen: Counter[str] = msgspec.field(default_factory=Counter)
+    findings: list[Finding] = msgspec.field(default_factory=list)
+
+    @property
+    def hours(self) -> float:
+        """Simulated hours."""
+        return self.simulated_us / SECOND / 3600
+
+
+def play(seed: int, counts: Counts) -> Finding | None:
+    """Play the history of a seed; a finding is in ``counts``, too."""
+    history = BrokersHistory(seed)
+    begun = time.process_time()
+    finding: Finding | None = None
+    try:
+        history.run()
+    except (AssertionError, Stopped) as error:
+        where = "".join(traceback.format_tb(error.__traceback__)[-4:])
+        finding = Finding(seed, history.setting, str(error) or repr(error), where)
+        counts.findings.append(finding)
+    counts.cpu_s += time.process_time() - begun
+    counts.histories += 1
+    counts.simulated_us += history.cluster.now - BEGIN_US
+    counts.steps += history.cluster.steps
+    counts.seen += history.cluster.history.seen
+    return finding
 
 
 class BrokersHistory:
@@ -131,6 +183,9 @@ class BrokersHistory:
             return
         chance = self._clients
         self.cluster.after(1 + int(SECOND * chance.expovariate(self.setting.batches_per_s)), self._client)
+        if self.setting.sync_us:
+            for broker in self._up():
+                broker.hang_disk(chance.randint(1, self.setting.sync_us))
         leading = [one for one in self._up() if one.group.core.leads and len(one.parked) < PARKED_MAX]
         if not leading:
             return

@@ -1,0 +1,86 @@
+"""Histories of brokers with the production code, as the command line runs them: progress, findings, sums."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import Progress, track
+from rich.table import Table
+
+from millstream.telemetry.log import log as operator_log
+from millstream.testing.sim.brokers_history import Counts, play
+from millstream.testing.sim.brokers_planted import PLANTED, hunt
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from millstream.testing.sim.brokers_history import Finding
+
+
+def run(seed: int | None, first_seed: int, hours: float, *, planted: bool) -> int:
+    """Play one seed with the brokers' log lines, or seeds for ``hours`` simulated hours; 1 if something was found, or a
+    planted bug was not.
+    """
+    console = Console(soft_wrap=True)
+    counts = Counts()
+    if seed is not None:
+        play(seed, counts)
+    else:
+        with _quiet():
+            if planted:
+                return _planted(console)
+            with Progress(console=console, transient=True) as progress:
+                task = progress.add_task("simulated hours", total=hours)
+                for each in itertools.count(first_seed):
+                    if counts.hours >= hours:
+                        break
+                    finding = play(each, counts)
+                    if finding is not None:
+                        _show(console, finding)
+                    progress.update(task, completed=counts.hours)
+                    progress.refresh()
+    if seed is not None and counts.findings:
+        _show(console, counts.findings[0])
+    rate = counts.hours * 3600 / counts.cpu_s if counts.cpu_s else 0
+    console.print(
+        f"{counts.histories} histories, {counts.hours:.2f} simulated hours ({rate:.0f} a CPU-hour), "
+        f"{counts.steps} steps, {len(counts.findings)} findings"
+    )
+    console.print(", ".join(f"{what} {count}" for what, count in counts.seen.most_common()), markup=False)
+    return 1 if counts.findings else 0
+
+
+def _planted(console: Console) -> int:
+    table = Table("planted bug", "found by", "histories", "budget")
+    missed = 0
+    for bug in track(PLANTED, "hunting", console=console, transient=True):
+        result = hunt(bug)
+        missed += result.finding is None
+        found = "NOT FOUND" if result.finding is None else result.finding.what.split(":", 1)[0]
+        table.add_row(bug.name, found, str(result.counts.histories), str(bug.histories))
+    console.print(table)
+    return 1 if missed else 0
+
+
+def _show(console: Console, finding: Finding) -> None:
+    console.print(f"seed {finding.seed}: {finding.what}", markup=False)
+    console.print(f"setting: {finding.setting}", markup=False)
+    console.print(finding.trace, markup=False)
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Without the brokers' log lines: a history has hundreds."""
+    process = operator_log._process  # pyright: ignore[reportPrivateUsage]
+    before = process.fd
+    sink = os.open(os.devnull, os.O_WRONLY)
+    process.fd = sink
+    try:
+        yield
+    finally:
+        process.fd = before
+        os.close(sink)

@@ -1,0 +1,56 @@
+"""Brokers with the production shell, log and recovery hold every promise, whatever fails, and find planted bugs.
+
+A finding names its seed: ``python -m millstream.testing.sim --brokers --seed N`` plays it with the brokers' log lines.
+"""
+
+import os
+import random
+
+import pytest
+
+from millstream.telemetry.log import log as operator_log
+from millstream.testing.sim.brokers_history import BrokersHistory, Counts, play
+from millstream.testing.sim.brokers_planted import PLANTED, hunt
+
+FOUND = (10, 34, 47)
+"""Seeds that found an error once."""
+
+FRESH = 6
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    """Hundreds of elections are not worth a line each."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    monkeypatch.setattr(operator_log._process, "fd", sink)
+    yield
+    os.close(sink)
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_seed_that_found_something_finds_nothing_now(seed):
+    finding = play(seed, Counts())
+    assert finding is None, finding
+
+
+def test_fresh_seeds_find_nothing():
+    chance = random.SystemRandom()
+    counts = Counts()
+    for _ in range(FRESH):
+        finding = play(chance.randrange(1_000, 1 << 31), counts)
+        assert finding is None, finding
+    assert counts.seen["acknowledgement"]
+
+
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found_within_its_budget(bug):
+    assert hunt(bug).finding is not None
+
+
+def test_a_seed_replays_the_same_history():
+    ends = []
+    for _ in range(2):
+        cluster = BrokersHistory(3).run()
+        ends.append((cluster.now, cluster.steps, cluster.history.acknowledged, cluster.history.seen))
+    assert ends[0] == ends[1]
+    assert ends[0][2]
