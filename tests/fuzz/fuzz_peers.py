@@ -89,8 +89,8 @@ def peer_formats() -> list[Format]:
     head = b"".join(map(encode_item, ITEMS))
     frame = b"".join(encode_frame(FrameKind.TURN, [head], [b"batch"]))
     hello = b"".join(encode_hello(Hello(1, 1, "cluster", 2, DISK, 1, 0, 2, 1, "0.1.0")))
-    founders = (Founder(1, DISK), Founder(2, DISK))
-    probe = b"".join(encode_probe(Probe(Founder(2, DISK), (Seed("a", 1),), "", founders, 1, "0.1.0")))
+    founders = (Founder(1, DISK, Seed("a", 1)), Founder(2, DISK, Seed("b", 1)))
+    probe = b"".join(encode_probe(Probe(founders[1], (Seed("a", 1),), "", founders, 1, "0.1.0")))
     refusal = b"".join(encode_refusal(Refusal(1, "words")))
     return [
         Format("peer items", lambda data: decode_items(data, 5), [head, *map(encode_item, ITEMS)], scramble),

@@ -29,6 +29,8 @@ UNSUPPORTED_PROTOCOLS: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PROTOCOL_OF_NAME: Final = tuple((name, name) for name in ("SASL_SSL", PLAINTEXT, "SSL", "SASL_PLAINTEXT"))
 """Kafka's default of ``listener.security.protocol.map``: the protocols' own names."""
 
+SEEDS_MAX: Final = 64
+
 _NAME: Final = re.compile(r"[A-Z0-9_.-]+")
 
 
@@ -84,6 +86,31 @@ class Listeners(Form["tuple[Listener, ...]"]):
             f"{nothing}HOST:PORT with {ports}, such as 127.0.0.1:9092, or several such as "
             "PLAINTEXT://127.0.0.1:9092,LAN://[::1]:9093"
         )
+
+
+class Seeds(Form["tuple[Endpoint, ...]"]):
+    """``HOST:PORT``, several with commas; may be empty. No address twice."""
+
+    kafka_type = TYPE_LIST
+
+    def read_plain(self, text: str) -> tuple[Endpoint, ...]:
+        if not text.strip():
+            return ()
+        found = tuple(parse_endpoint(part.strip()) for part in text.split(","))
+        if len(found) > SEEDS_MAX or len(set(found)) != len(found):
+            raise ValueError
+        if any(not each.port or is_every_interface(each.host) for each in found):
+            raise ValueError
+        return found
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, tuple) and all(isinstance(x, Endpoint) for x in value)
+
+    def write(self, value: tuple[Endpoint, ...]) -> str | None:
+        return ",".join(map(str, value)) if value else None
+
+    def expected(self) -> str:
+        return f"nothing, or up to {SEEDS_MAX} different HOST:PORT with commas, such as broker-1:9192,broker-2:9192"
 
 
 class ProtocolMap(Form["tuple[tuple[str, str], ...]"]):

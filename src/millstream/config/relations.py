@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from millstream.config.errors import ConfigError
 from millstream.config.forms import human_size
-from millstream.config.listeners import check_listeners
+from millstream.config.listeners import check_listeners, is_every_interface
 
 if TYPE_CHECKING:
     from millstream.config.settings import Settings
@@ -30,6 +30,7 @@ def check_relations(settings: Settings) -> None:
             f"expected at least {human_size(MEMORY_PER_SHARD_MIN)} each; give more memory or fewer shards",
         )
     check_listeners(settings.listen, settings.advertised_listeners, settings.listener_security_protocol_map)
+    _check_cluster(settings)
     _ordered(settings, "wal.file.bytes", "wal.bytes", factor=4)
     _ordered(settings, "checkpoint.bytes", "wal.bytes")
     _ordered(settings, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
@@ -40,6 +41,24 @@ def check_relations(settings: Settings) -> None:
     _ordered(settings, "message.max.bytes", "socket.request.max.bytes")
     # Otherwise no topic's configuration could be built, because these are every topic's defaults.
     _ordered(settings, "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
+
+
+def _check_cluster(settings: Settings) -> None:
+    """A broker of a cluster has an id, an address for other brokers, and seeds."""
+    peer = settings.peer_listen
+    if settings.seeds and peer is None:
+        raise ConfigError("seeds", "needs peer.listen as well: the address on which other brokers reach this one")
+    if peer is None:
+        return
+    if not settings.seeds:
+        raise ConfigError(
+            "peer.listen",
+            f"needs seeds as well: the peer.listen addresses of the cluster's brokers, for the first one {peer} itself",
+        )
+    if is_every_interface(peer.host):
+        raise ConfigError("peer.listen", f"no broker can connect to {peer}, expected an address or a host name")
+    if "node.id" not in settings.given:
+        raise ConfigError("node.id", "is not given, expected a number of its own for each broker of a cluster")
 
 
 def _ordered(settings: Settings, lesser: str, greater: str, factor: int = 1) -> None:

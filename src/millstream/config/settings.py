@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from millstream.config.errors import ConfigError
+from millstream.config.properties.cluster import ClusterProperties
 from millstream.config.properties.groups import GroupProperties
 from millstream.config.properties.network import NetworkProperties
 from millstream.config.properties.node import NodeProperties
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Settings(NodeProperties, NetworkProperties, TopicDefaultProperties, GroupProperties, StorageProperties):
+class Settings(
+    NodeProperties, ClusterProperties, NetworkProperties, TopicDefaultProperties, GroupProperties, StorageProperties
+):
     """Every setting of a node.
 
     ``given`` holds the names of the properties that were set at start, ``dynamic`` the names of those changed since.

@@ -121,7 +121,7 @@ class Formation:
         """A cluster exists: this broker founds it, too, or joins it."""
         members = {seed: answer for seed, answer in self._answers.items() if answer.cluster_id == cluster_id}
         for answer in members.values():
-            if self.probe.founder in answer.founders:
+            if any(_same(self.probe.founder, founder) for founder in answer.founders):
                 return Form(cluster_id, tuple(sorted(answer.founders)))
         return Join(cluster_id, tuple(sorted(members)))
 
@@ -167,6 +167,11 @@ class Formation:
             self.round += 1
             return None
         return Form(cluster_id_of(founders), founders)
+
+
+def _same(one: Founder, other: Founder) -> bool:
+    """Whether it is the same broker with the same disk, at whatever address."""
+    return one.node == other.node and one.incarnation == other.incarnation
 
 
 def _listed(seeds: Iterable[Seed]) -> str:

@@ -94,6 +94,8 @@ class Founder(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     node: int
     incarnation: Incarnation
+    peer: Seed
+    """Where other brokers reach it."""
 
 
 class Probe(msgspec.Struct, frozen=True, array_like=True):
@@ -170,7 +172,7 @@ def decode_probe(head: Buffer) -> Probe:
     _require(len(probe.seeds) <= SEEDS_MAX and len(probe.founders) <= SEEDS_MAX, "seeds")
     for founder in (probe.founder, *probe.founders):
         _require(0 <= founder.node < 1 << 31 and len(founder.incarnation) == INCARNATION_BYTES, "a founder")
-    for seed in probe.seeds:
+    for seed in (*probe.seeds, *(founder.peer for founder in (probe.founder, *probe.founders))):
         _require(0 < len(seed.host) <= TEXT_LENGTH_MAX and 0 < seed.port < 1 << 16, "a seed")
     _require(len(probe.cluster_id) <= TEXT_LENGTH_MAX, "a cluster id")
     _require(0 <= probe.feature_level < 1 << 16 and len(probe.release) <= TEXT_LENGTH_MAX, "a release")

@@ -13,7 +13,7 @@ SEEDS = (Seed("a", 1), Seed("b", 1), Seed("c", 1))
 
 
 def founder(node, disk=None):
-    return Founder(node, bytes([disk or node]) * 16)
+    return Founder(node, bytes([disk or node]) * 16, Seed(f"broker-{node}", 9192))
 
 
 def probe(node, *, seeds=SEEDS, cluster="", founders=(), disk=None):
@@ -80,6 +80,12 @@ def test_a_founder_that_missed_the_end_forms_the_same_cluster_and_an_emptied_one
     formed = (SEEDS[0], probe(1, cluster=FORMED.cluster_id, founders=FOUNDERS))
     assert decided(probe(3), formed) == FORMED
     assert decided(probe(3, disk=9), formed) == Join(FORMED.cluster_id, (SEEDS[0],))
+
+
+def test_a_founder_that_moved_to_another_address_is_still_a_founder():
+    moved = tuple(msgspec.structs.replace(each, peer=Seed("elsewhere", 1)) for each in FOUNDERS)
+    formed = (SEEDS[0], probe(1, cluster=FORMED.cluster_id, founders=moved))
+    assert decided(probe(3), formed) == Form(FORMED.cluster_id, moved)
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ OTHERS = st.one_of(
     st.builds(Home, NUMBERS, st.integers(0, 2**16 - 1)),
 )
 HELLO = Hello(1, 1, "MkU3OEVBNTcwNTJENDM2Qk", 2, bytes(range(16)), 1, 0, 2, 1, "0.1.0")
-PROBE = Probe(Founder(2, bytes(range(16))), (Seed("a", 1), Seed("b", 2)), "", (), 1, "0.1.0")
+PROBE = Probe(Founder(2, bytes(range(16)), Seed("b", 2)), (Seed("a", 1), Seed("b", 2)), "", (), 1, "0.1.0")
 
 
 def turn(items, bodies=()):
@@ -307,12 +307,12 @@ def test_refusals_and_probes_survive_in_their_bounds():
     header = decode_header(data)
     assert (header.kind, decode_probe(check_head(header, data))) == (FrameKind.PROBE_ANSWER, PROBE)
     for bad in (
-        Probe(Founder(-1, bytes(16)), (), "", (), 1, ""),
-        Probe(Founder(1, b""), (), "", (), 1, ""),
-        Probe(Founder(1, bytes(16)), (Seed("", 1),), "", (), 1, ""),
-        Probe(Founder(1, bytes(16)), (Seed("a", 0),), "", (), 1, ""),
-        Probe(Founder(1, bytes(16)), (Seed("a", 1),) * 65, "", (), 1, ""),
-        Probe(Founder(1, bytes(16)), (), "", (Founder(1, b""),), 1, ""),
+        Probe(Founder(-1, bytes(16), Seed("a", 1)), (), "", (), 1, ""),
+        Probe(Founder(1, b"", Seed("a", 1)), (), "", (), 1, ""),
+        Probe(Founder(1, bytes(16), Seed("a", 1)), (Seed("", 1),), "", (), 1, ""),
+        Probe(Founder(1, bytes(16), Seed("a", 1)), (Seed("a", 0),), "", (), 1, ""),
+        Probe(Founder(1, bytes(16), Seed("a", 1)), (Seed("a", 1),) * 65, "", (), 1, ""),
+        Probe(Founder(1, bytes(16), Seed("a", 1)), (), "", (Founder(1, b"", Seed("a", 1)),), 1, ""),
     ):
         data = b"".join(encode_probe(bad))
         with pytest.raises(Corruption, match="outside the bounds"):

@@ -1,0 +1,31 @@
+"""Settings of a broker that belongs to a cluster of several."""
+
+from __future__ import annotations
+
+from millstream.config.forms import OptionalHostPort
+from millstream.config.listeners import Seeds
+from millstream.config.property import Property
+
+
+class ClusterProperties:
+    """The addresses with which brokers find each other."""
+
+    peer_listen = Property(
+        "peer.listen",
+        OptionalHostPort(lowest_port=1),
+        None,
+        doc="Address on which other brokers reach this one. They connect to it as it stands here, so it names a host.",
+        default_doc="none: a single broker",
+        example="broker-1.example.org:9192",
+        hidden=True,
+    )
+    seeds = Property(
+        "seeds",
+        Seeds(),
+        (),
+        doc="peer.listen addresses of brokers to ask for the cluster at the first start. Brokers that form a new "
+        "cluster together are given the same list, which names each of them.",
+        default_doc="none: a single broker",
+        example="broker-1:9192,broker-2:9192,broker-3:9192",
+        hidden=True,
+    )
