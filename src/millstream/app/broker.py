@@ -32,8 +32,9 @@ from millstream.admin.overview import Facts, Overview
 from millstream.app import shard_main
 from millstream.app.accepting import Door
 from millstream.app.asking import Asking
+from millstream.app.forming import join_cluster, says
 from millstream.app.limits import CONNECTIONS_MAX
-from millstream.app.listening import bind, bind_all, literal, serve
+from millstream.app.listening import bind, bind_all, literal, plain, serve
 from millstream.app.lock import lock_data_dir
 from millstream.app.overview import gather, named_metrics
 from millstream.app.recovery import RecoveryChild, count
@@ -42,13 +43,18 @@ from millstream.app.service import READY, STOPPING, tell_manager
 from millstream.app.shared import Shared
 from millstream.app.slow_disk import DiskWatch
 from millstream.app.stopped import StopWatch
+from millstream.cluster.identity import Identity, own_identity
 from millstream.cluster.load import load_cluster
 from millstream.cluster.metadata import live_settings
 from millstream.config.settings import Settings
 from millstream.errors import MillstreamError, Unavailable
 from millstream.kafka import dispatch
+from millstream.peers.accepting import PeerListener
+from millstream.peers.hello import Hello, Refusal, RefusalReason
+from millstream.peers.link import refuse
 from millstream.shard import collector
 from millstream.shard.control import ControlEnd
+from millstream.shard.handover import Arrival
 from millstream.shard.process import (
     EXIT_CHILD,
     EXIT_OK,
@@ -60,7 +66,7 @@ from millstream.shard.process import (
 )
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import StallWatch
-from millstream.storage.disk import load_disk
+from millstream.storage.disk import Disk, load_disk
 from millstream.telemetry.log import Level, log
 from millstream.telemetry.metrics import StatsSlab
 from millstream.telemetry.node import node_samples
@@ -76,6 +82,9 @@ PATIENCE_US: Final = 2_000_000
 """How long an HTTP client waits for the shards: Prometheus' scrapes and a probe of a service end after some seconds."""
 
 READY_TIMEOUT_US: Final = 120_000_000
+BEGIN_TIMEOUT_US: Final = 10 * 365 * 86_400 * 1_000_000
+"""A broker of a cluster waits for a majority of the others, however long they take."""
+
 REAP_TIMEOUT_S: Final = 2.0
 
 _NO_REALTIME: Final = (
@@ -113,6 +122,8 @@ class Supervisor:
         self.stopping = False
         self.stats = StatsSlab()
         self.cluster_id = ""
+        self.identity: Identity | None = None
+        self.peer_listener: socket.socket | None = None
         self.about_path = os.path.join(settings.data_dir, "broker.json")
 
     def run(self) -> int:
@@ -122,20 +133,21 @@ class Supervisor:
         lock = lock_data_dir(settings.data_dir)
         if os.path.exists(self.about_path):
             os.unlink(self.about_path)
+        disk = load_disk(settings.internal_disk_factory)
         self.listeners = bind_all(settings.listen)
         self.http_listener = self._bind_http()
         router = make_router(self, self.stats)
         self.registry = RegistryProcess(_reached(next(iter(self.listeners.values()))))
         self.registry.mount(router, self.stats)
         self.http = HttpServer(self.http_listener, router)
-        disk = load_disk(settings.internal_disk_factory)
+        self.identity = self._join_cluster(disk)
         recovery = RecoveryChild(settings, disk)
         dispatch.warm_up()
         recovered = recovery.wait()
         count(recovered, self.stats)
         addresses = {name: listener.getsockname()[:2] for name, listener in self.listeners.items()}
         self.shared = Shared(
-            settings, disk, addresses, self.http.url, recovered, load_cluster(disk, settings), self.stats
+            settings, disk, addresses, self.http.url, recovered, load_cluster(disk, settings), self.stats, self.identity
         )
         self._fork()
         try:
@@ -157,10 +169,30 @@ class Supervisor:
         host, port = self.settings.http_listen or (first.host, HTTP_PORT if first.port else 0)
         return bind(host, port, setting="--http")
 
+    def _join_cluster(self, disk: Disk) -> Identity | None:
+        """Who this broker is in its cluster, which is formed or found if it has none yet; None for a single broker."""
+        settings = self.settings
+        identity = own_identity(disk, settings)
+        if identity is None or settings.peer_listen is None:
+            return None
+        peer = settings.peer_listen
+        self.peer_listener = bind(peer.host, peer.port, setting="--peer-listen")
+        serve(self.peer_listener)
+        if not identity.cluster_id:
+            identity = join_cluster(settings, disk, identity, self.peer_listener)
+        if not identity.founders:
+            raise Unavailable(
+                f"cluster {identity.cluster_id} exists, and this version cannot add a broker to it: start the brokers "
+                "of a cluster with empty data directories and the same --seeds"
+            )
+        return identity
+
     def _fork(self) -> None:
         """Fork the shards, from a process that has everything imported and nothing running."""
         shared = self.shared
-        descriptors = (*(listener.fileno() for listener in self.listeners.values()), self.http.fd)
+        descriptors = [*(listener.fileno() for listener in self.listeners.values()), self.http.fd]
+        if self.peer_listener is not None:
+            descriptors.append(self.peer_listener.fileno())
         collector.freeze_for_fork()
         for shard in range(self.settings.shards):
 
@@ -193,9 +225,30 @@ class Supervisor:
             self.controls.append(control)
             shared.handover[shard].keep_sender()
             self.reactor.add_reader(child.pidfd, lambda child=child: self._child_ended(child))
+        self._listen_to_peers()
         self.asking = Asking(self.reactor, self.controls)
         self.ready_timer = self.reactor.call_later(READY_TIMEOUT_US, self._not_ready)
         self.reactor.run()
+
+    def _listen_to_peers(self) -> None:
+        """Hand connections of other brokers to the shard that each wants, also before this broker serves clients."""
+        listener, identity = self.peer_listener, self.identity
+        if listener is None or identity is None:
+            return
+        probe = says(self.settings, identity)
+        self.peers = PeerListener(self.reactor, lambda: probe, self._hand_over_peer)
+        self.peers.open(listener)
+
+    def _hand_over_peer(self, sock: socket.socket, hello: Hello, head: bytes) -> bool:
+        if hello.target >= len(self.children):
+            refuse(sock, Refusal(RefusalReason.NO_SUCH_SHARD, f"this broker has {len(self.children)} shards"))
+            return True
+        peer, local = sock.getpeername(), sock.getsockname()
+        arrival = Arrival(plain(str(peer[0])), int(peer[1]), plain(str(local[0])), int(local[1]), "", head)
+        if not self.shared.handover[hello.target].send(sock.fileno(), arrival):
+            return False
+        sock.detach()
+        return True
 
     def _catch_signals(self) -> None:
         """SIGTERM and SIGINT stop the broker; the handlers run between callbacks and only ring a bell."""
@@ -225,11 +278,11 @@ class Supervisor:
         answer(None)
         self.ready += 1
         if self.ready == len(self.children) and not self.stopping:
-            self.controls[0].ask("begin", None, self._begun, READY_TIMEOUT_US)
+            self.ready_timer.cancel()
+            self.controls[0].ask("begin", None, self._begun, BEGIN_TIMEOUT_US)
 
     def _begun(self, answer: Any) -> None:
         """The cluster exists on every shard; its id is the answer."""
-        self.ready_timer.cancel()
         if isinstance(answer, MillstreamError):
             self.reactor.stop(EXIT_UNAVAILABLE, f"the controller did not start: {answer.message}")
         elif not self.stopping:

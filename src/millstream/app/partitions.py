@@ -4,9 +4,14 @@ The metadata layer knows topics, the partition layer knows logs; this module con
 with a newer leader epoch than the metadata's (after a crash) is reported, so that all shards show the same to clients.
 """
 
+from collections.abc import Callable
+
 from millstream.cluster.follower import Follower
 from millstream.cluster.metadata import MetadataCache, MetadataListener, Steps, TopicMeta
+from millstream.cluster.placement import ELSEWHERE
 from millstream.config.settings import Settings
+from millstream.model.events import PartitionIndex
+from millstream.model.quantities import RaftGroupId
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
 from millstream.partition.table import PartitionTable
@@ -19,8 +24,17 @@ class Partitions(MetadataListener):
     """
 
     def __init__(
-        self, metadata: MetadataCache, follower: Follower, table: PartitionTable, lifecycle: Lifecycle
+        self,
+        metadata: MetadataCache,
+        follower: Follower,
+        table: PartitionTable,
+        lifecycle: Lifecycle,
+        existed: Callable[[bytes, int], bool],
     ) -> None:
+        """``existed(topic id, index)`` says whether a partition that the controller's log creates had files when this
+        broker started: a broker of a cluster applies the last commands of its log again after a start.
+        """
+        self._existed = existed
         self._metadata = metadata
         self._follower = follower
         self._table = table
@@ -53,11 +67,15 @@ class Partitions(MetadataListener):
 
     def _open_from(self, topic: TopicMeta, first_index: int) -> Steps:
         for index in range(first_index, len(topic.partitions)):
-            self._open(topic, index, fresh=True)
+            self._open(topic, index, fresh=not self._existed(topic.topic_id, index))
             yield
 
     def _open(self, topic: TopicMeta, index: int, *, fresh: bool) -> None:
         part = topic.partitions[index]
+        if part.home_shard == ELSEWHERE:
+            group = RaftGroupId(part.raft_group)
+            self._lifecycle.enter_elsewhere(topic.name, topic.topic_id, PartitionIndex(index), group)
+            return
         self._lifecycle.open(
             topic.name, topic.topic_id, index, part.raft_group, part.home_shard, topic.config, fresh=fresh
         )

@@ -17,23 +17,28 @@ from millstream.app.drain import Drain
 from millstream.app.limits import TellSupervisor
 from millstream.app.overview import serve_overview
 from millstream.app.partitions import Partitions
+from millstream.app.peer_shard import PeerShard, registration
 from millstream.app.shared import Shared
 from millstream.cluster.client import ControllerClient
 from millstream.cluster.controller import Controller, controller_log_config
 from millstream.cluster.follower import Follower
+from millstream.cluster.leader_news import LeaderNews
 from millstream.cluster.metadata import MetadataCache
 from millstream.cluster.producer_ids import ProducerIds
-from millstream.cluster.snapshots import Snapshots
+from millstream.cluster.quorum_controller import QuorumController
+from millstream.cluster.snapshots import KeptLog, Snapshots
 from millstream.cluster.state_files import SnapshotStore
 from millstream.config.settings import Settings
 from millstream.coordinator.router import GroupRouter
 from millstream.core.fetch_session import FetchSessions, SessionPartition
 from millstream.errors import MillstreamError, Rejected
+from millstream.format.names import partition_directory
 from millstream.kafka.context import Node
 from millstream.kafka.dispatch import Dispatcher
 from millstream.kafka.loggers import Loggers
 from millstream.kafka.telemetry import Telemetry
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import RaftGroupId
 from millstream.net.intake import Intake
 from millstream.partition.admin_home import AdminHome
 from millstream.partition.delayed import DelayedAppends
@@ -52,6 +57,7 @@ from millstream.shard.mailbox import Mailbox
 from millstream.shard.process import EXIT_CHILD, EXIT_OK, EXIT_UNAVAILABLE, become_realtime, cores, pin
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import dump_on_signal
+from millstream.storage.log.log import Log
 from millstream.storage.processes.helpers import start_helpers
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log
@@ -61,6 +67,7 @@ LOADING_US: Final = 10_000_000
 """Groups that take longer to load than this are loaded while the broker serves."""
 
 CONTROLLER_SHARD: Final = 0
+CONTROLLER_GROUP: Final = RaftGroupId(0)
 _CACHE: Final = "CacheMemory.take"
 """Where the log cache allocates; its fragments live as long as the shard."""
 
@@ -108,7 +115,8 @@ class ShardProcess:
         clean = shared.recovered.clean
         self.delayed = DelayedAppends(shard.reactor, storage)
         self.lifecycle = Lifecycle(shard, self.metadata.settings, storage, self.table, self.delayed, clean=clean)
-        self.partitions = Partitions(self.metadata, self.follower, self.table, self.lifecycle)
+        self.partitions = Partitions(self.metadata, self.follower, self.table, self.lifecycle, self._existed)
+        self.peers = None if shared.identity is None else PeerShard(shared, shard, self.metadata, shared.identity)
         self.controller = self._open_controller(clean=clean) if shard.id == CONTROLLER_SHARD else None
         self.node = self._node(settings)
         dispatcher = Dispatcher(self.node)
@@ -124,17 +132,56 @@ class ShardProcess:
         )
         self.drain = Drain(shard.reactor, self.intake)
 
-    def _open_controller(self, *, clean: bool) -> Controller:
+    def _existed(self, topic_id: bytes, index: int) -> bool:
+        if self.peers is None:
+            return False
+        try:
+            return bool(self.shared.disk.list(partition_directory(self.shared.settings.data_dir, topic_id, index)))
+        except FileNotFoundError:
+            return False
+
+    def _open_controller(self, *, clean: bool) -> Controller | QuorumController:
         """Raft group 0, which lives on this shard."""
         shared, shard = self.shared, self.shard
         settings = shared.settings
         opened = self.storage.open_controller_log(controller_log_config(settings), clean=clean)
+        if self.peers is not None:
+            return self._join_controller(self.peers, opened)
         group = SoleVoterGroup(opened, next_term(opened, self.storage.term, clean=clean))
         store = SnapshotStore(shared.disk, settings.data_dir)
         snapshots = Snapshots(
             shard.reactor, self.metadata, store, opened, shared.disk, settings.data_dir, shared.cluster.placement
         )
         return Controller(shard, group, self.metadata, self.follower, shared.cluster.placement, snapshots)
+
+    def _join_controller(self, peers: PeerShard, opened: Log) -> QuorumController:
+        """This broker's replica of group 0 in a cluster of several brokers."""
+        shared, shard = self.shared, self.shard
+        assert shared.identity is not None
+        group = peers.raft.open(CONTROLLER_GROUP, opened, peers.founding_voters)
+        store = SnapshotStore(shared.disk, shared.settings.data_dir)
+        snapshots = Snapshots(
+            shard.reactor,
+            self.metadata,
+            store,
+            KeptLog(),
+            shared.disk,
+            shared.settings.data_dir,
+            shared.cluster.placement,
+        )
+        peers.controller = QuorumController(
+            shard,
+            group,
+            peers.network,
+            self.metadata,
+            self.follower,
+            shared.cluster.placement,
+            snapshots,
+            registration(shared, shared.identity),
+            tuple(each.node_id for each in shared.identity.founders),
+        )
+        peers.news = LeaderNews(peers.network, self.metadata, self.follower)
+        return peers.controller
 
     def _node(self, settings: Settings) -> Node:
         """What the handlers see."""
@@ -208,6 +255,9 @@ class ShardProcess:
         self.shared.handover[self.shard.id].take(self._connected)
 
     def _connected(self, sock: Any, arrival: Arrival) -> None:
+        if arrival.opening and self.peers is not None:
+            self.peers.network.accept(sock, arrival.opening)
+            return
         peer = (arrival.peer_host, arrival.peer_port)
         self.intake.open(sock, peer, (arrival.local_host, arrival.local_port), arrival.listener)
 
@@ -217,6 +267,8 @@ class ShardProcess:
         """All shards are open; the controller's shard makes sure that there is a cluster."""
         _ = arguments
         assert self.controller is not None
+        if self.peers is not None:
+            self.peers.connect_all()
         self.controller.start(lambda error: answer(error or self.metadata.cluster_id))
 
     def _status(self, arguments: Any, answer: Callable[[Any], None]) -> None:
@@ -253,6 +305,8 @@ class ShardProcess:
             self.storage.stop(stopped)
 
         def stopped() -> None:
+            if self.peers is not None:
+                self.peers.stop()
             self._report_leaks()
             answer(EXIT_OK)
 

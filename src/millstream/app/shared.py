@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from millstream.app.recovery import Recovered
+from millstream.cluster.identity import Identity
 from millstream.cluster.load import LoadedCluster
 from millstream.config.settings import Settings
 from millstream.iobuf import Arena
@@ -32,6 +33,7 @@ class Shared:
         recovered: Recovered,
         cluster: LoadedCluster,
         stats: StatsSlab,
+        identity: Identity | None = None,
     ) -> None:
         shards = settings.shards
         each = settings.memory_bytes // shards
@@ -42,6 +44,8 @@ class Shared:
         self.http_url = http_url
         self.recovered = recovered
         self.cluster = cluster
+        self.identity = identity
+        """Who this broker is in its cluster; None for a single broker."""
         self.arenas = [Arena.create(shard, each, poison=settings.internal_arena_poison) for shard in range(shards)]
         self.mesh = Mesh(shards)
         self.stats = stats  # the supervisor's

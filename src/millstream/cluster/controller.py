@@ -255,7 +255,8 @@ class Controller:
     def _serve_quorum(self, sender: int, payload: bytes, reply: Reply) -> None:
         _ = sender, payload
         group = self._group
-        reply.send(encode(Quorum(group.term, group.high_watermark, group.log.next_offset)))
+        node = self._cache.node_id
+        reply.send(encode(Quorum(group.term, group.high_watermark, group.log.next_offset, node, (node,))))
 
 
 def controller_log_config(settings: Settings) -> TopicConfig:

@@ -50,6 +50,8 @@ class Follower:
         self._leaders: dict[bytes, dict[int, int]] = {}
         self.on_applied: Callable[[int], None] = self._tell_controller
         """Called with the revision when a commit is applied. The controller replaces it on its own shard."""
+        self.on_leaders: Callable[[list[LeaderEpochs]], None] = _untold
+        """Called with leaders that a shard of this broker reported. The controller's shard tells other brokers."""
         self._revision = shard.stats.gauge("cluster_metadata_revision")
         self._topics = shard.stats.gauge("cluster_topics")
         self._measure()
@@ -70,6 +72,14 @@ class Follower:
         if not self._leaders:
             self._shard.reactor.end_of_turn(self._tell_leaders)
         self._leaders.setdefault(topic_id, {})[index] = leader_epoch
+
+    def learn_leaders(self, changed: list[LeaderEpochs]) -> None:
+        """Let every shard of this broker show these leaders, which are on other brokers."""
+        self._take_leaders(changed)
+        payload = encode(changed)
+        for shard in range(self._shard.count):
+            if shard != self._shard.id:
+                self._shard.mailbox.tell(shard, LEADERS, payload)
 
     def _apply_all(self) -> Generator[None, None, None]:
         cache = self._cache
@@ -100,18 +110,25 @@ class Follower:
         self._shard.mailbox.tell(CONTROLLER_SHARD, APPLIED, encode(revision))
 
     def _tell_leaders(self) -> None:
-        changed = [LeaderEpochs(topic_id, list(epochs.items())) for topic_id, epochs in self._leaders.items()]
+        node = self._cache.node_id
+        changed = [
+            LeaderEpochs(topic_id, [(index, epoch, node) for index, epoch in epochs.items()])
+            for topic_id, epochs in self._leaders.items()
+        ]
         self._leaders = {}
-        self._take_leaders(changed)
-        payload = encode(changed)
-        for shard in range(self._shard.count):
-            if shard != self._shard.id:
-                self._shard.mailbox.tell(shard, LEADERS, payload)
+        self.learn_leaders(changed)
+        self.on_leaders(changed)
 
     def _serve_leaders(self, sender: int, payload: bytes, reply: Reply) -> None:
         _ = sender, reply
-        self._take_leaders(decode_leaders(payload))
+        changed = decode_leaders(payload)
+        self._take_leaders(changed)
+        self.on_leaders(changed)
 
     def _take_leaders(self, changed: list[LeaderEpochs]) -> None:
         for each in changed:
             self._cache.set_leader_epochs(each.topic_id, each.epochs)
+
+
+def _untold(_: list[LeaderEpochs]) -> None:
+    """There is no other broker."""

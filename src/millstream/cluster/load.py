@@ -7,7 +7,7 @@ their memory.
 import msgspec
 
 from millstream.cluster.placement import Placement, load_placement
-from millstream.cluster.state_files import load_state
+from millstream.cluster.state_files import load_snapshot, load_state
 from millstream.config.settings import Settings
 from millstream.core.controller.state import ControllerState
 from millstream.errors import Rejected
@@ -25,11 +25,17 @@ class LoadedCluster(msgspec.Struct, frozen=True):
 def load_cluster(disk: Disk, settings: Settings) -> LoadedCluster:
     """Load the state in ``settings.data_dir``. An empty directory gives a state without a cluster.
 
+    A broker of a cluster begins with its snapshot. What the log holds beyond that may not be committed: its commit is
+    applied when the group tells it.
+
     Raises:
         Rejected: the directory belongs to a broker with another node id.
         Corruption: stored bytes are damaged.
         OSError: the directory cannot be read.
     """
+    if settings.seeds:
+        state = load_snapshot(disk, settings.data_dir)
+        return LoadedCluster(state, load_placement(disk, settings.data_dir, settings.shards, state, settings.node_id))
     state, _ = load_state(disk, settings.data_dir)
     if state.exists and state.first_node != settings.node_id:
         raise Rejected(
@@ -37,4 +43,4 @@ def load_cluster(disk: Disk, settings: Settings) -> LoadedCluster:
             "give this broker a directory of its own, or that id",
             ErrorCode.INVALID_CONFIG,
         )
-    return LoadedCluster(state, load_placement(disk, settings.data_dir, settings.shards, state))
+    return LoadedCluster(state, load_placement(disk, settings.data_dir, settings.shards, state, settings.node_id))

@@ -42,18 +42,24 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LeaderEpochs(msgspec.Struct, frozen=True, array_like=True):
-    """Partitions of one topic and the epochs of their leaders: (index, epoch)."""
+    """Partitions of one topic and their leaders: (index, epoch, node id)."""
 
     topic_id: bytes
-    epochs: list[tuple[int, int]]
+    epochs: list[tuple[int, int, int]]
 
 
 class Quorum(msgspec.Struct, frozen=True, array_like=True):
-    """How far the controller's log is; offsets are exclusive."""
+    """How far the controller's log is, as the broker that answers knows it; offsets are exclusive.
+
+    ``leader`` and ``voters`` are node ids, -1 for an unknown leader; ``log_end_offset`` is that of the broker that
+    answers.
+    """
 
     leader_epoch: int
     high_watermark: int
     log_end_offset: int
+    leader: int
+    voters: tuple[int, ...]
 
 
 encode = msgspec.msgpack.Encoder().encode

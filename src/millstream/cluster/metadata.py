@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 import msgspec
 
+from millstream.cluster.placement import ELSEWHERE
 from millstream.config.errors import ConfigError
 from millstream.config.group_properties import group_config
 from millstream.config.settings import Settings
@@ -56,7 +57,7 @@ Steps = Generator[None, None, None] | None
 
 
 class PartitionMeta(msgspec.Struct, frozen=True, gc=False):
-    """One partition. ``home_shard`` is where it lives on this node."""
+    """One partition. ``home_shard`` is where it lives on this node, ``placement.ELSEWHERE`` if it does not."""
 
     index: int
     raft_group: int
@@ -144,12 +145,16 @@ class MetadataCache:
         """What consumer groups say for themselves: id → property → value. Always the same object, for who keeps it."""
         self._topics: dict[str, TopicMeta] = {}
         self._by_id: dict[bytes, TopicMeta] = {}
+        self._group_places: dict[int, tuple[bytes, int]] = {}
+        """Topic id and partition index of every Raft group."""
         self._names: tuple[str, ...] | None = None
         self._listeners: list[MetadataListener] = []
         for group in self.state.group_configs:
             self._set_group(group)
         for topic in self.state.topics.values():
-            partitions = _partitions(topic.partitions, 0, [homes[part.raft_group] for part in topic.partitions])
+            partitions = _partitions(
+                topic.partitions, 0, [homes.get(part.raft_group, ELSEWHERE) for part in topic.partitions]
+            )
             self._put(TopicMeta(topic, partitions, self.settings))
 
     # Looking up
@@ -177,6 +182,18 @@ class MetadataCache:
         """One partition, None when the topic or the index does not exist."""
         topic = self._topics.get(name)
         return topic.partitions[index] if topic is not None and 0 <= index < len(topic.partitions) else None
+
+    def group_place(self, raft_group: int) -> tuple[bytes, int] | None:
+        """Topic id and partition index of a Raft group; None for a group that does not exist."""
+        return self._group_places.get(raft_group)
+
+    def home_of_group(self, raft_group: int) -> int | None:
+        """The shard of this broker on which a Raft group lives; None if it has no replica of it."""
+        place = self._group_places.get(raft_group)
+        if place is None:
+            return None
+        home = self._by_id[place[0]].partitions[place[1]].home_shard
+        return None if home == ELSEWHERE else home
 
     def topic_config(self, name: str) -> TopicConfig:
         """The resolved configuration of an existing topic; KeyError for another."""
@@ -252,19 +269,23 @@ class MetadataCache:
     def _deleted(self, gone: TopicMeta) -> Callable[[MetadataListener], Steps]:
         del self._topics[gone.name]
         del self._by_id[gone.topic_id]
+        for part in gone.partitions:
+            del self._group_places[part.raft_group]
         self._names = None
         self.encoded.clear()
         return lambda listener: listener.topic_deleted(gone)
 
-    def set_leader_epochs(self, topic_id: bytes, epochs: Iterable[tuple[int, int]]) -> None:
-        """Partitions (index, epoch) of a topic have leaders of these epochs; what is gone is ignored."""
+    def set_leader_epochs(self, topic_id: bytes, epochs: Iterable[tuple[int, int, int]]) -> None:
+        """Partitions (index, epoch, node) of a topic have these leaders. What is gone, and what a newer epoch has
+        replaced, is ignored.
+        """
         topic = self._by_id.get(topic_id)
         if topic is None:
             return
         partitions = list(topic.partitions)
-        for index, epoch in epochs:
-            if index < len(partitions):
-                partitions[index] = msgspec.structs.replace(partitions[index], leader_epoch=epoch)
+        for index, epoch, node in epochs:
+            if index < len(partitions) and epoch >= partitions[index].leader_epoch:
+                partitions[index] = msgspec.structs.replace(partitions[index], leader_epoch=epoch, leader=node)
         self._put(TopicMeta(self.state.topics_by_id[topic_id], tuple(partitions), self.settings))
 
     def _set_group(self, group: str) -> None:
@@ -279,8 +300,11 @@ class MetadataCache:
             operator_log.warning("group %s: stored properties are ignored: %s", group, error.message)
 
     def _put(self, topic: TopicMeta) -> None:
-        if topic.name not in self._topics:
+        before = self._topics.get(topic.name)
+        if before is None:
             self._names = None
+        for part in topic.partitions[len(before.partitions) if before is not None else 0 :]:
+            self._group_places[part.raft_group] = (topic.topic_id, part.index)
         self.encoded.clear()
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic

@@ -22,6 +22,10 @@ from millstream.storage.disk import Disk, read_file, write_all
 FILE: Final = "placement.json"
 
 
+ELSEWHERE: Final = -1
+"""In the place of a home shard: this broker holds no replica of the partition."""
+
+
 class _Stored(msgspec.Struct, frozen=True):
     shards: int
     homes: list[tuple[int, int]]
@@ -64,18 +68,18 @@ class Placement:
             self.counts[self.homes.pop(group)] -= 1
 
 
-def load_placement(disk: Disk, data_dir: str, shards: int, state: ControllerState) -> Placement:
-    """A home for every group of ``state``: the stored one if it is valid, otherwise a new one."""
+def load_placement(disk: Disk, data_dir: str, shards: int, state: ControllerState, node: int) -> Placement:
+    """A home for every group of ``state`` that ``node`` holds: the stored one if it is valid, otherwise a new one."""
     remembered = _read(disk, os.path.join(data_dir, FILE), shards)
     known = {
         partition.raft_group: remembered[partition.raft_group]
         for topic in state.topics.values()
         for partition in topic.partitions
-        if partition.raft_group in remembered
+        if partition.raft_group in remembered and node in partition.replicas
     }
     placement = Placement(shards, known)
     for _, topic in sorted(state.topics.items()):
-        groups = [partition.raft_group for partition in topic.partitions]
+        groups = [partition.raft_group for partition in topic.partitions if node in partition.replicas]
         new = [group for group in groups if group not in known]
         if new:
             placement.place(new, [group for group in groups if group in known])

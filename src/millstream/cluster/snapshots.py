@@ -30,6 +30,15 @@ class TrimmableLog(Protocol):
     def trim_prefix(self, offset: Offset) -> None: ...
 
 
+class KeptLog:
+    """Stands for the log of a group with several voters: a broker that was away is brought up from it, entry by entry,
+    so it is kept as a whole.
+    """
+
+    def trim_prefix(self, offset: Offset) -> None:
+        """Keep what is below ``offset``."""
+
+
 class Snapshots:
     """The snapshot schedule of the controller.
 

@@ -60,15 +60,22 @@ def load_state(disk: Disk, data_dir: str) -> tuple[ControllerState, int]:
         Corruption: a record, or both snapshots, are damaged.
         OSError: the files cannot be read.
     """
-    snapshots = read_snapshots(disk, data_dir)
-    state = next((found for _, found in snapshots if isinstance(found, ControllerState)), None)
-    problems = [f"{slot}: {found.message}" for slot, found in snapshots if isinstance(found, MillstreamError)]
-    for problem in problems:
-        operator_log.error("controller snapshot %s; the other one and the log are used", problem)
-    if state is None:
-        state = ControllerState()
+    state = load_snapshot(disk, data_dir)
     _replay(disk, controller_log_directory(data_dir), state)
     return state, state.revision
+
+
+def load_snapshot(disk: Disk, data_dir: str) -> ControllerState:
+    """The newest snapshot that is intact; the state without a cluster if there is none. All of it is committed.
+
+    Raises:
+        OSError: the files cannot be read.
+    """
+    snapshots = read_snapshots(disk, data_dir)
+    for slot, found in snapshots:
+        if isinstance(found, MillstreamError):
+            operator_log.error("controller snapshot %s: %s; the other one and the log are used", slot, found.message)
+    return next((found for _, found in snapshots if isinstance(found, ControllerState)), ControllerState())
 
 
 def apply_following(state: ControllerState, batches: Iterable[bytes]) -> None:

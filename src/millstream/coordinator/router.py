@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.cluster.metadata import MetadataListener, TopicMeta
+from millstream.cluster.placement import ELSEWHERE
 from millstream.coordinator.asks import (
     ASK,
     DESCRIBE,
@@ -157,7 +158,8 @@ class GroupRouter:
         if topic is None:
             return 0, None
         partition = partition_of(group_id, len(topic.partitions))
-        return partition, topic.partitions[partition].home_shard
+        home = topic.partitions[partition].home_shard
+        return partition, None if home == ELSEWHERE else home
 
     # Requests for one group
 

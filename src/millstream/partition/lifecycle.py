@@ -20,13 +20,14 @@ from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.core.raft.messages import Configuration
 from millstream.errors import Corruption
 from millstream.format.names import partition_directory
+from millstream.model.events import PartitionIndex
 from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import ReplicaId, Term
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Opened, Partition
 from millstream.partition.replica import follow_group
-from millstream.partition.table import Faulty, PartitionTable, Remote
+from millstream.partition.table import Elsewhere, Faulty, PartitionTable, Remote
 from millstream.raft.group import Group
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.shard.context import Shard
@@ -139,6 +140,10 @@ class Lifecycle:
         if voters:
             follow_group(partition, self._table, self._shard.reactor.wall_ms)
         self._table.add(name, topic_id, partition)
+
+    def enter_elsewhere(self, name: str, topic_id: bytes, index: PartitionIndex, raft_group: RaftGroupId) -> None:
+        """Enter a partition of which this broker holds no replica."""
+        self._table.add(name, topic_id, Elsewhere(name, index, raft_group, self._shard.id))
 
     def follow(self, settings: Settings) -> None:
         """Live settings changed."""

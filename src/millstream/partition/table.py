@@ -24,6 +24,14 @@ class Remote:
         self.shard = shard
 
 
+class Elsewhere(Remote):
+    """A partition of which this broker holds no replica. Its shard is the one that asks, which refuses it with
+    NOT_LEADER_OR_FOLLOWER: clients find the leader in the metadata.
+    """
+
+    __slots__ = ()
+
+
 class Faulty:
     """A partition of this shard whose log must not be served: corruption inside its durable prefix."""
 

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.iobuf import IoBuf
+from millstream.model.replication import ReplicaId
 from millstream.peers.beats import BeatsIn, BeatsOut
 from millstream.peers.frames import HEAD_BYTES_MAX, Buffer, FrameKind, encode_frame
 from millstream.peers.hello import Hello, Seed
@@ -150,7 +151,7 @@ class Dial:
         random: Random,
         opened: Callable[["Dial"], None],
         turn: Callable[["Dial", memoryview], None],
-        lost: Callable[["Dial"], None],
+        lost: Callable[["Dial", ReplicaId], None],
     ) -> None:
         """``where`` gives the peer's present address, None while nobody knows it. ``turn`` gets the heads of frames
         that come back; they carry no bodies. ``opened`` and ``lost`` are called when the link opens and when an open
@@ -228,16 +229,16 @@ class Dial:
 
     def _on_closed(self, link: Link, reason: str) -> None:
         assert link is self.link
-        was_open = link.remote is not None
+        remote = link.remote
         self.link = None
         self.turn.drop()
-        if was_open:
+        if remote is not None:
             if self._shard.reactor.now_us() - self._opened_us > BACKOFF_MAX_US:
                 self._wait_us = BACKOFF_MIN_US
             log.warning("the connection to %s is lost: %s", self.name, reason)
             self._silent = True
             self._again()
-            self._lost(self)
+            self._lost(self, remote.replica)
         else:
             self._failed(reason)
 

@@ -60,7 +60,7 @@ from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
 from millstream.telemetry.log import RateLimit, log
 
-FORWARD: Final = 60
+FORWARD: Final = 120
 """Mailbox method: a Raft message for a group of the receiving shard."""
 
 FORWARD_BYTES_MAX: Final = 64 << 10
@@ -83,6 +83,8 @@ class Inbound(msgspec.Struct, frozen=True):
     """Leaderships that began; with True all that the sender knows."""
     status: Callable[[ReplicaId, Status], None]
     """A sign of life."""
+    lost: Callable[[ReplicaId], None]
+    """The connection to a peer has ended: what was under way to it is lost."""
     home_of: Callable[[int], int | None]
     """The shard of this broker on which a group lives; None for a group that it does not have."""
 
@@ -194,7 +196,7 @@ class Network:
                 self._random,
                 lambda dial, at=(node, shard): self._opened(at, dial),
                 self._on_answers,
-                self.calls.lost,
+                self._lost,
             )
             dial.start()
         return dial
@@ -205,6 +207,10 @@ class Network:
         if node_of(remote.replica) != at[0]:
             log.warning("%s answers as broker %d: its address is taken by another one", dial.name, remote.replica)
         self.on_opened(*at)
+
+    def _lost(self, dial: Dial, peer: ReplicaId) -> None:
+        self.calls.lost(dial)
+        self._inbound.lost(peer)
 
     # Accepting
 

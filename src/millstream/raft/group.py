@@ -76,8 +76,13 @@ class Group(Protocol):
     Shard: created, called and closed on that shard only.
     """
 
-    write_caching: bool
-    """Whether what a quorum has in memory is visible. May change at any time; what was visible stays visible."""
+    @property
+    def write_caching(self) -> bool:
+        """Whether what a quorum has in memory is visible. May change at any time; what was visible stays visible."""
+        ...
+
+    @write_caching.setter
+    def write_caching(self, on: bool) -> None: ...
 
     @property
     def events(self) -> GroupEvents: ...

@@ -23,7 +23,7 @@ from millstream.telemetry.log import RateLimit, log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_MESSAGE_BYTES_MAX: Final = 1024
+_MESSAGE_BYTES_MAX: Final = 16 << 10
 _BATCH: Final = 64  # connections taken per turn
 
 
@@ -35,6 +35,8 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True):
     local_host: str
     local_port: int
     listener: str
+    opening: bytes = b""
+    """What the supervisor has read of it: the hello of another broker. Empty for a client."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

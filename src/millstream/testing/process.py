@@ -158,6 +158,11 @@ class Broker:
         process.wait()
         self._forget()
 
+    def signal_all(self, signum: int) -> None:
+        """Send a signal to every process of the broker."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signum)
+
     def wait(self, timeout_s: float | None = None) -> int:
         """Wait until it ends by itself; returns the exit code."""
         process = self._process

@@ -49,12 +49,12 @@ def test_partitions_stay_where_they_were_over_a_restart(tmp_path):
     state = cluster(a=3, b=1)
     placement = Placement(2, {1: 1, 2: 1, 3: 0, 4: 1})
     save_placement(DISK, str(tmp_path), placement)
-    assert load_placement(DISK, str(tmp_path), 2, state).homes == placement.homes
+    assert load_placement(DISK, str(tmp_path), 2, state, 1).homes == placement.homes
 
 
 def test_unknown_partitions_are_placed_and_forgotten_ones_dropped(tmp_path):
     save_placement(DISK, str(tmp_path), Placement(2, {1: 1, 99: 1}))
-    loaded = load_placement(DISK, str(tmp_path), 2, cluster(a=3, b=1))
+    loaded = load_placement(DISK, str(tmp_path), 2, cluster(a=3, b=1), 1)
     assert loaded.homes[1] == 1
     assert sorted(loaded.homes) == [1, 2, 3, 4]
     assert loaded.counts == [2, 2]
@@ -64,5 +64,5 @@ def test_unknown_partitions_are_placed_and_forgotten_ones_dropped(tmp_path):
 def test_a_file_that_does_not_fit_is_ignored(tmp_path, content):
     if content is not None:
         (tmp_path / FILE).write_bytes(content)
-    assert load_placement(DISK, str(tmp_path), 2, cluster(a=4)).homes == {1: 0, 2: 1, 3: 0, 4: 1}
+    assert load_placement(DISK, str(tmp_path), 2, cluster(a=4), 1).homes == {1: 0, 2: 1, 3: 0, 4: 1}
     assert os.listdir(tmp_path) == ([] if content is None else [FILE])

@@ -15,6 +15,7 @@ from millstream.cluster.metadata import MetadataListener
 from millstream.config.settings import Settings
 from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.router import GroupRouter
+from millstream.core.controller.state import ControllerState
 from millstream.errors import MillstreamError, Rejected, Retriable
 from millstream.telemetry.metrics import StatsSlab
 from millstream.wire.records import build_batch, iter_batches, iter_records, parse_header
@@ -198,6 +199,8 @@ class FakeMailbox:
 class FakeMetadata:
     def __init__(self, settings):
         self.start_settings = settings
+        self.node_id = settings.node_id
+        self.state = ControllerState()
         self.topics = {}
         self.listeners = []
         self.group_configs = {}
@@ -207,7 +210,8 @@ class FakeMetadata:
         return tuple(self.topics)
 
     def add(self, name, topic_id, homes):
-        partitions = tuple(SimpleNamespace(index=i, home_shard=home) for i, home in enumerate(homes))
+        leader = self.node_id
+        partitions = tuple(SimpleNamespace(index=i, home_shard=home, leader=leader) for i, home in enumerate(homes))
         self.revision += 1
         known = name in self.topics
         topic = self.topics[name] = SimpleNamespace(name=name, topic_id=topic_id, partitions=partitions)

@@ -74,6 +74,7 @@ class Node:
         self.arenas = [Arena.create(shard, arena_bytes, poison=True) for shard in range(shards)]
         self.networks = []
         self.got = []
+        self.lost = []
         for shard_id in range(shards):
             mailbox = Mailbox(shard_id, mesh, world.reactor, self.arenas)
             shard = Shard(shard_id, shards, world.reactor, self.arenas, mailbox, world.stats)
@@ -87,6 +88,7 @@ class Node:
                 ),
                 leaders=lambda sender, leaders, full: self.got.append((sender, leaders, full)),
                 status=lambda sender, status: self.got.append((sender, status)),
+                lost=lambda peer: self.lost.append(peer),
                 home_of=lambda group: self.homes.get(group, 0),
             )
             rng = random.Random(node * 100 + shard_id)
@@ -105,7 +107,7 @@ class Node:
         return self.networks[0]
 
     def says(self):
-        return Probe(Founder(self.id, bytes([self.id]) * 16), (), CLUSTER, (), 1, "0.1.0")
+        return Probe(Founder(self.id, bytes([self.id]) * 16, Seed("127.0.0.1", self.port)), (), CLUSTER, (), 1, "0.1.0")
 
     def admit(self, hello):
         if hello.cluster_id != CLUSTER:

@@ -109,6 +109,7 @@ def test_a_peer_that_comes_back_is_connected_again(world, capfd):
     port = b.port
     b.close()
     world.run(lambda: not a.network.is_connected(2))
+    assert a.lost == [b.replica]
     assert not a.network.send(b.replica, append(1), a.chain(bytes(1_000)))
     again = world.node(2, port=port)
     world.run(lambda: a.network.is_connected(2))

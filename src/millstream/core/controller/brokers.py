@@ -61,7 +61,7 @@ def decide_register_broker(state: ControllerState, request: RegisterBroker, rule
     epoch = after.registry.brokers[request.node].epoch
     commands += _raised_level(after)
     if request.node == rules.node:
-        commands += _unfenced(after, request.node, epoch)
+        commands += _unfenced(after, request.node, epoch, rules)
     return Decision((Result(broker_epoch=epoch, feature_level=after.feature_level),), tuple(commands))
 
 
@@ -157,13 +157,12 @@ def decide_fence_broker(state: ControllerState, request: FenceBroker, rules: Rul
 
 def decide_unfence_broker(state: ControllerState, request: UnfenceBroker, rules: Rules) -> Decision:
     """Lift a broker's fence, and give internal topics the replicas that they can have now."""
-    _ = rules
     refused = _stale(state, request)
     if refused is not None:
         return Decision((refused,))
     if not state.registry.brokers[request.node].fenced:
         return Decision((Result(),))
-    return Decision((Result(),), tuple(_unfenced(state.copy(), request.node, request.epoch)))
+    return Decision((Result(),), tuple(_unfenced(state.copy(), request.node, request.epoch, rules)))
 
 
 def _stale(state: ControllerState, request: FenceBroker | UnfenceBroker) -> Result | None:
@@ -177,22 +176,22 @@ def _stale(state: ControllerState, request: FenceBroker | UnfenceBroker) -> Resu
     return None
 
 
-def _unfenced(state: ControllerState, node: NodeId, epoch: BrokerEpoch) -> list[AnyCommand]:
+def _unfenced(state: ControllerState, node: NodeId, epoch: BrokerEpoch, rules: Rules) -> list[AnyCommand]:
     """The commands that make a broker alive; ``state``, a copy, has them applied then."""
     unfenced = BrokerUnfenced(node, epoch)
     state.apply(unfenced)
-    return [unfenced, *_raised_factors(state)]
+    return [unfenced, *_raised_factors(state, rules)]
 
 
-def internal_factor(state: ControllerState) -> int:
+def internal_factor(state: ControllerState, rules: Rules) -> int:
     """The replication factor of internal topics: odd, because two brokers that must both be up are less than one."""
     alive = sum(not broker.fenced for broker in candidates(state))
-    return max(odd_at_most(alive, INTERNAL_FACTOR), 1)
+    return max(odd_at_most(alive, min(INTERNAL_FACTOR, rules.replicas_max)), 1)
 
 
-def _raised_factors(state: ControllerState) -> Iterator[ReplicasChanged]:
+def _raised_factors(state: ControllerState, rules: Rules) -> Iterator[ReplicasChanged]:
     """Replicas for the internal topics that have fewer than they can have."""
-    factor = internal_factor(state)
+    factor = internal_factor(state, rules)
     placer = Placer(candidates(state), state.load)
     for name in sorted(INTERNAL_TOPICS & state.topics.keys()):
         topic = state.topics[name]

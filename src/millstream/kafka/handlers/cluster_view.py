@@ -5,6 +5,8 @@ Without authentication every client may do everything, in Kafka's bit fields (KI
 
 from typing import Final
 
+import msgspec
+
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
 
@@ -25,6 +27,35 @@ def advertised(node: Node, ctx: RequestContext) -> tuple[str, int]:
         if name == ctx.listener:
             return host, port
     return ctx.local_host, ctx.local_port
+
+
+class BrokerView(msgspec.Struct, frozen=True, gc=False):
+    """A broker as a client of one listener sees it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def brokers(node: Node, ctx: RequestContext) -> list[BrokerView]:
+    """Every broker that is alive, this one included, in order of node id.
+
+    The address of another broker is the one that it registered for the client's listener, or for its first listener if
+    it has none of that name.
+    """
+    mine = node.metadata.node_id
+    host, port = advertised(node, ctx)
+    found = [BrokerView(mine, host, port, rack(node))]
+    registry = node.metadata.state.registry
+    for other in registry.alive():
+        if other != mine:
+            profile = registry.brokers[other].profile
+            named = (each for each in profile.listeners if each.name == ctx.listener)
+            address = next(named, profile.listeners[0])
+            found.append(BrokerView(other, address.host, address.port, profile.rack or None))
+    found.sort(key=lambda broker: broker.node_id)
+    return found
 
 
 def rack(node: Node) -> str | None:

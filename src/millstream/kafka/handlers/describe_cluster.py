@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.kafka.context import Node, RequestContext
-from millstream.kafka.handlers.cluster_view import CLUSTER_OPERATIONS, advertised, rack
+from millstream.kafka.handlers.cluster_view import CLUSTER_OPERATIONS, brokers
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -43,14 +43,15 @@ def handle(
             )
         )
         return
-    host, port = advertised(node, ctx)
-    node_id = node.metadata.node_id
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
     respond(
         DescribeClusterResponse(
             cluster_id=node.metadata.cluster_id,
-            controller_id=node_id,
-            brokers=[DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack(node))],
+            controller_id=node.metadata.node_id,
+            brokers=[
+                DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+                for each in brokers(node, ctx)
+            ],
             cluster_authorized_operations=operations,
         )
     )

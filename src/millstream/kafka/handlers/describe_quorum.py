@@ -12,7 +12,7 @@ from millstream.cluster.messages import Quorum
 from millstream.core.controller.topic_names import CLUSTER_METADATA
 from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
-from millstream.kafka.handlers.cluster_view import advertised
+from millstream.kafka.handlers.cluster_view import brokers
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -35,14 +35,12 @@ def handle(
     if asked != [(CLUSTER_METADATA, 0)]:
         respond(_unknown(request))
         return
-    host, port = advertised(node, ctx)
 
     def done(quorum: Quorum | MillstreamError) -> None:
         if isinstance(quorum, MillstreamError):
             respond(DescribeQuorumResponse(error_code=quorum.code, error_message=quorum.message))
         else:
-            listener = QuorumListener(name=ctx.listener, host=host, port=port)
-            respond(_described(node, quorum, listener))
+            respond(_described(node, ctx, quorum))
 
     node.controller.describe_quorum(done)
 
@@ -64,21 +62,31 @@ def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     )
 
 
-def _described(node: Node, quorum: Quorum, listener: QuorumListener) -> DescribeQuorumResponse:
+def _described(node: Node, ctx: RequestContext, quorum: Quorum) -> DescribeQuorumResponse:
     node_id, now_ms = node.metadata.node_id, node.shard.reactor.wall_ms()
-    voter = ReplicaState(
-        replica_id=node_id,
-        log_end_offset=quorum.log_end_offset,
-        last_fetch_timestamp=now_ms,
-        last_caught_up_timestamp=now_ms,
-    )
+    voters = [
+        ReplicaState(
+            replica_id=voter,
+            log_end_offset=quorum.log_end_offset if voter == node_id else -1,
+            last_fetch_timestamp=now_ms if voter == node_id else -1,
+            last_caught_up_timestamp=now_ms if voter == node_id else -1,
+        )
+        for voter in quorum.voters
+    ]
     partition = QuorumPartition(
-        leader_id=node_id,
+        leader_id=quorum.leader,
         leader_epoch=quorum.leader_epoch,
         high_watermark=quorum.high_watermark,
-        current_voters=[voter],
+        current_voters=voters,
     )
     return DescribeQuorumResponse(
         topics=[QuorumTopic(topic_name=CLUSTER_METADATA, partitions=[partition])],
-        nodes=[QuorumNode(node_id=node_id, listeners=[listener])],
+        nodes=[
+            QuorumNode(
+                node_id=each.node_id,
+                listeners=[QuorumListener(name=ctx.listener, host=each.host, port=each.port)],
+            )
+            for each in brokers(node, ctx)
+            if each.node_id in quorum.voters
+        ],
     )

@@ -10,7 +10,7 @@ from typing import Final
 
 from millstream.core.fetch_session import SessionPartition
 from millstream.kafka.context import Node, RequestContext
-from millstream.kafka.handlers.cluster_view import advertised, rack
+from millstream.kafka.handlers.cluster_view import brokers
 from millstream.model.error_code import ErrorCode
 from millstream.partition.table import Entry
 from millstream.wire.messages.fetch import (
@@ -86,9 +86,12 @@ def leader_of(
     meta = node.metadata.partition(asked.topic, asked.index)
     if meta is None:
         return NO_LEADER
-    if not endpoints:
-        host, port = advertised(node, ctx)
-        endpoints.append(NodeEndpoint(node_id=meta.leader, host=host, port=port, rack=rack(node)))
+    if all(endpoint.node_id != meta.leader for endpoint in endpoints):
+        endpoints += [
+            NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in brokers(node, ctx)
+            if each.node_id == meta.leader
+        ]
     return LeaderIdAndEpoch(meta.leader, meta.leader_epoch)
 
 

@@ -1,4 +1,4 @@
-"""FindCoordinator: the coordinator of a group. On a single node this broker.
+"""FindCoordinator: the coordinator of a group, which is the leader of the partition that stores it.
 
 The first request creates ``__consumer_offsets`` and is answered when it exists. Transactions and share groups have no
 coordinator here: INVALID_REQUEST, which clients show with its message. With COORDINATOR_NOT_AVAILABLE they would retry
@@ -8,8 +8,10 @@ until they time out.
 from collections.abc import Callable
 from typing import Final
 
+from millstream.coordinator.hashing import partition_of
+from millstream.core.controller.topic_names import GROUP_METADATA
 from millstream.kafka.context import Node, RequestContext
-from millstream.kafka.handlers.cluster_view import advertised
+from millstream.kafka.handlers.cluster_view import BrokerView, brokers
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -20,7 +22,7 @@ _REFUSALS: Final = {
     1: "This broker does not serve transactions.",
     2: "This broker does not serve share groups.",
 }
-_NO_NODE: Final = -1
+_NOBODY: Final = BrokerView(-1, "", -1, None)
 
 
 def handle(
@@ -40,16 +42,35 @@ def handle(
 def _answer(
     node: Node, ctx: RequestContext, request: FindCoordinatorRequest, error: ErrorCode, message: str | None
 ) -> FindCoordinatorResponse:
-    node_id, host, port = _NO_NODE, "", -1
-    if error is ErrorCode.NONE:
-        node_id = node.settings.node_id
-        host, port = advertised(node, ctx)
     if ctx.api_version < _SEVERAL_KEYS_FROM:
+        broker, error = _coordinator(node, ctx, request.key, error)
         text = error.name if message is None else message
-        return FindCoordinatorResponse(error_code=error, error_message=text, node_id=node_id, host=host, port=port)
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message or "")
-            for key in request.coordinator_keys
-        ]
-    )
+        return FindCoordinatorResponse(
+            error_code=error, error_message=text, node_id=broker.node_id, host=broker.host, port=broker.port
+        )
+    found = FindCoordinatorResponse()
+    for key in request.coordinator_keys:
+        broker, of_key = _coordinator(node, ctx, key, error)
+        found.coordinators.append(
+            Coordinator(
+                key=key,
+                node_id=broker.node_id,
+                host=broker.host,
+                port=broker.port,
+                error_code=of_key,
+                error_message=message or "",
+            )
+        )
+    return found
+
+
+def _coordinator(node: Node, ctx: RequestContext, group: str, error: ErrorCode) -> tuple[BrokerView, ErrorCode]:
+    """The broker that leads the partition of ``group``; COORDINATOR_NOT_AVAILABLE if it is not alive."""
+    topic = node.metadata.topic(GROUP_METADATA)
+    if error is not ErrorCode.NONE or topic is None:
+        return _NOBODY, error or ErrorCode.COORDINATOR_NOT_AVAILABLE
+    leader = topic.partitions[partition_of(group, len(topic.partitions))].leader
+    for broker in brokers(node, ctx):
+        if broker.node_id == leader:
+            return broker, ErrorCode.NONE
+    return _NOBODY, ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -33,7 +33,7 @@ from millstream.core.controller.topic_names import (
 )
 from millstream.errors import MillstreamError, Rejected
 from millstream.kafka.context import Node, RequestContext
-from millstream.kafka.handlers.cluster_view import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, advertised, rack
+from millstream.kafka.handlers.cluster_view import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, brokers
 from millstream.model.error_code import ErrorCode
 from millstream.net.shared import Shared
 from millstream.wire.codec import encode_response
@@ -171,14 +171,15 @@ def _answer(node: Node, ctx: RequestContext, request: MetadataRequest, topics: b
 def _around_topics(node: Node, ctx: RequestContext, request: MetadataRequest, count: int) -> tuple[bytes, bytes]:
     """What stands in an encoded answer before ``count`` encoded topics, and behind them."""
     version = ctx.api_version
-    host, port = advertised(node, ctx)
-    node_id = node.metadata.node_id
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
     frame = encode_response(
         MetadataResponse(
-            brokers=[MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack(node))],
+            brokers=[
+                MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+                for each in brokers(node, ctx)
+            ],
             cluster_id=node.metadata.cluster_id,
-            controller_id=node_id,
+            controller_id=node.metadata.node_id,
             cluster_authorized_operations=operations,
         ),
         version,

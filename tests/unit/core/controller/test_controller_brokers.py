@@ -225,7 +225,19 @@ def test_internal_topics_get_three_replicas_when_the_third_broker_is_alive():
 
 @pytest.mark.parametrize(("alive", "factor"), [(1, 1), (2, 1), (3, 3), (4, 3), (9, 3)])
 def test_the_factor_of_internal_topics_is_odd(alive, factor):
-    assert internal_factor(Bench(brokers=tuple(range(1, alive + 1))).state) == factor
+    bench = Bench(brokers=tuple(range(1, alive + 1)))
+    assert internal_factor(bench.state, bench.rules) == factor
+    few = msgspec.structs.replace(bench.rules, replicas_max=1)
+    assert internal_factor(bench.state, few) == 1
+
+
+def test_a_release_that_keeps_one_replica_refuses_more_in_words():
+    bench = Bench(brokers=(1, 2, 3))
+    bench.rules = msgspec.structs.replace(bench.rules, replicas_max=1)
+    factor, assigned = bench.create(CreateTopic("a", 1, 3), CreateTopic("b", assignments=((0, (1, 2)),)))
+    assert factor.error is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert assigned.error is ErrorCode.INVALID_REPLICATION_ASSIGNMENT
+    assert factor.message.startswith("A replication factor of 3 is not supported by this version, which keeps 1")
 
 
 @pytest.mark.parametrize(

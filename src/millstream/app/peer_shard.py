@@ -1,0 +1,161 @@
+"""A shard's part in a cluster of several brokers: its connections, and the Raft groups over them.
+
+Made only if this broker belongs to a cluster. The parts are wired here: what arrives goes to the shard's Raft groups
+and, on the controller's shard, to the controller; addresses come from the registry, or from the founders as long as a
+broker has not registered.
+"""
+
+import random
+from collections.abc import Sequence
+
+from millstream import __version__
+from millstream.app.forming import says
+from millstream.app.shared import Shared
+from millstream.cluster.identity import Identity
+from millstream.cluster.leader_news import LeaderNews
+from millstream.cluster.metadata import MetadataCache
+from millstream.cluster.quorum_controller import QuorumController
+from millstream.config.listeners import is_every_interface
+from millstream.core.controller.commands import FEATURE_LEVEL
+from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
+from millstream.core.controller.requests import RegisterBroker
+from millstream.core.raft.messages import Configuration
+from millstream.model.cluster import NodeId
+from millstream.model.replication import ReplicaId, Seed, node_of, replica_id
+from millstream.peers.hello import VERSION_MAX, VERSION_MIN, Hello, Refusal, RefusalReason
+from millstream.peers.hello import Seed as Address
+from millstream.peers.items import Beat, Leadership, Status
+from millstream.peers.network import Inbound, Network
+from millstream.peers.raft_items import RaftItem
+from millstream.raft.shard import RaftShard
+from millstream.shard.context import Shard
+
+
+class PeerShard:
+    """Connections and Raft groups of one shard.
+
+    Lifecycle: made with the shard, ``stop`` when it drains. Shard: one each.
+    """
+
+    def __init__(self, shared: Shared, shard: Shard, metadata: MetadataCache, identity: Identity) -> None:
+        settings = shared.settings
+        self._shard = shard
+        self._metadata = metadata
+        self._identity = identity
+        self._founders = {NodeId(each.node): each for each in says(settings, identity).founders}
+        self.controller: QuorumController | None = None
+        self.news: LeaderNews | None = None
+        """Both are on the controller's shard only."""
+        self.me: ReplicaId = replica_id(settings.node_id)
+        randomness = random.SystemRandom()
+        hello = Hello(
+            VERSION_MIN,
+            VERSION_MAX,
+            identity.cluster_id,
+            self.me,
+            identity.disk,
+            shard.id,
+            0,
+            shard.count,
+            FEATURE_LEVEL,
+            __version__,
+        )
+        inbound = Inbound(
+            raft=self._on_raft,
+            beats=self._on_beats,
+            leaders=self._on_leaders,
+            status=self._on_status,
+            home_of=self._home_of,
+            lost=self._on_lost,
+        )
+        self.network = Network(shard, hello, self.address_of, self._admit, inbound, randomness.random)
+        self.raft = RaftShard(shard.reactor, self.me, self.network, lambda: Seed(randomness.getrandbits(63)))
+
+    def stop(self) -> None:
+        """Close every connection."""
+        self.network.stop()
+
+    @property
+    def founding_voters(self) -> Configuration:
+        """The first members of the controller's group."""
+        return Configuration(tuple(replica_id(node) for node in sorted(self._founders)))
+
+    def connect_all(self) -> None:
+        """Dial every other broker that is known, so that the connections are there when they are needed."""
+        for node in (*self._founders, *self._metadata.state.registry.nodes()):
+            if node != self._identity.node_id:
+                self.network.connect(node)
+
+    def address_of(self, node: NodeId) -> Address | None:
+        """Where a broker is reached: as it registered, else as it founded the cluster."""
+        broker = self._metadata.state.registry.brokers.get(node)
+        if broker is not None:
+            return Address(broker.profile.peer.host, broker.profile.peer.port)
+        founder = self._founders.get(node)
+        return founder.peer if founder is not None else None
+
+    def _admit(self, hello: Hello) -> Refusal | None:
+        """Why a broker may not connect; None if it may."""
+        mine = self._identity
+        node = NodeId(node_of(hello.replica))
+        if hello.cluster_id != mine.cluster_id:
+            return Refusal(
+                RefusalReason.OTHER_CLUSTER, f"this is cluster {mine.cluster_id}, not cluster {hello.cluster_id}"
+            )
+        if node == mine.node_id:
+            return Refusal(RefusalReason.SAME_BROKER, f"this is broker {node}, too: give each broker an id of its own")
+        registry = self._metadata.state.registry
+        broker = registry.brokers.get(node)
+        known = broker.incarnation if broker is not None else None
+        if known is None and node in self._founders:
+            known = self._founders[node].incarnation
+        if (known is not None and known != hello.incarnation) or hello.incarnation in registry.retired:
+            return Refusal(
+                RefusalReason.OTHER_DISK, f"broker {node} belongs to this cluster with another data directory"
+            )
+        return None
+
+    # What arrives
+
+    def _on_raft(self, sender: ReplicaId, item: RaftItem, views: Sequence[memoryview]) -> None:
+        self.raft.on_raft(sender, item, views)
+
+    def _on_beats(self, sender: ReplicaId, beats: Sequence[Beat], reply: bool) -> None:
+        self.raft.on_beats(sender, beats, reply)
+
+    def _on_leaders(self, sender: ReplicaId, leaderships: Sequence[Leadership], full: bool) -> None:
+        _ = full
+        if self.news is not None:
+            self.news.learn(sender, leaderships)
+
+    def _on_status(self, sender: ReplicaId, status: Status) -> None:
+        if self.controller is not None:
+            self.controller.on_status(sender, status)
+
+    def _on_lost(self, peer: ReplicaId) -> None:
+        self.raft.on_lost(peer)
+
+    def _home_of(self, group: int) -> int | None:
+        return 0 if group == 0 else self._metadata.home_of_group(group)
+
+
+def registration(shared: Shared, identity: Identity) -> RegisterBroker:
+    """What this broker says of itself to the controller."""
+    settings = shared.settings
+    assert settings.peer_listen is not None
+    advertised = {each.name: (each.host, each.port) for each in settings.advertised_listeners}
+    listeners: list[ListenerAddress] = []
+    for name, (host, port) in shared.addresses.items():
+        host, port = advertised.get(name, (host, port))
+        if is_every_interface(host):
+            host = settings.peer_listen.host
+        listeners.append(ListenerAddress(name, host, port))
+    profile = BrokerProfile(
+        tuple(listeners),
+        PeerAddress(settings.peer_listen.host, settings.peer_listen.port),
+        settings.rack,
+        settings.shards,
+        __version__,
+        FEATURE_LEVEL,
+    )
+    return RegisterBroker(identity.cluster_id, identity.node_id, identity.disk, profile)

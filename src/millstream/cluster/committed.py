@@ -1,0 +1,82 @@
+"""The committed commands of the controller's log, in order, as the Raft group commits them.
+
+::
+
+    group commits ──advance──► log: cache, else the worker ──► deliver(base, commands), one batch at a time
+
+What is not committed is never delivered, so a truncation takes nothing back. After a start the group's commit may be
+behind what the log holds: it is delivered when a leader says that it is committed.
+
+**Failure.** A read that fails is repeated; a line says so. A batch that does not decode is ``Corruption``: this broker
+cannot know the cluster any more, and the shard stops. **Overload.** One read is under way at a time, of at most
+`READ_BYTES`.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.core.controller.commands import AnyCommand, decode_command
+from millstream.errors import MillstreamError
+from millstream.iobuf import IoBuf
+from millstream.model.quantities import Offset
+from millstream.raft.group import Group
+from millstream.shard.reactor import Reactor
+from millstream.telemetry.log import log as operator_log
+from millstream.wire.batch import iter_batches
+from millstream.wire.records import iter_records
+
+READ_BYTES: Final = 1 << 20
+_RETRY_US: Final = 200_000
+
+Deliver = Callable[[int, tuple[AnyCommand, ...]], None]
+
+
+class CommittedCommands:
+    """Reads one group's log from ``next_offset`` on.
+
+    Lifecycle: made with the controller; ``advance`` after each commit. Shard: the controller's.
+    Invariant: every command below ``next_offset`` was delivered, or is part of the state that the broker loaded.
+    """
+
+    def __init__(self, reactor: Reactor, group: Group, next_offset: int, deliver: Deliver) -> None:
+        """``deliver(base, commands)`` gets commands that follow each other; ``base`` is the revision before them."""
+        self._reactor = reactor
+        self._group = group
+        self._deliver = deliver
+        self._reading = False
+        self.next_offset = next_offset
+
+    def advance(self) -> None:
+        """The group's commit has moved: read what is new, in a callback of its own."""
+        if not self._reading:
+            self._reading = True
+            self._reactor.call_soon(self._read)
+
+    def _read(self) -> None:
+        begin, end = Offset(self.next_offset), Offset(self._group.committed_offset)
+        if begin >= end:
+            self._reading = False
+            return
+        log = self._group.log
+        found = log.read(begin, end, READ_BYTES, True)
+        if found is None:
+            log.read_cold(begin, end, READ_BYTES, True, self._take)
+        else:
+            self._take(found)
+
+    def _take(self, found: IoBuf | MillstreamError) -> None:
+        if isinstance(found, MillstreamError):
+            operator_log.warning("the controller's log cannot be read now: %s; trying again", found.message)
+            self._reactor.call_later(_RETRY_US, self._read)
+            return
+        data = bytes(found)
+        found.release()
+        for batch in iter_batches(data):
+            records = [record for record in iter_records(batch) if record.offset >= self.next_offset]
+            if not records:
+                continue
+            base = self.next_offset
+            assert records[0].offset == base, f"command {records[0].offset} of the log follows {base}"
+            self.next_offset = base + len(records)
+            self._deliver(base, tuple(decode_command(record.value or b"") for record in records))
+        self._reactor.call_soon(self._read)

@@ -1,0 +1,450 @@
+"""The controller of a cluster of several brokers: decided by the leader of Raft group 0, known to every broker.
+
+::
+
+    any broker's shard ──SUBMIT──► shard 0 ──leads?──► decide ► replicate ► commit ─┐
+                                      └─no── Call ───► the leader's shard 0         │
+    every broker: committed commands (`committed`) ──► own homes ──► its shards ──► applied ──► answer (leader)
+
+Each broker has one of these on shard 0, with a replica of group 0. The leader decides against its own state, which runs
+ahead of the commit as in ``controller``. Every broker applies what is committed, and only that, in log order: to its
+``committed`` state first, which places the new partitions that this broker holds on its own shards, then on its shards.
+
+**Becoming the controller.** A new leader waits until its term start is committed and everything before it is applied
+here; then its state is the committed one. The first one of all creates the cluster with the id that its founders agreed
+on. **Resigning** answers every request that waits with an unknown outcome, before anything else.
+
+**Brokers.** Each broker registers with the controller after its start, again and again until it is answered, and is
+ready when its registration and its unfencing are applied here. Then it says every `BEAT_US` that it is alive; the
+leader fences who is silent (``core.controller.liveness``). A refusal of the registration ends the start, in words.
+
+**Crash.** Group 0's log decides; nothing else is kept. **Overload.** As in ``controller``. A request that was forwarded
+and gets no answer in time has an unknown outcome. Without a leader a request is refused with NOT_CONTROLLER, which
+clients repeat.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from millstream.cluster.announce import announce
+from millstream.cluster.client import INTERNAL_TIMEOUT_MS
+from millstream.cluster.committed import CommittedCommands
+from millstream.cluster.controller import PENDING_MAX, new_topic_id
+from millstream.cluster.follower import Follower
+from millstream.cluster.messages import APPLIED, APPLY, QUORUM, SUBMIT, Commit, Quorum, decode_revision, encode
+from millstream.cluster.metadata import MetadataCache, live_settings
+from millstream.cluster.placement import ELSEWHERE, Placement
+from millstream.cluster.snapshots import Snapshots
+from millstream.core.controller.commands import (
+    AnyCommand,
+    PartitionsAdded,
+    PartitionState,
+    TopicCreated,
+    TopicDeleted,
+    encode_command,
+)
+from millstream.core.controller.decide import Rules, decide
+from millstream.core.controller.liveness import Liveness
+from millstream.core.controller.requests import (
+    AnyRequest,
+    CreateCluster,
+    RegisterBroker,
+    Results,
+    decode_request,
+    decode_results,
+    encode_request,
+    encode_results,
+)
+from millstream.core.controller.state import ControllerState
+from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable, ShuttingDown, Unavailable
+from millstream.iobuf import ArenaFull
+from millstream.model.cluster import BrokerEpoch, NodeId, Revision
+from millstream.model.error_code import ErrorCode
+from millstream.model.replication import NO_REPLICA, ReplicaId, Term, node_of
+from millstream.peers.calls import CallDone
+from millstream.peers.items import Status
+from millstream.peers.network import Network
+from millstream.raft.group import Group
+from millstream.shard.context import Shard
+from millstream.shard.mailbox import Reply
+from millstream.telemetry.log import log as operator_log
+from millstream.wire.records import build_batch
+
+CONTROLLER_REQUEST: Final = 1
+"""Method of ``peers.calls``: a request to the controller."""
+
+BEAT_US: Final = 500_000
+"""A tenth of the time after which a silent broker is fenced."""
+
+FORWARD_US: Final = 10_000_000
+FORWARD_RETRY_US: Final = 100_000
+"""A request that finds no leader waits for one: a fail-over takes two seconds, a split vote some more."""
+
+START_US: Final = 50_000
+"""Between attempts to register while the broker starts."""
+
+_RESIGNED: Final = "another broker is the controller now; the request may have been carried out"
+
+REPLICAS_MAX: Final = 1
+"""Partitions are not replicated yet: each has one broker of the cluster."""
+
+Done = Callable[[Results | MillstreamError], None]
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    """A request that was decided and waits until every shard of this broker has applied ``end``."""
+
+    end: int
+    results: Results
+    done: Done
+
+
+class _Leadership:
+    """What the leader has beside what every broker has.
+
+    Lifecycle: from the commit of the term start to the resignation.
+    Invariants: ``state`` is the committed state and what was proposed since; ``waiting`` is sorted by ``end``.
+    """
+
+    def __init__(self, state: ControllerState, liveness: Liveness) -> None:
+        self.state = state
+        self.liveness = liveness
+        self.waiting: deque[_Waiting] = deque()
+
+
+class QuorumController:
+    """One broker's part of the controller.
+
+    Lifecycle: made with shard 0, ``start`` once all shards run, ``stop`` before the storage stops. Shard: 0.
+    Invariants: ``_committed`` has applied exactly the commands below ``_commands.next_offset``. ``_leadership`` is set
+    only while the group serves.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        group: Group,
+        network: Network,
+        cache: MetadataCache,
+        follower: Follower,
+        placement: Placement,
+        snapshots: Snapshots,
+        registration: RegisterBroker,
+        voters: tuple[int, ...],
+    ) -> None:
+        """``registration`` is what this broker says of itself, with the id of the cluster that it belongs to.
+        ``voters`` are the brokers that vote in the controller's group.
+        """
+        self._voters = voters
+        self._shard = shard
+        self._group = group
+        self._network = network
+        self._cache = cache
+        self._follower = follower
+        self._placement = placement
+        self._snapshots = snapshots
+        self._registration = registration
+        self._node = registration.node
+        self._committed = cache.state.copy()
+        self._commands = CommittedCommands(shard.reactor, group, cache.revision, self._deliver)
+        self._applied = [cache.revision] * shard.count
+        self._counted = shard.stats.counter("controller_commands")
+        self._leadership: _Leadership | None = None
+        self._serving_from: int | None = None
+        """End of what must be applied here before this leader decides; None unless it leads and has not begun."""
+        self._epoch: BrokerEpoch | None = None
+        """Of this broker's registration; None until it is answered."""
+        self._asked = False
+        self._ready: Callable[[MillstreamError | None], None] | None = None
+        self._stopping = False
+        group.events.on_commit = self._on_commit
+        group.events.on_serving = self._on_serving
+        group.events.on_resign = self._on_resign
+        follower.on_applied = lambda revision: self._on_applied(shard.id, revision)
+        shard.mailbox.serve(SUBMIT, self._serve_submit)
+        shard.mailbox.serve(APPLIED, self._serve_applied)
+        shard.mailbox.serve(QUORUM, self._serve_quorum)
+        network.calls.serve(CONTROLLER_REQUEST, self._serve_call)
+        self._commands.advance()
+
+    # Life
+
+    def start(self, done: Callable[[MillstreamError | None], None]) -> None:
+        """Register this broker; ``done`` is called when the cluster has it, or with the reason why it refuses it."""
+        self._ready = done
+        operator_log.info("waits for a majority of the brokers that hold the controller's log")
+        self._tick()
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Refuse new requests, give those under way an unknown outcome, and call ``done`` when a snapshot is saved."""
+        self._stopping = True
+        self._on_resign()
+        self._snapshots.stop(done)
+
+    @property
+    def leader(self) -> NodeId | None:
+        """The broker that decides, as far as this one knows."""
+        if self._group.is_serving:
+            return self._node
+        leader = self._group.leader
+        return None if leader == NO_REPLICA else NodeId(node_of(leader))
+
+    def on_status(self, sender: ReplicaId, status: Status) -> None:
+        """A broker says that it is alive."""
+        leadership = self._leadership
+        if leadership is not None:
+            node = NodeId(node_of(sender))
+            leadership.liveness.beat(
+                leadership.state, node, status.epoch, status.revision, self._shard.reactor.now_us()
+            )
+
+    # A request
+
+    def submit(self, request: AnyRequest, done: Done) -> None:
+        """Decide ``request``, or let the leader decide it; ``done`` gets the results."""
+        self._submit(request, done, 0)
+
+    def _submit(self, request: AnyRequest, done: Done, waited_us: int) -> None:
+        if self._stopping:
+            done(ShuttingDown("the broker is stopping", ErrorCode.NOT_CONTROLLER))
+        elif self._leadership is not None:
+            self._decide(self._leadership, request, done)
+        else:
+            self._forward(request, done, waited_us)
+
+    def _forward(self, request: AnyRequest, done: Done, waited_us: int) -> None:
+        """Let the leader decide. What certainly was not done is tried again for as long as an election may take."""
+
+        def again(error: Retriable) -> None:
+            if waited_us >= FORWARD_US:
+                done(error)
+            else:
+                self._shard.reactor.call_later(
+                    FORWARD_RETRY_US, lambda: self._submit(request, done, waited_us + FORWARD_RETRY_US)
+                )
+
+        def answered(answer: bytes | MillstreamError) -> None:
+            if isinstance(answer, Retriable):
+                again(answer)
+            else:
+                done(answer if isinstance(answer, MillstreamError) else decode_results(answer))
+
+        leader = self.leader
+        if leader is None or leader == self._node:
+            again(Retriable("no broker leads the controller's log now", ErrorCode.NOT_CONTROLLER))
+            return
+        self._network.calls.call(leader, CONTROLLER_REQUEST, encode_request(request), INTERNAL_TIMEOUT_MS, answered)
+
+    def _serve_call(self, sender: ReplicaId, payload: bytes, timeout_ms: int, done: CallDone) -> None:
+        """Another broker forwards a request; it is not forwarded again."""
+        _ = sender, timeout_ms
+        leadership = self._leadership
+        if leadership is None or self._stopping:
+            raise Retriable("this broker does not lead the controller's log", ErrorCode.NOT_CONTROLLER)
+
+        def answered(results: Results | MillstreamError) -> None:
+            done(results if isinstance(results, MillstreamError) else encode_results(results))
+
+        try:
+            request = decode_request(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Rejected(f"this release does not know the request: {error}", ErrorCode.UNSUPPORTED_VERSION) from None
+        self._decide(leadership, request, answered)
+
+    def _decide(self, leadership: _Leadership, request: AnyRequest, done: Done) -> None:
+        if len(leadership.waiting) >= PENDING_MAX:
+            done(Retriable(f"the controller has {PENDING_MAX} requests under way", ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+            return
+        decision = decide(leadership.state, request, self._rules(leadership.state))
+        if decision.commands:
+            try:
+                self._replicate(leadership, decision.commands)
+            except ArenaFull:
+                done(Unavailable("no memory for the controller's log; nothing was changed"))
+                return
+            except MillstreamError as error:
+                done(error)
+                return
+        if min(self._applied) >= leadership.state.revision:
+            done(decision.results)
+        else:
+            leadership.waiting.append(_Waiting(leadership.state.revision, decision.results, done))
+
+    def _replicate(self, leadership: _Leadership, commands: tuple[AnyCommand, ...]) -> None:
+        now_ms = self._shard.reactor.wall_ms()
+        batch = build_batch((None, encode_command(command), (), now_ms) for command in commands)
+        base = self._group.replicate([memoryview(batch)], len(batch), len(commands), now_ms)
+        state = leadership.state
+        assert base == state.revision, f"commands at offset {base} of the log follow revision {state.revision}"
+        for command in commands:
+            state.apply(command)
+
+    def _rules(self, state: ControllerState) -> Rules:
+        start = self._cache.start_settings
+        return Rules(self._node, live_settings(state, start), start, new_topic_id, REPLICAS_MAX)
+
+    # Committed
+
+    def _on_commit(self, high_watermark: int) -> None:
+        _ = high_watermark
+        self._commands.advance()
+
+    def _deliver(self, base: int, commands: tuple[AnyCommand, ...]) -> None:
+        """Commands are committed: this broker and its shards apply them."""
+        announce(commands, self._cache)
+        homes: list[int] = []
+        for command in commands:
+            self._place(command, homes)
+            self._committed.apply(command)
+        commit = Commit(base, commands, tuple(homes))
+        self._counted.inc(len(commands))
+        payload = encode(commit)
+        for shard in range(self._shard.count):
+            if shard != self._shard.id:
+                self._shard.mailbox.tell(shard, APPLY, payload)
+        self._follower.follow(commit)
+        self._snapshots.state_changed()
+        self._begin()
+
+    def _place(self, command: AnyCommand, homes: list[int]) -> None:
+        """Choose home shards for the new partitions that this broker holds; forget those of a topic that goes."""
+        if isinstance(command, TopicCreated):
+            homes += self._homes_of(command.partitions, ())
+        elif isinstance(command, PartitionsAdded):
+            siblings = self._committed.topics_by_id[command.topic_id].partitions
+            homes += self._homes_of(command.partitions, siblings)
+        elif isinstance(command, TopicDeleted):
+            topic = self._committed.topics_by_id[command.topic_id]
+            here = self._placement.homes
+            self._placement.forget(part.raft_group for part in topic.partitions if part.raft_group in here)
+
+    def _homes_of(self, partitions: tuple[PartitionState, ...], siblings: tuple[PartitionState, ...]) -> list[int]:
+        here = [part.raft_group for part in partitions if self._node in part.replicas]
+        homes = self._placement.homes
+        placed = self._placement.place(here, [part.raft_group for part in siblings if part.raft_group in homes])
+        by_group = dict(zip(here, placed, strict=True))
+        return [by_group.get(part.raft_group, ELSEWHERE) for part in partitions]
+
+    def _on_applied(self, shard: int, revision: int) -> None:
+        """A shard of this broker has come as far as ``revision``."""
+        self._applied[shard] = revision
+        leadership = self._leadership
+        if leadership is not None:
+            settled = min(self._applied)
+            while leadership.waiting and leadership.waiting[0].end <= settled:
+                waiting = leadership.waiting.popleft()
+                waiting.done(waiting.results)
+        self._check_ready()
+
+    # Leading
+
+    def _on_serving(self, term: Term) -> None:
+        """The term start is committed: this replica has every committed command in its log."""
+        operator_log.info("this broker is the controller (term %d)", term)
+        self._serving_from = self._group.committed_offset
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin to decide, once everything that was committed before this leadership is applied."""
+        if self._serving_from is None or self._commands.next_offset < self._serving_from:
+            return
+        self._serving_from = None
+        liveness = Liveness(self._node, self._shard.reactor.now_us())
+        self._leadership = leadership = _Leadership(self._committed.copy(), liveness)
+        if not leadership.state.exists:
+            self._decide(leadership, CreateCluster(self._registration.cluster_id), _ignore)
+
+    def _on_resign(self) -> None:
+        self._serving_from = None
+        leadership, self._leadership = self._leadership, None
+        if leadership is not None:
+            for waiting in leadership.waiting:
+                waiting.done(OutcomeUnknown(_RESIGNED, ErrorCode.NOT_CONTROLLER))
+
+    # Brokers
+
+    def _tick(self) -> None:
+        """Register, or say that this broker is alive; fence who is silent."""
+        if self._stopping:
+            return
+        leadership = self._leadership
+        if leadership is not None:
+            for request in leadership.liveness.due(leadership.state, self._shard.reactor.now_us()):
+                self._decide(leadership, request, _ignore)
+        if self._epoch is None:
+            self._register()
+        else:
+            self._beat(self._epoch)
+        self._check_ready()
+        self._shard.reactor.call_later(START_US if self._ready is not None else BEAT_US, self._tick)
+
+    def _register(self) -> None:
+        if self._asked or self.leader is None:
+            return
+        self._asked = True
+        self.submit(self._registration, self._registered)
+
+    def _registered(self, results: Results | MillstreamError) -> None:
+        self._asked = False
+        if isinstance(results, MillstreamError):
+            return  # asked again at the next tick
+        result = results[0]
+        if not result.error:
+            self._epoch = result.broker_epoch
+        elif result.error != ErrorCode.BROKER_NOT_AVAILABLE and self._ready is not None:
+            ready, self._ready = self._ready, None
+            ready(Rejected(result.message or "the cluster refuses this broker", result.error))
+
+    def _beat(self, epoch: BrokerEpoch) -> None:
+        leader = self.leader
+        if leader is not None and leader != self._node:
+            status = Status(epoch, Revision(min(self._applied)), self._shard.reactor.wall_ms())
+            self._network.say(leader, status)
+
+    def _check_ready(self) -> None:
+        if self._ready is None or self._epoch is None or min(self._applied) < self._committed.revision:
+            return
+        broker = self._cache.state.registry.brokers.get(self._node)
+        if broker is not None and broker.epoch == self._epoch and not broker.fenced:
+            ready, self._ready = self._ready, None
+            ready(None)
+
+    # The shards of this broker
+
+    def _serve_applied(self, sender: int, payload: bytes, reply: Reply) -> None:
+        _ = reply
+        self._on_applied(sender, decode_revision(payload))
+
+    def _serve_submit(self, sender: int, payload: bytes, reply: Reply) -> None:
+        _ = sender
+
+        def answer(results: Results | MillstreamError) -> None:
+            if isinstance(results, MillstreamError):
+                reply.fail(results)
+            else:
+                reply.send(encode_results(results))
+
+        self.submit(decode_request(payload), answer)
+
+    def _serve_quorum(self, sender: int, payload: bytes, reply: Reply) -> None:
+        _ = sender, payload
+        group = self._group
+        leader = self.leader
+        reply.send(
+            encode(
+                Quorum(
+                    group.term,
+                    group.high_watermark,
+                    group.log.next_offset,
+                    -1 if leader is None else leader,
+                    self._voters,
+                )
+            )
+        )
+
+
+def _ignore(_: Results | MillstreamError) -> None:
+    """The decision is tried again at a later tick."""
