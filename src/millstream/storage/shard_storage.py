@@ -250,6 +250,7 @@ class ShardStorage:
         self.logs.pop(log.group, None)
         self.dirty_logs.pop(log, None)
         self._refused.pop(log, None)
+        self.checkpointer.keep_note(log, keep=False)
         self._partitions.add(-1)
         self.compaction.forget(log)
         self.housekeeping.forget(log)
@@ -472,6 +473,10 @@ class ShardStorage:
         number = self.expect(carried_out)
         self.checkpointer.wait_for_change(number)
         self.send(command(number))
+
+    def keep_note(self, log: OpenLog, *, keep: bool) -> None:
+        """Keep the note of a cut that was just added, until the changes of its files are ordered."""
+        self.checkpointer.keep_note(log, keep=keep)
 
     def when_files_rest(self, log: OpenLog, callback: Callable[[], None]) -> None:
         """Call back when the cleaner does nothing with the log: at once, or after it has given up its work."""

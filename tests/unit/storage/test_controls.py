@@ -1,6 +1,7 @@
 """Control entries of a log: Raft positions beside offsets, cuts between entries, folding, and what a crash leaves."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 from storage_support import append, new_shard, read_everything, settle
@@ -179,3 +180,35 @@ def test_a_control_entry_that_finds_no_memory_leaves_no_trace(monkeypatch: pytes
         log.append_control(1, b"payload")
     assert (log.controls.entries, log.next_raft_position, log.leader_epochs) == ([], 0, [])
     assert shard.storage.wal.idle
+
+
+@pytest.mark.parametrize("crash_before_the_cut", [True, False])
+def test_no_checkpoint_makes_the_note_of_a_cut_void_before_the_files_are_cut(
+    crash_before_the_cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note is durable, and the cleaner is at work on the log's files for long."""
+    shard = new_shard()
+    log, other = shard.open(1), shard.open(2)
+    kept = append(log, 1, 100, epoch=1)
+    append(log, 1, 100, epoch=1)
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(shard.storage, "when_files_rest", lambda _log, callback: waiting.append(callback))
+    log.truncate_to(1)
+    settle(shard)
+    assert len(waiting) == 1
+    append(other, 1)
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    shard.call(shard.storage.checkpoint)
+    if not crash_before_the_cut:
+        waiting[0]()
+        shard.run()
+        shard.call(shard.storage.checkpoint)
+        shard.call(shard.storage.checkpoint)
+        assert shard.storage.wal.needed_sequence == shard.storage.wal.next_sequence, "the note is void at last"
+    shard = reopened(shard)
+    log = shard.open(1)
+    assert (log.next_offset, log.next_raft_position) == (1, 1)
+    assert read_everything(shard, log) == kept

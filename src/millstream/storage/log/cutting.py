@@ -103,6 +103,7 @@ def truncate_to(log: OpenLog, end: RaftPosition, done: Callable[[], None] | None
             done()
 
     log.host.wal.add_note(log, Kind.TRUNCATE, offset, end, _NO_PAYLOAD, durable, max(0, log.term_before(end)))
+    log.host.keep_note(log, keep=True)
     log.cutting = True
     log.close_range()
 
@@ -113,6 +114,7 @@ def _cut(log: OpenLog, offset: Offset, end: RaftPosition) -> None:
     if offset >= log.next_offset:  # control entries behind the last batch go, no byte of a segment does
         log.cut_to(offset, log.next_position, end)
         host.changed(log)
+        host.keep_note(log, keep=False)
         return
     position = log.cache.position_of(offset)
     if position is None:
@@ -139,6 +141,7 @@ def _cut(log: OpenLog, offset: Offset, end: RaftPosition) -> None:
         log.host.change_files(
             log, lambda number: Cut(number, active.path, active.base_offset, position - active.stream)
         )
+        host.keep_note(log, keep=False)
         log.behind.go_on(position)
 
     # Not while a checkpoint is about to say how long the segments are.

@@ -66,6 +66,12 @@ class LogHost(Protocol):
         """
         ...
 
+    def keep_note(self, log: OpenLog, *, keep: bool) -> None:
+        """Keep the note of a cut that was just added in the write-ahead log, until this is called again: the log is cut
+        in memory, and the changes of its files are ordered (`change_files`).
+        """
+        ...
+
     def when_files_rest(self, log: OpenLog, callback: Callable[[], None]) -> None:
         """Call back when the cleaner does nothing with the log: at once, or after it has given up its work."""
         ...

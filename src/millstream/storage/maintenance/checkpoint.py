@@ -165,6 +165,7 @@ class Checkpointer:
         self._when_idle: list[Callable[[], None]] = []
         self._sent = False  # the worker is at it
         self._changes: dict[int, int] = {}  # changes of files that the worker has yet to make, their notes' frames
+        self._cuts: dict[OpenLog, int] = {}  # logs whose end is being cut, and a frame at or before their note's
         self._again = False
         self._next_id = 1
         self._covered = 0
@@ -225,7 +226,8 @@ class Checkpointer:
         self._hurry = hurry or bool(self._answering) or storage.wal.full
         self._begun_us = storage.reactor.now_us()
         # The note of a cut or a trim is needed until the files show it.
-        self._covered = min([storage.wal.durable_sequence, *(frame - 1 for frame in self._changes.values())])
+        needed = [*self._changes.values(), *self._cuts.values()]
+        self._covered = min([storage.wal.durable_sequence, *(frame - 1 for frame in needed)])
         self.wal_bytes = storage.wal.written_bytes
         self._marks = []
         logs = list(storage.dirty_logs)
@@ -343,7 +345,16 @@ class Checkpointer:
 
     def wait_for_change(self, number: int) -> None:
         """A note is durable that stands for a change of files until `change_made`."""
-        self._changes[number] = self._storage.wal.durable_sequence
+        self._changes[number] = min([self._storage.wal.durable_sequence, *self._cuts.values()])
+
+    def keep_note(self, log: OpenLog, *, keep: bool) -> None:
+        """The note of a cut of the log's end was just added: no checkpoint makes it void until this is called again. By
+        then the log shows the cut, and what is left to do to its files is known to `wait_for_change`.
+        """
+        if keep:
+            self._cuts[log] = self._storage.wal.durable_sequence + 1
+        else:
+            self._cuts.pop(log, None)
 
     def change_made(self, number: int) -> None:
         """The files show it, if not durably; the next checkpoint sees to that."""
@@ -351,8 +362,8 @@ class Checkpointer:
 
     @property
     def changing(self) -> bool:
-        """Whether the worker has yet to cut or remove files."""
-        return bool(self._changes)
+        """Whether files have yet to be cut or removed."""
+        return bool(self._changes or self._cuts)
 
     def _now_idle(self) -> None:
         idle, self._when_idle = self._when_idle, []
