@@ -18,11 +18,11 @@ from millstream import __version__
 from millstream.testing.process import Broker
 
 LINE = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z (\w+) ")
-EXPECTED = {"num.partitions": "4"}
+EXPECTED = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "3000"}
 """What suites take for granted of a test cluster; all else is at its defaults, which they count on, too: without the
 pause before a group's first assignment two members that subscribe together get one after the other.
 """
-PEER = {"node.id": "0", "group.initial.rebalance.delay.ms": "3000", "auto.create.topics.enable": "true"}
+PEER = {"node.id": "0", "auto.create.topics.enable": "true"}
 """The peer gets the node id that some tests expect, and the defaults that this harness otherwise changes for it."""
 
 

@@ -9,6 +9,7 @@ import sys
 import urllib.request
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 pytestmark = pytest.mark.process
 
@@ -66,3 +67,12 @@ def test_every_process_of_the_broker_shows_its_cpu_time(broker):
     shown = {line.partition("}")[0] for line in lines if line.startswith("millstream_process_cpu_seconds_total")}
     for role in ("shard", "writer", "worker", "cleaner"):
         assert f'millstream_process_cpu_seconds_total{{process="{role}-0"' in shown
+
+
+def test_topics_of_a_shared_broker_have_names_of_their_own(broker):
+    names = {broker.new_topic(2, prefix="orders", config={"retention.ms": 60_000}) for _ in range(2)}
+    described = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=30).topics
+    assert [len(described[name].partitions) for name in names] == [2, 2]
+    assert all(name.startswith("orders-") for name in names)
+    with pytest.raises(RuntimeError, match="INVALID_CONFIG"):
+        broker.new_topic(config={"retention.ms": "soon"})

@@ -6,6 +6,7 @@
 
     with broker(topics={"orders": 3}) as b:
         producer = Producer({"bootstrap.servers": b.bootstrap})
+        audit = b.new_topic(partitions=2)  # a name that no other test has
 
 The pytest plugin (installed with the package) has two fixtures: ``broker``, one broker for the whole session, and
 ``broker_factory``, which starts any number and stops them when the test ends.
@@ -26,3 +27,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(process, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

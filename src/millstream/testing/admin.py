@@ -6,19 +6,30 @@ from collections.abc import Mapping
 
 from millstream.model.error_code import ErrorCode
 from millstream.wire.codec import decode_response, encode_request, encode_request_header, response_header_version
-from millstream.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from millstream.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 
 _API_KEY = 19
 _VERSION = 7
 _TIMEOUT_S = 30.0
 
 
-def create_topics(bootstrap: str, topics: Mapping[str, int]) -> None:
-    """Create ``topics`` (name → partitions). Raises RuntimeError with the broker's message if one cannot be created."""
+def create_topics(bootstrap: str, topics: Mapping[str, int], config: Mapping[str, object] | None = None) -> None:
+    """Create ``topics`` (name → partitions), each with the topic properties ``config``.
+
+    Raises:
+        RuntimeError: a topic cannot be created; the message is the broker's.
+    """
+    configs = [CreatableTopicConfig(name=name, value=str(value)) for name, value in (config or {}).items()]
     host, port = bootstrap.rsplit(":", 1)
     request = CreateTopicsRequest(
         topics=[
-            CreatableTopic(name=name, num_partitions=count, replication_factor=-1) for name, count in topics.items()
+            CreatableTopic(name=name, num_partitions=count, replication_factor=-1, configs=configs)
+            for name, count in topics.items()
         ],
         timeout_ms=int(_TIMEOUT_S * 1000),
     )

@@ -3,7 +3,8 @@
 It runs ``python -m millstream.cli start`` in a session of its own, so that ``kill`` reaches every process of the
 broker, and reads the ready line from its standard output; nothing is guessed by waiting. What the broker logs is kept
 in ``log_path``. A broker that does not come up raises ``BrokerFailed`` with the last lines of its log. Without
-``data_dir`` it lives in a temporary directory that goes with it.
+``data_dir`` it lives in a temporary directory that goes with it. Consumer groups get their first assignment at once:
+``group.initial.rebalance.delay.ms`` is 0 unless ``settings`` says otherwise.
 """
 
 import fcntl
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +26,8 @@ from millstream.testing.admin import create_topics
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
+DEFAULTS = {"group.initial.rebalance.delay.ms": 0}
+"""Other than a broker's own: a test does not wait for more members of its group."""
 
 
 class BrokerFailed(RuntimeError):
@@ -53,7 +57,7 @@ class Broker:
         listen: str = "127.0.0.1:0",
     ) -> None:
         self._topics = dict(topics or {})
-        self._settings = dict(settings or {})
+        self._settings = {**DEFAULTS, **(settings or {})}
         self._env = dict(env or {})
         self._shards = shards
         self._memory = memory
@@ -119,6 +123,27 @@ class Broker:
                 raise
             self._topics = {}
         return self
+
+    def __repr__(self) -> str:
+        state = f"bootstrap={self.bootstrap!r} pid={self.pid}" if self.running else "not running"
+        return f"<Broker {state} data_dir={str(self.data_dir)!r}>"
+
+    def new_topic(
+        self, partitions: int = 1, *, prefix: str = "topic", config: Mapping[str, object] | None = None
+    ) -> str:
+        """Create a topic under a name that no other test has; returns the name.
+
+        Args:
+            partitions: how many.
+            prefix: what the name begins with.
+            config: topic properties, such as ``{"retention.ms": -1}``.
+
+        Raises:
+            RuntimeError: the broker refuses it, with the broker's message.
+        """
+        name = f"{prefix}-{uuid.uuid4().hex[:12]}"
+        create_topics(self.bootstrap, {name: partitions}, config)
+        return name
 
     def about(self) -> dict[str, Any]:
         """What the broker wrote to ``broker.json``."""
