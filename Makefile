@@ -7,12 +7,13 @@ UV := $(VENV)/bin/uv
 INSTALLED := $(VENV)/.installed
 CODE := $(wildcard src tests tools bench conformance examples)
 FAST := not slow and not conformance
+WORKERS := 3# many tests wait for a disk or a timer most of the time
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-spark check format bench soak conformance differential fuzz simulate crash docs lock clean
+.PHONY: help setup run test test-all test-spark test-ci check format bench soak conformance differential fuzz simulate crash docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,13 +36,16 @@ run: setup ## See it work: stream real flights through a broker into Spark
 	$(PY) examples/flights/run.py
 
 test: setup ## Run the tests that every change must pass (under 10 minutes)
-	@$(PY) -m pytest -m "$(FAST)" --numprocesses 2 --dist worksteal --durations 20 --durations-min 0.1
+	@$(PY) -m pytest -m "$(FAST)" --numprocesses $(WORKERS) --dist worksteal --durations 20 --durations-min 0.1
 
 test-all: test ## Run every test but other people's suites
 	@$(PY) -m pytest -m "slow and not conformance"
 
 test-spark: setup ## Run the slow tests of pipelines on Spark (about 15 minutes; MILLSTREAM_KILLS=n)
 	@$(PY) -m pytest -m "slow and spark" tests/spark
+
+test-ci: setup ## Run the slow tests that .ci/run has time for (some minutes)
+	@$(PY) -m pytest -m "ci and not conformance" --numprocesses 2 --dist worksteal
 
 check: setup ## Check format, lint, types, layers and shape
 	$(VENV)/bin/ruff format --check $(CODE)

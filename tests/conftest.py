@@ -9,6 +9,8 @@ import signal
 import pytest
 from hypothesis import settings
 
+from shares import in_shares
+
 DESCRIPTORS = 8192
 GARBAGE_DESCRIPTORS = 100
 """How many more may be open than after the last collection before the next."""
@@ -31,6 +33,13 @@ def pytest_configure(config):
         resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background, and it would be inherited
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:
+        items[:] = in_shares(items, workers)
 
 
 def pytest_make_parametrize_id(config, val, argname):

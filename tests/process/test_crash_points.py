@@ -24,9 +24,10 @@ def seeds(count):
     return [int(given)] if given else [random.SystemRandom().randrange(1 << 32) for _ in range(count)]
 
 
-def test_a_dozen_crash_points_lose_nothing_acknowledged(tmp_path):
+@pytest.mark.parametrize("points", [4, pytest.param(12, marks=[pytest.mark.slow, pytest.mark.ci])])
+def test_crash_points_lose_nothing_acknowledged(tmp_path, points):
     series = Series(tmp_path, seeds(1)[0])
-    series.run(12)
+    series.run(points)
     assert series.taken_back > 0, "nothing was lost, so nothing was tested"
     assert series.acknowledged > 100
     assert series.workload.topics_changed() > 0
@@ -41,6 +42,8 @@ def test_sixty_crash_points_lose_nothing_acknowledged(tmp_path):
         Series(directory, seed).run(15)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_broker_that_answers_before_its_sync_is_found_out(tmp_path):
     """The planted bug must not survive a bounded number of points."""
     lying = {"internal.disk.factory": "millstream.testing.planted:ack_before_sync"}

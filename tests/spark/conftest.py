@@ -7,10 +7,9 @@ import uuid
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from spark_support import BRIEF
 
 pytest.importorskip("pyspark")
-
-SMALL_SEGMENTS = 1 << 20  # the least that a topic may have
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +25,7 @@ def spark(tmp_path_factory):
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": BRIEF,
             "spark.sql.warehouse.dir": str(place / "warehouse"),
             "spark.local.dir": str(place / "local"),
         },

@@ -20,7 +20,8 @@ from confluent_kafka import Producer
 
 pytest.importorskip("deltalake")
 
-from conftest import SMALL_SEGMENTS
+from spark_support import SMALL_SEGMENTS
+
 from millstream.errors import Rejected
 from millstream.pipeline.model import Errors, Pipeline, SideTable, Sink, Source, Transform, Trigger
 from millstream.pipeline.run import prepared, run

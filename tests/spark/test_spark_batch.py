@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 import pytest
+from spark_support import SMALL_SEGMENTS
 
-from conftest import SMALL_SEGMENTS
 from millstream import spark as ms
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(300)]

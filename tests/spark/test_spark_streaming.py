@@ -10,8 +10,8 @@ import textwrap
 import time
 
 import pytest
+from spark_support import BRIEF, SMALL_SEGMENTS
 
-from conftest import SMALL_SEGMENTS
 from millstream import spark as ms
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(300)]
@@ -97,11 +97,12 @@ DRIVER = """
     import sys
     from millstream import spark as ms
 
-    bootstrap, topic, place = sys.argv[1:]
-    spark = ms.session("killed", cores=2, conf={"spark.ui.enabled": "false", "spark.driver.memory": "512m"})
+    bootstrap, topic, place, brief = sys.argv[1:]
+    conf = {"spark.ui.enabled": "false", "spark.driver.memory": "512m", "spark.driver.extraJavaOptions": brief}
+    spark = ms.session("killed", cores=2, conf=conf)
     spark.sparkContext.setLogLevel("ERROR")
     names = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-    stream = spark.readStream.format("millstream").options(maxOffsetsPerTrigger="400", **names).load()
+    stream = spark.readStream.format("millstream").options(maxOffsetsPerTrigger="200", **names).load()
     writer = stream.selectExpr("partition", "offset", "value").writeStream.format("parquet")
     writer = writer.option("checkpointLocation", place + "/checkpoint").option("path", place + "/table")
     writer.trigger(processingTime="0 seconds").start().awaitTermination()
@@ -109,23 +110,25 @@ DRIVER = """
 
 
 def test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing(spark, topic, tmp_path):
-    written = topic(2, segment_bytes=SMALL_SEGMENTS).produce(6000, value_bytes=1500)
-    command = [sys.executable, "-c", textwrap.dedent(DRIVER), written.bootstrap, written.name, str(tmp_path)]
+    written = topic(2, segment_bytes=SMALL_SEGMENTS).produce(3000, value_bytes=1500)
+    command = [sys.executable, "-c", textwrap.dedent(DRIVER), written.bootstrap, written.name, str(tmp_path), BRIEF]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as driver:
         log = tmp_path / "table" / "_spark_metadata"
-        wait_until(lambda: log.is_dir() and len(list(log.iterdir())) >= 4, driver)
-        os.killpg(driver.pid, signal.SIGKILL)
+        try:
+            wait_until(lambda: log.is_dir() and len(list(log.iterdir())) >= 4, driver)
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
     commits = len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")))
     assert 0 < commits < 15, "killed in the middle"
     start(spark, written, tmp_path, trigger={"availableNow": True}).awaitTermination(60)
-    found = collections.Counter((row.partition, row.offset) for row in table(spark, tmp_path))
-    assert max(found.values()) == 1
-    assert sorted(row.value for row in table(spark, tmp_path)) == sorted(written.sent)
+    rows = table(spark, tmp_path)
+    assert max(collections.Counter((row.partition, row.offset) for row in rows).values()) == 1
+    assert sorted(row.value for row in rows) == sorted(written.sent)
 
 
 def wait_until(happened, process):
     """Watch what another process does; it has no other way to tell."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 200
     while not happened():
         assert process.poll() is None, "the driver ended by itself"
         assert time.monotonic() < deadline
