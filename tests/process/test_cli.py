@@ -145,6 +145,30 @@ def test_consume_leaves_a_broker_that_answers_no_more(broker_factory, topic):
     assert complaints.count("\n") == 1
 
 
+def test_consume_says_that_the_broker_is_gone_and_goes_on_when_it_is_back(broker_factory):
+    broker = broker_factory(topics={"t": 1})
+    where = ["--bootstrap", broker.bootstrap]
+
+    def send(text):
+        subprocess.run([*COMMAND, "produce", "t", *where], input=text, text=True, check=True, timeout=60)
+
+    send("a\n")
+    with started([*COMMAND, "consume", "t", *where]) as reader:
+        assert reader.stdout is not None and reader.stderr is not None
+        assert reader.stdout.readline() == "a\n"
+        broker.kill()
+        assert reader.stderr.readline() == (
+            f"no broker answers at {broker.bootstrap}; waiting until one does, Ctrl-C ends this\n"
+        )
+        broker.start()
+        assert reader.stderr.readline() == f"a broker answers at {broker.bootstrap} again\n"
+        send("b\n")
+        assert reader.stdout.readline() == "b\n"
+        reader.send_signal(signal.SIGINT)
+        assert reader.communicate(timeout=30) == ("", "")
+        assert reader.returncode == 0
+
+
 def test_a_consumer_group_is_described_with_its_epochs(millstream, broker, topic):
     from confluent_kafka import Consumer
 

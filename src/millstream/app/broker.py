@@ -101,10 +101,10 @@ def run(settings: Settings) -> int:
     try:
         return Supervisor(settings).run()
     except MillstreamError as error:
-        sys.stderr.write(f"millstream: {error.message}\n")
+        sys.stderr.write(f"error: {error.message}\n")
         return EXIT_UNAVAILABLE
     except OSError as error:
-        sys.stderr.write(f"millstream: cannot start on {settings.data_dir}: {error}\n")
+        sys.stderr.write(f"error: cannot start on {settings.data_dir}: {error}\n")
         return EXIT_UNAVAILABLE
 
 

@@ -23,7 +23,7 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the process's exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    return _guarded(lambda: _dispatch(words))
+    return _guarded(lambda: _dispatch(words), _Complaints(as_json="--json" in words))
 
 
 def _dispatch(words: list[str]) -> int:
@@ -41,7 +41,25 @@ def _dispatch(words: list[str]) -> int:
     return run_application(words)
 
 
-def _guarded(command: Callable[[], int]) -> int:
+class _Complaints:
+    """The form of a failure: ``error: <sentence>`` on stderr, or with ``--json`` one line of JSON there."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def say(self, sentence: str, exit_code: int, code: str = "") -> int:
+        """Report it; returns the exit code. ``code`` is the name of the Kafka error behind it, if there is one."""
+        if self._as_json:
+            import json
+
+            document = {"error": sentence, "exit_code": exit_code} | ({"code": code} if code else {})
+            sys.stderr.write(json.dumps(document, ensure_ascii=False) + "\n")
+        else:
+            sys.stderr.write(f"error: {sentence}\n")
+        return exit_code
+
+
+def _guarded(command: Callable[[], int], complaints: _Complaints) -> int:
     """The command's exit code; whatever it raises becomes one sentence on stderr."""
     try:
         code = command()
@@ -49,25 +67,25 @@ def _guarded(command: Callable[[], int]) -> int:
         return code
     except OutputLost as failure:
         _give_up_output()
-        return _complain(str(failure), failure.exit_code)
+        return complaints.say(str(failure), failure.exit_code)
     except CommandFailed as failure:
-        return _complain(str(failure), failure.exit_code)
+        return complaints.say(str(failure), failure.exit_code, failure.code)
     except ConfigError as error:
-        return _complain(str(error), EXIT_USAGE)
+        return complaints.say(str(error), EXIT_USAGE)
     except (ReaderLeft, BrokenPipeError):
         _give_up_output()  # its reader has seen enough
         return EXIT_OK
     except OSError as error:
         where = "" if error.filename is None else f"{error.filename}: "
-        return _complain(f"{where}{(error.strerror or str(error)).lower()}", EXIT_FAILED)
+        return complaints.say(f"{where}{(error.strerror or str(error)).lower()}", EXIT_FAILED)
     except KeyboardInterrupt:
-        return _complain("interrupted", EXIT_INTERRUPTED)
+        return complaints.say("interrupted", EXIT_INTERRUPTED)
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else EXIT_USAGE
     except Exception as error:  # the last line of defence against a traceback at the terminal
         if os.environ.get("MILLSTREAM_TRACEBACK"):
             raise
-        return _complain(
+        return complaints.say(
             f"unexpected {type(error).__name__}: {error}; this is a fault in millstream, "
             "set MILLSTREAM_TRACEBACK=1 to see where",
             EXIT_FAILED,
@@ -77,11 +95,6 @@ def _guarded(command: Callable[[], int]) -> int:
 def _give_up_output() -> None:
     """Give the interpreter's last flush somewhere to go."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _complain(sentence: str, exit_code: int) -> int:
-    sys.stderr.write(f"error: {sentence}\n")
-    return exit_code
 
 
 if __name__ == "__main__":

@@ -120,7 +120,8 @@ def report_fates(found: Sequence[Fate], kind: str, verb: str, otherwise: str, *,
                 remark(f"{verb if fate.done else otherwise} {kind} '{fate.name}'")
     if failed:
         for fate in failed[:-1]:
-            remark(f"error: {fate.failure}")
+            if not as_json:  # the document has said so
+                remark(f"error: {fate.failure}")
         assert failed[-1].failure is not None
         raise failed[-1].failure
 
@@ -185,6 +186,15 @@ def _configuration(bootstrap: str, extra: Mapping[str, Any]) -> dict[str, Any]:
         "allow.auto.create.topics": False,
         **extra,
     }
+
+
+def reachable(bootstrap: str) -> bool:
+    """Whether one of the addresses takes a connection."""
+    try:
+        _reach(bootstrap)
+    except CommandFailed:
+        return False
+    return True
 
 
 def _reach(bootstrap: str) -> None:

@@ -6,22 +6,23 @@ group, starts where the group stands, and commits what it has printed. Ends afte
 
 Leaving takes no longer than ``--timeout``: with a broker that does not answer any more, the command ends with an error
 that says which commit is in doubt, and a second Ctrl-C ends it at once. What is in doubt is printed again by the next
-consumer of the group, never left out.
+consumer of the group, never left out. A broker that goes away is waited for, and the wait is said on stderr.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
-from millstream.cli.connect import admin_client, consumer_client, explained, partition_numbers
+from millstream.cli.connect import admin_client, consumer_client, explained, partition_numbers, reachable
 from millstream.cli.failure import CommandFailed, WrongUsage, explain, no_answer
 from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
-from millstream.cli.output import count_progress, emit, emit_now
+from millstream.cli.output import count_progress, emit, emit_now, remark
 from millstream.cli.positions import EXPECTED, Anchor, parse_position, resolve
 from millstream.cli.records import TEMPLATE_FIELDS, compile_template, record_to_json, value_line
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _BATCH = 500
 _WAIT_S = 0.2
+_LOOK_S = 1.0
+"""Between two attempts to connect to a broker that is gone."""
 
 
 def consume(
@@ -68,16 +71,48 @@ def consume(
     if group is not None and partition:
         raise WrongUsage("--partition and --group cannot be given together; a group shares out partitions itself")
     render = record_to_json if as_json else value_line if template is None else compile_template(template)
+    watch = Watch(bootstrap)
     if group is None:
-        consumer = _reading_all(topic, start or "beginning", partition, bootstrap, timeout)
+        consumer = _reading_all(topic, start or "beginning", partition, bootstrap, timeout, watch)
     else:
-        consumer = _joining(topic, group, start, bootstrap, timeout)
+        consumer = _joining(topic, group, start, bootstrap, timeout, watch)
     with (
         _terminated_like_interrupted(),
-        Reading(consumer, render, bootstrap, topic, group, timeout) as reading,
+        Reading(consumer, render, bootstrap, topic, group, timeout, watch) as reading,
         suppress(KeyboardInterrupt),  # the ordinary way to leave
     ):
         reading.run(count, exit_at_end=exit_at_end)
+
+
+class Watch:
+    """Says that the broker is gone, and that it is back. Used by one thread.
+
+    Lifecycle: ``suspect`` is the client's callback for errors; ``look`` runs between two reads, and connects at most
+    once in ``_LOOK_S`` while the broker may be gone, never otherwise.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._suspected = False
+        self._gone = False
+        self._next_look_s = 0.0
+
+    def suspect(self, error: KafkaError) -> None:
+        """The client reports an error of its own."""
+        self._suspected = self._suspected or _passes_by_itself(error)
+
+    def look(self) -> None:
+        """Find out whether the broker is there, if that is in doubt, and say what has changed."""
+        if not self._suspected or time.monotonic() < self._next_look_s:
+            return
+        self._next_look_s = time.monotonic() + _LOOK_S
+        there = reachable(self._bootstrap)
+        if there and self._gone:
+            remark(f"a broker answers at {self._bootstrap} again")
+        elif not there and not self._gone:
+            remark(f"no broker answers at {self._bootstrap}; waiting until one does, Ctrl-C ends this")
+        self._gone = not there
+        self._suspected = self._gone
 
 
 class Reading:
@@ -91,7 +126,9 @@ class Reading:
         topic: str,
         group: str | None,
         timeout_s: float,
+        watch: Watch,
     ) -> None:
+        self.watch = watch
         self.consumer = consumer
         self.render = render
         self.bootstrap = bootstrap
@@ -112,6 +149,7 @@ class Reading:
                 for message in messages:
                     self._take(message)
                 self._hand_over()
+                self.watch.look()
                 bar.update(bar.task_ids[0], completed=self.printed)
                 if exit_at_end and self._reached_end():
                     return
@@ -204,7 +242,9 @@ def _terminated_like_interrupted() -> Generator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _reading_all(topic: str, start: str, only: list[int] | None, bootstrap: str, timeout: float) -> Consumer:
+def _reading_all(
+    topic: str, start: str, only: list[int] | None, bootstrap: str, timeout: float, watch: Watch
+) -> Consumer:
     """A consumer assigned to the partitions themselves; nothing is committed."""
     from millstream.cli.confluent import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 
@@ -223,12 +263,12 @@ def _reading_all(topic: str, start: str, only: list[int] | None, bootstrap: str,
     else:
         found = resolve(client, [(topic, number) for number in chosen], position, bootstrap, timeout)
         offsets = {number: found[topic, number] for number in chosen}
-    consumer = consumer_client(bootstrap, _configuration("millstream-cli", commit=False))
+    consumer = consumer_client(bootstrap, _configuration("millstream-cli", watch, commit=False))
     consumer.assign([TopicPartition(topic, number, offsets[number]) for number in chosen])
     return consumer
 
 
-def _joining(topic: str, group: str, start: str | None, bootstrap: str, timeout: float) -> Consumer:
+def _joining(topic: str, group: str, start: str | None, bootstrap: str, timeout: float, watch: Watch) -> Consumer:
     """A consumer that joins the group; ``start`` counts where the group has no offset yet."""
     position = parse_position(start or "beginning", "--from")
     if position.anchor not in (Anchor.BEGINNING, Anchor.END):
@@ -238,14 +278,15 @@ def _joining(topic: str, group: str, start: str | None, bootstrap: str, timeout:
         )
     partition_numbers(admin_client(bootstrap), topic, bootstrap, timeout)
     reset = "earliest" if position.anchor is Anchor.BEGINNING else "latest"
-    consumer = consumer_client(bootstrap, _configuration(group, commit=True) | {"auto.offset.reset": reset})
+    consumer = consumer_client(bootstrap, _configuration(group, watch, commit=True) | {"auto.offset.reset": reset})
     consumer.subscribe([topic])
     return consumer
 
 
-def _configuration(group: str, *, commit: bool) -> dict[str, Any]:
+def _configuration(group: str, watch: Watch, *, commit: bool) -> dict[str, Any]:
     return {
         "group.id": group,
+        "error_cb": watch.suspect,
         "enable.auto.commit": commit,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,

@@ -11,7 +11,10 @@ import gc
 from typing import NoReturn
 
 from millstream.cli.failure import WrongUsage
+from millstream.config.errors import ConfigError
+from millstream.config.forms import human_size
 from millstream.config.load import load_settings
+from millstream.config.properties.node import usable_memory_bytes
 
 
 class _Parser(argparse.ArgumentParser):
@@ -64,6 +67,13 @@ def start(arguments: list[str]) -> int:
         "memory_bytes": given.memory,
     }
     settings = load_settings(given.config, given.set, flags)
+    usable = usable_memory_bytes()
+    if settings.memory_bytes > usable:
+        raise ConfigError(
+            "memory.bytes",
+            f"{human_size(settings.memory_bytes)} is more than the {human_size(usable)} that this machine or its "
+            "control group has; give less with --memory, or leave it out for a quarter of RAM",
+        )
     gc.disable()  # until `collector.freeze_for_fork`: what is imported stays, and looking through it takes time
     from millstream.app.broker import run
 

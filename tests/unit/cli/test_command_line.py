@@ -43,7 +43,6 @@ def test_help_names_every_command(millstream):
         ("produce", "t", "--header", "novalue"),
         ("consume", "t", "--from", "yesterday"),
         ("consume", "t", "--format", "{vaule}"),
-        ("consume", "t", "--json", "--format", "{value}"),
         ("consume", "t", "--group", "g", "--partition", "0"),
         ("consume", "t", "--group", "g", "--from", "17"),
         ("group", "reset", "g", "--to", "end"),

@@ -1,8 +1,11 @@
 """The sentence for an error that a broker told."""
 
+import json
+
 import pytest
 from confluent_kafka import KafkaError
 
+from millstream.cli.__main__ import main
 from millstream.cli.failure import explain
 
 
@@ -17,3 +20,35 @@ from millstream.cli.failure import explain
 )
 def test_an_error_is_told_in_words_also_when_the_broker_had_none(error, sentence):
     assert str(explain(error, "group 'g'", "localhost:9092")) == sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "beginning"),
+    [
+        (["topic", "create", "t", "-p", "x", "--json"], 2, "invalid value"),
+        (["topic", "list", "--bootstrap", "127.0.0.1:1", "--json"], 1, "no broker answers at 127.0.0.1:1"),
+        (["consume", "t", "--json", "--format", "{value}"], 2, "--json and --format cannot be given together"),
+        (["config", "show", "no.such.setting", "--json"], 2, ""),
+    ],
+)
+def test_with_json_a_failure_is_one_line_of_json_on_stderr(capsys, words, code, beginning):
+    assert main(words) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    document = json.loads(said.err)
+    assert said.err.count("\n") == 1
+    assert document["exit_code"] == code
+    assert document["error"].startswith(beginning)
+
+
+def test_an_error_for_people_begins_with_error(capsys):
+    assert main(["topic", "list", "--bootstrap", "127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err.startswith("error: no broker answers")
+
+
+def test_more_memory_than_the_machine_has_is_refused_before_anything_is_made(capsys, tmp_path):
+    assert main(["start", "--data", str(tmp_path / "data"), "--memory", "900TiB"]) == 2
+    said = capsys.readouterr().err
+    assert "memory.bytes: 900 TiB is more than the " in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "data").exists()

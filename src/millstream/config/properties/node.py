@@ -12,16 +12,19 @@ _MIB = 2**20
 
 
 def default_memory_bytes() -> int:
-    """A quarter of the memory that this process may use (RAM, or the control group's limit if lower), at most 2 GiB. In
-    bytes.
-    """
+    """A quarter of the memory that this process may use, at most 2 GiB. In bytes."""
+    return max(min(usable_memory_bytes() // 4, 2 * _GIB) // _MIB * _MIB, 64 * _MIB)
+
+
+def usable_memory_bytes() -> int:
+    """Memory that this process may use: RAM, or the control group's limit if that is lower."""
     usable = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         with open("/sys/fs/cgroup/memory.max", encoding="ascii") as limit:
             usable = min(usable, int(limit.read()))
     except (OSError, ValueError):
         pass  # no control group, or the word "max"
-    return max(min(usable // 4, 2 * _GIB) // _MIB * _MIB, 64 * _MIB)
+    return usable
 
 
 def default_shards() -> int:
