@@ -1,0 +1,112 @@
+"""When each reader reaches a block: the prediction under the policy ``interval``. Pure.
+
+A reader's place is an offset and the append time of the data there. A reader that keeps up with the producers stays
+behind by a constant lag, so it reaches data appended at ``t`` at ``t + lag``. One that catches up is faster: its speed
+is append time passed per time passed, averaged. Both are one formula::
+
+    arrival = seen + (t − place) / speed
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.core.eviction.blocks import Block, PartitionKey, ReaderId
+    from millstream.model.quantities import Offset, TimestampMs
+
+IDLE_MAX_MS: Final = 60_000
+"""A reader that was not seen for so long is forgotten."""
+
+_WINDOW_MS: Final = 1_000
+_SMOOTHING: Final = 0.5
+_SPEED_MIN: Final = 0.1
+_SPEED_MAX: Final = 1000.0
+_CHANGED: Final = 0.25
+"""A change of speed by less than this share moves no block in the order."""
+
+
+class Reader:
+    """One reader in one partition."""
+
+    __slots__ = (
+        "idle_max_ms",
+        "next_offset",
+        "place_ms",
+        "seen_ms",
+        "speed",
+        "used_speed",
+        "window_ms",
+        "window_place_ms",
+    )
+
+    def __init__(self, next_offset: Offset, place_ms: TimestampMs, now_ms: TimestampMs, idle_max_ms: int) -> None:
+        self.next_offset = next_offset
+        self.place_ms = place_ms
+        self.seen_ms = now_ms
+        self.idle_max_ms = idle_max_ms
+        self.speed = 1.0
+        self.used_speed = 1.0  # the speed that the present ranks were made with
+        self.window_ms = now_ms
+        self.window_place_ms = place_ms
+
+    def moved(self, next_offset: Offset, place_ms: TimestampMs, now_ms: TimestampMs) -> bool:
+        """Note a place further on. Returns whether the speed changed enough to predict anew."""
+        self.next_offset = next_offset
+        self.place_ms = place_ms
+        self.seen_ms = now_ms
+        elapsed_ms = now_ms - self.window_ms
+        if elapsed_ms >= _WINDOW_MS:
+            speed = min(_SPEED_MAX, max(_SPEED_MIN, (place_ms - self.window_place_ms) / elapsed_ms))
+            self.speed += _SMOOTHING * (speed - self.speed)
+            self.window_ms = now_ms
+            self.window_place_ms = place_ms
+        if abs(self.speed - self.used_speed) <= _CHANGED * self.used_speed:
+            return False
+        self.used_speed = self.speed
+        return True
+
+    def arrival_ms(self, block: Block) -> float | None:
+        """When it reaches the block; None if it has passed it."""
+        if self.next_offset > block.key.base_offset:
+            return None
+        return self.seen_ms + (block.appended_ms - self.place_ms) / self.used_speed
+
+
+class Readers:
+    """The readers of all partitions. A partition without readers takes no memory."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[PartitionKey, dict[ReaderId, Reader]] = {}
+
+    def find(self, partition: PartitionKey, reader: ReaderId) -> Reader | None:
+        return self._partitions.get(partition, {}).get(reader)
+
+    def add(self, partition: PartitionKey, reader: ReaderId, place: Reader) -> None:
+        self._partitions.setdefault(partition, {})[reader] = place
+
+    def remove(self, partition: PartitionKey, reader: ReaderId) -> bool:
+        """Forget a reader. Returns whether it was known."""
+        readers = self._partitions.get(partition, {})
+        known = readers.pop(reader, None) is not None
+        if known and not readers:
+            del self._partitions[partition]
+        return known
+
+    def next_arrival_ms(self, block: Block) -> float | None:
+        """When the first of the readers reaches the block; None if none will."""
+        first: float | None = None
+        for reader in self._partitions.get(block.key.partition, {}).values():
+            arrival = reader.arrival_ms(block)
+            if arrival is not None and (first is None or arrival < first):
+                first = arrival
+        return first
+
+    def idle(self, now_ms: TimestampMs) -> Iterator[tuple[PartitionKey, ReaderId]]:
+        """The readers that were not seen for too long."""
+        for partition, readers in self._partitions.items():
+            for name, reader in readers.items():
+                if now_ms - reader.seen_ms > reader.idle_max_ms:
+                    yield partition, name
