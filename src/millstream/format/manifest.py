@@ -1,0 +1,294 @@
+"""The manifest of a partition: which of its segments are in the object store. Bytes ↔ values; no object is read here.
+
+Segments are packed in **runs** of up to 64, in the order of their offsets and without gaps. A run is a sequence of
+numbers, seven bits a byte, about 17 bytes a segment; signed ones are zig-zag encoded. Per segment::
+
+    end_offset − base_offset                                 unsigned
+    size_bytes − size_bytes of the segment before            signed
+    min_timestamp − max_timestamp of the segment before      signed
+    max_timestamp − min_timestamp                            signed
+    term − term of the segment before                        signed
+    checksum                                                 four bytes, little-endian
+
+The segment before the first of a run has size 0, timestamp 0 and term 0. Its end is the run's base offset, which the
+container holds.
+
+Two kinds of objects hold runs, each as a payload of ``format.sealed``; integers are little-endian::
+
+    manifest "MSMF"   topic id 16 bytes │ partition u32 │ start offset i64 │ parts u32 │ runs u32
+                      then per part     base offset, end offset, min timestamp, max timestamp i64 │ segments u32
+                      then per run      base offset i64 │ segments u16 │ bytes u16 │ the run
+    part     "MSMP"   topic id 16 bytes │ partition u32 │ runs u32, then per run as above
+
+A *part* is the old end of a long manifest, in an object of its own, which is never changed. Its name says its offsets
+and times, so that a reader finds the right part from a listing alone.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import uuid
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from millstream.errors import Corruption
+from millstream.format.sealed import seal, unseal
+from millstream.model.quantities import Offset, TimestampMs
+from millstream.model.replication import Term
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+MANIFEST_MAGIC: Final = b"MSMF"
+PART_MAGIC: Final = b"MSMP"
+VERSION: Final = 1
+RUN_COUNT_MAX: Final = 64
+"""Segments in a run: the most that a lookup decodes."""
+
+_MANIFEST: Final = struct.Struct("<16sIqII")
+_PART_HEAD: Final = struct.Struct("<16sII")
+_PART: Final = struct.Struct("<qqqqI")
+_RUN: Final = struct.Struct("<qHH")
+_CHECKSUM_BYTES: Final = 4
+_NUMBER_BYTES_MAX: Final = 10
+_PART_NAME: Final = re.compile(r"(\d{20})-(\d{20})_(-?\d+)_(-?\d+)_(\d+)\.part")
+
+
+class ArchivedSegment(msgspec.Struct, frozen=True):
+    """A segment in the object store, as its commit entry says."""
+
+    base_offset: Offset
+    end_offset: Offset
+    size_bytes: int
+    checksum: int
+    """CRC-32C of the whole object."""
+
+    min_timestamp: TimestampMs
+    max_timestamp: TimestampMs
+    """-1, as the minimum, if no batch has a timestamp."""
+
+    term: Term
+    """Term of the leader that uploaded it, which is in the object's name."""
+
+
+class ManifestPart(msgspec.Struct, frozen=True):
+    """The segments of one spilled object."""
+
+    base_offset: Offset
+    end_offset: Offset
+    min_timestamp: TimestampMs
+    max_timestamp: TimestampMs
+    segment_count: int
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Packed segments."""
+
+    base_offset: Offset
+    segment_count: int
+    data: bytes
+
+
+class ArchiveId(msgspec.Struct, frozen=True):
+    """Whose archive it is."""
+
+    topic_id: uuid.UUID
+    partition_index: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The content of a manifest object."""
+
+    owner: ArchiveId
+    start_offset: Offset
+    parts: tuple[ManifestPart, ...]
+    runs: tuple[Run, ...]
+
+
+def pack_run(segments: Sequence[ArchivedSegment]) -> Run:
+    """Pack 1 to ``RUN_COUNT_MAX`` segments without gaps between them."""
+    assert 0 < len(segments) <= RUN_COUNT_MAX, "the caller cuts runs"
+    out = bytearray()
+    size_bytes, timestamp, term = 0, 0, 0
+    for one in segments:
+        _put(out, one.end_offset - one.base_offset)
+        _put_signed(out, one.size_bytes - size_bytes)
+        _put_signed(out, one.min_timestamp - timestamp)
+        _put_signed(out, one.max_timestamp - one.min_timestamp)
+        _put_signed(out, one.term - term)
+        out += one.checksum.to_bytes(_CHECKSUM_BYTES, "little")
+        size_bytes, timestamp, term = one.size_bytes, one.max_timestamp, one.term
+    return Run(segments[0].base_offset, len(segments), bytes(out))
+
+
+def unpack_run(run: Run) -> list[ArchivedSegment]:
+    """The segments of a run. Raises Corruption for bytes that ``pack_run`` does not make."""
+    segments: list[ArchivedSegment] = []
+    data, position = run.data, 0
+    base, size_bytes, timestamp, term = run.base_offset, 0, 0, 0
+    try:
+        for _ in range(run.segment_count):
+            length, position = _get(data, position)
+            grown, position = _get_signed(data, position)
+            waited, position = _get_signed(data, position)
+            lasted, position = _get_signed(data, position)
+            risen, position = _get_signed(data, position)
+            checksum = int.from_bytes(data[position : position + _CHECKSUM_BYTES], "little")
+            position += _CHECKSUM_BYTES
+            size_bytes, term = size_bytes + grown, term + risen
+            low = timestamp + waited
+            timestamp = low + lasted
+            end = Offset(base + length)
+            segments.append(
+                ArchivedSegment(base, end, size_bytes, checksum, TimestampMs(low), TimestampMs(timestamp), Term(term))
+            )
+            base = end
+    except IndexError:
+        position = -1
+    if position != len(data) or not segments or any(one.end_offset <= one.base_offset for one in segments):
+        raise Corruption(f"a run of the manifest at offset {run.base_offset} cannot be read")
+    return segments
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The bytes of a manifest object."""
+    head = _MANIFEST.pack(
+        manifest.owner.topic_id.bytes,
+        manifest.owner.partition_index,
+        manifest.start_offset,
+        len(manifest.parts),
+        len(manifest.runs),
+    )
+    parts = b"".join(
+        _PART.pack(one.base_offset, one.end_offset, one.min_timestamp, one.max_timestamp, one.segment_count)
+        for one in manifest.parts
+    )
+    return seal(MANIFEST_MAGIC, VERSION, head + parts + _encode_runs(manifest.runs))
+
+
+def decode_manifest(data: bytes | bytearray | memoryview) -> Manifest:
+    """The content of a manifest object. Raises Corruption for anything else, and for gaps and overlaps in it."""
+    payload = unseal(MANIFEST_MAGIC, VERSION, data)
+    try:
+        topic, partition, start, part_count, run_count = _MANIFEST.unpack_from(payload)
+        position = _MANIFEST.size
+        parts: list[ManifestPart] = []
+        for _ in range(part_count):
+            base, end, low, high, count = _PART.unpack_from(payload, position)
+            parts.append(ManifestPart(Offset(base), Offset(end), TimestampMs(low), TimestampMs(high), count))
+            position += _PART.size
+        runs = _decode_runs(payload, position, run_count)
+    except struct.error as error:
+        raise Corruption(f"a manifest that cannot be read: {error}") from error
+    _check_order(parts, runs)
+    return Manifest(ArchiveId(uuid.UUID(bytes=topic), partition), Offset(start), tuple(parts), runs)
+
+
+def encode_part(owner: ArchiveId, runs: Sequence[Run]) -> bytes:
+    """The bytes of a part object."""
+    head = _PART_HEAD.pack(owner.topic_id.bytes, owner.partition_index, len(runs))
+    return seal(PART_MAGIC, VERSION, head + _encode_runs(runs))
+
+
+def decode_part(owner: ArchiveId, part: ManifestPart, data: bytes | bytearray | memoryview) -> tuple[Run, ...]:
+    """The runs of a part object. Raises Corruption for another object, or if it is not what ``part`` says."""
+    payload = unseal(PART_MAGIC, VERSION, data)
+    try:
+        topic, partition, run_count = _PART_HEAD.unpack_from(payload)
+        runs = _decode_runs(payload, _PART_HEAD.size, run_count)
+    except struct.error as error:
+        raise Corruption(f"a part of a manifest that cannot be read: {error}") from error
+    if (topic, partition) != (owner.topic_id.bytes, owner.partition_index):
+        raise Corruption("a part of the manifest of another partition")
+    _check_order((), runs)
+    if not runs or describe_part(runs) != part:
+        raise Corruption(f"the part of the manifest from offset {part.base_offset} is not what its name says")
+    return runs
+
+
+def describe_part(runs: Sequence[Run]) -> ManifestPart:
+    """What a manifest says of a part with these runs."""
+    segments = [segment for run in runs for segment in unpack_run(run)]
+    return ManifestPart(
+        segments[0].base_offset,
+        segments[-1].end_offset,
+        min(one.min_timestamp for one in segments),
+        max(one.max_timestamp for one in segments),
+        len(segments),
+    )
+
+
+def part_name(part: ManifestPart) -> str:
+    """The last part of the key of a part object. Names sort by offset."""
+    times = f"{part.min_timestamp}_{part.max_timestamp}"
+    return f"{part.base_offset:020}-{part.end_offset:020}_{times}_{part.segment_count}.part"
+
+
+def parse_part_name(name: str) -> ManifestPart | None:
+    """The part of a name; None for another kind of name."""
+    found = _PART_NAME.fullmatch(name)
+    if found is None:
+        return None
+    base, end, low, high, count = map(int, found.groups())
+    return ManifestPart(Offset(base), Offset(end), TimestampMs(low), TimestampMs(high), count)
+
+
+def _encode_runs(runs: Iterable[Run]) -> bytes:
+    return b"".join(_RUN.pack(run.base_offset, run.segment_count, len(run.data)) + run.data for run in runs)
+
+
+def _decode_runs(payload: bytes, position: int, run_count: int) -> tuple[Run, ...]:
+    """The runs from ``position`` to the end. Raises struct.error if the payload ends earlier or later."""
+    runs: list[Run] = []
+    for _ in range(run_count):
+        base, count, length = _RUN.unpack_from(payload, position)
+        position += _RUN.size
+        runs.append(Run(Offset(base), count, payload[position : position + length]))
+        position += length
+    if position != len(payload):
+        raise struct.error("its length is not the sum of its runs")
+    return tuple(runs)
+
+
+def _check_order(parts: Sequence[ManifestPart], runs: Sequence[Run]) -> None:
+    """Raises Corruption for a gap, an overlap or an empty range."""
+    end: Offset | None = None
+    for one in parts:
+        if one.end_offset <= one.base_offset or (end is not None and one.base_offset != end):
+            raise Corruption(f"the part of a manifest from offset {one.base_offset} does not follow the one before")
+        end = one.end_offset
+    for run in runs:
+        if end is not None and run.base_offset != end:
+            raise Corruption(f"the run of a manifest from offset {run.base_offset} does not follow what is before it")
+        end = unpack_run(run)[-1].end_offset
+
+
+def _put(out: bytearray, value: int) -> None:
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _put_signed(out: bytearray, value: int) -> None:
+    _put(out, value << 1 if value >= 0 else ~(value << 1))
+
+
+def _get(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift >= 7 * _NUMBER_BYTES_MAX:
+            raise IndexError("a number of more than ten bytes")
+
+
+def _get_signed(data: bytes, position: int) -> tuple[int, int]:
+    value, position = _get(data, position)
+    return (value >> 1) ^ -(value & 1), position

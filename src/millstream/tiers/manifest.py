@@ -1,0 +1,251 @@
+"""The archive of one partition in memory: committed segments, packed; the oldest ones in objects of their own.
+
+::
+
+    start ─┬─ part ─┬─ part ─┬─ run ─┬─ run ─┬─ … ─┬─ open run ─┐ end
+           │ in the store     │ in memory, at most `memory_bytes_max`
+           └ name, offsets and times in memory
+
+Every replica applies the same commands in the same order, so every replica has the same archive. The commands:
+
+- ``append``: a committed segment, which begins at the archive's end;
+- ``spilled``: the oldest runs are in a part object from now on (``next_spill`` says which);
+- ``trim``: the log starts later. Returns what may be deleted from the store.
+
+A command that does not fit is `Corruption`, and nothing changes: the archive never has a gap or an overlap.
+
+Lookups cost a binary search and the decoding of one run. A lookup that ends in a part returns the part; the caller
+reads its object and asks ``find_in``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from millstream.errors import Corruption
+from millstream.format.manifest import (
+    RUN_COUNT_MAX,
+    ArchivedSegment,
+    ArchiveId,
+    Manifest,
+    ManifestPart,
+    Run,
+    describe_part,
+    pack_run,
+    unpack_run,
+)
+from millstream.model.quantities import Offset, TimestampMs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+MEMORY_BYTES_MAX: Final = 64 * 1024
+"""Packed bytes of one partition, without what is in parts: more than 3,200 segments."""
+
+_RUN_OVERHEAD_BYTES: Final = 160
+"""Memory of one run beside its packed bytes: the record, its integers, its places in two lists."""
+
+
+class Freed(msgspec.Struct, frozen=True):
+    """What no offset of the log needs any more, for deletion after a grace period."""
+
+    parts: tuple[ManifestPart, ...] = ()
+    """All segments of these, and then the part objects themselves."""
+
+    segments: tuple[ArchivedSegment, ...] = ()
+
+
+class Spill(msgspec.Struct, frozen=True):
+    """The oldest runs, to be written into a part object."""
+
+    part: ManifestPart
+    runs: tuple[Run, ...]
+
+
+class Archive:
+    """One partition's archive. Invariants: parts, then runs, then the open run, each beginning where the one before
+    ends; ``start_offset`` lies in the first of them, or is ``end_offset``.
+    """
+
+    __slots__ = (
+        "_memory_bytes_max",
+        "_open",
+        "_parts",
+        "_run_bytes",
+        "_run_times",
+        "_runs",
+        "end_offset",
+        "start_offset",
+    )
+
+    def __init__(self, start_offset: Offset, memory_bytes_max: int = MEMORY_BYTES_MAX) -> None:
+        self.start_offset = start_offset
+        """First offset of the log. Segments that end at or before it are not in the archive."""
+
+        self.end_offset = start_offset
+        """Everything below it is archived. Exclusive."""
+
+        self._memory_bytes_max = memory_bytes_max
+        self._parts: list[ManifestPart] = []
+        self._runs: list[Run] = []
+        self._run_times: list[TimestampMs] = []  # largest timestamp of each run
+        self._run_bytes = 0
+        self._open: list[ArchivedSegment] = []  # fewer than RUN_COUNT_MAX, behind all runs
+
+    # -- commands ------------------------------------------------------------------------------------------------------
+
+    def append(self, segment: ArchivedSegment) -> None:
+        """Add a committed segment. Raises Corruption if it does not begin at the end, or is empty."""
+        if segment.base_offset != self.end_offset or segment.end_offset <= segment.base_offset:
+            raise Corruption(
+                f"the segment {segment.base_offset}–{segment.end_offset} does not follow an archive that ends at "
+                f"{self.end_offset}"
+            )
+        self._open.append(segment)
+        self.end_offset = segment.end_offset
+        if len(self._open) == RUN_COUNT_MAX:
+            self._close_run(self._open)
+            self._open = []
+
+    def next_spill(self) -> Spill | None:
+        """The runs to write into a part object; None while memory suffices. They are half of all, the oldest ones."""
+        if self._run_bytes <= self._memory_bytes_max:
+            return None
+        runs = tuple(self._runs[: (len(self._runs) + 1) // 2])
+        return Spill(describe_part(runs), runs)
+
+    def spilled(self, part: ManifestPart) -> None:
+        """The part object is written: drop its runs. Raises Corruption if they are not the oldest runs."""
+        count = bisect_left(self._runs, part.end_offset, key=lambda run: run.base_offset)
+        if not count or describe_part(self._runs[:count]) != part:
+            raise Corruption(f"the part {part.base_offset}–{part.end_offset} is not the oldest of the archive")
+        self._drop_runs(count)
+        self._parts.append(part)
+
+    def trim(self, start_offset: Offset) -> Freed:
+        """Move the log's start. One that is not later changes nothing; beyond the end it empties the archive, which
+        then ends at the start: what is between them was never archived.
+        """
+        if start_offset <= self.start_offset:
+            return Freed()
+        self.start_offset = start_offset
+        count = bisect_right(self._parts, start_offset, key=lambda part: part.end_offset)
+        parts = tuple(self._parts[:count])
+        del self._parts[:count]
+        segments: list[ArchivedSegment] = []
+        if not self._parts:
+            segments = self._trim_runs(start_offset)
+        self.end_offset = max(self.end_offset, start_offset)
+        return Freed(parts, tuple(segments))
+
+    # -- lookups -------------------------------------------------------------------------------------------------------
+
+    def find_offset(self, offset: Offset) -> ArchivedSegment | ManifestPart | None:
+        """The segment with this offset, or the part that has it; None outside of the archive and below the start."""
+        if not self.start_offset <= offset < self.end_offset:
+            return None
+        if self._parts and offset < self._parts[-1].end_offset:
+            return self._parts[bisect_right(self._parts, offset, key=lambda part: part.base_offset) - 1]
+        if self._open and offset >= self._open[0].base_offset:
+            return find_in(self._open, offset)
+        run = self._runs[bisect_right(self._runs, offset, key=lambda run: run.base_offset) - 1]
+        return find_in(unpack_run(run), offset)
+
+    def find_time(self, timestamp: TimestampMs) -> ArchivedSegment | ManifestPart | None:
+        """The first segment with a record of this time or later, or the part that has it; None if there is none."""
+        for part in self._parts:
+            if part.max_timestamp >= timestamp:
+                return part
+        for run, newest in zip(self._runs, self._run_times, strict=True):
+            if newest >= timestamp:
+                return first_at(unpack_run(run), timestamp)
+        return first_at(self._open, timestamp)
+
+    @property
+    def segment_count(self) -> int:
+        """Number of segments, those in parts included."""
+        inner = sum(run.segment_count for run in self._runs)
+        return sum(part.segment_count for part in self._parts) + inner + len(self._open)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Packed bytes in memory and what belongs to them, without the open run."""
+        return self._run_bytes
+
+    # -- the object ----------------------------------------------------------------------------------------------------
+
+    def manifest(self, owner: ArchiveId) -> Manifest:
+        """The content of the manifest object."""
+        runs = [*self._runs, *([pack_run(self._open)] if self._open else [])]
+        return Manifest(owner, self.start_offset, tuple(self._parts), tuple(runs))
+
+    @classmethod
+    def of(cls, manifest: Manifest, memory_bytes_max: int = MEMORY_BYTES_MAX) -> Archive:
+        """The archive of a manifest object."""
+        archive = cls(manifest.start_offset, memory_bytes_max)
+        archive._parts = list(manifest.parts)
+        for run in manifest.runs:
+            segments = unpack_run(run)
+            archive.end_offset = segments[-1].end_offset
+            archive._close_run(segments)
+        if manifest.runs and manifest.runs[-1].segment_count < RUN_COUNT_MAX:
+            archive._open = unpack_run(archive._runs[-1])
+            archive._drop_run_at_end()
+        elif not manifest.runs and archive._parts:
+            archive.end_offset = archive._parts[-1].end_offset
+        return archive
+
+    # -- the runs ------------------------------------------------------------------------------------------------------
+
+    def _close_run(self, segments: Sequence[ArchivedSegment]) -> None:
+        run = pack_run(segments)
+        self._runs.append(run)
+        self._run_times.append(max(one.max_timestamp for one in segments))
+        self._run_bytes += _memory_bytes(run)
+
+    def _drop_run_at_end(self) -> None:
+        self._run_bytes -= _memory_bytes(self._runs.pop())
+        self._run_times.pop()
+
+    def _drop_runs(self, count: int) -> None:
+        self._run_bytes -= sum(map(_memory_bytes, self._runs[:count]))
+        del self._runs[:count], self._run_times[:count]
+
+    def _trim_runs(self, start_offset: Offset) -> list[ArchivedSegment]:
+        """Remove the segments that end at or before the offset, and return them."""
+        freed: list[ArchivedSegment] = []
+        while self._runs:
+            segments = unpack_run(self._runs[0])
+            kept = [one for one in segments if one.end_offset > start_offset]
+            freed += segments[: len(segments) - len(kept)]
+            if len(kept) == len(segments):
+                return freed
+            self._drop_runs(1)
+            if kept:
+                run = pack_run(kept)
+                self._runs.insert(0, run)
+                self._run_times.insert(0, max(one.max_timestamp for one in kept))
+                self._run_bytes += _memory_bytes(run)
+                return freed
+        freed += [one for one in self._open if one.end_offset <= start_offset]
+        self._open = [one for one in self._open if one.end_offset > start_offset]
+        return freed
+
+
+def find_in(segments: Sequence[ArchivedSegment], offset: Offset) -> ArchivedSegment | None:
+    """The segment with this offset."""
+    index = bisect_right(segments, offset, key=lambda one: one.base_offset) - 1
+    found = segments[index] if index >= 0 else None
+    return found if found is not None and offset < found.end_offset else None
+
+
+def first_at(segments: Iterable[ArchivedSegment], timestamp: TimestampMs) -> ArchivedSegment | None:
+    """The first segment with a record of this time or later."""
+    return next((one for one in segments if one.max_timestamp >= timestamp), None)
+
+
+def _memory_bytes(run: Run) -> int:
+    return len(run.data) + _RUN_OVERHEAD_BYTES
