@@ -36,12 +36,12 @@ import base64
 import uuid
 from collections import deque
 from collections.abc import Callable
-from typing import Final
 
 from millstream.cluster.announce import announce
 from millstream.cluster.follower import Follower
-from millstream.cluster.messages import APPLIED, APPLY, QUORUM, SUBMIT, Commit, Quorum, decode_revision, encode
+from millstream.cluster.messages import QUORUM, Commit, Quorum, encode
 from millstream.cluster.metadata import MetadataCache, live_settings
+from millstream.cluster.own_shards import PENDING_MAX, Done, OwnShards, append_commands
 from millstream.cluster.placement import Placement
 from millstream.cluster.snapshots import Snapshots
 from millstream.config.settings import Settings
@@ -52,22 +52,15 @@ from millstream.core.controller.commands import (
     PartitionsAdded,
     TopicCreated,
     TopicDeleted,
-    encode_command,
 )
 from millstream.core.controller.decide import Rules, decide
-from millstream.core.controller.requests import AnyRequest, CreateCluster, Results, decode_request, encode_results
+from millstream.core.controller.requests import AnyRequest, CreateCluster, Results
 from millstream.errors import Corruption, MillstreamError, Retriable, ShuttingDown, Unavailable
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.raft.group import Group
 from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
-from millstream.wire.records import build_batch
-
-PENDING_MAX: Final = 1_000
-"""Requests under way. Each holds its results and waits for one sync; clients send a handful."""
-
-Done = Callable[[Results | MillstreamError], None]
 
 
 class _Pending:
@@ -108,22 +101,17 @@ class Controller:
         self._shard = shard
         self._group = group
         self._cache = cache
-        self._follower = follower
         self._placement = placement
         self._snapshots = snapshots
         self._state = cache.state.copy()
         self._rules = self._rules_now()
-        self._applied = [cache.revision] * shard.count
-        self._commands = shard.stats.counter("controller_commands")
+        self._shards = OwnShards(shard, follower, cache.revision, self.submit, self._on_applied)
         self._uncommitted: deque[Commit] = deque()
         self._pending: deque[_Pending] = deque()
         self._commit_seen = False
         self._stopping = False
         self._stopped: Callable[[], None] = _nothing
         group.events.on_commit = self._on_commit
-        follower.on_applied = lambda revision: self._on_applied(shard.id, revision)
-        shard.mailbox.serve(SUBMIT, self._serve_submit)
-        shard.mailbox.serve(APPLIED, self._serve_applied)
         shard.mailbox.serve(QUORUM, self._serve_quorum)
 
     # Life
@@ -163,19 +151,15 @@ class Controller:
             except MillstreamError as error:
                 done(error)
                 return
-        if self._settled_revision() >= self._state.revision:
+        if self._shards.settled_revision >= self._state.revision:
             done(decision.results)
         else:
             self._pending.append(_Pending(self._state.revision, decision.results, done))
 
     def _replicate(self, commands: tuple[AnyCommand, ...]) -> None:
         """Append ``commands`` to the log as one batch, and let the leader's state run ahead."""
-        now_ms = self._shard.reactor.wall_ms()
-        batch = build_batch((None, encode_command(command), (), now_ms) for command in commands)
-        base = self._group.replicate([memoryview(batch)], len(batch), len(commands), now_ms)
-        assert base == self._state.revision, (
-            f"commands at offset {base} of the log follow revision {self._state.revision}"
-        )
+        base = self._state.revision
+        append_commands(self._group, commands, base, self._shard.reactor.wall_ms())
         homes: list[int] = []
         for command in commands:
             self._place(command, homes)
@@ -215,42 +199,18 @@ class Controller:
         while uncommitted and uncommitted[0].end <= high_watermark:
             commit = uncommitted.popleft()
             announce(commit.commands, self._cache)
-            self._commands.inc(len(commit.commands))
-            payload = encode(commit)
-            for shard in range(self._shard.count):
-                if shard != self._shard.id:
-                    self._shard.mailbox.tell(shard, APPLY, payload)
-            self._follower.follow(commit)
+            self._shards.follow(commit)
             self._snapshots.state_changed()
 
-    def _on_applied(self, shard: int, revision: int) -> None:
-        """A shard has come as far as ``revision``: answer who waited for the last one to get there."""
-        self._applied[shard] = revision
-        settled = self._settled_revision()
+    def _on_applied(self) -> None:
+        """A shard has come further: answer the requests that waited for the last one to get there."""
+        settled = self._shards.settled_revision
         pending = self._pending
         while pending and pending[0].end <= settled:
             each = pending.popleft()
             each.done(each.results)
             if self._stopping and not pending:
                 self._snapshots.stop(self._stopped)
-
-    def _settled_revision(self) -> int:
-        return min(self._applied)
-
-    def _serve_applied(self, sender: int, payload: bytes, reply: Reply) -> None:
-        _ = reply
-        self._on_applied(sender, decode_revision(payload))
-
-    def _serve_submit(self, sender: int, payload: bytes, reply: Reply) -> None:
-        _ = sender
-
-        def answer(results: Results | MillstreamError) -> None:
-            if isinstance(results, MillstreamError):
-                reply.fail(results)
-            else:
-                reply.send(encode_results(results))
-
-        self.submit(decode_request(payload), answer)
 
     def _serve_quorum(self, sender: int, payload: bytes, reply: Reply) -> None:
         _ = sender, payload

@@ -32,10 +32,11 @@ import msgspec
 from millstream.cluster.announce import announce
 from millstream.cluster.client import INTERNAL_TIMEOUT_MS
 from millstream.cluster.committed import CommittedCommands
-from millstream.cluster.controller import PENDING_MAX, new_topic_id
+from millstream.cluster.controller import new_topic_id
 from millstream.cluster.follower import Follower
-from millstream.cluster.messages import APPLIED, APPLY, QUORUM, SUBMIT, Commit, Quorum, decode_revision, encode
+from millstream.cluster.messages import QUORUM, Commit, Quorum, encode
 from millstream.cluster.metadata import MetadataCache, live_settings
+from millstream.cluster.own_shards import PENDING_MAX, Done, OwnShards, append_commands
 from millstream.cluster.placement import ELSEWHERE, Placement
 from millstream.cluster.snapshots import Snapshots
 from millstream.core.controller.commands import (
@@ -44,7 +45,6 @@ from millstream.core.controller.commands import (
     PartitionState,
     TopicCreated,
     TopicDeleted,
-    encode_command,
 )
 from millstream.core.controller.decide import Rules, decide
 from millstream.core.controller.liveness import Liveness
@@ -71,7 +71,6 @@ from millstream.raft.group import Group
 from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
 from millstream.telemetry.log import log as operator_log
-from millstream.wire.records import build_batch
 
 CONTROLLER_REQUEST: Final = 1
 """Method of ``peers.calls``: a request to the controller."""
@@ -90,8 +89,6 @@ _RESIGNED: Final = "another broker is the controller now; the request may have b
 
 REPLICAS_MAX: Final = 1
 """Partitions are not replicated yet: each has one broker of the cluster."""
-
-Done = Callable[[Results | MillstreamError], None]
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -143,15 +140,13 @@ class QuorumController:
         self._group = group
         self._network = network
         self._cache = cache
-        self._follower = follower
         self._placement = placement
         self._snapshots = snapshots
         self._registration = registration
         self._node = registration.node
         self._committed = cache.state.copy()
         self._commands = CommittedCommands(shard.reactor, group, cache.revision, self._deliver)
-        self._applied = [cache.revision] * shard.count
-        self._counted = shard.stats.counter("controller_commands")
+        self._shards = OwnShards(shard, follower, cache.revision, self.submit, self._on_applied)
         self._leadership: _Leadership | None = None
         self._serving_from: int | None = None
         """End of what must be applied here before this leader decides; None unless it leads and has not begun."""
@@ -163,9 +158,6 @@ class QuorumController:
         group.events.on_commit = self._on_commit
         group.events.on_serving = self._on_serving
         group.events.on_resign = self._on_resign
-        follower.on_applied = lambda revision: self._on_applied(shard.id, revision)
-        shard.mailbox.serve(SUBMIT, self._serve_submit)
-        shard.mailbox.serve(APPLIED, self._serve_applied)
         shard.mailbox.serve(QUORUM, self._serve_quorum)
         network.calls.serve(CONTROLLER_REQUEST, self._serve_call)
         self._commands.advance()
@@ -268,17 +260,14 @@ class QuorumController:
             except MillstreamError as error:
                 done(error)
                 return
-        if min(self._applied) >= leadership.state.revision:
+        if self._shards.settled_revision >= leadership.state.revision:
             done(decision.results)
         else:
             leadership.waiting.append(_Waiting(leadership.state.revision, decision.results, done))
 
     def _replicate(self, leadership: _Leadership, commands: tuple[AnyCommand, ...]) -> None:
-        now_ms = self._shard.reactor.wall_ms()
-        batch = build_batch((None, encode_command(command), (), now_ms) for command in commands)
-        base = self._group.replicate([memoryview(batch)], len(batch), len(commands), now_ms)
         state = leadership.state
-        assert base == state.revision, f"commands at offset {base} of the log follow revision {state.revision}"
+        append_commands(self._group, commands, state.revision, self._shard.reactor.wall_ms())
         for command in commands:
             state.apply(command)
 
@@ -299,13 +288,7 @@ class QuorumController:
         for command in commands:
             self._place(command, homes)
             self._committed.apply(command)
-        commit = Commit(base, commands, tuple(homes))
-        self._counted.inc(len(commands))
-        payload = encode(commit)
-        for shard in range(self._shard.count):
-            if shard != self._shard.id:
-                self._shard.mailbox.tell(shard, APPLY, payload)
-        self._follower.follow(commit)
+        self._shards.follow(Commit(base, commands, tuple(homes)))
         self._snapshots.state_changed()
         self._begin()
 
@@ -328,12 +311,11 @@ class QuorumController:
         by_group = dict(zip(here, placed, strict=True))
         return [by_group.get(part.raft_group, ELSEWHERE) for part in partitions]
 
-    def _on_applied(self, shard: int, revision: int) -> None:
-        """A shard of this broker has come as far as ``revision``."""
-        self._applied[shard] = revision
+    def _on_applied(self) -> None:
+        """A shard of this broker has come further."""
         leadership = self._leadership
         if leadership is not None:
-            settled = min(self._applied)
+            settled = self._shards.settled_revision
             while leadership.waiting and leadership.waiting[0].end <= settled:
                 waiting = leadership.waiting.popleft()
                 waiting.done(waiting.results)
@@ -401,33 +383,16 @@ class QuorumController:
     def _beat(self, epoch: BrokerEpoch) -> None:
         leader = self.leader
         if leader is not None and leader != self._node:
-            status = Status(epoch, Revision(min(self._applied)), self._shard.reactor.wall_ms())
+            status = Status(epoch, Revision(self._shards.settled_revision), self._shard.reactor.wall_ms())
             self._network.say(leader, status)
 
     def _check_ready(self) -> None:
-        if self._ready is None or self._epoch is None or min(self._applied) < self._committed.revision:
+        if self._ready is None or self._epoch is None or self._shards.settled_revision < self._committed.revision:
             return
         broker = self._cache.state.registry.brokers.get(self._node)
         if broker is not None and broker.epoch == self._epoch and not broker.fenced:
             ready, self._ready = self._ready, None
             ready(None)
-
-    # The shards of this broker
-
-    def _serve_applied(self, sender: int, payload: bytes, reply: Reply) -> None:
-        _ = reply
-        self._on_applied(sender, decode_revision(payload))
-
-    def _serve_submit(self, sender: int, payload: bytes, reply: Reply) -> None:
-        _ = sender
-
-        def answer(results: Results | MillstreamError) -> None:
-            if isinstance(results, MillstreamError):
-                reply.fail(results)
-            else:
-                reply.send(encode_results(results))
-
-        self.submit(decode_request(payload), answer)
 
     def _serve_quorum(self, sender: int, payload: bytes, reply: Reply) -> None:
         _ = sender, payload

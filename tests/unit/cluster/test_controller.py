@@ -6,7 +6,8 @@ import uuid
 import pytest
 from cluster_world import DATA, World
 
-from millstream.cluster.controller import PENDING_MAX, new_cluster_id, new_topic_id
+from millstream.cluster.controller import new_cluster_id, new_topic_id
+from millstream.cluster.own_shards import PENDING_MAX
 from millstream.core.controller.requests import (
     AddPartitions,
     AlterConfigs,
