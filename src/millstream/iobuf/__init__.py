@@ -6,6 +6,7 @@ from millstream.iobuf.foreign import ForeignFragment
 from millstream.iobuf.fragment import Fragment, Piece
 from millstream.iobuf.pool import TieredPool
 from millstream.iobuf.reader import EndOfBuffer, Reader
+from millstream.iobuf.receive import receive_buffer
 from millstream.iobuf.sizes import ALLOC_TABLE, BLOCK_BYTES, MAX_FRAGMENT_BYTES, next_allocation_size
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "Reader",
     "TieredPool",
     "next_allocation_size",
+    "receive_buffer",
 ]

@@ -33,7 +33,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Final
 
-from millstream.iobuf import MAX_FRAGMENT_BYTES, Arena, ArenaFull, IoBuf, MemoryClass
+from millstream.iobuf import Arena, IoBuf, MemoryClass, receive_buffer
 from millstream.net.connection import LARGE_BYTES, Connection, Exchange
 from millstream.net.parking import Parking
 from millstream.shard.reactor import Reactor, Timer
@@ -198,19 +198,8 @@ class Intake:
         waiting = self._waiting if brings_records else self._waiting_others
         if waiting and size > SMALL_FRAME_BYTES and connection not in self._is_waiting:
             return False
-        arena = self.arena
-        if size > self._room(waiting) or not arena.reserve(MemoryClass.RECEIVE, size):
-            return False
-        frame = IoBuf()
-        missing = size
-        try:
-            while missing:
-                part = min(missing, MAX_FRAGMENT_BYTES)
-                frame.append(arena.allocate(part), 0, part)
-                missing -= part
-        except ArenaFull:
-            frame.release()
-            arena.unreserve(MemoryClass.RECEIVE, size)
+        frame = receive_buffer(self.arena, size) if size <= self._room(waiting) else None
+        if frame is None:
             return False
         if not brings_records:
             self._others[connection] = size

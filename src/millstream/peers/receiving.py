@@ -21,7 +21,7 @@ from socket import socket as TcpSocket  # noqa: N812
 from typing import Final
 
 from millstream.errors import Corruption
-from millstream.iobuf import MAX_FRAGMENT_BYTES, Arena, ArenaFull, IoBuf, MemoryClass
+from millstream.iobuf import Arena, IoBuf, MemoryClass, receive_buffer
 from millstream.iobuf.outbox import MAX_VIEWS
 from millstream.peers.frames import (
     BODY_BYTES_MAX,
@@ -139,24 +139,11 @@ class FrameReceiver:
 
     def _reserve(self, size: int) -> IoBuf | None:
         """Memory for a body of ``size`` bytes; None if there is none."""
-        body = IoBuf()
         if not size:
-            return body
-        arena = self._arena
-        if size > BODY_BYTES_MAX or not arena.reserve(MemoryClass.RECEIVE, size):
+            return IoBuf()
+        body = receive_buffer(self._arena, size) if size <= BODY_BYTES_MAX else None
+        if body is None:
             self.dropped_bodies += 1
-            return None
-        missing = size
-        try:
-            while missing:
-                part = min(missing, MAX_FRAGMENT_BYTES)
-                body.append(arena.allocate(part), 0, part)
-                missing -= part
-        except ArenaFull:
-            body.release()
-            arena.unreserve(MemoryClass.RECEIVE, size)
-            self.dropped_bodies += 1
-            return None
         return body
 
     def _receive_into(self, frame: _Unfinished, sock: TcpSocket) -> int:

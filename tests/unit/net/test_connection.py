@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from millstream.iobuf import Arena, IoBuf, MemoryClass
+from millstream.iobuf import receive as receive_module
 from millstream.net import intake as intake_module
 from millstream.net.connection import MAX_IN_FLIGHT
 from millstream.net.intake import Intake
@@ -365,7 +366,7 @@ def test_who_goes_away_is_no_longer_counted_among_those_that_wait_for_room():
 
 
 def test_a_frame_of_more_fragments_than_the_kernel_takes_at_once_arrives(monkeypatch):
-    monkeypatch.setattr(intake_module, "MAX_FRAGMENT_BYTES", 512)
+    monkeypatch.setattr(receive_module, "MAX_FRAGMENT_BYTES", 512)
     server = Server()
     sock = server.connect()
     body = random.Random(1).randbytes(1 << 20)

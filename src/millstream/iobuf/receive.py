@@ -1,0 +1,33 @@
+"""Memory for bytes that are about to be received: reserved in the *receive* share of the arena, then allocated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.iobuf.arena import ArenaFull, MemoryClass
+from millstream.iobuf.buf import IoBuf
+from millstream.iobuf.sizes import MAX_FRAGMENT_BYTES
+
+if TYPE_CHECKING:
+    from millstream.iobuf.arena import Arena
+
+
+def receive_buffer(arena: Arena, size_bytes: int) -> IoBuf | None:
+    """A chain of ``size_bytes`` with undefined content; None, with nothing changed, if there is no memory for it now.
+
+    The caller owns both: it releases the chain, and gives the reservation of ``MemoryClass.RECEIVE`` back.
+    """
+    if not arena.reserve(MemoryClass.RECEIVE, size_bytes):
+        return None
+    chain = IoBuf()
+    missing = size_bytes
+    try:
+        while missing:
+            part = min(missing, MAX_FRAGMENT_BYTES)
+            chain.append(arena.allocate(part), 0, part)
+            missing -= part
+    except ArenaFull:
+        chain.release()
+        arena.unreserve(MemoryClass.RECEIVE, size_bytes)
+        return None
+    return chain
