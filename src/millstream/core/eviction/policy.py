@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -32,43 +32,11 @@ class Admission(msgspec.Struct, frozen=True):
 REFUSED: Final = Admission(admitted=False)
 
 
-class Policy(Protocol):
-    """What a cache asks. ``busy`` are blocks with a reader in the middle of them, which must not leave."""
+class Policy:
+    """What a cache asks, and what the policies share: the bound on slots, the bound on age, and the order.
 
-    def offer(self, block: Block, now_ms: TimestampMs, busy: Container[BlockKey] = ()) -> Admission:
-        """Decide on a block that was read from below. One that is known already is admitted without a victim."""
-        ...
-
-    def used(self, key: BlockKey) -> None:
-        """The block was read from the cache."""
-        ...
-
-    def reader_at(
-        self,
-        partition: PartitionKey,
-        reader: ReaderId,
-        next_offset: Offset,
-        place_ms: TimestampMs,
-        now_ms: TimestampMs,
-        idle_max_ms: int = IDLE_MAX_MS,
-    ) -> None:
-        """A reader wants ``next_offset`` next, where the data have the append time ``place_ms``."""
-        ...
-
-    def reader_gone(self, partition: PartitionKey, reader: ReaderId) -> None: ...
-    def remove(self, key: BlockKey) -> None:
-        """The block left the cache for another reason."""
-        ...
-
-    def expire(self, now_ms: TimestampMs) -> list[BlockKey]:
-        """Forget readers that are idle, and remove blocks that are too old, which are returned."""
-        ...
-
-    def __len__(self) -> int: ...
-
-
-class _Ranked:
-    """What the policies share: the bound on slots, the bound on age, and the order."""
+    ``busy`` are blocks with a reader in the middle of them, which must not leave.
+    """
 
     def __init__(self, slots_max: int, age_max_ms: int) -> None:
         self._slots_max = slots_max
@@ -80,6 +48,7 @@ class _Ranked:
         return len(self._ranking)
 
     def offer(self, block: Block, now_ms: TimestampMs, busy: Container[BlockKey] = ()) -> Admission:
+        """Decide on a block that was read from below. One that is known already is admitted without a victim."""
         if now_ms - block.appended_ms > self._age_max_ms or not self._slots_max:
             return REFUSED
         if block.key in self._ranking:
@@ -98,10 +67,12 @@ class _Ranked:
         return Admission(admitted=True, victims=victims)
 
     def remove(self, key: BlockKey) -> None:
+        """The block left the cache for another reason."""
         self._ranking.remove(key)
         self._ages.remove(key)
 
     def expire(self, now_ms: TimestampMs) -> list[BlockKey]:
+        """Forget readers that are idle, and remove blocks that are too old, which are returned."""
         expired: list[BlockKey] = []
         while (oldest := self._ages.lowest()) is not None and now_ms - oldest[0].value > self._age_max_ms:
             expired.append(oldest[1])
@@ -109,7 +80,7 @@ class _Ranked:
         return expired
 
     def used(self, key: BlockKey) -> None:
-        """Without meaning for most policies."""
+        """The block was read from the cache. Without meaning for most policies."""
 
     def reader_at(
         self,
@@ -120,19 +91,22 @@ class _Ranked:
         now_ms: TimestampMs,
         idle_max_ms: int = IDLE_MAX_MS,
     ) -> None:
-        """Without meaning for most policies."""
+        """A reader wants ``next_offset`` next, where the data have the append time ``place_ms``. Without meaning for
+        most policies.
+        """
 
     def reader_gone(self, partition: PartitionKey, reader: ReaderId) -> None:
-        """Without meaning for most policies."""
+        """The reader has ended. Without meaning for most policies."""
 
     def _rank(self, block: Block, now_ms: TimestampMs) -> Rank:
+        """Where the block stands in the order: the lowest leaves first."""
         raise NotImplementedError
 
     def _added(self, block: Block) -> None:
         """After a block was admitted."""
 
 
-class AgePolicy(_Ranked):
+class AgePolicy(Policy):
     """Oldest data first."""
 
     def _rank(self, block: Block, now_ms: TimestampMs) -> Rank:
@@ -140,7 +114,7 @@ class AgePolicy(_Ranked):
         return Rank(1, block.appended_ms)
 
 
-class LruPolicy(_Ranked):
+class LruPolicy(Policy):
     """Longest unused first."""
 
     def __init__(self, slots_max: int, age_max_ms: int) -> None:
@@ -156,7 +130,7 @@ class LruPolicy(_Ranked):
         return Rank(1, next(self._uses))
 
 
-class IntervalPolicy(_Ranked):
+class IntervalPolicy(Policy):
     """Blocks that no known reader will reach leave first, oldest data first; then the one reached last.
 
     A move of a reader ranks the blocks anew that it passed. A seek, a new speed and the end of a reader rank all blocks
