@@ -279,7 +279,8 @@ class Supervisor:
         self.ready += 1
         if self.ready == len(self.children) and not self.stopping:
             self.ready_timer.cancel()
-            self.controls[0].ask("begin", None, self._begun, BEGIN_TIMEOUT_US)
+            timeout_us = READY_TIMEOUT_US if self.identity is None else BEGIN_TIMEOUT_US
+            self.controls[0].ask("begin", None, self._begun, timeout_us)
 
     def _begun(self, answer: Any) -> None:
         """The cluster exists on every shard; its id is the answer."""
