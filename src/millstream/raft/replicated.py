@@ -411,7 +411,7 @@ class ReplicatedGroup:
     def _warn_lags(self, needed: InstallNeeded) -> None:
         operator_log.warning(
             "%s: replica %d needs entries from before position %d, which this log does not keep any more;"
-            " it stays behind until its broker is replaced",
+            " it stays behind: this version sends no segment files",
             self.log.name,
             needed.to,
             needed.minimum,
