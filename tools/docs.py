@@ -52,7 +52,8 @@ COMMAND_LINE = """\
 An error is one sentence on stderr; the exit code is 0 for success, 1 for what went wrong, 2 for what was typed wrong.
 An interrupted command ends with 130. `millstream start` has codes of its own, see
 [Operations](../operations.md#start-as-a-service). `MILLSTREAM_BOOTSTRAP` in the environment stands in for
-`--bootstrap`.
+`--bootstrap`. `eval "$(_MILLSTREAM_COMPLETE=bash_source millstream)"` completes commands and options in bash; zsh and
+fish have `zsh_source` and `fish_source`.
 """
 
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
@@ -145,13 +146,10 @@ def compatibility_page() -> str:
 
 
 def cli_page() -> str:
-    import typer
-
     from millstream.cli.application import application
 
-    root = typer.main.get_command(application)
     parts = ["# Command line\n", COMMAND_LINE]
-    for words in command_paths(root, []):
+    for words in command_paths(application, []):
         heading = " ".join(["millstream", *words])
         parts.append(f"## {heading}\n\n```text\n{help_text(words)}\n```\n")
     return "\n".join(parts)
@@ -159,10 +157,13 @@ def cli_page() -> str:
 
 def command_paths(command: object, words: list[str]) -> list[list[str]]:
     """The words of every command, groups before their members."""
-    members: dict[str, object] = getattr(command, "commands", {})
+    import click
+
     found = [words]
-    for name, member in members.items():
-        found += command_paths(member, [*words, name])
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found += command_paths(command.get_command(context, name), [*words, name])
     return found
 
 

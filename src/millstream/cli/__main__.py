@@ -1,7 +1,7 @@
 """Entry point: choose the command, and turn every ending into an exit code.
 
-``start`` and ``--version`` are chosen before typer and rich are imported, because a broker should not pay a tenth of a
-second for tables that it never prints.
+``start`` and ``--version`` are chosen before the other commands are imported, because a broker should not pay for what
+it never prints.
 """
 
 from __future__ import annotations

@@ -1,89 +1,148 @@
-"""The typer application: commands put together under their nouns."""
+"""The commands of ``millstream``, put together under their nouns.
+
+A command's module is imported when the command runs, or when a help page lists it; so a command pays for no other.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from millstream import __version__
-from millstream.cli.config import config_application
-from millstream.cli.config_set import set_settings
-from millstream.cli.consume import consume
 from millstream.cli.failure import WrongUsage
-from millstream.cli.group import group_application
-from millstream.cli.log import log_application
 from millstream.cli.output import emit
-from millstream.cli.pipeline import pipeline_application
-from millstream.cli.produce import produce
-from millstream.cli.top import top
-from millstream.cli.topic import topic_application
-from millstream.cli.trim import trim
 
-application = typer.Typer(
-    name="millstream",
-    help="A Kafka-API event-streaming store. Start a broker, work with topics, records and consumer groups.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
-        sys.stdout.write(f"millstream {__version__}\n")
-        raise typer.Exit
+class Noun(click.Group):
+    """A group of commands. Without a command it prints its help.
+
+    ``members`` maps each command's name to ``module:attribute``; the order is that of the help
+    page.
+    """
+
+    def __init__(self, name: str, help: str, members: Mapping[str, str | click.Command]) -> None:  # noqa: A002
+        super().__init__(name, help=help, no_args_is_help=True)
+        self._members = members
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self._members)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        found = self._members.get(cmd_name)
+        if not isinstance(found, str):
+            return found
+        module, _, attribute = found.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each command with the whole first sentence of its help."""
+        rows: list[tuple[str, str]] = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            assert command is not None
+            rows.append((name, command.get_short_help_str(limit=sys.maxsize)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
-@application.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and leave.")
-    ] = False,
-) -> None:
-    """A Kafka-API event-streaming store. Start a broker, work with topics, records and consumer groups."""
-
-
-@application.command(
+@click.command(
     "start",
     add_help_option=False,
+    help="Start a broker and serve until it is told to stop.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
-def start_command(context: typer.Context) -> None:
-    """Start a broker and serve until it is told to stop."""
+@click.pass_context
+def start_command(context: click.Context) -> None:
+    """Not reached with ``start`` as the first word; see ``__main__``."""
     from millstream.cli.start import start
 
-    raise typer.Exit(start(context.args))
+    raise click.exceptions.Exit(start(context.args))
 
 
-application.command("produce")(produce)
-application.command("consume")(consume)
-application.command("top")(top)
-topic_application.command("trim")(trim)
-application.add_typer(topic_application)
-application.add_typer(group_application)
-config_application.command("set")(set_settings)
-application.add_typer(config_application)
-application.add_typer(log_application)
-application.add_typer(pipeline_application)
+application = Noun(
+    "millstream",
+    "A Kafka-API event-streaming store. Start a broker, work with topics, records and consumer groups.",
+    {
+        "start": start_command,
+        "produce": "millstream.cli.produce:produce",
+        "consume": "millstream.cli.consume:consume",
+        "top": "millstream.cli.top:top",
+        "topic": Noun(
+            "topic",
+            "Create, list, describe, alter, trim and delete topics.",
+            {
+                "create": "millstream.cli.topic:create",
+                "list": "millstream.cli.topic:list_topics",
+                "describe": "millstream.cli.topic:describe",
+                "alter": "millstream.cli.topic:alter",
+                "delete": "millstream.cli.topic:delete",
+                "trim": "millstream.cli.trim:trim",
+            },
+        ),
+        "group": Noun(
+            "group",
+            "List, describe, reset and delete consumer groups.",
+            {
+                "list": "millstream.cli.group:list_groups",
+                "describe": "millstream.cli.group:describe",
+                "reset": "millstream.cli.group:reset",
+                "delete": "millstream.cli.group:delete",
+            },
+        ),
+        "config": Noun(
+            "config",
+            "Show and change settings.",
+            {
+                "list": "millstream.cli.config:list_settings",
+                "show": "millstream.cli.config:show_setting",
+                "set": "millstream.cli.config_set:set_settings",
+            },
+        ),
+        "log": Noun(
+            "log",
+            "Look into a broker's data directory: verify it, show what is in its files.",
+            {"verify": "millstream.cli.log:verify", "dump": "millstream.cli.log:dump"},
+        ),
+        "pipeline": Noun(
+            "pipeline",
+            "Run declared pipelines: topics into Delta, Iceberg and Parquet tables and into topics, through Spark.",
+            {
+                "check": "millstream.cli.pipeline:check",
+                "plan": "millstream.cli.pipeline:plan",
+                "run": "millstream.cli.pipeline:run",
+                "status": "millstream.cli.pipeline:status",
+                "stop": "millstream.cli.pipeline:stop",
+            },
+        ),
+    },
+)
+application = click.version_option(
+    __version__, prog_name="millstream", message="%(prog)s %(version)s", help="Print the version and leave."
+)(application)
+application.context_settings = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
 def run_application(words: list[str]) -> int:
     """Run one command; usage errors leave as ``WrongUsage``."""
-    command = typer.main.get_command(application)
     try:
-        result = command.main(words, prog_name="millstream", standalone_mode=False)
-    except typer.TyperException as problem:
-        if type(problem).__name__ == "NoArgsIsHelpError":  # typer keeps the class to itself
-            emit(problem.format_message().strip() + "\n")
-            return 0
+        result = application.main(words, prog_name="millstream", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as request:
+        emit(request.format_message().strip() + "\n")
+        return 0
+    except click.ClickException as problem:
         context = getattr(problem, "ctx", None)
         path = context.command_path if context is not None else "millstream"
         sentence = problem.format_message().rstrip(".")
         joint = " " if sentence.endswith("?") else "; "
         raise WrongUsage(f"{sentence[:1].lower()}{sentence[1:]}{joint}'{path} --help' shows what it takes") from None
-    except typer.Abort:
+    except click.Abort:
         raise KeyboardInterrupt from None
     return result if isinstance(result, int) else 0

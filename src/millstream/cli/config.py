@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from millstream.cli.connect import admin_client, broker_configs
 from millstream.cli.failure import WrongUsage
-from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
+from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_paragraphs, print_table
 from millstream.config.errors import ConfigError
 from millstream.config.settings import NODE_PROPERTIES, node_property
@@ -20,21 +20,17 @@ if TYPE_CHECKING:
 
     from millstream.config.property import Property
 
-config_application = typer.Typer(name="config", help="Show and change settings.", no_args_is_help=True)
 
 SOURCES = {1: "topic", 2: "changed while running", 3: "changed while running", 4: "set at start", 5: "default"}
 
 
-@config_application.command("list")
-def list_settings(
-    as_json: AsJson = False,
-    topics: Annotated[
-        bool, typer.Option("--topics", help="Properties of a topic instead of the broker's settings.")
-    ] = False,
-    running: Annotated[bool, typer.Option("--running", help="Ask a running broker for the values it has.")] = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout: Timeout = TIMEOUT_DEFAULT,
-) -> None:
+@click.command("list")
+@as_json_option
+@click.option("--topics", is_flag=True, help="Properties of a topic instead of the broker's settings.")
+@click.option("--running", is_flag=True, help="Ask a running broker for the values it has.")
+@bootstrap_option
+@timeout_option
+def list_settings(as_json: bool, topics: bool, running: bool, bootstrap: str, timeout: float) -> None:
     """List every setting with its default and meaning, or with the values of a running broker."""
     if running and topics:
         raise WrongUsage("--running shows the broker's settings; 'millstream topic describe TOPIC' shows a topic's")
@@ -55,11 +51,10 @@ def list_settings(
     print_table([column.upper() for column in columns], [[fact[column] for column in columns] for fact in facts])
 
 
-@config_application.command("show")
-def show_setting(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A setting, such as num.partitions.")],
-    as_json: AsJson = False,
-) -> None:
+@click.command("show")
+@click.argument("name", metavar="NAME", help="A setting, such as num.partitions.")
+@as_json_option
+def show_setting(name: str, as_json: bool) -> None:
     """Show all there is to know about one setting of the broker or of a topic."""
     found: list[dict[str, Any]] = []
     if name in TOPIC_PROPERTIES:

@@ -7,29 +7,25 @@ Sizes and times may be written as ``512MiB`` or ``7d``. What can change while th
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+import click
 
 from millstream.cli.connect import admin_client, answer, explained
 from millstream.cli.failure import WrongUsage
-from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
+from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import print_json, remark
 from millstream.config.settings import node_property
 
 
+@click.command("set")
+@click.argument(
+    "changes", nargs=-1, metavar="[NAME=VALUE]...", help="Settings and their new values, such as max.connections=500."
+)
+@click.option("--unset", multiple=True, metavar="NAME", help="Take a change back; may be repeated.")
+@as_json_option
+@bootstrap_option
+@timeout_option
 def set_settings(
-    changes: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME=VALUE]...", help="Settings and their new values, such as max.connections=500."),
-    ] = None,
-    unset: Annotated[
-        list[str] | None,
-        typer.Option("--unset", metavar="NAME", help="Take a change back; may be repeated."),
-    ] = None,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout: Timeout = TIMEOUT_DEFAULT,
+    changes: tuple[str, ...], unset: tuple[str, ...], as_json: bool, bootstrap: str, timeout: float
 ) -> None:
     """Change settings of a running broker; they outlive a restart."""
     from millstream.cli.confluent import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType

@@ -15,19 +15,19 @@ import signal
 import threading
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import typer
+import click
 
 from millstream.cli.connect import admin_client, consumer_client, explained, partition_numbers, reachable
 from millstream.cli.failure import CommandFailed, WrongUsage, explain, no_answer
-from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
-from millstream.cli.output import count_progress, emit, emit_now, remark
+from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
+from millstream.cli.output import FIRST_TASK, count_progress, emit, emit_now, remark
 from millstream.cli.positions import EXPECTED, Anchor, parse_position, resolve
 from millstream.cli.records import TEMPLATE_FIELDS, compile_template, record_to_json, value_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from types import TracebackType
 
     from millstream.cli.confluent import Consumer, KafkaError, KafkaException, Message
@@ -38,30 +38,40 @@ _LOOK_S = 1.0
 """Between two attempts to connect to a broker that is gone."""
 
 
+@click.command("consume")
+@click.argument("topic", metavar="TOPIC", help="What to read.")
+@click.option("--from", "start", metavar="WHERE", help=f"Where to begin: {EXPECTED}; default beginning.")
+@click.option("--group", "-g", metavar="GROUP", help="Join this consumer group and commit.")
+@click.option(
+    "--partition",
+    "-p",
+    multiple=True,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only this partition; may be repeated.",
+)
+@click.option("--count", "-n", type=click.IntRange(min=1), metavar="N", help="Stop after so many records.")
+@click.option("--exit-at-end", "-e", is_flag=True, help="Stop when there is nothing more to read.")
+@click.option(
+    "--format",
+    "template",
+    metavar="TEMPLATE",
+    help=f"Print so, with {', '.join(f'{{{name}}}' for name in TEMPLATE_FIELDS)}.",
+)
+@as_json_option
+@bootstrap_option
+@timeout_option
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
-    start: Annotated[
-        str | None, typer.Option("--from", metavar="WHERE", help=f"Where to begin: {EXPECTED}; default beginning.")
-    ] = None,
-    group: Annotated[str | None, typer.Option("--group", "-g", help="Join this consumer group and commit.")] = None,
-    partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; may be repeated.")
-    ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")] = None,
-    exit_at_end: Annotated[
-        bool, typer.Option("--exit-at-end", "-e", help="Stop when there is nothing more to read.")
-    ] = False,
-    template: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="TEMPLATE",
-            help=f"Print so, with {', '.join(f'{{{name}}}' for name in TEMPLATE_FIELDS)}.",
-        ),
-    ] = None,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout: Timeout = TIMEOUT_DEFAULT,
+    topic: str,
+    start: str | None,
+    group: str | None,
+    partition: tuple[int, ...],
+    count: int | None,
+    exit_at_end: bool,
+    template: str | None,
+    as_json: bool,
+    bootstrap: str,
+    timeout: float,
 ) -> None:
     """Print the records of a topic, from its beginning unless told otherwise."""
     if as_json and template is not None:
@@ -150,7 +160,7 @@ class Reading:
                     self._take(message)
                 self._hand_over()
                 self.watch.look()
-                bar.update(bar.task_ids[0], completed=self.printed)
+                bar.update(FIRST_TASK, completed=self.printed)
                 if exit_at_end and self._reached_end():
                     return
 
@@ -242,16 +252,14 @@ def _terminated_like_interrupted() -> Generator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _reading_all(
-    topic: str, start: str, only: list[int] | None, bootstrap: str, timeout: float, watch: Watch
-) -> Consumer:
+def _reading_all(topic: str, start: str, only: Sequence[int], bootstrap: str, timeout: float, watch: Watch) -> Consumer:
     """A consumer assigned to the partitions themselves; nothing is committed."""
     from millstream.cli.confluent import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 
     position = parse_position(start, "--from")
     client = admin_client(bootstrap)
     known = partition_numbers(client, topic, bootstrap, timeout)
-    missing = sorted(set(only or ()) - set(known))
+    missing = sorted(set(only) - set(known))
     if missing:
         raise WrongUsage(
             f"--partition: topic '{topic}' has no partition {missing[0]}, expected one of {_ranges(known)}"

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import re
 import time
-import urllib.request
-from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -59,6 +57,9 @@ class Exposition:
 
 def read_exposition(url: str, timeout: float) -> Exposition:
     """Fetch and read a page; raises OSError if that is impossible, also where the answer ends early or is none."""
+    import urllib.request
+    from http.client import HTTPException
+
     try:
         with urllib.request.urlopen(url, timeout=timeout) as response:  # noqa: S310  # the user's own URL
             text = response.read().decode()

@@ -6,13 +6,13 @@ consumers would overwrite it. ``delete`` does it at once; the broker refuses it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import typer
+import click
 
 from millstream.cli.connect import admin_client, answer, explained, fates, offsets_at, partition_numbers, report_fates
 from millstream.cli.failure import CommandFailed, WrongUsage
-from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
+from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_table, remark
 from millstream.cli.positions import EXPECTED, parse_position, resolve
 
@@ -22,12 +22,9 @@ if TYPE_CHECKING:
     from millstream.cli.confluent import AdminClient, ConsumerGroupDescription
     from millstream.cli.epochs import Epochs
 
-group_application = typer.Typer(
-    name="group", help="List, describe, reset and delete consumer groups.", no_args_is_help=True
-)
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
-Names = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of consumer groups.")]
+name_argument = click.argument("name", metavar="GROUP", help="Name of the consumer group.")
+names_argument = click.argument("names", nargs=-1, required=True, metavar="GROUP...", help="Names of consumer groups.")
 
 STATES: Final = {
     "empty": "EMPTY",
@@ -60,22 +57,21 @@ class PartitionLag(NamedTuple):
         return max(self.end_offset - self.committed, 0)
 
 
-@group_application.command("list")
-def list_groups(
-    state: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--state", metavar="STATE", help=f"Only groups in this state: {', '.join(STATES)}; may be repeated."
-        ),
-    ] = None,
-    kind: Annotated[
-        list[str] | None,
-        typer.Option("--type", metavar="TYPE", help="Only groups of this type: classic, consumer; may be repeated."),
-    ] = None,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout: Timeout = TIMEOUT_DEFAULT,
-) -> None:
+@click.command("list")
+@click.option(
+    "--state", multiple=True, metavar="STATE", help=f"Only groups in this state: {', '.join(STATES)}; may be repeated."
+)
+@click.option(
+    "--type",
+    "kind",
+    multiple=True,
+    metavar="TYPE",
+    help="Only groups of this type: classic, consumer; may be repeated.",
+)
+@as_json_option
+@bootstrap_option
+@timeout_option
+def list_groups(state: tuple[str, ...], kind: tuple[str, ...], as_json: bool, bootstrap: str, timeout: float) -> None:
     """List consumer groups and their states."""
     from millstream.cli.confluent import ConsumerGroupState, ConsumerGroupType
 
@@ -104,10 +100,12 @@ def list_groups(
         )
 
 
-@group_application.command("describe")
-def describe(
-    name: Name, as_json: AsJson = False, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, timeout: Timeout = TIMEOUT_DEFAULT
-) -> None:
+@click.command("describe")
+@name_argument
+@as_json_option
+@bootstrap_option
+@timeout_option
+def describe(name: str, as_json: bool, bootstrap: str, timeout: float) -> None:
     """Show a group's members, committed offsets and lag, and the epochs of a consumer group."""
     client = admin_client(bootstrap)
     group = _description(client, name, bootstrap, timeout)
@@ -138,29 +136,32 @@ def describe(
     print_table(columns, rows, empty="the group has committed nothing and has no partitions")
 
 
-@group_application.command("reset")
+@click.command("reset")
+@name_argument
+@click.option(
+    "--to", required=True, metavar="WHERE", help=f"Where the group shall stand: earliest, latest, or {EXPECTED}."
+)
+@click.option(
+    "--topic",
+    "-t",
+    multiple=True,
+    metavar="TOPIC[:PARTITION,…]",
+    help="Only this topic, or some of its partitions; may be repeated.",
+)
+@click.option("--all-topics", is_flag=True, help="Every topic that the group has offsets in.")
+@click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
+@as_json_option
+@bootstrap_option
+@timeout_option
 def reset(
-    name: Name,
-    to: Annotated[
-        str,
-        typer.Option("--to", metavar="WHERE", help=f"Where the group shall stand: earliest, latest, or {EXPECTED}."),
-    ],
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC[:PARTITION,…]",
-            help="Only this topic, or some of its partitions; may be repeated.",
-        ),
-    ] = None,
-    all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Every topic that the group has offsets in.")
-    ] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; without this it is only shown.")] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout: Timeout = TIMEOUT_DEFAULT,
+    name: str,
+    to: str,
+    topic: tuple[str, ...],
+    all_topics: bool,
+    execute: bool,
+    as_json: bool,
+    bootstrap: str,
+    timeout: float,
 ) -> None:
     """Move a group's committed offsets. Shows the change only, unless --execute is given."""
     if bool(topic) == all_topics:
@@ -174,7 +175,7 @@ def reset(
             "new offsets; stop its consumers first"
         )
     committed = _committed(client, name, bootstrap, timeout)
-    chosen = _chosen(client, topic or [], committed, bootstrap, timeout)
+    chosen = _chosen(client, topic, committed, bootstrap, timeout)
     if not chosen:
         raise CommandFailed(f"group '{name}' has no committed offsets; name what to set with --topic TOPIC")
     target = resolve(client, chosen, position, bootstrap, timeout)
@@ -192,16 +193,13 @@ def reset(
     remark(f"moved group '{name}'" if execute else f"nothing was changed, --execute does it{warning}")
 
 
-@group_application.command("delete")
-def delete(
-    names: Names,
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Do not complain about groups that do not exist.")
-    ] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout: Timeout = TIMEOUT_DEFAULT,
-) -> None:
+@click.command("delete")
+@names_argument
+@click.option("--if-exists", is_flag=True, help="Do not complain about groups that do not exist.")
+@as_json_option
+@bootstrap_option
+@timeout_option
+def delete(names: tuple[str, ...], if_exists: bool, as_json: bool, bootstrap: str, timeout: float) -> None:
     """Forget groups that have no members, and their committed offsets, at once and for good."""
     client = admin_client(bootstrap)
     with explained(f"group '{names[0]}'", bootstrap):
@@ -275,7 +273,7 @@ def _lags(
 
 
 def _chosen(
-    client: AdminClient, topics: list[str], committed: dict[tuple[str, int], int], bootstrap: str, timeout: float
+    client: AdminClient, topics: Sequence[str], committed: dict[tuple[str, int], int], bootstrap: str, timeout: float
 ) -> list[tuple[str, int]]:
     """The partitions that a reset is about: those named, or all that the group has offsets in."""
     if not topics:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from millstream.cli.failure import CommandFailed, WrongUsage
-from millstream.cli.options import AsJson
+from millstream.cli.options import as_json_option
 from millstream.cli.output import emit, print_facts, print_json, print_table, progress, remark
 
 if TYPE_CHECKING:
@@ -24,29 +24,25 @@ if TYPE_CHECKING:
     from millstream.storage.disk import Disk
     from millstream.storage.verification.log import Finding, Progress
 
-log_application = typer.Typer(
-    name="log", help="Look into a broker's data directory: verify it, show what is in its files.", no_args_is_help=True
+
+data_option = click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="The broker's data directory.",
 )
-
-DataDirectory = Annotated[
-    Path, typer.Option("--data", metavar="DIR", help="The broker's data directory.", file_okay=False)
-]
-OneTopic = Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic.")]
+topic_option = click.option("--topic", "-t", metavar="TOPIC", help="Only this topic.")
 
 
-@log_application.command("verify")
-def verify(
-    data: DataDirectory,
-    topic: OneTopic = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Only this partition of the topic.")
-    ] = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Decompress every batch and read its records, too.")] = False,
-    running: Annotated[
-        bool, typer.Option("--running", help="A broker is running: judge only what checkpoints made durable.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+@click.command("verify")
+@data_option
+@topic_option
+@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition of the topic.")
+@click.option("--deep", is_flag=True, help="Decompress every batch and read its records, too.")
+@click.option("--running", is_flag=True, help="A broker is running: judge only what checkpoints made durable.")
+@as_json_option
+def verify(data: Path, topic: str | None, partition: int | None, deep: bool, running: bool, as_json: bool) -> None:
     """Check every byte of a broker's logs; exit code 1 if anything durable is damaged."""
     from millstream.storage.disk import SystemDisk
     from millstream.storage.verification.log import Progress, find_logs, verify_log
@@ -77,7 +73,7 @@ def verify(
             verify_wal(disk, root, check, _group_names(disk, root))
     _report(check, time.monotonic() - begun, root, as_json=as_json)
     if check.corrupt:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _report(check: Progress, seconds: float, root: str, *, as_json: bool) -> None:
@@ -127,25 +123,34 @@ def _document(one: Finding, root: str) -> dict[str, Any]:
     }
 
 
-@log_application.command("dump")
+@click.command("dump")
+@click.argument(
+    "files",
+    nargs=-1,
+    type=click.Path(path_type=Path),
+    metavar="[FILE]...",
+    help="Segment, index, write-ahead log, epochs or snapshot files.",
+)
+@click.option(
+    "--data", type=click.Path(path_type=Path), metavar="DIR", help="The data directory, with --topic and --partition."
+)
+@topic_option
+@click.option("--partition", "-p", type=click.IntRange(min=0), default=0, metavar="N", help="Partition of the topic.")
+@click.option("--from", "start", type=click.IntRange(min=0), default=0, metavar="OFFSET", help="First offset to show.")
+@click.option(
+    "--limit", "-n", type=click.IntRange(min=1), metavar="N", help="Show at most so many batches (or frames)."
+)
+@click.option("--records", is_flag=True, help="Show the records in each batch, also of write-ahead logs.")
+@as_json_option
 def dump(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE", help="Segment, index, write-ahead log, epochs or snapshot files."),
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="The data directory, with --topic and --partition.")
-    ] = None,
-    topic: OneTopic = None,
-    partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="Partition of the topic.")] = 0,
-    start: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="First offset to show.")] = 0,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Show at most so many batches (or frames).")
-    ] = None,
-    records: Annotated[
-        bool, typer.Option("--records", help="Show the records in each batch, also of write-ahead logs.")
-    ] = False,
-    as_json: AsJson = False,
+    files: tuple[Path, ...],
+    data: Path | None,
+    topic: str | None,
+    partition: int,
+    start: int,
+    limit: int | None,
+    records: bool,
+    as_json: bool,
 ) -> None:
     """Show what is in files, or in all segments of a partition; one JSON document a line with --json."""
     from millstream.cli.log_dump import Dump

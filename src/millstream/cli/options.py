@@ -1,23 +1,22 @@
 """Options that several commands share, declared once."""
 
-from typing import Annotated
+import click
 
-import typer
-
-Bootstrap = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap",
-        envvar="MILLSTREAM_BOOTSTRAP",
-        metavar="HOST:PORT",
-        help="Broker to connect to; several may be given with commas.",
-    ),
-]
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+TIMEOUT_DEFAULT_S = 15.0
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")]
-
-Timeout = Annotated[
-    float, typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="How long to wait for the broker.")
-]
-TIMEOUT_DEFAULT = 15.0
+bootstrap_option = click.option(
+    "--bootstrap",
+    envvar="MILLSTREAM_BOOTSTRAP",
+    default=BOOTSTRAP_DEFAULT,
+    metavar="HOST:PORT",
+    help="Broker to connect to; several may be given with commas.",
+)
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of a table.")
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1, max=3600),
+    default=TIMEOUT_DEFAULT_S,
+    metavar="SECONDS",
+    help="How long to wait for the broker.",
+)

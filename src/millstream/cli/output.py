@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from millstream.cli.failure import OutputLost, ReaderLeft
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
+
+FIRST_TASK: Final = cast("TaskID", 0)
+"""rich numbers tasks from 0; the import of its type would cost every command."""
 
 
 def emit(data: str | bytes) -> None:
@@ -85,8 +88,29 @@ def remark(sentence: str) -> None:
     sys.stderr.write(f"{sentence}\n")
 
 
-def progress(*, show: bool = True) -> Progress:
+class NoProgress:
+    """Stands in for a progress bar that nobody would see, and spares the import of one."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def add_task(self, description: str, *, total: float | None = None) -> TaskID:  # noqa: ARG002
+        return FIRST_TASK
+
+    def advance(self, task_id: TaskID, advance: float) -> None:
+        pass
+
+    def update(self, task_id: TaskID, *, completed: float | None = None, description: str | None = None) -> None:
+        pass
+
+
+def progress(*, show: bool = True) -> Progress | NoProgress:
     """A byte progress bar on stderr; silent where that is no terminal or ``show`` is false."""
+    if not (show and sys.stderr.isatty()):
+        return NoProgress()
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -97,8 +121,7 @@ def progress(*, show: bool = True) -> Progress:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    console = Console(file=sys.stderr)
-    return Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal))
+    return Progress(*columns, console=Console(file=sys.stderr), transient=True)
 
 
 def _print_for_terminal(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -130,15 +153,18 @@ def _print_for_pipe(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> No
         emit("  ".join(parts).rstrip() + "\n")
 
 
-def count_progress(what: str, total: int | None) -> Progress:
-    """A counting progress bar on stderr, for output that goes into a file: silent where people see the data itself."""
+def count_progress(what: str, total: int | None) -> Progress | NoProgress:
+    """A counting progress bar on stderr, for output that goes into a file: silent where people see the data itself.
+
+    It has one task, ``FIRST_TASK``.
+    """
+    if sys.stdout.isatty() or not sys.stderr.isatty():
+        return NoProgress()
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(file=sys.stderr)
-    hidden = sys.stdout.isatty() or not console.is_terminal
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=console, transient=True, disable=hidden)
+    bar = Progress(*columns, console=Console(file=sys.stderr), transient=True)
     bar.add_task(what, total=total)
     return bar
 

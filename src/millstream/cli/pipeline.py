@@ -11,12 +11,12 @@ import logging
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from millstream.cli.failure import CommandFailed, WrongUsage
-from millstream.cli.options import AsJson
+from millstream.cli.options import as_json_option
 from millstream.cli.output import emit, print_json, remark
 from millstream.errors import MillstreamError
 
@@ -26,22 +26,14 @@ if TYPE_CHECKING:
     from millstream.pipeline.document import Loaded
     from millstream.pipeline.state import PipelineState
 
-pipeline_application = typer.Typer(
-    name="pipeline",
-    help="Run declared pipelines: topics into Delta, Iceberg and Parquet tables and into topics, through Spark.",
-    no_args_is_help=True,
-)
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="The pipeline's YAML file.", show_default=False)]
+file_argument = click.argument("file", metavar="FILE", help="The pipeline's YAML file.")
 
 
-@pipeline_application.command("check")
-def check(
-    file: File,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Look at the file alone; leave its queries to Spark until it runs.")
-    ] = False,
-) -> None:
+@click.command("check")
+@file_argument
+@click.option("--quick", is_flag=True, help="Look at the file alone; leave its queries to Spark until it runs.")
+def check(file: str, quick: bool) -> None:
     """Check a pipeline: the file and, with Spark's help, its queries. Asks no broker, changes nothing."""
     from millstream.cli.pipeline_spark import analysed
 
@@ -52,8 +44,10 @@ def check(
         emit(f"  {name_of(sink)}: {', '.join(f'{name} {kind}' for name, kind in columns)}\n")
 
 
-@pipeline_application.command("plan")
-def plan(file: File, as_json: AsJson = False) -> None:
+@click.command("plan")
+@file_argument
+@as_json_option
+def plan(file: str, as_json: bool) -> None:
     """Show what a run would do now: offsets, bytes, tasks, an estimate, and Spark's query. Changes nothing."""
     from millstream.cli.pipeline_spark import planned
     from millstream.cli.pipeline_view import show_plan
@@ -68,20 +62,21 @@ def plan(file: File, as_json: AsJson = False) -> None:
         show_plan(loaded.pipeline, plans)
 
 
-@pipeline_application.command("run")
-def run(
-    file: File,
-    once: Annotated[bool, typer.Option("--once", help="Read what there is and end.")] = False,
-    as_json: AsJson = False,
-) -> None:
+@click.command("run")
+@file_argument
+@click.option("--once", is_flag=True, help="Read what there is and end.")
+@as_json_option
+def run(file: str, once: bool, as_json: bool) -> None:
     """Run a pipeline until it has read everything (--once, or available_now) or is stopped; then print a summary."""
     from millstream.cli.pipeline_spark import run_pipeline
 
     run_pipeline(load_file(file), once=True if once else None, as_json=as_json)
 
 
-@pipeline_application.command("status")
-def status(file: File, as_json: AsJson = False) -> None:
+@click.command("status")
+@file_argument
+@as_json_option
+def status(file: str, as_json: bool) -> None:
     """Show how far a pipeline is, and whether it runs."""
     from millstream.cli.pipeline_view import show_status
 
@@ -90,11 +85,10 @@ def status(file: File, as_json: AsJson = False) -> None:
     show_status(loaded.pipeline.pipeline, state, as_json=as_json)
 
 
-@pipeline_application.command("stop")
-def stop(
-    file: File,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait.")] = 60.0,
-) -> None:
+@click.command("stop")
+@file_argument
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=60.0, metavar="SECONDS", help="How long to wait.")
+def stop(file: str, timeout: float) -> None:
     """Ask a running pipeline to end after the batch that it is at, and wait for that."""
     loaded = load_file(file)
     with plain_errors():

@@ -10,15 +10,15 @@ import os
 import sys
 import time
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-import typer
+import click
 
 from millstream.cli.connect import explained, producer_client
 from millstream.cli.failure import CommandFailed, Interrupted, WrongUsage, explain
-from millstream.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap
+from millstream.cli.options import as_json_option, bootstrap_option
 from millstream.cli.output import print_json, progress, rate, remark
-from millstream.cli.records import Header, NewRecord, record_from_json
+from millstream.cli.records import Header, NewRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -32,36 +32,53 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 FORMATS = ("line", "json")
 
 
+@click.command("produce")
+@click.argument("topic", metavar="TOPIC", help="Where the records go.")
+@click.option("--file", "-f", default="-", metavar="PATH", help="Read a file; - is stdin.")
+@click.option(
+    "--format", "format_name", default="line", metavar="line|json", help="One value or one JSON record a line."
+)
+@click.option(
+    "--key-separator", "-K", default="", show_default=False, metavar="TEXT", help="What stands between key and value."
+)
+@click.option("--key", "-k", metavar="TEXT", help="The key of every record.")
+@click.option("--header", "-H", multiple=True, metavar="NAME=VALUE", help="A header of every record; may be repeated.")
+@click.option(
+    "--partition",
+    "-p",
+    type=click.IntRange(min=-1),
+    default=-1,
+    metavar="N",
+    help="Send to this partition; -1 lets the key decide.",
+)
+@click.option("--count", "-n", type=click.IntRange(min=1), metavar="N", help="Stop after so many records.")
+@click.option("--acks", default="all", metavar="all|1|0", help="Whose acknowledgement to wait for.")
+@click.option("--compression", "-z", default="none", metavar="none|gzip|snappy|lz4|zstd", help="Compress batches.")
+@click.option("--idempotent", is_flag=True, help="Never store a record twice when sending is repeated.")
+@as_json_option
+@bootstrap_option
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1, max=2000000.0),
+    default=30.0,
+    metavar="SECONDS",
+    help="How long one record may take.",
+)
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.")],
-    file: Annotated[str, typer.Option("--file", "-f", metavar="PATH", help="Read a file; - is stdin.")] = "-",
-    format_name: Annotated[
-        str, typer.Option("--format", metavar="line|json", help="One value or one JSON record a line.")
-    ] = "line",
-    key_separator: Annotated[
-        str, typer.Option("--key-separator", "-K", metavar="TEXT", help="What stands between key and value.")
-    ] = "",
-    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; may be repeated."),
-    ] = None,
-    partition: Annotated[
-        int, typer.Option("--partition", "-p", min=-1, help="Send to this partition; -1 lets the key decide.")
-    ] = -1,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")] = None,
-    acks: Annotated[str, typer.Option("--acks", metavar="all|1|0", help="Whose acknowledgement to wait for.")] = "all",
-    compression: Annotated[
-        str, typer.Option("--compression", "-z", metavar="none|gzip|snappy|lz4|zstd", help="Compress batches.")
-    ] = "none",
-    idempotent: Annotated[
-        bool, typer.Option("--idempotent", help="Never store a record twice when sending is repeated.")
-    ] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, max=2e6, metavar="SECONDS", help="How long one record may take.")
-    ] = 30.0,
+    topic: str,
+    file: str,
+    format_name: str,
+    key_separator: str,
+    key: str | None,
+    header: tuple[str, ...],
+    partition: int,
+    count: int | None,
+    acks: str,
+    compression: str,
+    idempotent: bool,
+    as_json: bool,
+    bootstrap: str,
+    timeout: float,
 ) -> None:
     """Send records read from stdin or a file, one a line."""
     _one_of("--acks", acks, ACKS)
@@ -199,6 +216,8 @@ def _parser(format_name: str, key_separator: str, key: str | None) -> Callable[[
     if format_name == "json":
         if key_separator or key is not None:
             raise WrongUsage("--key and --key-separator are for --format line; a JSON record carries its own key")
+        from millstream.cli.record_input import record_from_json
+
         return record_from_json
     if key_separator and key is not None:
         raise WrongUsage("--key and --key-separator cannot be given together; one of them decides the key")

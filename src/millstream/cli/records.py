@@ -4,9 +4,9 @@
 
     {"value": "v", "key": "k", "timestamp": 1767225600000, "headers": [{"name": "h", "value": "1"}]}
 
-The JSON of one record is the same in and out, so ``consume --json | produce --format json`` copies a topic
-(keys decide the partition anew, timestamps stay). Text that
-is not UTF-8 travels as base64 under ``key_base64`` and ``value_base64``; an absent value (a tombstone) is null.
+The JSON of one record is the same in and out (``cli/record_input.py`` reads it), so ``consume --json | produce --format
+json`` copies a topic: keys decide the partition anew, timestamps stay. Bytes that are not UTF-8 travel as base64 under
+``key_base64`` and ``value_base64``; an absent value (a tombstone) is null.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from __future__ import annotations
 import base64
 import json
 import re
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
-from millstream.cli.failure import CommandFailed, WrongUsage
+from millstream.cli.failure import WrongUsage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,30 +30,6 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 
 Header = tuple[str, str | bytes | None]
 """Name and value, as confluent-kafka takes them."""
-
-
-class JsonHeader(msgspec.Struct, forbid_unknown_fields=True):
-    """A header as JSON. A value that is not text is stored as its JSON."""
-
-    name: str
-    value: Any = None
-    value_base64: str | None = None
-
-
-class JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """A record as JSON; ``timestamp`` in ms since 1970. Topic, partition and offset are those of ``consume --json`` and
-    are ignored.
-    """
-
-    value: Any = msgspec.UNSET
-    value_base64: str | None = None
-    key: Any = None
-    key_base64: str | None = None
-    timestamp: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
-    headers: list[JsonHeader] | None = None
-    topic: str | None = None
-    partition: int | None = None
-    offset: int | None = None
 
 
 class NewRecord(NamedTuple):
@@ -85,48 +59,6 @@ def record_to_json(message: Message) -> bytes:
     if headers:
         document["headers"] = headers
     return json.dumps(document, ensure_ascii=False).encode() + b"\n"
-
-
-def record_from_json(line: bytes, number: int) -> NewRecord:
-    """Read what ``record_to_json`` writes. ``number`` is that of the line, which a refusal names."""
-    try:
-        given = _decode_record(line)
-        if given.value is msgspec.UNSET and given.value_base64 is None:
-            raise ValueError("field `value` is missing; null is a tombstone")
-        return NewRecord(
-            value=_bytes(None if given.value is msgspec.UNSET else given.value, given.value_base64, "value"),
-            key=_bytes(given.key, given.key_base64, "key"),
-            headers=[(each.name, _bytes(each.value, each.value_base64, "value")) for each in given.headers or ()],
-            timestamp_ms=given.timestamp or 0,
-        )
-    except (ValueError, RecursionError) as error:
-        raise CommandFailed(
-            f'line {number} is not a record ({_said(error)}), expected JSON such as {{"key": "k", "value": "v", '
-            '"headers": [{"name": "h", "value": "1"}]}; nothing from it on was sent'
-        ) from None
-
-
-_decode_record = msgspec.json.Decoder(JsonRecord).decode
-
-
-def _said(error: Exception) -> str:
-    """What is wrong and in which field, in words of JSON."""
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    text = str(error)
-    return f"{text[:1].lower()}{text[1:]}".rstrip(".")
-
-
-def _bytes(value: Any, encoded: str | None, name: str) -> bytes | None:
-    """What a field and its base64 form stand for."""
-    if encoded is not None:
-        try:
-            return base64.b64decode(encoded, validate=True)
-        except ValueError:
-            raise ValueError(f"`{name}_base64` is not base64") from None
-    if value is None:
-        return None
-    return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()
 
 
 def compile_template(text: str) -> Callable[[Message], bytes]:

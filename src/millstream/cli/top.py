@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from millstream.cli.connect import admin_client, broker_configs
 from millstream.cli.exposition import Exposition, read_exposition
 from millstream.cli.failure import CommandFailed
-from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
+from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, emit_now
 from millstream.cli.top_view import Activity, activity, as_document, as_lines
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
@@ -28,21 +28,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+@click.command("top")
+@click.option(
+    "--interval", "-i", type=click.FloatRange(min=0.1), default=2.0, metavar="SECONDS", help="Time between two looks."
+)
+@click.option(
+    "--count",
+    "-n",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="End after so many snapshots. Default: Ctrl-C ends it.",
+)
+@click.option("--once", is_flag=True, help="End after one snapshot, as --count 1.")
+@click.option("--metrics", metavar="URL", help="The broker's /metrics, if it shall not be asked where that is.")
+@as_json_option
+@bootstrap_option
+@timeout_option
 def top(
-    interval: Annotated[
-        float, typer.Option("--interval", "-i", min=0.1, metavar="SECONDS", help="Time between two looks.")
-    ] = 2.0,
-    count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="End after so many snapshots. Default: Ctrl-C ends it.")
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="End after one snapshot, as --count 1.")] = False,
-    metrics: Annotated[
-        str | None,
-        typer.Option("--metrics", metavar="URL", help="The broker's /metrics, if it shall not be asked where that is."),
-    ] = None,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout: Timeout = TIMEOUT_DEFAULT,
+    interval: float, count: int | None, once: bool, metrics: str | None, as_json: bool, bootstrap: str, timeout: float
 ) -> None:
     """Show what a running broker is doing, shard by shard."""
     if metrics is not None and not metrics.startswith(("http://", "https://")):

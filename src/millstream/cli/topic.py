@@ -7,14 +7,14 @@ Properties that only another broker knows are passed on as written, and that bro
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from millstream.cli.config import SOURCES
 from millstream.cli.connect import admin_client, answer, explained, fates, offsets_at, report_fates
 from millstream.cli.failure import WrongUsage
-from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
+from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_table, remark
 from millstream.config.topic_properties import TOPIC_PROPERTIES
 
@@ -23,34 +23,46 @@ if TYPE_CHECKING:
 
     from millstream.cli.confluent import AdminClient
 
-topic_application = typer.Typer(
-    name="topic", help="Create, list, describe, alter and delete topics.", no_args_is_help=True
+
+name_argument = click.argument("name", metavar="TOPIC", help="Name of the topic.")
+names_argument = click.argument("names", nargs=-1, required=True, metavar="TOPIC...", help="Names of topics.")
+config_option = click.option(
+    "--config", multiple=True, metavar="NAME=VALUE", help="A topic property, such as retention.ms=7d; may be repeated."
 )
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
-Properties = Annotated[
-    list[str] | None,
-    typer.Option("--config", metavar="NAME=VALUE", help="A topic property, such as retention.ms=7d; may be repeated."),
-]
 
-
-@topic_application.command("create")
+@click.command("create")
+@names_argument
+@click.option(
+    "--partitions",
+    "-p",
+    type=click.IntRange(min=-1),
+    default=-1,
+    metavar="N",
+    help="Number of partitions; -1 leaves it to the broker.",
+)
+@click.option(
+    "--replication-factor",
+    "-r",
+    type=click.IntRange(min=-1),
+    default=-1,
+    metavar="N",
+    help="Number of replicas; -1 leaves it to the broker.",
+)
+@config_option
+@click.option("--if-not-exists", is_flag=True, help="Do not complain about topics that exist.")
+@as_json_option
+@bootstrap_option
+@timeout_option
 def create(
-    names: Names,
-    partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=-1, help="Number of partitions; -1 leaves it to the broker.")
-    ] = -1,
-    replication_factor: Annotated[
-        int, typer.Option("--replication-factor", "-r", min=-1, help="Number of replicas; -1 leaves it to the broker.")
-    ] = -1,
-    config: Properties = None,
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Do not complain about topics that exist.")
-    ] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout: Timeout = TIMEOUT_DEFAULT,
+    names: tuple[str, ...],
+    partitions: int,
+    replication_factor: int,
+    config: tuple[str, ...],
+    if_not_exists: bool,
+    as_json: bool,
+    bootstrap: str,
+    timeout: float,
 ) -> None:
     """Create topics."""
     from millstream.cli.confluent import NewTopic
@@ -68,13 +80,12 @@ def create(
     report_fates(found, "topic", "created", "kept existing", as_json=as_json)
 
 
-@topic_application.command("list")
-def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Show internal topics too.")] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout: Timeout = TIMEOUT_DEFAULT,
-) -> None:
+@click.command("list")
+@click.option("--internal", is_flag=True, help="Show internal topics too.")
+@as_json_option
+@bootstrap_option
+@timeout_option
+def list_topics(internal: bool, as_json: bool, bootstrap: str, timeout: float) -> None:
     """List topics with their partitions and replicas."""
     with explained("topics", bootstrap):
         topics = admin_client(bootstrap).list_topics(timeout=timeout).topics
@@ -99,14 +110,13 @@ def list_topics(
         )
 
 
-@topic_application.command("describe")
-def describe(
-    name: Name,
-    all_config: Annotated[bool, typer.Option("--all", help="Show properties that have their default too.")] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout: Timeout = TIMEOUT_DEFAULT,
-) -> None:
+@click.command("describe")
+@name_argument
+@click.option("--all", "all_config", is_flag=True, help="Show properties that have their default too.")
+@as_json_option
+@bootstrap_option
+@timeout_option
+def describe(name: str, all_config: bool, as_json: bool, bootstrap: str, timeout: float) -> None:
     """Show the partitions of a topic with their offsets, and its properties."""
     client = admin_client(bootstrap)
     document = describe_topic_document(client, name, bootstrap, timeout)
@@ -135,20 +145,22 @@ def describe(
         print_table(["PROPERTY", "VALUE", "SOURCE"], [tuple(entry.values()) for entry in document["config"]])
 
 
-@topic_application.command("alter")
+@click.command("alter")
+@name_argument
+@click.option("--partitions", "-p", type=click.IntRange(min=1), metavar="N", help="New, larger number of partitions.")
+@config_option
+@click.option("--unset", multiple=True, metavar="NAME", help="Give a property its default back; may be repeated.")
+@as_json_option
+@bootstrap_option
+@timeout_option
 def alter(
-    name: Name,
-    partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="New, larger number of partitions.")
-    ] = None,
-    config: Properties = None,
-    unset: Annotated[
-        list[str] | None,
-        typer.Option("--unset", metavar="NAME", help="Give a property its default back; may be repeated."),
-    ] = None,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout: Timeout = TIMEOUT_DEFAULT,
+    name: str,
+    partitions: int | None,
+    config: tuple[str, ...],
+    unset: tuple[str, ...],
+    as_json: bool,
+    bootstrap: str,
+    timeout: float,
 ) -> None:
     """Change properties of a topic or add partitions."""
     if partitions is None and not config and not unset:
@@ -158,29 +170,26 @@ def alter(
     if unset:
         _check_known(client, name, unset, bootstrap, timeout)
     if changes or unset:
-        _alter_config(client, name, changes, unset or [], bootstrap, timeout)
+        _alter_config(client, name, changes, list(unset), bootstrap, timeout)
     if partitions is not None:
         _add_partitions(client, name, partitions, bootstrap, timeout)
     if as_json:
-        print_json({"topic": name, "partitions": partitions, "set": changes, "unset": unset or []})
+        print_json({"topic": name, "partitions": partitions, "set": changes, "unset": list(unset)})
     else:
         remark(f"changed topic '{name}'")
 
 
-@topic_application.command("delete")
-def delete(
-    names: Names,
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Do not complain about topics that do not exist.")
-    ] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout: Timeout = TIMEOUT_DEFAULT,
-) -> None:
+@click.command("delete")
+@names_argument
+@click.option("--if-exists", is_flag=True, help="Do not complain about topics that do not exist.")
+@as_json_option
+@bootstrap_option
+@timeout_option
+def delete(names: tuple[str, ...], if_exists: bool, as_json: bool, bootstrap: str, timeout: float) -> None:
     """Delete topics and all their records, at once and for good."""
     client = admin_client(bootstrap)
     with explained(_topic(names[0]), bootstrap):
-        futures = client.delete_topics(names, request_timeout=timeout, operation_timeout=timeout)
+        futures = client.delete_topics(list(names), request_timeout=timeout, operation_timeout=timeout)
     tolerated = "UNKNOWN_TOPIC_OR_PART" if if_exists else ""
     found = fates(futures, "topic", tolerated, bootstrap, timeout + 1)
     report_fates(found, "topic", "deleted", "there was no", as_json=as_json)

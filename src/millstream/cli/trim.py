@@ -7,13 +7,13 @@ partition is refused, as the API refuses it, before anything is deleted. The com
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from millstream.cli.connect import admin_client, answer, explained, offsets_at, partition_numbers
 from millstream.cli.failure import CommandFailed
-from millstream.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_DEFAULT, AsJson, Bootstrap, Timeout
+from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import print_json, print_table, remark
 from millstream.cli.positions import EXPECTED, Anchor, parse_position, resolve
 
@@ -21,19 +21,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+@click.command("trim")
+@click.argument("name", metavar="TOPIC", help="Name of the topic.")
+@click.option("--before", required=True, metavar="POSITION", help=f"Delete what is older than this: {EXPECTED}.")
+@click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    multiple=True,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only this partition; may be repeated. Default: all of them.",
+)
+@click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
+@as_json_option
+@bootstrap_option
+@timeout_option
 def trim(
-    name: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
-    before: Annotated[
-        str, typer.Option("--before", metavar="POSITION", help=f"Delete what is older than this: {EXPECTED}.")
-    ],
-    partitions: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", min=0, help="Only this partition; may be repeated. Default: all of them."),
-    ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; without this it is only shown.")] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout: Timeout = TIMEOUT_DEFAULT,
+    name: str, before: str, partitions: tuple[int, ...], execute: bool, as_json: bool, bootstrap: str, timeout: float
 ) -> None:
     """Delete the oldest records of a topic, for good. Shows what would go only, unless --execute is given."""
     from millstream.cli.confluent import OffsetSpec, TopicPartition

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -194,7 +195,26 @@ def test_start_does_not_pay_for_tables():
         "print(*sys.modules)\n"
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"typer", "rich", "pydantic", "confluent_kafka"} & {name.partition(".")[0] for name in loaded}
+    assert not {"click", "rich", "msgspec", "confluent_kafka"} & {name.partition(".")[0] for name in loaded}
+
+
+def test_a_command_pays_for_no_other():
+    script = (
+        "import sys\n"
+        "from millstream.cli.__main__ import main\n"
+        "assert main(['consume', 't', '--bootstrap', '127.0.0.1:1']) == 1\n"
+        "print(*sys.modules)\n"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"rich", "msgspec", "pydantic", "http"} & {name.partition(".")[0] for name in loaded}
+    assert "millstream.cli.topic" not in loaded
+
+
+def test_help_names_each_argument_once_and_cuts_no_sentence(millstream):
+    assert millstream("topic", "create", "--help").out.startswith("Usage: millstream topic create [OPTIONS] TOPIC...\n")
+    for words in (("--help",), ("topic", "--help"), ("consume", "--help"), ("log", "dump", "--help")):
+        shown = millstream(*words).out
+        assert not re.search(r"<[a-z]|\{TOPIC|[a-z]\.\.\.$", shown, re.MULTILINE), shown
 
 
 def test_a_reader_that_leaves_is_no_error():

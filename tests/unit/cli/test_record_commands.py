@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.cli.failure import CommandFailed
-from millstream.cli.records import compile_template, record_from_json, record_to_json
+from millstream.cli.record_input import record_from_json
+from millstream.cli.records import compile_template, record_to_json
 
 
 @pytest.fixture

@@ -144,4 +144,4 @@ def test_declarations_are_reached_by_class_and_by_name():
 def test_importing_the_configuration_brings_no_heavy_module():
     script = "import sys, millstream.config; print(*(m for m in sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"msgspec", "typer", "rich", "difflib", "asyncio", "socket", "inspect", "logging"} & set(loaded)
+    assert not {"msgspec", "click", "rich", "difflib", "asyncio", "socket", "inspect", "logging"} & set(loaded)
