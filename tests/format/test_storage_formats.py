@@ -2,6 +2,7 @@
 
 from array import array
 
+import msgspec
 import pytest
 
 from millstream.errors import Corruption
@@ -30,13 +31,15 @@ def test_epochs_bytes_never_change() -> None:
         vote=epochs.StoredVote(5, 2),
         base=epochs.RaftBase(100, 103, 4, b"base"),
         controls=(epochs.StoredControl(1103, 1100, 5, b"one"), epochs.StoredControl(1104, 1100, 6, b"")),
+        local_start=900,
     )
     data = epochs.encode_log_state(state)
-    assert data[:12].hex() == "4d5345500200000035000000"
-    assert data[16:].hex() == (
-        "97cd012c929200009204cd03e8c4000792050294646704c404626173659294cd044fcd044c05c4036f6e6594cd0450cd044c06c400"
-    )
+    before = "cd012c929200009204cd03e8c4000792050294646704c404626173659294cd044fcd044c05c4036f6e6594cd0450cd044c06c400"
+    assert data[:12].hex() == "4d5345500300000038000000"
+    assert data[16:].hex() == f"98{before}cd0384"
     assert epochs.decode_log_state(data) == state
+    version_2 = epochs.decode_log_state(seal(b"MSEP", 2, bytes.fromhex(f"97{before}")))
+    assert version_2 == msgspec.structs.replace(state, local_start=0)
 
 
 def test_epochs_of_the_version_before_replication_are_read() -> None:

@@ -3,6 +3,7 @@
 Segments say what was written; these facts about a log are not in them and live here:
 
 - the log start offset, which DeleteRecords and retention move inside a segment;
+- the local start: segments before it are in an object store and need not be here. One that is too low costs space;
 - the first offset of every leader epoch, the empty ones included (KIP-101: a follower asks where an epoch ended);
 - the offset up to which the log is compacted; one that is too low costs time, nothing else;
 - the replica's term and vote;
@@ -13,6 +14,7 @@ Segments say what was written; these facts about a log are not in them and live 
 Between two checkpoints the write-ahead log holds the changes; the checkpoint replaces this file. A file that does not
 match its checksum is `Corruption`, which fences the log: a start offset that was lost could show deleted records
 again. Version 1 knows neither vote nor control entries: the log of a single node, whose positions are its offsets.
+Version 2 knows no local start.
 """
 
 from bisect import bisect_left, bisect_right
@@ -26,7 +28,7 @@ from millstream.model.quantities import Offset
 from millstream.model.replication import NO_REPLICA, RaftPosition, ReplicaId, Term
 
 MAGIC = b"MSEP"
-VERSION = 2
+VERSION = 3
 VERSIONS = range(1, VERSION + 1)
 """Versions that this code reads."""
 
@@ -77,6 +79,14 @@ class LogState(msgspec.Struct, frozen=True, array_like=True):
     base: RaftBase = RaftBase()
     controls: tuple[StoredControl, ...] = ()
     """Control entries from `base` on, in order; their positions rise."""
+
+    local_start: Offset = Offset(0)
+    """Segments that end at or before it are archived and need not be here. Not after the end of the log."""
+
+    @property
+    def files_start(self) -> Offset:
+        """The log's files have every offset from here on."""
+        return max(self.start_offset, self.local_start)
 
 
 Epochs = Sequence[tuple[Term, Offset]]

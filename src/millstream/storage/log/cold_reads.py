@@ -148,9 +148,7 @@ class ColdReads:
             return True
         segment = log.segments_list.find(call.offset)
         if segment is None or (call.offset < log.start_offset and not call.below_start):
-            self._reactor.call_soon(
-                call.done, Rejected(f"{log.name}: offset {call.offset} is not there", ErrorCode.OFFSET_OUT_OF_RANGE)
-            )
+            self._reactor.call_soon(call.done, _not_here(call))
             return True
         limit = min(log.written_position, log.refresh().end if not segment.sealed else segment.end) - segment.stream
         room = min(max(call.room, _ROOM_MIN), limit)
@@ -257,6 +255,13 @@ class ColdReads:
             self._faults.failed(name, path, reply.errno)
             return Unavailable(f"{name}: {os.strerror(reply.errno)}")
         return None
+
+
+def _not_here(call: ColdRead) -> MillstreamError:
+    name, offset = call.log.name, call.offset
+    if call.log.start_offset <= offset < call.log.first_local_offset:
+        return Retriable(f"{name}: offset {offset} is in no local segment any more", ErrorCode.KAFKA_STORAGE_ERROR)
+    return Rejected(f"{name}: offset {offset} is not there", ErrorCode.OFFSET_OUT_OF_RANGE)
 
 
 def _release(fragments: list[Fragment]) -> None:

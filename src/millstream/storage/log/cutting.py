@@ -59,12 +59,27 @@ def trim_prefix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -
     log.host.wal.add_note(log, Kind.TRIM, offset, log.next_offset, _NO_PAYLOAD, durable)
 
 
+def trim_local(log: OpenLog, offset: Offset) -> Callable[[], None]:
+    """What `Log.trim_local` does."""
+    log.local_wanted = max(log.local_wanted, offset)
+    log.snapshots.wanted = True  # what the producers are is rebuilt from what is left
+    log.state_dirty = True
+    log.host.changed(log)
+
+    def checkpointed() -> None:
+        if not log.closed:
+            log.local_start = max(log.local_start, offset)
+            drop_segments(log)
+
+    return checkpointed
+
+
 def drop_segments(log: OpenLog) -> None:
     """Remove the segments in which no offset is left."""
     if log.closed or log.replacing:
         return  # compaction calls this when it has put a segment in the place of others
     active = log.refresh()
-    start = log.durable_start  # a later trim may have been asked for and not be durable yet
+    start = max(log.durable_start, log.local_start)  # a later one may have been asked for and not be durable yet
     if start >= log.next_offset and active.size_bytes:
         log.roll()
     dropped = log.segments_list.drop_front(start)

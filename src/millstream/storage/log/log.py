@@ -289,7 +289,8 @@ class Log(OpenLog):
         self._shard.timestamps.find_largest(self, end_offset, done)
 
     def replay_headers(self, from_offset: Offset, each: Callable[[tuple[int, ...]], None]) -> None:
-        """Call `each` with the 13 header fields of every sound batch from that of `from_offset` on. Blocks.
+        """Call `each` with the 13 header fields of every sound batch from that of `from_offset` on, from segments here.
+        Blocks.
 
         Raises:
             Corruption: the segment files are not whole.
@@ -313,6 +314,12 @@ class Log(OpenLog):
             ArenaFull: no room in the write-ahead log now; nothing was changed.
         """
         cutting.trim_prefix(self, offset, done)
+
+    def trim_local(self, offset: Offset) -> Callable[[], None]:
+        """Let the files of the log start at `offset`, the end of a sealed segment; the log's start stays. What is
+        before must be archived. Call what this returns after the next checkpoint: the files go then.
+        """
+        return cutting.trim_local(self, offset)
 
     def truncate_suffix(self, offset: Offset, done: Callable[[], None] | None = None) -> None:
         """Let the log end at `offset` (a batch's base offset), durably: what came after is void.

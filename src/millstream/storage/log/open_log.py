@@ -145,6 +145,8 @@ class OpenLog:
         "group",
         "host",
         "index_interval",
+        "local_start",
+        "local_wanted",
         "name",
         "next_offset",
         "move_start",
@@ -156,6 +158,7 @@ class OpenLog:
         "producer_snapshot",
         "range_level",
         "replacing",
+        "retained_elsewhere",
         "rolled",
         "segment_bytes",
         "segment_ms",
@@ -221,7 +224,6 @@ class OpenLog:
         """
         self.snapshots = Snapshots(loaded.producers, loaded.snapshot_files, stream)
 
-        # Memory
         self.cache = LogCache()
         self.no_range = NoRange(stream)
         """Stands for the open range while there is none; its `stream` is where the next range starts."""
@@ -240,6 +242,16 @@ class OpenLog:
         """The tick that has records of this log: `Wal` and `Log.write` enter a log into each tick once."""
 
         self._no_listeners()
+        self._start_files(loaded.state)
+
+    def _start_files(self, state: LogState) -> None:
+        """Where the files start, which may be later than the log."""
+        self.local_start: Offset = state.local_start
+        """Segments that end at or before it are archived, and not here any more. Moved by `cutting.trim_local`."""
+        self.local_wanted: Offset = self.local_start
+        """What `local_start` becomes with the next checkpoint."""
+        self.retained_elsewhere = False
+        """The owner of the archive applies retention, to both parts of the log."""
 
     def _no_listeners(self) -> None:
         """Nobody listens yet: the partition sets these when it is made."""
@@ -372,8 +384,20 @@ class OpenLog:
         controls = self.controls.before(end.raft_position)
         self.state_dirty = len(epochs) < len(self.epochs) or len(controls) < len(self.controls.entries)
         return LogState(
-            self.durable_start, epochs, b"", self.clean_offset, self.durable_vote, self.controls.base, controls
+            self.durable_start,
+            epochs,
+            b"",
+            self.clean_offset,
+            self.durable_vote,
+            self.controls.base,
+            controls,
+            self.local_wanted,
         )
+
+    @property
+    def first_local_offset(self) -> Offset:
+        """The segments here have every offset of the log from it on; what is before is archived."""
+        return self.segments_list.first.base_offset
 
     # -- segments and ranges -------------------------------------------------------------------------------------------
 

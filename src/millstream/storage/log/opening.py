@@ -67,7 +67,7 @@ class LoadedLog(NamedTuple):
     @property
     def next_offset(self) -> Offset:
         """End of the log, exclusive."""
-        return max(self.state.start_offset, self.segments[-1].end_offset if self.segments else Offset(0))
+        return max(self.state.files_start, self.segments[-1].end_offset if self.segments else Offset(0))
 
 
 @contextlib.contextmanager
@@ -108,7 +108,8 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note) -> LoadedLog:
         files = live_segments(disk, directory, names)
     bases = sorted(files)
     state = _load_state(disk, directory, files, note)
-    while len(bases) > 1 and bases[1] <= state.start_offset:
+    start = state.files_start
+    while len(bases) > 1 and bases[1] <= start:
         remove_segment(disk, f"{directory}/{files[bases.pop(0)]}")  # a crash came between the note and the deletion
     segments: list[SegmentSummary] = []
     for place, base in enumerate(bases):
@@ -116,13 +117,11 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note) -> LoadedLog:
         if segments and segments[-1].end_offset != base:
             raise Corruption(f"{directory}: offsets {segments[-1].end_offset} to {base - 1} are in no segment")
         segments.append(_load_segment(disk, f"{directory}/{files[base]}", base, following, now_ms, note))
-    if segments and segments[0].base_offset > state.start_offset:
-        raise Corruption(
-            f"{directory}: offsets {state.start_offset} to {segments[0].base_offset - 1} are in no segment"
-        )
-    if segments and segments[-1].end_offset < state.start_offset:
-        raise Corruption(f"{directory}: the log starts at {state.start_offset} and ends at {segments[-1].end_offset}")
-    end = segments[-1].end_offset if segments else state.start_offset
+    if segments and segments[0].base_offset > start:
+        raise Corruption(f"{directory}: offsets {start} to {segments[0].base_offset - 1} are in no segment")
+    if segments and segments[-1].end_offset < start:
+        raise Corruption(f"{directory}: the log starts at {start} and ends at {segments[-1].end_offset}")
+    end = segments[-1].end_offset if segments else start
     if state.epochs and state.epochs[-1][1] > end:
         # It began in batches that a crash took away.
         state = msgspec.structs.replace(state, epochs=tuple(one for one in state.epochs if one[1] <= end))

@@ -139,7 +139,7 @@ class Housekeeping:
     def retain(self, log: Log) -> None:
         """Apply retention to one log."""
         config = log.config
-        if log.group == 0 or "delete" not in config.cleanup_policy:
+        if log.group == 0 or log.retained_elsewhere or "delete" not in config.cleanup_policy:
             return
         log.refresh()
         now_ms = self._storage.now_ms()

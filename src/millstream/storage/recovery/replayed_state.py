@@ -36,13 +36,14 @@ class ReplayedState:
     will say about the log's start and end.
     """
 
-    __slots__ = ("_controls", "_void_from", "_vote", "epochs", "reached", "saved", "start")
+    __slots__ = ("_controls", "_log_start", "_void_from", "_vote", "epochs", "reached", "saved", "start")
 
     def __init__(self, saved: LogState | None, trimmed_to: Offset, truncations: list[Truncation]) -> None:
         self.saved = saved
         known = LogState() if saved is None else saved
-        self.start: Offset = max(trimmed_to, known.start_offset)
-        """Where the log starts after all records."""
+        self._log_start: Offset = max(trimmed_to, known.start_offset)
+        self.start: Offset = max(self._log_start, known.local_start)
+        """Where the files of the log start after all records: the log start, or the local start if that is later."""
         self.reached = 0
         """The log went at least to here when it was trimmed."""
         self.epochs = list(known.epochs)
@@ -53,10 +54,12 @@ class ReplayedState:
 
     def begin_from(self, derived: LogState) -> None:
         """There was no ``epochs`` file: start and epochs are what the segments say."""
-        self.start, self.epochs = derived.start_offset, list(derived.epochs)
+        self._log_start, self.epochs = derived.start_offset, list(derived.epochs)
+        self.start = self._log_start
 
     def trimmed(self, record: Record) -> None:
         """A `Kind.TRIM` record."""
+        self._log_start = max(self._log_start, record.base)
         self.start = max(self.start, record.base)
         self.reached = max(self.reached, record.last)
 
@@ -103,11 +106,12 @@ class ReplayedState:
         """The state after all records."""
         controls = self._controls
         return LogState(
-            self.start,
+            self._log_start,
             tuple(with_terms_begun(self.epochs, controls.entries)),
             b"",
             Offset(0) if self.saved is None else self.saved.clean_offset,
             self._vote,
             controls.base,
             tuple(controls.entries),
+            Offset(0) if self.saved is None else self.saved.local_start,
         )
