@@ -11,6 +11,7 @@ WORKERS := 3# many tests wait for a disk or a timer most of the time
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
+unexport PYTHONDONTWRITEBYTECODE # compiling is two thirds of what a short command costs
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-all test-spark test-ci check format bench soak conformance differential fuzz simulate crash docs lock clean

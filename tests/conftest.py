@@ -1,10 +1,11 @@
-"""What holds for every test: no clock judges an example, descriptors suffice, garbage does not keep them, and Ctrl-C
-means something to the processes that are started."""
+"""What holds for every test: no clock judges an example, descriptors suffice, garbage does not keep them, bytecode is
+kept, and Ctrl-C means something to the processes that are started."""
 
 import gc
 import os
 import resource
 import signal
+import sys
 
 import pytest
 from hypothesis import settings
@@ -27,6 +28,8 @@ _open_then = 0
 
 
 def pytest_configure(config):
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling costs a short process most of its time
+    sys.dont_write_bytecode = False
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < enough:
