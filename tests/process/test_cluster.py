@@ -1,9 +1,10 @@
-"""Three broker processes as one cluster under a stock client: the controller is replicated, topics live anywhere."""
+"""Three broker processes as one cluster under a stock client: the controller and partitions are replicated."""
 
+import threading
 import time
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.testing.cluster import cluster
@@ -68,6 +69,19 @@ def read(bootstrap, topic, partitions, count):
     return found
 
 
+class Unordered:
+    """Equal to a list with the same values, each as often, in any order."""
+
+    def __init__(self, values):
+        self.values = sorted(values)
+
+    def __eq__(self, other):
+        return self.values == sorted(other)
+
+    def __repr__(self):
+        return f"{len(self.values)} values"
+
+
 def controller_of(three):
     """The broker whose log said last that it is the controller."""
     said = {}
@@ -113,35 +127,112 @@ def test_a_group_is_coordinated_by_the_broker_that_has_its_partition(three):
     assert sorted(found) == sorted(acked)
 
 
-def test_more_replicas_than_this_version_keeps_are_refused(three):
-    with pytest.raises(KafkaException, match="A replication factor of 3 is not supported by this version"):
-        create(three.brokers[1], "too-many", 1, 3)
+def test_more_replicas_than_brokers_are_refused(three):
+    with pytest.raises(KafkaException, match=r"INVALID_REPLICATION_FACTOR.*only 3 broker") as refused:
+        create(three.brokers[1], "too-many", 1, 4)
+    assert refused.value.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR
 
 
-def test_the_cluster_goes_on_without_its_controller_and_takes_it_back(three):
-    create(three.brokers[1], "before", 3)
+def partitions(broker, topic):
+    return metadata(broker).topics[topic].partitions.values()
+
+
+def all_in_sync(three, topic):
+    """Every broker shows the same leaders, and every replica in sync."""
+    shown = [
+        [(part.leader, tuple(part.replicas), sorted(part.isrs)) for part in partitions(broker, topic)]
+        for broker in three.brokers.values()
+    ]
+    return all(each == shown[0] for each in shown) and all(isr == [1, 2, 3] for _, _, isr in shown[0])
+
+
+def test_every_broker_shows_leader_and_replicas_of_a_partition_with_three(three):
+    create(three.brokers[3], "three-fold", 3, 3)
+    wait_for(lambda: all_in_sync(three, "three-fold"))
+    shown = list(partitions(three.brokers[2], "three-fold"))
+    assert [part.leader for part in shown] == [part.replicas[0] for part in shown], "the preferred replica leads"
+    assert {part.leader for part in shown} == {1, 2, 3}
+    offsets = partitions(three.brokers[1], "__consumer_offsets")
+    assert all(sorted(part.replicas) == [1, 2, 3] for part in offsets)
+
+
+def test_nothing_is_lost_or_doubled_when_the_controller_dies_and_comes_back(three):
+    create(three.brokers[1], "before", 3, 3)
     gone = controller_of(three)
     others = [broker for node, broker in three.brokers.items() if node != gone]
     acked = send(three.bootstrap, "before", 3, 90, "k")
     three.kill(gone)
-    create(others[0], "during", 2)
-    wait_for(lambda: gone not in metadata(others[1]).brokers)
-    three.restart(gone)
-    back = three.brokers[gone]
-    assert {"before", "during"} <= metadata(back).topics.keys()
-    wait_for(lambda: all(gone in metadata(broker).brokers for broker in others))
-    assert sorted(read(three.bootstrap, "before", 3, 90)) == sorted(acked)
     acked += send(three.bootstrap, "before", 3, 90, "l")
-    assert sorted(read(three.bootstrap, "before", 3, 180)) == sorted(acked)
-    assert len(acked) == 180
+    create(others[0], "during", 2)
+    wait_for(lambda: all(gone not in part.isrs and part.leader != gone for part in partitions(others[1], "before")))
+    three.restart(gone)
+    assert {"before", "during"} <= metadata(three.brokers[gone]).topics.keys()
+    wait_for(lambda: all_in_sync(three, "before"))
+    acked += send(three.bootstrap, "before", 3, 90, "m")
+    assert read(three.bootstrap, "before", 3, 270) == Unordered(acked)
+    assert len(acked) == 270
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_nothing_is_lost_or_doubled_when_each_broker_dies_under_load(three):
+    create(three.brokers[1], "load", 3, 3)
+    acked, failed = [], []
+    producer = Producer({"bootstrap.servers": three.bootstrap, "enable.idempotence": True, "linger.ms": 1} | QUIET)
+
+    def delivered(error, message):
+        (acked if error is None else failed).append(message.value())
+
+    stop = threading.Event()
+
+    def produce():
+        number = 0
+        while not stop.is_set():
+            producer.produce("load", b"%d" % number, partition=number % 3, on_delivery=delivered)
+            producer.poll(0)
+            number += 1
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        for node in three.brokers:
+            before = len(acked)
+            three.kill(node)
+            wait_for(lambda before=before: len(acked) > before + 300)
+            three.restart(node)
+            wait_for(lambda: all_in_sync(three, "load"))
+    finally:
+        stop.set()
+        thread.join()
+    producer.flush(30)
+    assert not failed
+    found = read(three.bootstrap, "load", 3, len(acked))
+    assert found == Unordered(acked)
+    for index in range(3):
+        mine = [int(value) for value in found if int(value) % 3 == index]
+        assert mine == sorted(mine), "the order of a partition is that of its producer"
+
+
+def test_a_stopped_broker_comes_back_with_what_it_had(three):
+    create(three.brokers[1], "stopped", 3, 3)
+    acked = send(three.bootstrap, "stopped", 3, 90, "s")
+    assert three.brokers[2].stop() == 0
+    acked += send(three.bootstrap, "stopped", 3, 90, "t")
+    three.restart(2)
+    wait_for(lambda: all_in_sync(three, "stopped"))
+    assert read(three.bootstrap, "stopped", 3, 180) == Unordered(acked)
 
 
 def test_a_cluster_whose_brokers_all_died_at_once_has_everything(three):
     create(three.brokers[1], "kept", 3)
+    create(three.brokers[1], "kept-three-fold", 3, 3)
     acked = send(three.bootstrap, "kept", 3, 90, "m")
+    acked_three_fold = send(three.bootstrap, "kept-three-fold", 3, 90, "m")
     for node in three.brokers:
         three.kill(node)
     three.start()
     assert "kept" in metadata(three.brokers[2]).topics
     assert sorted(read(three.bootstrap, "kept", 3, 90)) == sorted(acked)
+    assert sorted(read(three.bootstrap, "kept-three-fold", 3, 90)) == sorted(acked_three_fold)
     create(three.brokers[3], "afterwards", 1)

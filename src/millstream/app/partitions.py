@@ -1,7 +1,8 @@
 """Partitions follow the metadata: opened when a topic appears, configured and deleted as commands say.
 
 The metadata layer knows topics, the partition layer knows logs; this module connects them on every shard. A partition
-with a newer leader epoch than the metadata's (after a crash) is reported, so that all shards show the same to clients.
+of one replica with a newer leader epoch than the metadata's (after a crash) is reported, so that all shards show the
+same to clients; of several replicas the one that is elected reports itself (``partition.in_sync``).
 """
 
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from millstream.cluster.placement import ELSEWHERE
 from millstream.config.settings import Settings
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
+from millstream.model.replication import replica_id
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
 from millstream.partition.table import PartitionTable
@@ -76,9 +78,17 @@ class Partitions(MetadataListener):
             group = RaftGroupId(part.raft_group)
             self._lifecycle.enter_elsewhere(topic.name, topic.topic_id, PartitionIndex(index), group)
             return
+        several = len(part.replicas) > 1
         self._lifecycle.open(
-            topic.name, topic.topic_id, index, part.raft_group, part.home_shard, topic.config, fresh=fresh
+            topic.name,
+            topic.topic_id,
+            index,
+            part.raft_group,
+            part.home_shard,
+            topic.config,
+            fresh=fresh,
+            voters=tuple(replica_id(node) for node in part.replicas) if several else (),
         )
         opened = self._table.find(topic.name, index)
-        if isinstance(opened, Partition) and opened.leader_epoch != part.leader_epoch:
+        if not several and isinstance(opened, Partition) and opened.leader_epoch != part.leader_epoch:
             self._follower.report_leader(topic.topic_id, index, opened.leader_epoch)

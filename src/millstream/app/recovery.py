@@ -18,7 +18,7 @@ import msgspec
 from millstream.app.leftovers import remove_leftovers
 from millstream.app.places import check_places
 from millstream.cluster.metadata import resolved_config
-from millstream.cluster.state_files import load_state
+from millstream.cluster.state_files import groups_in_log, load_state
 from millstream.config.settings import Settings
 from millstream.core.controller.state import TopicState
 from millstream.errors import MillstreamError, Unavailable
@@ -108,8 +108,7 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
     def locate(group: int) -> LogPlace | None:
         nonlocal groups
         if groups is None:  # the controller's log has been recovered by now
-            state, _ = load_state(disk, settings.data_dir)
-            groups = state.groups()
+            groups = _groups(settings, disk)
         found = groups.get(group)
         if found is None:
             return None
@@ -135,6 +134,14 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
             took_ms,
         )
     return report
+
+
+def _groups(settings: Settings, disk: Disk) -> dict[int, tuple[TopicState, int]]:
+    """The topic and partition of every Raft group that may have records in the write-ahead log."""
+    if settings.seeds:
+        return groups_in_log(disk, settings.data_dir)
+    state, _ = load_state(disk, settings.data_dir)
+    return state.groups()
 
 
 def tell_repairs(repairs: Sequence[Repair]) -> None:

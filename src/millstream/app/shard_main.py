@@ -37,12 +37,14 @@ from millstream.kafka.context import Node
 from millstream.kafka.dispatch import Dispatcher
 from millstream.kafka.loggers import Loggers
 from millstream.kafka.telemetry import Telemetry
+from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import RaftGroupId
 from millstream.net.intake import Intake
 from millstream.partition.admin_home import AdminHome
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.home import Home
+from millstream.partition.in_sync import InSync
 from millstream.partition.internal import InternalLogs
 from millstream.partition.lifecycle import Lifecycle, next_term
 from millstream.partition.manifest import describe_partitions
@@ -114,9 +116,12 @@ class ShardProcess:
         self.table = PartitionTable()
         clean = shared.recovered.clean
         self.delayed = DelayedAppends(shard.reactor, storage)
-        self.lifecycle = Lifecycle(shard, self.metadata.settings, storage, self.table, self.delayed, clean=clean)
-        self.partitions = Partitions(self.metadata, self.follower, self.table, self.lifecycle, self._existed)
         self.peers = None if shared.identity is None else PeerShard(shared, shard, self.metadata, shared.identity)
+        groups = None if self.peers is None else self.peers.raft
+        self.lifecycle = Lifecycle(
+            shard, self.metadata.settings, storage, self.table, self.delayed, clean=clean, groups=groups
+        )
+        self.partitions = Partitions(self.metadata, self.follower, self.table, self.lifecycle, self._existed)
         self.controller = self._open_controller(clean=clean) if shard.id == CONTROLLER_SHARD else None
         self.node = self._node(settings)
         dispatcher = Dispatcher(self.node)
@@ -232,10 +237,26 @@ class ShardProcess:
         if hook:
             module, _, name = hook.partition(":")
             getattr(importlib.import_module(module), name)(self.node)
+        if self.peers is not None:
+            self._watch_replicas()
         self.lifecycle.start_expiry()
         self.lifecycle.show_producers()
         shard.reactor.settle()
         self._tell_when_ready(control)
+
+    def _watch_replicas(self) -> None:
+        """Tell who leads the partitions with several replicas, and which of them are in sync."""
+        metadata = self.metadata
+
+        def alive() -> frozenset[int]:
+            return frozenset(metadata.state.registry.alive())
+
+        def lag_us() -> int:
+            return metadata.settings.replica_lag_time_max_ms * 1000
+
+        InSync(
+            self.shard.reactor, self.table, NodeId(metadata.node_id), self.follower.report_leader, alive, lag_us
+        ).start()
 
     def _tell_when_ready(self, control: ControlEnd) -> None:
         """Ready means that groups are loaded, too: clients that ask for their coordinator at once are not put off."""
@@ -302,6 +323,8 @@ class ShardProcess:
                 stop_storage()
 
         def stop_storage() -> None:
+            if self.peers is not None:
+                self.peers.raft.stop()  # a leader on another broker would append for ever
             self.storage.stop(stopped)
 
         def stopped() -> None:

@@ -5,7 +5,9 @@
     group commits ──advance──► log: cache, else the worker ──► deliver(base, commands), one batch at a time
 
 What is not committed is never delivered, so a truncation takes nothing back. After a start the group's commit may be
-behind what the log holds: it is delivered when a leader says that it is committed.
+behind what the log holds: it is delivered when a leader says that it is committed. A command is delivered when this
+broker's own disk has it, too: recovery replays a partition only if the log here says that it exists, and a replica must
+not count for what its next start would not find.
 
 **Failure.** A read that fails is repeated; a line says so. A batch that does not decode is ``Corruption``: this broker
 cannot know the cluster any more, and the shard stops. **Overload.** One read is under way at a time, of at most
@@ -27,6 +29,8 @@ from millstream.wire.records import iter_records
 
 READ_BYTES: Final = 1 << 20
 _RETRY_US: Final = 200_000
+_SYNC_US: Final = 1_000
+"""Until the next look at what the own disk has."""
 
 Deliver = Callable[[int, tuple[AnyCommand, ...]], None]
 
@@ -53,11 +57,15 @@ class CommittedCommands:
             self._reactor.call_soon(self._read)
 
     def _read(self) -> None:
-        begin, end = Offset(self.next_offset), Offset(self._group.committed_offset)
-        if begin >= end:
+        log = self._group.log
+        committed = self._group.committed_offset
+        begin, end = Offset(self.next_offset), Offset(min(committed, log.durable_offset))
+        if begin >= committed:
             self._reading = False
             return
-        log = self._group.log
+        if begin >= end:
+            self._reactor.call_later(_SYNC_US, self._read)
+            return
         found = log.read(begin, end, READ_BYTES, True)
         if found is None:
             log.read_cold(begin, end, READ_BYTES, True, self._take)

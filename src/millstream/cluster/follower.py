@@ -10,7 +10,8 @@ A shard that was loaded from files newer than its first commits finds those comm
 gap is impossible, because the mailbox loses nothing. The controller bounds the queue.
 
 In the other direction: a partition's home shard is the first to know its leader epoch (after a crash it is higher than
-the controller's). ``report_leader`` sends it to all shards, together with the others of the same turn.
+the controller's), and which replicas are in sync. ``report_leader`` sends it to all shards, together with the others
+of the same turn.
 """
 
 from collections import deque
@@ -47,7 +48,7 @@ class Follower:
         self._cache = cache
         self._queue: deque[Commit] = deque()
         self._applying = False
-        self._leaders: dict[bytes, dict[int, int]] = {}
+        self._leaders: dict[bytes, dict[int, tuple[int, tuple[int, ...]]]] = {}
         self.on_applied: Callable[[int], None] = self._tell_controller
         """Called with the revision when a commit is applied. The controller replaces it on its own shard."""
         self.on_leaders: Callable[[list[LeaderEpochs]], None] = _untold
@@ -65,13 +66,13 @@ class Follower:
             self._applying = True
             self._shard.reactor.background("other", self._apply_all(), SHARE)
 
-    def report_leader(self, topic_id: bytes, index: int, leader_epoch: int) -> None:
-        """Report that a partition of this shard has a leader in ``leader_epoch``. Every shard then shows it in its
-        metadata.
+    def report_leader(self, topic_id: bytes, index: int, leader_epoch: int, in_sync: tuple[int, ...] = ()) -> None:
+        """Report that this shard leads a partition in ``leader_epoch``, and the nodes of the replicas ``in_sync`` (none
+        for all of them). Every shard then shows it in its metadata.
         """
         if not self._leaders:
             self._shard.reactor.end_of_turn(self._tell_leaders)
-        self._leaders.setdefault(topic_id, {})[index] = leader_epoch
+        self._leaders.setdefault(topic_id, {})[index] = (leader_epoch, in_sync)
 
     def learn_leaders(self, changed: list[LeaderEpochs]) -> None:
         """Let every shard of this broker show these leaders, which are on other brokers."""
@@ -112,8 +113,8 @@ class Follower:
     def _tell_leaders(self) -> None:
         node = self._cache.node_id
         changed = [
-            LeaderEpochs(topic_id, [(index, epoch, node) for index, epoch in epochs.items()])
-            for topic_id, epochs in self._leaders.items()
+            LeaderEpochs(topic_id, [(index, epoch, node, in_sync) for index, (epoch, in_sync) in facts.items()])
+            for topic_id, facts in self._leaders.items()
         ]
         self._leaders = {}
         self.learn_leaders(changed)

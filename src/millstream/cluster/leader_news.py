@@ -1,4 +1,4 @@
-"""Brokers say to each other which partitions they lead, so that each of them answers Metadata for all partitions.
+"""Brokers say to each other which partitions they lead and who is in sync, so that each answers Metadata for all.
 
 ::
 
@@ -18,11 +18,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from millstream.cluster.follower import Follower
-from millstream.cluster.messages import LeaderEpochs
-from millstream.cluster.metadata import MetadataCache, MetadataListener, TopicMeta
+from millstream.cluster.messages import LeaderEpochs, LeaderFact
+from millstream.cluster.metadata import MetadataCache, MetadataListener, PartitionMeta, TopicMeta
 from millstream.model.cluster import NodeId
 from millstream.model.replication import ReplicaId, Term, node_of, replica_id
-from millstream.peers.items import Leaders, Leadership
+from millstream.peers.items import PLACES_MAX, Leaders, Leadership
 from millstream.peers.network import Network
 
 ITEM_LEADERS: Final = 4_096
@@ -50,7 +50,7 @@ class LeaderNews(MetadataListener):
     def learn(self, sender: ReplicaId, leaderships: Sequence[Leadership]) -> None:
         """Another broker leads these groups."""
         node = node_of(sender)
-        changed: dict[bytes, list[tuple[int, int, int]]] = {}
+        changed: dict[bytes, list[LeaderFact]] = {}
         for each in leaderships:
             place = self._cache.group_place(each.group)
             if node_of(each.leader) != node:
@@ -59,7 +59,10 @@ class LeaderNews(MetadataListener):
                 self._keep(each)
             else:
                 topic_id, index = place
-                changed.setdefault(topic_id, []).append((index, each.term, node))
+                topic = self._cache.topic_by_id(topic_id)
+                assert topic is not None
+                in_sync = _nodes(topic.partitions[index].replicas, each.in_sync)
+                changed.setdefault(topic_id, []).append((index, each.term, node, in_sync))
         if changed:
             self._follower.learn_leaders([LeaderEpochs(topic_id, epochs) for topic_id, epochs in changed.items()])
 
@@ -90,8 +93,8 @@ class LeaderNews(MetadataListener):
             topic = self._cache.topic_by_id(each.topic_id)
             if topic is not None:
                 news += [
-                    self._leadership(topic.partitions[index].raft_group, epoch)
-                    for index, epoch, leader in each.epochs
+                    self._leadership(topic.partitions[index], epoch, in_sync)
+                    for index, epoch, leader, in_sync in each.epochs
                     if leader == self._node and index < len(topic.partitions)
                 ]
         if news:
@@ -102,7 +105,7 @@ class LeaderNews(MetadataListener):
     def _tell_all(self, node: NodeId, shard: int) -> None:
         if shard == 0:
             mine = [
-                self._leadership(part.raft_group, part.leader_epoch)
+                self._leadership(part, part.leader_epoch, part.in_sync)
                 for topic in self._cache.topics()
                 for part in topic.partitions
                 if part.leader == self._node
@@ -113,5 +116,15 @@ class LeaderNews(MetadataListener):
         for begin in range(0, len(news), ITEM_LEADERS):
             self._network.say(node, Leaders(full, tuple(news[begin : begin + ITEM_LEADERS])))
 
-    def _leadership(self, group: int, epoch: int) -> Leadership:
-        return Leadership(group, Term(epoch), replica_id(self._node))
+    def _leadership(self, part: PartitionMeta, epoch: int, in_sync: tuple[int, ...]) -> Leadership:
+        return Leadership(part.raft_group, Term(epoch), replica_id(self._node), _places(part.replicas, in_sync))
+
+
+def _places(replicas: tuple[int, ...], in_sync: tuple[int, ...]) -> int:
+    """The replicas that are in sync by their places; see ``Leadership.in_sync``."""
+    return sum(1 << place for place, node in enumerate(replicas[:PLACES_MAX]) if node in in_sync)
+
+
+def _nodes(replicas: tuple[int, ...], places: int) -> tuple[int, ...]:
+    """The node ids that ``_places`` made a number of."""
+    return tuple(node for place, node in enumerate(replicas[:PLACES_MAX]) if places >> place & 1)

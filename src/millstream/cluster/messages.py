@@ -41,11 +41,15 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
         return self.base + len(self.commands)
 
 
+LeaderFact = tuple[int, int, int, tuple[int, ...]]
+"""(index, epoch, node id, node ids of the replicas that are in sync; none for all of them)."""
+
+
 class LeaderEpochs(msgspec.Struct, frozen=True, array_like=True):
-    """Partitions of one topic and their leaders: (index, epoch, node id)."""
+    """Partitions of one topic and their leaders: (index, epoch, node id, node ids of the replicas in sync)."""
 
     topic_id: bytes
-    epochs: list[tuple[int, int, int]]
+    epochs: list[LeaderFact]
 
 
 class Quorum(msgspec.Struct, frozen=True, array_like=True):

@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 import msgspec
 
+from millstream.cluster.messages import LeaderFact
 from millstream.cluster.placement import ELSEWHERE
 from millstream.config.errors import ConfigError
 from millstream.config.group_properties import group_config
@@ -57,7 +58,9 @@ Steps = Generator[None, None, None] | None
 
 
 class PartitionMeta(msgspec.Struct, frozen=True, gc=False):
-    """One partition. ``home_shard`` is where it lives on this node, ``placement.ELSEWHERE`` if it does not."""
+    """One partition. ``home_shard`` is where it lives on this node, ``placement.ELSEWHERE`` if it does not; ``in_sync``
+    are the replicas that are in sync, as its leader said last.
+    """
 
     index: int
     raft_group: int
@@ -65,6 +68,7 @@ class PartitionMeta(msgspec.Struct, frozen=True, gc=False):
     leader: int
     leader_epoch: int
     home_shard: int
+    in_sync: tuple[int, ...]
 
 
 class TopicMeta:
@@ -172,6 +176,19 @@ class MetadataCache:
     def node_id(self) -> int:
         return self.start_settings.node_id
 
+    def is_alive(self, node: int) -> bool:
+        """Whether a broker is not fenced, as far as this shard knows; this one is alive."""
+        broker = self.state.registry.brokers.get(NodeId(node))
+        return node == self.node_id or (broker is not None and not broker.fenced)
+
+    def leader_of(self, part: PartitionMeta) -> int | None:
+        """The broker that leads a partition; None if the one that led it last is not alive."""
+        return part.leader if self.is_alive(part.leader) else None
+
+    def in_sync(self, part: PartitionMeta) -> list[int]:
+        """The replicas of a partition that are in sync, without brokers that are not alive."""
+        return [node for node in part.in_sync if self.is_alive(node)]
+
     def topic(self, name: str) -> TopicMeta | None:
         return self._topics.get(name)
 
@@ -235,6 +252,8 @@ class MetadataCache:
                 notify = self._deleted(gone)
             case BrokerRegistered() | BrokerReplaced() | BrokerFenced() | BrokerUnfenced():
                 self.encoded.clear()
+                for topic in self._topics.values():
+                    topic.encoded.clear()
                 notify = _broker_changed(command.node)
             case ClientMetricsChanged():
                 notify = _client_metrics_changed(command.name)
@@ -275,17 +294,20 @@ class MetadataCache:
         self.encoded.clear()
         return lambda listener: listener.topic_deleted(gone)
 
-    def set_leader_epochs(self, topic_id: bytes, epochs: Iterable[tuple[int, int, int]]) -> None:
-        """Partitions (index, epoch, node) of a topic have these leaders. What is gone, and what a newer epoch has
+    def set_leader_epochs(self, topic_id: bytes, epochs: Iterable[LeaderFact]) -> None:
+        """Partitions of a topic have these leaders and replicas in sync. What is gone, and what a newer epoch has
         replaced, is ignored.
         """
         topic = self._by_id.get(topic_id)
         if topic is None:
             return
         partitions = list(topic.partitions)
-        for index, epoch, node in epochs:
+        for index, epoch, node, in_sync in epochs:
             if index < len(partitions) and epoch >= partitions[index].leader_epoch:
-                partitions[index] = msgspec.structs.replace(partitions[index], leader_epoch=epoch, leader=node)
+                part = partitions[index]
+                partitions[index] = msgspec.structs.replace(
+                    part, leader_epoch=epoch, leader=node, in_sync=in_sync or part.replicas
+                )
         self._put(TopicMeta(self.state.topics_by_id[topic_id], tuple(partitions), self.settings))
 
     def _set_group(self, group: str) -> None:
@@ -354,7 +376,7 @@ def _partitions(
 ) -> tuple[PartitionMeta, ...]:
     taken = iter(homes)
     return tuple(
-        PartitionMeta(index, part.raft_group, part.replicas, part.leader, part.leader_epoch, next(taken))
+        PartitionMeta(index, part.raft_group, part.replicas, part.leader, part.leader_epoch, next(taken), part.replicas)
         for index, part in enumerate(partitions, first_index)
     )
 

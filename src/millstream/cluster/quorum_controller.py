@@ -6,7 +6,8 @@
                                       └─no── Call ───► the leader's shard 0         │
     every broker: committed commands (`committed`) ──► own homes ──► its shards ──► applied ──► answer (leader)
 
-Each broker has one of these on shard 0, with a replica of group 0. The leader decides against its own state, which runs
+Each broker has one of these on shard 0, with a replica of group 0. A forwarded request is answered when this broker,
+too, has applied what it changed. The leader decides against its own state, which runs
 ahead of the commit as in ``controller``. Every broker applies what is committed, and only that, in log order: to its
 ``committed`` state first, which places the new partitions that this broker holds on its own shards, then on its shards.
 
@@ -23,6 +24,7 @@ and gets no answer in time has an unknown outcome. Without a leader a request is
 clients repeat.
 """
 
+import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -85,14 +87,16 @@ FORWARD_RETRY_US: Final = 100_000
 START_US: Final = 50_000
 """Between attempts to register while the broker starts."""
 
-_RESIGNED: Final = "another broker is the controller now; the request may have been carried out"
+_END: Final = struct.Struct("<Q")
+"""Begins the answer to a forwarded request: the revision that the leader's shards had applied."""
 
-REPLICAS_MAX: Final = 1
-"""Partitions are not replicated yet: each has one broker of the cluster."""
+_RESIGNED: Final = "another broker is the controller now; the request may have been carried out"
 
 
 class _Waiting(msgspec.Struct, frozen=True):
-    """A request that was decided and waits until every shard of this broker has applied ``end``."""
+    """A request that was decided, here or by the leader, and waits until every shard of this broker has applied
+    ``end``.
+    """
 
     end: int
     results: Results
@@ -147,6 +151,8 @@ class QuorumController:
         self._committed = cache.state.copy()
         self._commands = CommittedCommands(shard.reactor, group, cache.revision, self._deliver)
         self._shards = OwnShards(shard, follower, cache.revision, self.submit, self._on_applied)
+        self._forwarded: list[_Waiting] = []
+        """Requests that another broker has carried out, and this one has not applied yet."""
         self._leadership: _Leadership | None = None
         self._serving_from: int | None = None
         """End of what must be applied here before this leader decides; None unless it leads and has not begun."""
@@ -221,14 +227,24 @@ class QuorumController:
         def answered(answer: bytes | MillstreamError) -> None:
             if isinstance(answer, Retriable):
                 again(answer)
+            elif isinstance(answer, MillstreamError):
+                done(answer)
             else:
-                done(answer if isinstance(answer, MillstreamError) else decode_results(answer))
+                (end,) = _END.unpack_from(answer)
+                self._answer_when_applied(end, decode_results(memoryview(answer)[_END.size :]), done)
 
         leader = self.leader
         if leader is None or leader == self._node:
             again(Retriable("no broker leads the controller's log now", ErrorCode.NOT_CONTROLLER))
             return
         self._network.calls.call(leader, CONTROLLER_REQUEST, encode_request(request), INTERNAL_TIMEOUT_MS, answered)
+
+    def _answer_when_applied(self, end: int, results: Results, done: Done) -> None:
+        """Answer once this broker has applied what the leader had, so that the client's next request here finds it."""
+        if self._shards.settled_revision >= end or len(self._forwarded) >= PENDING_MAX:
+            done(results)
+        else:
+            self._forwarded.append(_Waiting(end, results, done))
 
     def _serve_call(self, sender: ReplicaId, payload: bytes, timeout_ms: int, done: CallDone) -> None:
         """Another broker forwards a request; it is not forwarded again."""
@@ -238,7 +254,10 @@ class QuorumController:
             raise Retriable("this broker does not lead the controller's log", ErrorCode.NOT_CONTROLLER)
 
         def answered(results: Results | MillstreamError) -> None:
-            done(results if isinstance(results, MillstreamError) else encode_results(results))
+            if isinstance(results, MillstreamError):
+                done(results)
+            else:
+                done(_END.pack(self._shards.settled_revision) + encode_results(results))
 
         try:
             request = decode_request(payload)
@@ -273,7 +292,9 @@ class QuorumController:
 
     def _rules(self, state: ControllerState) -> Rules:
         start = self._cache.start_settings
-        return Rules(self._node, live_settings(state, start), start, new_topic_id, REPLICAS_MAX)
+        return Rules(
+            self._node, live_settings(state, start), start, new_topic_id, len(self._voters), moves_replicas=False
+        )
 
     # Committed
 
@@ -314,8 +335,12 @@ class QuorumController:
     def _on_applied(self) -> None:
         """A shard of this broker has come further."""
         leadership = self._leadership
+        settled = self._shards.settled_revision
+        if self._forwarded:
+            forwarded, self._forwarded = self._forwarded, []
+            for waiting in forwarded:
+                self._answer_when_applied(waiting.end, waiting.results, waiting.done)
         if leadership is not None:
-            settled = self._shards.settled_revision
             while leadership.waiting and leadership.waiting[0].end <= settled:
                 waiting = leadership.waiting.popleft()
                 waiting.done(waiting.results)

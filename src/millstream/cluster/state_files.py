@@ -26,8 +26,8 @@ from typing import Final
 
 from crc32c import crc32c
 
-from millstream.core.controller.commands import TopicDeleted, decode_command
-from millstream.core.controller.state import ControllerState, decode_state, encode_state
+from millstream.core.controller.commands import AnyCommand, TopicDeleted, decode_command
+from millstream.core.controller.state import ControllerState, TopicState, decode_state, encode_state
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.names import SEGMENT_SUFFIX, parse_offset
 from millstream.format.segment import Batch, WalkEnd, parse_batch
@@ -76,6 +76,25 @@ def load_snapshot(disk: Disk, data_dir: str) -> ControllerState:
         if isinstance(found, MillstreamError):
             operator_log.error("controller snapshot %s: %s; the other one and the log are used", slot, found.message)
     return next((found for _, found in snapshots if isinstance(found, ControllerState)), ControllerState())
+
+
+def groups_in_log(disk: Disk, data_dir: str) -> dict[int, tuple[TopicState, int]]:
+    """The topic and partition of every Raft group that the state or the log behind it knows, also those whose deletion
+    the log has: in a cluster it may not be committed, and is carried out when it is.
+
+    Raises:
+        Corruption, OSError: as in ``load_state``.
+    """
+    state = load_snapshot(disk, data_dir)
+    deleted: dict[int, tuple[TopicState, int]] = {}
+
+    def note(command: AnyCommand) -> None:
+        if isinstance(command, TopicDeleted):
+            topic = state.topics_by_id[command.topic_id]
+            deleted.update((part.raft_group, (topic, index)) for index, part in enumerate(topic.partitions))
+
+    _replay(disk, controller_log_directory(data_dir), state, note)
+    return {**deleted, **state.groups()}
 
 
 def apply_following(state: ControllerState, batches: Iterable[bytes]) -> None:
@@ -199,8 +218,14 @@ class SnapshotStore:
             self._disk.sync_directory(directory or ".")
 
 
-def _replay(disk: Disk, directory: str, state: ControllerState) -> None:
-    """Apply the records of the log from ``state.revision`` on."""
+def _nothing(_: AnyCommand) -> None:
+    """Nobody wants to know."""
+
+
+def _replay(
+    disk: Disk, directory: str, state: ControllerState, before: Callable[[AnyCommand], None] = _nothing
+) -> None:
+    """Apply the records of the log from ``state.revision`` on; ``before`` gets each command before it is applied."""
     try:
         names = disk.list(directory)
     except FileNotFoundError:
@@ -213,12 +238,9 @@ def _replay(disk: Disk, directory: str, state: ControllerState) -> None:
         )
     for number, base in enumerate(needed):
         path = os.path.join(directory, f"{base:020d}{SEGMENT_SUFFIX}")
-        _replay_segment(path, memoryview(read_file(disk, path)), state, last=number == len(needed) - 1)
-
-
-def _replay_segment(path: str, view: memoryview, state: ControllerState, *, last: bool) -> None:
-    for batch, data in _batches(path, view, last=last):
-        _replay_batch(path, batch.position, batch.base_offset, batch.last_offset, data, state)
+        view = memoryview(read_file(disk, path))
+        for batch, data in _batches(path, view, last=number == len(needed) - 1):
+            _replay_batch(path, batch.position, batch.base_offset, batch.last_offset, data, state, before)
 
 
 def _batches(path: str, view: memoryview, *, last: bool) -> Iterator[tuple[Batch, memoryview]]:
@@ -239,7 +261,13 @@ def _batches(path: str, view: memoryview, *, last: bool) -> Iterator[tuple[Batch
 
 
 def _replay_batch(
-    path: str, position: int, base_offset: int, last_offset: int, data: memoryview, state: ControllerState
+    path: str,
+    position: int,
+    base_offset: int,
+    last_offset: int,
+    data: memoryview,
+    state: ControllerState,
+    before: Callable[[AnyCommand], None] = _nothing,
 ) -> None:
     if last_offset < state.revision:
         return
@@ -248,7 +276,9 @@ def _replay_batch(
     try:
         for record in iter_records(data):
             if record.offset >= state.revision:
-                state.apply(decode_command(record.value or b""))
+                command = decode_command(record.value or b"")
+                before(command)
+                state.apply(command)
     except MillstreamError as error:
         raise Corruption(f"{path}, byte {position}: {error.message}") from error
 

@@ -223,6 +223,8 @@ class Partition:
         """This replica leads no more: the outcome of what is not committed is unknown. Comes before anything else that
         the loss brings, so that a later leader's commit never acknowledges a batch that it replaced.
         """
+        if self.closed:
+            return
         self.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.set_gate()
         self._fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -49,6 +49,9 @@ HOME: Final = 57
 PAYLOAD_BYTES_MAX: Final = 512 << 10
 """Of a call, an answer or a failure."""
 
+PLACES_MAX: Final = 62
+"""Replicas of a group of which ``Leadership.in_sync`` can tell."""
+
 assert sys.byteorder == "little", "columns are copied as they lie in memory"
 
 _COUNT: Final = struct.Struct("<BBxxI")
@@ -87,11 +90,15 @@ class BeatsAgain(msgspec.Struct, frozen=True, gc=False):
 
 
 class Leadership(msgspec.Struct, frozen=True, gc=False):
-    """A group is led by ``leader`` in ``term``; the newest term wins."""
+    """A group is led by ``leader`` in ``term``; the newest term wins.
+
+    ``in_sync`` has a bit for each replica of the group that is in sync, the lowest for the first of them; 0 for all.
+    """
 
     group: int
     term: Term
     leader: ReplicaId
+    in_sync: int = 0
 
 
 class Leaders(msgspec.Struct, frozen=True, gc=False):
@@ -205,7 +212,12 @@ def _encode_beats_again(again: BeatsAgain) -> bytes:
 def _encode_leaders(leaders: Leaders) -> bytes:
     """The item that carries ``leaders``."""
     rows = leaders.leaderships
-    columns = ([row.group for row in rows], [row.term for row in rows], [row.leader for row in rows])
+    columns = (
+        [row.group for row in rows],
+        [row.term for row in rows],
+        [row.leader for row in rows],
+        [row.in_sync for row in rows],
+    )
     head = _COUNT.pack(LEADERS, leaders.full, len(rows))
     return b"".join((head, *(array("q", column).tobytes() for column in columns)))
 
@@ -249,7 +261,7 @@ def _decode_beats_again(view: memoryview, position: int) -> tuple[Item, int]:
 
 
 def _decode_leaders(view: memoryview, position: int) -> tuple[Item, int]:
-    columns, after = _columns(view, position, 3)
+    columns, after = _columns(view, position, 4)
     return Leaders(view[position + 1] == 1, tuple(map(Leadership, *columns))), after
 
 

@@ -21,14 +21,14 @@ was announced as committed is never truncated.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.errors import MillstreamError
     from millstream.model.quantities import Offset
-    from millstream.model.replication import RaftPosition, ReplicaId, Term
+    from millstream.model.replication import RaftPosition, ReplicaId, Term, TimeUs
     from millstream.storage.log.entries import SentBatch
     from millstream.storage.log.log import Log
 
@@ -38,6 +38,15 @@ class GroupRole(Enum):
 
     LEADING = "leading"
     FOLLOWING = "following"
+
+
+class PeerState(NamedTuple):
+    """What a leader knows of another member. A time is when the peer last answered, on the shard's monotonic clock."""
+
+    replica: ReplicaId
+    received: RaftPosition
+    durable: RaftPosition
+    contact_us: TimeUs
 
 
 class GroupEvents:
@@ -121,6 +130,11 @@ class Group(Protocol):
     @property
     def committed_position(self) -> RaftPosition:
         """The same as a Raft position."""
+        ...
+
+    @property
+    def peers(self) -> list[PeerState]:
+        """What this leader knows of the other members; nothing if it does not lead."""
         ...
 
     @property

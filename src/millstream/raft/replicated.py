@@ -33,7 +33,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.model.replication import NO_REPLICA, EntryCount, RaftPosition, ReadId, Seed, Term
 from millstream.peers.raft_items import RaftItem
-from millstream.raft.group import GroupEvents, GroupRole
+from millstream.raft.group import GroupEvents, GroupRole, PeerState
 from millstream.raft.refusals import refused
 from millstream.raft.sending import Sending
 from millstream.raft.shortened import shortened
@@ -169,6 +169,14 @@ class ReplicatedGroup:
         """The other replica that leads."""
         leader = self.core.leader
         return NO_REPLICA if leader == self._host.me else leader
+
+    @property
+    def peers(self) -> list[PeerState]:
+        """What this leader knows of the other members; nothing if it does not lead."""
+        led = self.core.replica.leading
+        if led is None:
+            return []
+        return [PeerState(peer, one.received, one.durable, one.contact_us) for peer, one in led.peers.items()]
 
     @property
     def end_position(self) -> RaftPosition:

@@ -114,6 +114,11 @@ class RaftShard:
         self._dirty.pop(group, None)
         self._stuck.pop(group, None)
 
+    def stop(self) -> None:
+        """Take down every replica: nothing is appended any more."""
+        for group in list(self.groups.values()):
+            self.close(group)
+
     # What arrives (`peers.network.Inbound`)
 
     def on_raft(self, sender: ReplicaId, item: RaftItem, views: Sequence[memoryview]) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.model.replication import NO_REPLICA, RaftPosition, ReplicaId, Term
-from millstream.raft.group import GroupEvents, GroupRole
+from millstream.raft.group import GroupEvents, GroupRole, PeerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,6 +56,11 @@ class SoleVoterGroup:
     def committed_position(self) -> RaftPosition:
         """The same as a Raft position."""
         return self.log.durable_end.raft_position
+
+    @property
+    def peers(self) -> list[PeerState]:
+        """There is no other member."""
+        return []
 
     @property
     def end_position(self) -> RaftPosition:

@@ -27,7 +27,9 @@ class Network:
         self.said = []
 
     def say(self, node, item):
-        self.said.append((node, item.full, [(each.group, each.term, each.leader) for each in item.leaderships]))
+        self.said.append(
+            (node, item.full, [(each.group, each.term, each.leader, each.in_sync) for each in item.leaderships])
+        )
 
 
 class Follower:
@@ -63,13 +65,13 @@ class Bench:
 
 def test_a_change_is_told_to_every_other_broker():
     bench = Bench()
-    bench.follower.on_leaders([LeaderEpochs(ID, [(0, 4, 1)]), LeaderEpochs(bytes(16), [(0, 9, 1)])])
-    assert bench.network.said == [(2, False, [(1, 4, 1)]), (3, False, [(1, 4, 1)])]
+    bench.follower.on_leaders([LeaderEpochs(ID, [(0, 4, 1, (1,))]), LeaderEpochs(bytes(16), [(0, 9, 1, ())])])
+    assert bench.network.said == [(2, False, [(1, 4, 1, 1)]), (3, False, [(1, 4, 1, 1)])]
 
 
 def test_what_another_broker_leads_is_not_passed_on():
     bench = Bench()
-    bench.follower.on_leaders([LeaderEpochs(ID, [(1, 4, 2)])])
+    bench.follower.on_leaders([LeaderEpochs(ID, [(1, 4, 2, ())])])
     assert bench.network.said == []
 
 

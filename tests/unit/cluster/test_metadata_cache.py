@@ -110,7 +110,7 @@ def test_brokers_and_replicas_reach_listeners_and_void_encoded_answers(capfd):
     cache = cache_of(created("t"))
     heard = Heard()
     cache.subscribe(heard)
-    cache.set_leader_epochs(ID, [(0, 7, 1)])
+    cache.set_leader_epochs(ID, [(0, 7, 1, ())])
     commands = [FeatureLevelRaised(1)]
     for node in (1, 2):
         commands += [BrokerRegistered(node, bytes([node]) * 16, PROFILE), BrokerUnfenced(node, 2 + 2 * node)]

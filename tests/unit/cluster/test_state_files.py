@@ -8,11 +8,19 @@ import pytest
 from millstream.cluster.state_files import (
     SnapshotStore,
     controller_log_directory,
+    groups_in_log,
     load_state,
     pack_snapshot,
     read_snapshots,
 )
-from millstream.core.controller.commands import ClusterCreated, ProducerIdsAllocated, encode_command
+from millstream.core.controller.commands import (
+    ClusterCreated,
+    PartitionState,
+    ProducerIdsAllocated,
+    TopicCreated,
+    TopicDeleted,
+    encode_command,
+)
 from millstream.core.controller.state import ControllerState
 from millstream.errors import Corruption
 from millstream.storage.disk import SystemDisk
@@ -161,3 +169,15 @@ def test_the_stored_form_of_a_snapshot_is_what_earlier_releases_wrote():
         "af6e6578745f726166745f67726f757001b06e6578745f70726f64756365725f696400a6746f7069637390"
         "ac6e6f64655f636f6e6669677380"
     )
+
+
+def test_recovery_of_a_cluster_s_broker_knows_groups_whose_deletion_may_not_be_committed(data):
+    first, second = (
+        TopicCreated(name, name.encode() * 16, (PartitionState(group, (1,), 1),), {})
+        for name, group in (("a", 1), ("b", 2))
+    )
+    write(data, 0, batch(0, ClusterCreated("x", 1), first, second, TopicDeleted(first.topic_id, "a")))
+    assert {group: (topic.name, index) for group, (topic, index) in groups_in_log(DISK, data).items()} == {
+        1: ("a", 0),
+        2: ("b", 0),
+    }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from millstream.config.forms import OptionalHostPort
+from millstream.config.forms import Integer, OptionalHostPort
 from millstream.config.listeners import Seeds
 from millstream.config.property import Property
 
 
 class ClusterProperties:
-    """The addresses with which brokers find each other."""
+    """The addresses with which brokers find each other, and when a replica counts as in sync."""
 
     peer_listen = Property(
         "peer.listen",
@@ -28,4 +28,11 @@ class ClusterProperties:
         default_doc="none: a single broker",
         example="broker-1:9192,broker-2:9192,broker-3:9192",
         hidden=True,
+    )
+    replica_lag_time_max_ms = Property(
+        "replica.lag.time.max.ms",
+        Integer(1, unit="ms"),
+        30_000,
+        doc="A replica that has not had its leader's whole log for this long is not in sync.",
+        live=True,
     )

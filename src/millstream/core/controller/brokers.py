@@ -10,7 +10,8 @@ A broker is its *node id* to clients and its *incarnation* (the identity of its 
 Every refusal is one sentence with the remedy, for the person who starts the broker.
 
 When a broker becomes alive, internal topics that had too few brokers for their replication factor get the replicas that
-they lack. The feature level rises as soon as every registered broker knows a higher one.
+they lack, if the brokers carry that out (``Rules.moves_replicas``). The feature level rises as soon as every registered
+broker knows a higher one.
 """
 
 from collections.abc import Iterator
@@ -180,13 +181,15 @@ def _unfenced(state: ControllerState, node: NodeId, epoch: BrokerEpoch, rules: R
     """The commands that make a broker alive; ``state``, a copy, has them applied then."""
     unfenced = BrokerUnfenced(node, epoch)
     state.apply(unfenced)
-    return [unfenced, *_raised_factors(state, rules)]
+    return [unfenced, *(_raised_factors(state, rules) if rules.moves_replicas else ())]
 
 
 def internal_factor(state: ControllerState, rules: Rules) -> int:
-    """The replication factor of internal topics: odd, because two brokers that must both be up are less than one."""
+    """The replication factor of internal topics: odd, because two brokers that must both be up are less than one. A
+    founder counts before it is registered: until then the factor is refused, and the client asks again.
+    """
     alive = sum(not broker.fenced for broker in candidates(state))
-    return max(odd_at_most(alive, min(INTERNAL_FACTOR, rules.replicas_max)), 1)
+    return max(odd_at_most(max(alive, rules.founders), INTERNAL_FACTOR), 1)
 
 
 def _raised_factors(state: ControllerState, rules: Rules) -> Iterator[ReplicasChanged]:

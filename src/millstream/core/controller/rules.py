@@ -12,9 +12,6 @@ from millstream.core.controller.requests import Results
 PARTITIONS_MAX: Final = 10_000
 """Partitions that one request may create, so that its commands stay one batch; Kafka's limit."""
 
-REPLICAS_MAX: Final = 2**15 - 1
-"""Kafka's limit: the factor is an int16."""
-
 TOO_MANY_PARTITIONS: Final = "Excessively large number of partitions per request."
 
 
@@ -30,18 +27,10 @@ class Rules(msgspec.Struct, frozen=True):
     settings: Settings
     start_settings: Settings
     new_topic_id: Callable[[], bytes]
-    replicas_max: int = REPLICAS_MAX
-    """Replicas that a partition may have, as far as the release that decides can keep them."""
-
-
-def too_many_replicas(replica_count: int, rules: Rules) -> str | None:
-    """Why a partition cannot have so many replicas; None if it can."""
-    if replica_count <= rules.replicas_max:
-        return None
-    return (
-        f"A replication factor of {replica_count} is not supported by this version, which keeps "
-        f"{rules.replicas_max} replica of each partition."
-    )
+    founders: int = 1
+    """Brokers that formed the cluster. Internal topics wait until enough of them are registered."""
+    moves_replicas: bool = True
+    """Whether the brokers carry out a change of a partition's replicas."""
 
 
 class Decision(msgspec.Struct, frozen=True):

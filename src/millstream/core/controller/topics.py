@@ -23,7 +23,7 @@ from millstream.core.controller.requests import (
     Result,
     TopicReference,
 )
-from millstream.core.controller.rules import PARTITIONS_MAX, TOO_MANY_PARTITIONS, Decision, Rules, too_many_replicas
+from millstream.core.controller.rules import PARTITIONS_MAX, TOO_MANY_PARTITIONS, Decision, Rules
 from millstream.core.controller.state import ControllerState, TopicState
 from millstream.core.controller.topic_names import (
     CLUSTER_METADATA,
@@ -106,9 +106,6 @@ def _created(
     configs = _configs(topic, rules)
     if topic.assignments:
         replicas = _manual_replicas(state, topic)
-        problem = too_many_replicas(len(replicas[0]), rules)
-        if problem is not None:
-            raise Rejected(problem, ErrorCode.INVALID_REPLICATION_ASSIGNMENT)
         placer.count(replicas)
     else:
         replicas = _placed_replicas(state, topic, rules, placer)
@@ -139,9 +136,6 @@ def _placed_replicas(state: ControllerState, topic: CreateTopic, rules: Rules, p
     if factor == -1:
         internal = topic.name in INTERNAL_TOPICS
         factor = internal_factor(state, rules) if internal else settings.default_replication_factor
-    problem = too_many_replicas(factor, rules)
-    if problem is not None:
-        raise Rejected(problem, ErrorCode.INVALID_REPLICATION_FACTOR)
     return placer.place(count, factor)
 
 

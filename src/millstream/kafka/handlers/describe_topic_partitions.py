@@ -8,7 +8,7 @@ could have returned is INVALID_REQUEST for every topic. Unknown topics are answe
 from collections.abc import Callable
 from typing import Final
 
-from millstream.cluster.metadata import TopicMeta
+from millstream.cluster.metadata import MetadataCache, PartitionMeta, TopicMeta
 from millstream.core.controller.topic_names import INTERNAL_TOPICS, illegal_topic_name
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.cluster_view import TOPIC_OPERATIONS
@@ -22,6 +22,7 @@ from millstream.wire.messages.describe_topic_partitions import (
 )
 
 API_KEY: Final = 75
+NO_LEADER: Final = -1
 
 
 def handle(
@@ -64,7 +65,7 @@ def _page(
             continue
         start = begin if name == first else 0
         end = min(len(meta.partitions), start + room)
-        topics.append(_described(meta, start, end))
+        topics.append(_described(node.metadata, meta, start, end))
         room -= max(end - start, 0)
         if end < len(meta.partitions):
             cursor = Cursor(topic_name=name, partition_index=end)
@@ -82,22 +83,26 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _described(topic: TopicMeta, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+def _described(metadata: MetadataCache, topic: TopicMeta, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=[
-            DescribeTopicPartitionsResponsePartition(
-                partition_index=part.index,
-                leader_id=part.leader,
-                leader_epoch=part.leader_epoch,
-                replica_nodes=list(part.replicas),
-                isr_nodes=list(part.replicas),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-            )
-            for part in topic.partitions[start:end]
-        ],
+        partitions=[_partition(metadata, part) for part in topic.partitions[start:end]],
         topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _partition(metadata: MetadataCache, part: PartitionMeta) -> DescribeTopicPartitionsResponsePartition:
+    leader = metadata.leader_of(part)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.NONE if leader is not None else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=part.index,
+        leader_id=NO_LEADER if leader is None else leader,
+        leader_epoch=part.leader_epoch,
+        replica_nodes=list(part.replicas),
+        isr_nodes=metadata.in_sync(part),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=[node for node in part.replicas if not metadata.is_alive(node)],
     )

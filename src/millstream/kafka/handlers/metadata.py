@@ -23,7 +23,7 @@ input (an id where the version has none, neither name nor id) is INVALID_REQUEST
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from millstream.cluster.metadata import TopicMeta
+from millstream.cluster.metadata import MetadataCache, PartitionMeta, TopicMeta
 from millstream.core.controller.topic_names import (
     CLUSTER_METADATA,
     INTERNAL_TOPICS,
@@ -52,6 +52,8 @@ from millstream.wire.varint import uvarint
 API_KEY: Final = 3
 _IDS_FROM: Final = 12
 _FLEXIBLE_FROM: Final = MetadataResponse.FLEXIBLE
+
+NO_LEADER: Final = -1
 
 NEVER_CREATED: Final = frozenset({CLUSTER_METADATA, TRANSACTION_STATE, SHARE_GROUP_STATE})
 """Topics of the broker's own that nothing in this version writes: asking for one does not bring it into being."""
@@ -138,7 +140,8 @@ class _Names:
         topic = self.node.metadata.topic(name)
         version = self.ctx.api_version
         if topic is not None:
-            return _piece(topic, version, operations=self.request.include_topic_authorized_operations)
+            operations = self.request.include_topic_authorized_operations
+            return _piece(self.node.metadata, topic, version, operations=operations)
         code = self.failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         operations = TOPIC_OPERATIONS if self.request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
         missing = MetadataResponseTopic(
@@ -153,7 +156,7 @@ class _Names:
 def _by_id(node: Node, request: MetadataRequest, topic_id: bytes, version: int) -> bytes:
     topic = node.metadata.topic_by_id(topic_id)
     if topic is not None:
-        return _piece(topic, version, operations=request.include_topic_authorized_operations)
+        return _piece(node.metadata, topic, version, operations=request.include_topic_authorized_operations)
     return _encode_topic(
         MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id), version
     )
@@ -206,12 +209,12 @@ def _all_topics(node: Node, ctx: RequestContext, request: MetadataRequest) -> Sh
     key = version << 1 | operations
     found = kept.get(key)
     if found is None:
-        pieces = (_piece(topic, version, operations=operations) for topic in node.metadata.topics())
+        pieces = (_piece(node.metadata, topic, version, operations=operations) for topic in node.metadata.topics())
         found = kept[key] = Shared(ctx.connection.intake, b"".join(pieces))
     return found
 
 
-def _piece(topic: TopicMeta, version: int, *, operations: bool) -> bytes:
+def _piece(metadata: MetadataCache, topic: TopicMeta, version: int, *, operations: bool) -> bytes:
     """A topic's bytes in an answer of this version; kept with the topic."""
     key = version << 1 | operations
     found = topic.encoded.get(key)
@@ -221,21 +224,26 @@ def _piece(topic: TopicMeta, version: int, *, operations: bool) -> bytes:
                 name=topic.name,
                 topic_id=topic.topic_id,
                 is_internal=topic.internal,
-                partitions=[
-                    MetadataResponsePartition(
-                        partition_index=part.index,
-                        leader_id=part.leader,
-                        leader_epoch=part.leader_epoch,
-                        replica_nodes=list(part.replicas),
-                        isr_nodes=list(part.replicas),
-                    )
-                    for part in topic.partitions
-                ],
+                partitions=[_partition(metadata, part) for part in topic.partitions],
                 topic_authorized_operations=TOPIC_OPERATIONS if operations else OPERATIONS_NOT_ASKED,
             ),
             version,
         )
     return found
+
+
+def _partition(metadata: MetadataCache, part: PartitionMeta) -> MetadataResponsePartition:
+    """One partition; as in Kafka, a leader that is not alive is none."""
+    leader = metadata.leader_of(part)
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE if leader is not None else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=part.index,
+        leader_id=NO_LEADER if leader is None else leader,
+        leader_epoch=part.leader_epoch,
+        replica_nodes=list(part.replicas),
+        isr_nodes=metadata.in_sync(part),
+        offline_replicas=[node for node in part.replicas if not metadata.is_alive(node)],
+    )
 
 
 def _encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:

@@ -227,17 +227,25 @@ def test_internal_topics_get_three_replicas_when_the_third_broker_is_alive():
 def test_the_factor_of_internal_topics_is_odd(alive, factor):
     bench = Bench(brokers=tuple(range(1, alive + 1)))
     assert internal_factor(bench.state, bench.rules) == factor
-    few = msgspec.structs.replace(bench.rules, replicas_max=1)
-    assert internal_factor(bench.state, few) == 1
 
 
-def test_a_release_that_keeps_one_replica_refuses_more_in_words():
-    bench = Bench(brokers=(1, 2, 3))
-    bench.rules = msgspec.structs.replace(bench.rules, replicas_max=1)
-    factor, assigned = bench.create(CreateTopic("a", 1, 3), CreateTopic("b", assignments=((0, (1, 2)),)))
-    assert factor.error is ErrorCode.INVALID_REPLICATION_FACTOR
-    assert assigned.error is ErrorCode.INVALID_REPLICATION_ASSIGNMENT
-    assert factor.message.startswith("A replication factor of 3 is not supported by this version, which keeps 1")
+def test_an_internal_topic_waits_until_enough_founders_are_registered():
+    bench = Bench(brokers=(1, 2))
+    bench.rules = msgspec.structs.replace(bench.rules, founders=3, moves_replicas=False)
+    (refused,) = bench.create(CreateTopic("__consumer_offsets", 4))
+    assert refused.error is ErrorCode.INVALID_REPLICATION_FACTOR
+    bench.register(3)
+    bench.create(CreateTopic("__consumer_offsets", 4))
+    assert [len(part.replicas) for part in bench.state.topics["__consumer_offsets"].partitions] == [3] * 4
+
+
+def test_replicas_that_nobody_would_move_are_not_asked_for():
+    bench = Bench(brokers=(1,))
+    bench.create(CreateTopic("__consumer_offsets", 4))
+    bench.rules = msgspec.structs.replace(bench.rules, moves_replicas=False)
+    bench.join(2)
+    bench.join(3)
+    assert [part.replicas for part in bench.state.topics["__consumer_offsets"].partitions] == [(1,)] * 4
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""Replicas are in sync while they have what their leader has, within the time that the setting gives."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from millstream.partition.in_sync import InSync
+from millstream.raft.group import PeerState
+
+LAG_US = 1_000_000
+ID = bytes(16)
+
+
+class Bench:
+    def __init__(self):
+        self.now = 10_000_000
+        self.alive = {1, 2, 3}
+        self.told = []
+        self.group = SimpleNamespace(term=4, peers=[], committed_position=10, end_position=10, is_serving=True)
+        self.partition = SimpleNamespace(group=self.group, raft_group=7, topic_id=ID, index=2)
+        self.table = SimpleNamespace(by_group={7: self.partition}, on_open=lambda callback: None)
+        clock = SimpleNamespace(now_us=lambda: self.now, call_later=lambda *_: None)
+        self.watch = InSync(clock, self.table, 1, self.report, lambda: frozenset(self.alive), lambda: LAG_US)
+
+    def report(self, topic_id, index, epoch, in_sync):
+        assert (topic_id, index) == (ID, 2)
+        self.told.append((epoch, in_sync))
+
+    def look(self, second, third, *, after_us=0, end=10, silent=()):
+        """Broker 2 and 3 have so much on their disks; who is silent has not answered since the last look."""
+        before = {peer.replica: peer.contact_us for peer in self.group.peers}
+        self.now += after_us
+        self.group.end_position = end
+        self.group.peers = [
+            PeerState(node, durable, durable, before[node] if node in silent else self.now)
+            for node, durable in ((2, second), (3, third))
+        ]
+        for _ in self.watch._walk():
+            pass
+        return self.told.pop() if self.told else None
+
+
+def test_a_new_leader_counts_who_has_what_is_committed_and_the_others_when_they_do():
+    bench = Bench()
+    assert bench.look(10, 0) == (4, (1, 2))
+    assert bench.look(10, 9, after_us=500_000) is None
+    assert bench.look(10, 10, after_us=500_000) == (4, (1, 2, 3))
+    assert bench.look(10, 10, after_us=500_000) is None
+
+
+def test_a_replica_that_lags_is_in_sync_for_as_long_as_the_setting_says():
+    bench = Bench()
+    bench.look(10, 10)
+    assert bench.look(20, 10, after_us=LAG_US // 2, end=20) is None
+    assert bench.look(30, 15, after_us=LAG_US // 2 - 1, end=30) is None
+    assert bench.look(40, 29, after_us=LAG_US // 2 + 2, end=40) == (4, (1, 2))
+    assert bench.look(50, 40, after_us=LAG_US, end=50) == (4, (1, 2, 3)), "it has what the leader had at the last look"
+
+
+def test_a_silent_replica_and_one_whose_broker_is_fenced_are_not_in_sync():
+    bench = Bench()
+    bench.look(10, 10)
+    assert bench.look(10, 10, after_us=LAG_US, silent=(3,)) == (4, (1, 2))
+    bench.alive.discard(2)
+    assert bench.look(10, 10) == (4, (1, 3))
+
+
+@pytest.mark.parametrize("change", ["term", "resigned", "gone"])
+def test_a_new_term_is_told_anew(change):
+    bench = Bench()
+    bench.look(10, 10)
+    if change == "term":
+        bench.group.term = 5
+    else:
+        bench.group.is_serving = change != "resigned"
+        if change == "gone":
+            bench.table.by_group.clear()
+        assert bench.look(10, 10) is None
+        bench.group.is_serving = True
+        bench.table.by_group[7] = bench.partition
+    assert bench.look(10, 10) == (bench.group.term, (1, 2, 3))
+
+
+def test_the_only_replica_tells_nothing():
+    bench = Bench()
+    bench.group.peers = []
+    for _ in bench.watch._walk():
+        pass
+    assert bench.told == []
