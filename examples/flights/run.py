@@ -1,15 +1,16 @@
-"""Real data through a real broker into Spark, and back: what `make run` does.
+"""Real data through a real broker and a declared pipeline into tables, and the proof: what `make run` does.
 
 1. start a broker on ``demo-data/broker``;
-2. stream the 336,776 flights that left New York in 2013, with their weather, planes and airports, in through
-   confluent-kafka;
-3. run a PySpark streaming job over them: delays by week and airline, joined with the airlines' names, into a Parquet
-   table and, at least once, into a topic;
-4. show the table, a chart and the figures; stop everything and leave the data.
+2. stream the 336,776 flights that left New York in 2013, with their weather, planes, airports and airlines, in through
+   confluent-kafka, and plant a few bad records among them;
+3. run the pipeline ``flights.yaml`` on Spark, and kill it half way;
+4. run it again: it goes on;
+5. read the tables back without Spark, count every record, show a table, a chart and the figures.
 
-Every step says what it does and stops with one sentence when it cannot.
+Every step says what it does and stops with one sentence when it cannot. ``--flights`` takes fewer of them.
 """
 
+import argparse
 import fcntl
 import os
 import shutil
@@ -24,51 +25,68 @@ sys.path.insert(0, str(Path(__file__).parent))
 from broker import DemoFailed, running_broker
 
 from load import load_topics
-from report import show
 
-DATA = Path(__file__).parents[2] / "demo-data"
+HERE = Path(__file__).parent
+DATA = HERE.parents[1] / "demo-data"
 NEEDED_BYTES = 2 << 30
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description="Flights through a broker and a declared pipeline into tables.")
+    parser.add_argument("--flights", type=int, default=None, help="how many flights; all of them if not said")
+    parser.add_argument("--data", type=Path, default=DATA, help="directory for everything; is emptied first")
+    arguments = parser.parse_args()
     console = Console()
     try:
-        run(console)
+        run(arguments.data.resolve(), arguments.flights, console)
     except DemoFailed as failure:
         console.print(f"[red]error:[/red] {failure}")
         return 1
     except KeyboardInterrupt:
+        console.show_cursor()
         console.print("interrupted")
         return 130
     return 0
 
 
-def run(console: Console) -> None:
+def run(data: Path, flights: int | None, console: Console) -> None:
     begun = time.monotonic()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # everything stays on this machine
-    prepare()
-    with running_broker(DATA / "broker", console) as broker:
-        loaded = load_topics(broker.bootstrap, console)
-        # Spark takes a second to import; nobody should wait for that to learn that a port is taken.
-        from pipeline import run_pipeline
+    prepare(data)
+    with running_broker(data / "broker", console) as broker:
+        loaded = load_topics(broker.bootstrap, console, flights)
+        # The tables' libraries take a second to import; nobody should wait for that to learn that a port is taken.
+        from pipeline import run_and_kill
+        from proof import prove
 
-        results = run_pipeline(broker.bootstrap, DATA, loaded.flights, console)
-        show(loaded, results, DATA, console)
+        from report import show
+
+        runs = run_and_kill(data / "flights.yaml", broker.bootstrap, loaded.flights, console)
+        console.print(
+            "[bold]5.[/bold] reading everything back with deltalake, pyiceberg and a stock consumer, no Spark"
+        )
+        with console.status("   counting"):
+            proof = prove(data, broker.bootstrap, loaded)
+        show(loaded, runs, proof, data, console)
     console.print(
-        f"[dim]all of it took {time.monotonic() - begun:.0f} s; the broker has stopped, its data are in {DATA}[/dim]"
+        f"[dim]all of it took {time.monotonic() - begun:.0f} s; the broker has stopped, its data are in {data}[/dim]",
+        soft_wrap=True,
     )
 
 
-def prepare() -> None:
-    """An empty place for the data of this run; what the last one left there goes."""
-    if DATA.exists():
-        if is_in_use(DATA / "broker" / "lock"):
-            raise DemoFailed(f"a broker is running on {DATA / 'broker'}, which the demo would replace: stop it first")
-        shutil.rmtree(DATA)
-    DATA.mkdir(parents=True)
-    free = shutil.disk_usage(DATA).free
+def prepare(data: Path) -> None:
+    """A place for the data of this run with the pipeline's file in it; what the last one left there goes."""
+    if data.exists():
+        if is_in_use(data / "broker" / "lock"):
+            raise DemoFailed(f"a broker is running on {data / 'broker'}, which the demo would replace: stop it first")
+        if any(data.iterdir()) and not (data / "flights.yaml").exists() and not (data / "broker").exists():
+            raise DemoFailed(f"{data} holds files that no demo has put there; choose another directory")
+        shutil.rmtree(data)
+    data.mkdir(parents=True)
+    free = shutil.disk_usage(data).free
     if free < NEEDED_BYTES:
-        raise DemoFailed(f"{DATA} has {free >> 20} MiB left, the demo needs {NEEDED_BYTES >> 20}; free some space")
+        raise DemoFailed(f"{data} has {free >> 20} MiB left, the demo needs {NEEDED_BYTES >> 20}; free some space")
+    shutil.copy(HERE / "flights.yaml", data)
 
 
 def is_in_use(lock: Path) -> bool:

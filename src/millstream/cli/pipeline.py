@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 
 file_argument = click.argument("file", metavar="FILE", help="The pipeline's YAML file.")
+brokers_option = click.option(
+    "--bootstrap", metavar="HOST:PORT", help="Broker to use instead of the one that the file names."
+)
 
 
 @click.command("check")
@@ -46,13 +49,14 @@ def check(file: str, quick: bool) -> None:
 
 @click.command("plan")
 @file_argument
+@brokers_option
 @as_json_option
-def plan(file: str, as_json: bool) -> None:
+def plan(file: str, bootstrap: str | None, as_json: bool) -> None:
     """Show what a run would do now: offsets, bytes, tasks, an estimate, and Spark's query. Changes nothing."""
     from millstream.cli.pipeline_spark import planned
     from millstream.cli.pipeline_view import show_plan
 
-    loaded = load_file(file)
+    loaded = load_file(file, bootstrap)
     plans = planned(loaded)
     if as_json:
         import msgspec
@@ -65,12 +69,13 @@ def plan(file: str, as_json: bool) -> None:
 @click.command("run")
 @file_argument
 @click.option("--once", is_flag=True, help="Read what there is and end.")
+@brokers_option
 @as_json_option
-def run(file: str, once: bool, as_json: bool) -> None:
+def run(file: str, once: bool, bootstrap: str | None, as_json: bool) -> None:
     """Run a pipeline until it has read everything (--once, or available_now) or is stopped; then print a summary."""
     from millstream.cli.pipeline_spark import run_pipeline
 
-    run_pipeline(load_file(file), once=True if once else None, as_json=as_json)
+    run_pipeline(load_file(file, bootstrap), once=True if once else None, as_json=as_json)
 
 
 @click.command("status")
@@ -96,12 +101,18 @@ def stop(file: str, timeout: float) -> None:
     remark(f"{loaded.pipeline.pipeline} has stopped" if stopped else f"{loaded.pipeline.pipeline} does not run here")
 
 
-def load_file(file: str) -> Loaded:
-    """The pipeline of a file; what is wrong with it becomes a usage error."""
+def load_file(file: str, bootstrap: str | None = None) -> Loaded:
+    """The pipeline of a file, with other brokers if they are given; what is wrong with it becomes a usage error."""
+    import msgspec
+
     from millstream.pipeline.document import InvalidPipeline, load
 
     try:
-        return load(file)
+        loaded = load(file)
+        if bootstrap is None:
+            return loaded
+        pipeline = msgspec.structs.replace(loaded.pipeline, brokers=bootstrap)
+        return msgspec.structs.replace(loaded, pipeline=pipeline)
     except InvalidPipeline as error:
         raise WrongUsage(error.message) from None
     except MillstreamError as error:

@@ -24,14 +24,14 @@ class RunView:
 
     def __init__(self, name: str) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
         console = Console(file=sys.stderr)
         self._live = console.is_terminal
         self._name = name
         self._tasks: dict[str, Any] = {}
         self._bar = Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TaskProgressColumn(),
             TextColumn("{task.fields[note]}"), TimeElapsedColumn(), console=console, disable=not self._live,
         )  # fmt: skip
         self._phase: Any = None
@@ -55,7 +55,9 @@ class RunView:
         if self._phase is not None:
             self._bar.remove_task(self._phase)
         for sink in sinks:
-            self._tasks[sink.name] = self._bar.add_task(sink.name, total=sink.backlog, note="")
+            self._tasks[sink.name] = self._bar.add_task(
+                sink.name, total=sink.backlog, note=f"{sink.backlog:,} offsets to read"
+            )
             if not self._live:
                 remark(f"{self._name}: {sink.name}: {sink.backlog:,} offsets to read into {sink.target}")
 
@@ -103,17 +105,17 @@ def show_plan(pipeline: Pipeline, plans: list[SinkPlan]) -> None:
 def show_summary(summary: Summary) -> None:
     """What a run did."""
     print_table(
-        ("sink", "target", "#batches", "#rows", "#rejected", "#bytes", "#rows in all", "#rejected in all", "version"),
+        ("sink", "#batches", "#rows", "#rejected", "#bytes", "#rows in all", "#rejected in all"),
         [
             (
-                s.sink, s.target, s.batches, f"{s.rows:,}", f"{s.rejected:,}", human_size(s.bytes),
-                f"{s.total_rows:,}", f"{s.total_rejected:,}", s.version,
+                s.sink, s.batches, f"{s.rows:,}", f"{s.rejected:,}", human_size(s.bytes),
+                f"{s.total_rows:,}", f"{s.total_rejected:,}",
             )
             for s in summary.sinks
         ],
     )  # fmt: skip
     for sink in summary.sinks:
-        emit(f"{sink.sink} ends at {_offsets(sink.offsets)}\n")
+        emit(f"{sink.sink}: {sink.target}, version {sink.version}, read to {_offsets(sink.offsets)}\n")
     emit(f"{summary.pipeline}: {summary.seconds:.1f} s\n")
 
 
