@@ -25,8 +25,8 @@ from millstream.errors import MillstreamError, Unavailable
 from millstream.format.names import partition_directory
 from millstream.shard.process import EXIT_OK, EXIT_STORAGE, spawn
 from millstream.storage.disk import Disk
+from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.recovery import RecoveryReport, Repair, recover
-from millstream.storage.recovery.replay import LogPlace
 from millstream.telemetry.log import log
 from millstream.telemetry.metrics import StatsSlab
 
@@ -115,9 +115,10 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
         topic, index = found
         config = resolved_config(topic.name, topic.configs, settings)
         directory = partition_directory(settings.data_dir, topic.topic_id, index)
-        return LogPlace(directory, f"{topic.name}/{index}", config.segment_bytes)
+        replicated = len(topic.partitions[index].replicas) > 1
+        return LogPlace(directory, f"{topic.name}/{index}", config.segment_bytes, replicated)
 
-    report = recover(disk, settings.data_dir, locate, shards=settings.shards)
+    report = recover(disk, settings.data_dir, locate, shards=settings.shards, in_cluster=bool(settings.seeds))
     if not report.clean and not settings.seeds:
         remove_leftovers(disk, settings.data_dir)  # in a cluster, a deletion in the log may not be committed
     tell_repairs(report.repairs)

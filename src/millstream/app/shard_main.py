@@ -149,7 +149,8 @@ class ShardProcess:
         """Raft group 0, which lives on this shard."""
         shared, shard = self.shared, self.shard
         settings = shared.settings
-        opened = self.storage.open_controller_log(controller_log_config(settings), clean=clean)
+        replicated = self.peers is not None
+        opened = self.storage.open_controller_log(controller_log_config(settings), clean=clean, replicated=replicated)
         if self.peers is not None:
             return self._join_controller(self.peers, opened)
         group = SoleVoterGroup(opened, next_term(opened, self.storage.term, clean=clean))

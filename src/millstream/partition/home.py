@@ -50,7 +50,7 @@ _GONE: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 # What travels. A loan is (offset in the lender's arena, length, token).
 Loan = tuple[int, int, int]
-_Append = tuple[int, list[Loan]]
+_Append = tuple[int, bool, list[Loan]]  # raft group, whether the leader's own sync is enough, the batch
 _Appended = tuple[int, int, int, int]
 _Read = tuple[int, int, int, int, int, int]  # raft group, offset, max bytes, leader epoch, last epoch, watch number
 _ReadAnswer = tuple[int, int, int, int, list[Loan] | None, Divergence | None]
@@ -107,8 +107,10 @@ class Home:
 
     # Append
 
-    def append(self, to: int, raft_group: int, records: object, call: ProduceSlots, slot: int) -> bool:
-        """Append one batch on shard ``to``; the slot is settled when its home has.
+    def append(
+        self, to: int, raft_group: int, records: object, call: ProduceSlots, slot: int, *, own_sync: bool = False
+    ) -> bool:
+        """Append one batch on shard ``to``; the slot is settled when its home has (``Partition.park``).
 
         True: so much is under way there that the producer has to be held back until this is answered.
         """
@@ -128,7 +130,7 @@ class Home:
         batch = outgoing.get(to)
         if batch is None:
             batch = outgoing[to] = ([], [])
-        batch[0].append((raft_group, loans))
+        batch[0].append((raft_group, own_sync, loans))
         batch[1].append((call, slot))
         return self._under_way > UNDER_WAY_MAX
 
@@ -164,7 +166,7 @@ class Home:
             def answered(
                 answer: bytes | memoryview | MillstreamError,
                 message: int = self._next_message,
-                size: int = sum(loan[1] for _, lent in appends for loan in lent),
+                size: int = sum(loan[1] for _, _, lent in appends for loan in lent),
             ) -> None:
                 slots = self._unanswered.pop(message)
                 self._under_way -= size
@@ -180,7 +182,7 @@ class Home:
                     call.settle(slot, result)
 
             self._unanswered[self._next_message] = slots
-            loans = [token for _, lent in appends for _, _, token in lent]
+            loans = [token for _, _, lent in appends for _, _, token in lent]
             self._mailbox.call(to, APPEND, _encode(appends), answered, TIMEOUT_US, loans)
 
     def unanswered(self) -> list[ProduceSlots]:
@@ -189,11 +191,11 @@ class Home:
 
     def _serve_append(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
         appends = _decode_appends(payload)
-        batch = _RemoteAppends(len(appends), reply)
+        batch = _RemoteAppends([own_sync for _, own_sync, _ in appends], reply)
         view = self._shard.arenas[sender].view
         now_ms = self._shard.reactor.wall_ms()
         accepts = self._storage.accepts_writes and not self._storage.stopping
-        for slot, (raft_group, loans) in enumerate(appends):
+        for slot, (raft_group, _, loans) in enumerate(appends):
             partition = self._table.by_group.get(raft_group)
             if partition is None:
                 batch.settle(slot, (_GONE, -1, -1, -1))
@@ -384,11 +386,12 @@ class Home:
 class _RemoteAppends:
     """The appends of one message at their home; answered when all are settled."""
 
-    __slots__ = ("_refusals", "_reply", "_unsettled", "results")
+    __slots__ = ("_own_sync", "_refusals", "_reply", "_unsettled", "results")
 
-    def __init__(self, count: int, reply: Reply) -> None:
-        self.results: list[_Appended] = [(_GONE, -1, -1, -1)] * count
-        self._unsettled = count
+    def __init__(self, own_sync: list[bool], reply: Reply) -> None:
+        self.results: list[_Appended] = [(_GONE, -1, -1, -1)] * len(own_sync)
+        self._own_sync = own_sync
+        self._unsettled = len(own_sync)
         self._reply = reply
         self._refusals: dict[int, Refusal] | None = None
 
@@ -404,7 +407,7 @@ class _RemoteAppends:
                 self._refusals = {**(self._refusals or {}), slot: refusal}
             self.acked(slot)
         else:
-            partition.acks.append((end, self, slot))
+            partition.park((end, self, slot), own_sync=self._own_sync[slot])
 
     def acked(self, slot: int) -> None:
         _ = slot

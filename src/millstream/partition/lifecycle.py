@@ -113,7 +113,7 @@ class Lifecycle:
             producers.keep_changes()
         try:
             log = self._storage.open_partition_log(
-                raft_group, topic_id, name, index, config, clean=self._clean or fresh
+                raft_group, topic_id, name, index, config, clean=self._clean or fresh, replicated=bool(voters)
             )
             replay_producers(log, producers, self._shard.reactor.wall_ms())
             if voters:

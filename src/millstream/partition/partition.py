@@ -23,6 +23,7 @@ from millstream.partition.meters import Meters
 from millstream.raft.group import Group, GroupRole
 
 if TYPE_CHECKING:
+    from millstream.model.quantities import Offset
     from millstream.storage.log.log import Log
 
 
@@ -40,6 +41,10 @@ class AckWaiter(Protocol):
     def expire(self, now_us: int) -> None:
         """Time went by without a commit; answer if it is too late."""
         ...
+
+
+Ack = tuple[int, AckWaiter, int]
+"""A batch whose acknowledgement waits: its end offset (exclusive), the call, its slot in the call."""
 
 
 class OwnAppends(Protocol):
@@ -99,7 +104,8 @@ class Partition:
 
     Lifecycle: built when the topic appears on this shard, closed when the topic is deleted or the shard stops.
     Shard: its home shard only.
-    Invariants: ``high_watermark`` never moves back; ``acks`` is sorted by end offset.
+    Invariants: ``high_watermark`` never moves back; ``acks`` and ``own_acks`` are sorted by end offset, and all that
+    they hold was appended in the term in which this replica leads now: `resign` empties them.
     """
 
     __slots__ = (
@@ -120,6 +126,7 @@ class Partition:
         "meters",
         "name",
         "opened_at",
+        "own_acks",
         "producers",
         "raft_group",
         "refusal",
@@ -161,7 +168,10 @@ class Partition:
         """Set by ``partition.lifecycle`` when the log was opened; what was appended since is counted from here."""
         self.fetched_bytes = 0
         """Of batches handed to readers since the partition was opened; only ``partition.read`` adds to it."""
-        self.acks: deque[tuple[int, AckWaiter, int]] = deque()
+        self.acks: deque[Ack] = deque()
+        """Who waits for the high watermark."""
+        self.own_acks: deque[Ack] | None = None
+        """Who waits only for this replica's own disk (acks=1). None for a sole voter, whose disk is the quorum."""
         self.trims: list[tuple[int, Callable[[ErrorCode], None]]] = []
         """Callers that wait for a log start at least so high; they get NONE, or why it does not come."""
         self.data_waiters: set[DataWaiter] = set()
@@ -205,6 +215,25 @@ class Partition:
         if self.data_waiters:
             self.wake_readers()
 
+    def on_synced(self, end_offset: "Offset") -> None:
+        """This replica's disk has everything below ``end_offset``, or clients may see it: answer acks=1."""
+        own = self.own_acks
+        while own and own[0][0] <= end_offset:
+            _, call, slot = own.popleft()
+            call.acked(slot)
+
+    def park(self, ack: Ack, *, own_sync: bool) -> None:
+        """The batch of ``ack`` was appended and may not be seen yet: acknowledge it when it may be; with ``own_sync``
+        when it is on this replica's disk.
+        """
+        own = self.own_acks
+        if not own_sync or own is None:
+            self.acks.append(ack)
+        elif ack[0] <= self.log.durable_offset:
+            ack[1].acked(ack[2])
+        else:
+            own.append(ack)
+
     def serving(self, current_leader_epoch: int) -> ErrorCode:
         """NONE if this replica may answer a client; the client's idea of the leader epoch is behind (fenced) or ahead
         (unknown) of the group's, -1 for no idea. Kafka's order: the epoch first, then who leads.
@@ -216,6 +245,7 @@ class Partition:
 
     def lead(self) -> None:
         """This replica leads from now on."""
+        assert not self.acks and not self.own_acks, "acknowledgements of an earlier leadership wait"
         self.refusal = ErrorCode.NONE
         self.set_gate()
 
@@ -242,6 +272,9 @@ class Partition:
 
     def _fail_waiters(self, error: ErrorCode) -> None:
         acks, self.acks = self.acks, deque()
+        if self.own_acks is not None:
+            acks += self.own_acks
+            self.own_acks = deque()
         for _, call, slot in acks:
             call.failed(slot, error)
         trims, self.trims = self.trims, []

@@ -6,7 +6,8 @@
     on_resign ─► acks are answered: unknown outcome ──► coordinators unload
     on_replicated ─► idempotent producers of a follower, so that it can lead
     on_truncate ──► what the cut batches changed of them is undone
-    on_commit ────► high watermark; what is below is never cut
+    on_commit ────► high watermark; what is below is never cut; acks=all
+    on_synced ────► acks=1
 
 Retention and compaction look at what is committed only, retention of the leader alone: the new start is agreed, and
 each replica trims when it is committed. Snapshots of the producers are as of a committed offset, so that after a crash
@@ -17,6 +18,7 @@ A replica that follows knows everything that a leader knows, and answers no clie
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from millstream.errors import MillstreamError
@@ -40,9 +42,12 @@ def follow_group(partition: Partition, table: PartitionTable, now_ms: Callable[[
     """
     group, log, producers, events = partition.group, partition.log, partition.producers, partition.group.events
 
+    partition.own_acks = deque()
+
     def on_commit(high_watermark: int) -> None:
         producers.committed(Offset(group.committed_offset))
         partition.on_commit(high_watermark)
+        partition.on_synced(Offset(high_watermark))
 
     def on_lead(_term: Term) -> None:
         partition.lead()
@@ -71,6 +76,7 @@ def follow_group(partition: Partition, table: PartitionTable, now_ms: Callable[[
             return  # retention asks again
 
     events.on_commit = on_commit
+    events.on_synced = partition.on_synced
     events.on_lead = on_lead
     events.on_serving = on_serving
     events.on_resign = on_resign

@@ -43,7 +43,9 @@ class AckTimeouts:
         self._table = table
         self._away = away
         self._reached: dict[int, int] = {}
-        """Raft group, or -1 for those away, of which not all were looked at → how many were."""
+        """Raft group (its complement for acks=1), or -1 for those away, of which not all were looked at → how many
+        were.
+        """
         self.armed = False
 
     def arm(self) -> None:
@@ -57,6 +59,8 @@ class AckTimeouts:
         for group, partition in self._table.by_group.items():
             if partition.acks:
                 due.extend(call for _, call, _ in self._next(group, partition.acks, reached))
+            if partition.own_acks:
+                due.extend(call for _, call, _ in self._next(~group, partition.own_acks, reached))
         due.extend(self._next(-1, self._away.unanswered(), reached))
         now_us = self._reactor.now_us()
         for call in due:

@@ -54,10 +54,14 @@ class GroupEvents:
     the group's shard.
     """
 
-    __slots__ = ("on_commit", "on_lead", "on_replicated", "on_resign", "on_serving", "on_truncate")
+    __slots__ = ("on_commit", "on_lead", "on_replicated", "on_resign", "on_serving", "on_synced", "on_truncate")
 
     on_commit: Callable[[int], None]
     """The high watermark has moved to the offset given (exclusive)."""
+    on_synced: Callable[[Offset], None]
+    """This replica leads and has synced its own log up to the offset given (exclusive), whatever the others have. A
+    sole voter does not say so: what it has synced is committed.
+    """
     on_lead: Callable[[Term], None]
     """This replica leads in the term given and takes batches. What earlier terms left may not be committed yet."""
     on_serving: Callable[[Term], None]
@@ -72,6 +76,7 @@ class GroupEvents:
 
     def __init__(self) -> None:
         self.on_commit = _nothing
+        self.on_synced = _nothing
         self.on_lead = _nothing
         self.on_serving = _nothing
         self.on_resign = _nothing_at_all

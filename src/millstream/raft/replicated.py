@@ -13,7 +13,8 @@ positions to offsets for the owner (`group`).
 **Promises.** A message of a leader is parsed, and has room in the log, before the core sees it; where there is room for
 a part only, the core sees an append that ends there. What is announced as committed is in this replica's log.
 
-**Bad input.** An append that does not add up is dropped and logged; the log is unchanged. **Crash.** Everything here is
+**Bad input.** An append that does not add up, or whose offsets do not continue this log, is dropped and logged; the log
+is unchanged. **Crash.** Everything here is
 made anew from what the log holds. **Overload.** The leader sends again what found no room; a client's batch gets
 `ArenaFull`; a vote or a write that the core has decided waits until there is room.
 """
@@ -33,13 +34,13 @@ from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.model.replication import NO_REPLICA, EntryCount, RaftPosition, ReadId, Seed, Term
 from millstream.peers.raft_items import RaftItem
+from millstream.raft.arriving import arrived
 from millstream.raft.group import GroupEvents, GroupRole, PeerState
 from millstream.raft.refusals import refused
 from millstream.raft.sending import Sending
-from millstream.raft.shortened import shortened
 from millstream.raft.stored import Folded, encode_folded, encoded, recover
 from millstream.raft.writes import Writes
-from millstream.storage.log.entries import SentEntries, parse_entries
+from millstream.storage.log.entries import SentEntries
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
 
@@ -254,35 +255,14 @@ class ReplicatedGroup:
             self.drain()
             if self._writes.waiting:
                 return
-        entries: SentEntries | None = None
-        if message.runs:
-            try:
-                entries = parse_entries(
-                    message.prev.position, message.runs, [encoded(one) for one in message.controls], views
-                )
-                room = self._with_room(message, entries)
-            except (Rejected, Corruption) as error:
-                self.warn(f"an append of replica {sender} is dropped: {error.message}")
-                return
-            if room is None:
-                return
-            message, entries = room
-        core.step(self._host.now(), sender, message)
-        self.drain(entries)
-
-    def _with_room(self, append: Append, entries: SentEntries) -> tuple[Append, SentEntries] | None:
-        """As much of an append as the log has room for; None if that is nothing."""
-        while True:
-            try:
-                self.log.check_room(entries)
-            except ArenaFull:
-                if len(entries.entries) == 1:
-                    return None
-                cut = entries.entries[len(entries.entries) // 2].position
-                entries = entries.up_to(cut)
-                append = shortened(append, cut)
-            else:
-                return append, entries
+        try:
+            taken = arrived(self.log, core, message, views)
+        except (Rejected, Corruption) as error:
+            self.warn(f"an append of replica {sender} is dropped: {error.message}")
+            return
+        if taken is not None:
+            core.step(self._host.now(), sender, taken[0])
+            self.drain(taken[1])
 
     def tick(self) -> None:
         """A deadline has passed."""
@@ -319,6 +299,8 @@ class ReplicatedGroup:
     def _on_persisted(self, position: RaftPosition, term: Term) -> None:
         self.core.log_persisted(self._host.now(), LogPersisted(position, term))
         self._host.mark(self)
+        if self._led_term is not None:
+            self.events.on_synced(self.log.durable_offset)
 
     # What a Ready asks for
 

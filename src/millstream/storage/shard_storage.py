@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption
 from millstream.format.names import (
@@ -43,6 +43,7 @@ from millstream.storage.log.write_behind import WRITE_BYTES_MIN
 from millstream.storage.maintenance.checkpoint import Checkpointer
 from millstream.storage.maintenance.housekeeping import Housekeeping
 from millstream.storage.maintenance.removals import Removals
+from millstream.storage.maintenance.space import Space
 from millstream.storage.messages.commands import (
     Checkpointed,
     Command,
@@ -79,10 +80,6 @@ if TYPE_CHECKING:
     from millstream.storage.log.segment_list import Segment
     from millstream.storage.processes.helpers import Helpers
 
-_SPACE_CHECK_US: Final = 1_000_000
-_STARTS_AGAIN: Final = 1.05
-"""Producers are let in again with this much of the reserve free, so that the answer does not flicker."""
-
 
 class ShardStorage:
     """See the module. Lifecycle: constructed once, `stop` once. Shard: its own, on the reactor."""
@@ -110,21 +107,17 @@ class ShardStorage:
         self._deleted = stats.counter("segments_deleted")
         self._partitions = stats.gauge("log_partitions")
         self._faulty = stats.gauge("log_faulty")
-        self._read_only = stats.gauge("storage_read_only")
-        self._full_faults = stats.counter("storage_faults", kind="disk_full")
         self._helpers = helpers
         self._summaries = read_opened(disk, data_dir)
         self._expected: dict[int, Callable[[], None]] = {}
         self._next_expected = 1
-        self._refused: dict[OpenLog, None] = {}  # logs whose last write found the disk full
-        self._checking_space = False
         self._checkpoint_timer = False
-        self._full_since_us = 0
         self._stop_done: Callable[[], None] | None = None
         self._ended = 0
         self.memory = CacheMemory(shard.arena, stats)
         self.wal = self._open_wal()
         self.checkpointer = Checkpointer(self)
+        self._space = Space(self)
         self.read_faults = read_faults = ReadFaults(stats)
         self.cold_reads = ColdReads(reactor, shard.arena, stats, self.send, read_faults)
         self.timestamps = Timestamps(self.send, read_faults)
@@ -163,7 +156,9 @@ class ShardStorage:
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
-    def open_log(self, group: int, directory: str, name: str, config: TopicConfig, clean: bool) -> Log:
+    def open_log(
+        self, group: int, directory: str, name: str, config: TopicConfig, clean: bool, *, replicated: bool = False
+    ) -> Log:
         """Open the log of a group; an empty one if it has no files yet. Blocks for a few file reads.
 
         Args:
@@ -172,6 +167,7 @@ class ShardStorage:
             name: what people call it, "topic/partition".
             config: of the topic.
             clean: the last stop was an orderly one, or the log is new: what that stop noted may be used.
+            replicated: its group has several voters.
 
         Raises:
             Corruption: its durable files are damaged; the log must not be served.
@@ -188,7 +184,7 @@ class ShardStorage:
                 self.stats.counter("recovery_repairs", kind=kind).inc()
 
             try:
-                loaded = load_log(self.disk, directory, self.now_ms(), note)
+                loaded = load_log(self.disk, directory, self.now_ms(), note, replicated=replicated)
             except Corruption:
                 self._faulty.add(1)
                 raise
@@ -205,15 +201,24 @@ class ShardStorage:
         self.close_log(log)
 
     def open_partition_log(
-        self, group: int, topic_id: bytes, topic: str, partition: int, config: TopicConfig, *, clean: bool
+        self,
+        group: int,
+        topic_id: bytes,
+        topic: str,
+        partition: int,
+        config: TopicConfig,
+        *,
+        clean: bool,
+        replicated: bool = False,
     ) -> Log:
         """`open_log` for a partition of a topic; group 0, the controller's log, is opened with `controller_log`."""
         directory = partition_directory(self.data_dir, topic_id, partition)
-        return self.open_log(group, directory, f"{topic}/{partition}", config, clean)
+        return self.open_log(group, directory, f"{topic}/{partition}", config, clean, replicated=replicated)
 
-    def open_controller_log(self, config: TopicConfig, *, clean: bool) -> Log:
+    def open_controller_log(self, config: TopicConfig, *, clean: bool, replicated: bool = False) -> Log:
         """The log of group 0."""
-        return self.open_log(0, controller_directory(self.data_dir), "controller", config, clean)
+        directory = controller_directory(self.data_dir)
+        return self.open_log(0, directory, "controller", config, clean, replicated=replicated)
 
     def close_log(self, log: Log, done: Callable[[], None] | None = None) -> None:
         """Let go of a log once everything of it is in its segments; nothing may be appended any more."""
@@ -249,7 +254,7 @@ class ShardStorage:
         log.on_durable = log.on_trimmed = None
         self.logs.pop(log.group, None)
         self.dirty_logs.pop(log, None)
-        self._refused.pop(log, None)
+        self._space.written(log)
         self.checkpointer.keep_note(log, keep=False)
         self._partitions.add(-1)
         self.compaction.forget(log)
@@ -320,9 +325,7 @@ class ShardStorage:
         if not self._checkpoint_timer:
             self._checkpoint_timer = True
             self.reactor.call_later(self.settings.checkpoint_ms * 1000, self._checkpoint_due)
-        if not self._checking_space:
-            self._checking_space = True
-            self.reactor.call_later(_SPACE_CHECK_US, self._check_space)
+        self._space.look_later()
 
     def _checkpoint_due(self) -> None:
         self._checkpoint_timer = False
@@ -385,64 +388,19 @@ class ShardStorage:
     def _written(self, reply: Written) -> None:
         log = self.logs.get(reply.group)
         if log is not None:
-            if self._refused and not reply.errno:
-                self._refused.pop(log, None)
+            if not reply.errno:
+                self._space.written(log)
             log.behind.written(reply.errno, reply.bytes)
 
     # -- space ---------------------------------------------------------------------------------------------------------
 
     def write_refused(self, log: OpenLog, errno: int) -> None:
         """A segment write found the disk full: it is tried again once a second."""
-        self._refused[log] = None
-        self.disk_full(errno)
+        self._space.write_refused(log, os.strerror(errno))
 
     def disk_full(self, errno: int) -> None:
         """The disk said that it is full."""
-        self._full_faults.inc()
-        if self.accepts_writes:
-            self._refuse(os.strerror(errno))
-        if not self._checking_space:
-            self._checking_space = True
-            self.reactor.call_later(_SPACE_CHECK_US, self._check_space)
-
-    def _refuse(self, why: str) -> None:
-        self.accepts_writes = False
-        self._read_only.set(1)
-        self._full_since_us = self.reactor.now_us()
-        operator_log.error("disk full: producers are refused until there is space in %s: %s", self.data_dir, why)
-
-    def _check_space(self) -> None:
-        self._checking_space = False
-        if self.wal.closed:
-            return
-        try:
-            free = self.disk.free_bytes(self.data_dir)
-        except OSError as error:
-            self.fail(f"{self.data_dir} cannot be looked at: {error.strerror}")
-            return
-        reserve = self.settings.storage_reserve_bytes
-        if self.accepts_writes:
-            if free < reserve:
-                self._refuse(f"{free} bytes are free, {reserve} are kept in reserve")
-        else:
-            self.wal.try_again()
-            for log in list(self._refused):
-                if not log.behind.under_way:
-                    log.behind.advance()
-                    if not log.behind.under_way:
-                        del self._refused[log]  # what was to be written was deleted meanwhile
-            self.checkpointer.request()
-            trouble = self._refused or self.checkpointer.refused or self.wal.full or self.wal.refused
-            if free >= reserve * _STARTS_AGAIN and not trouble:
-                self.accepts_writes = True
-                self._read_only.set(0)
-                operator_log.info(
-                    "space again: producers are let in after %d s",
-                    (self.reactor.now_us() - self._full_since_us) // 1_000_000,
-                )
-        if not self.accepts_writes and not self._checking_space:
-            self._checking_space = True
-            self.reactor.call_later(_SPACE_CHECK_US, self._check_space)
+        self._space.disk_full(os.strerror(errno))
 
     # -- what logs tell ------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,8 @@ from millstream.storage.leisure import Leisure
 from millstream.storage.messages.commands import CLEANER_LANE, LANE_OF, Command, decode_command, encode
 from millstream.storage.processes.worker import Worker
 from millstream.storage.processes.writer import TickWriter
-from millstream.storage.recovery.recovery import LogPlace, RecoveryReport, recover
+from millstream.storage.recovery.place import LogPlace
+from millstream.storage.recovery.recovery import RecoveryReport, recover
 from millstream.storage.segments.read_faults import ReadFaults
 from millstream.storage.shard_storage import ShardStorage
 from millstream.storage.wal.ticks import SLOT_COUNT, W_RECORDS, TickSlots
@@ -345,10 +346,16 @@ class LocalShard:
         self.storage = ShardStorage(self.context, given, disk, DATA_DIR, helpers)
         self.storage.write_bytes_min = 0
 
-    def open(self, group: int, **config: Any) -> Log:
+    def open(self, group: int, *, replicated: bool = False, **config: Any) -> Log:
         """Open the only partition of a topic whose name and id are made of its group."""
         return self.storage.open_partition_log(
-            group, bytes(12) + group.to_bytes(4, "big"), f"topic{group}", 0, self.config(**config), clean=self.clean
+            group,
+            bytes(12) + group.to_bytes(4, "big"),
+            f"topic{group}",
+            0,
+            self.config(**config),
+            clean=self.clean,
+            replicated=replicated,
         )
 
     def config(self, **config: Any) -> TopicConfig:
@@ -391,10 +398,10 @@ class LocalShard:
         self.call(self.storage.stop)
 
 
-def place_of(group: int, segment_bytes: int = 1 << 30) -> LogPlace:
+def place_of(group: int, segment_bytes: int = 1 << 30, *, replicated: bool = False) -> LogPlace:
     """Where ``LocalShard.open`` puts a group."""
     topic_id = bytes(12) + group.to_bytes(4, "big")
-    return LogPlace(f"{DATA_DIR}/topics/{topic_id.hex()}/0", f"topic{group}/0", segment_bytes)
+    return LogPlace(f"{DATA_DIR}/topics/{topic_id.hex()}/0", f"topic{group}/0", segment_bytes, replicated)
 
 
 def recover_locally(
@@ -404,12 +411,13 @@ def recover_locally(
     segment_bytes: int = 1 << 30,
     now_ms: int = 1_700_000_000_000,
     deleted: frozenset[int] | set[int] = frozenset(),
+    replicated: bool = False,
 ) -> RecoveryReport:
     """Recovery over the disk of ``LocalShard``s; groups in ``deleted`` are those that the controller no longer
-    knows.
+    knows, ``replicated`` says that the others have several voters.
     """
 
     def locate(group: int) -> LogPlace | None:
-        return None if group in deleted else place_of(group, segment_bytes)
+        return None if group in deleted else place_of(group, segment_bytes, replicated=replicated)
 
     return recover(disk, DATA_DIR, locate, shards=shards, now_ms=now_ms)

@@ -88,6 +88,7 @@ def test_acks_0_is_read_no_further_while_there_is_no_memory_for_it() -> None:
     partition = Partition.__new__(Partition)
     partition.high_watermark = 0
     partition.acks = deque()
+    partition.own_acks = None
     partition.log = cast(Any, SimpleNamespace(start_offset=0))
     waiting: list[Any] = []
     node = SimpleNamespace(
@@ -155,7 +156,7 @@ def test_a_producer_is_read_no_further_while_another_shard_is_behind(acks: int) 
     remote = Remote("t", 0, 7, 1)
     sent: list[Any] = []
 
-    def append(shard: int, group: int, records: object, call: Any, slot: int) -> bool:
+    def append(shard: int, group: int, records: object, call: Any, slot: int, own_sync: bool = False) -> bool:
         sent.append((call, slot))
         return len(sent) > 1
 
@@ -181,6 +182,7 @@ def test_an_append_that_had_to_wait_is_watched_for_its_time_limit_afterwards() -
     partition = Partition.__new__(Partition)
     partition.high_watermark = 0
     partition.acks = deque()
+    partition.own_acks = None
     partition.log = cast(Any, SimpleNamespace(start_offset=0))
     waiting: list[Any] = []
     armed: list[bool] = []

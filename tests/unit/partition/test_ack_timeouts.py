@@ -43,7 +43,7 @@ class Call:
 def looking(acks, away=()):
     table = PartitionTable()
     for group, waiting in enumerate(acks):
-        table.by_group[group] = SimpleNamespace(acks=waiting)
+        table.by_group[group] = SimpleNamespace(acks=waiting, own_acks=None)
     clock = Clock()
     timeouts = AckTimeouts(clock, table, SimpleNamespace(unanswered=lambda: away))
     timeouts.arm()

@@ -18,8 +18,8 @@ from millstream.shard.process import EXIT_CHILD, EXIT_OK
 from millstream.shard.reactor import Reactor
 from millstream.storage.disk import SystemDisk
 from millstream.storage.processes.helpers import start_helpers
+from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.recovery import RecoveryReport, recover
-from millstream.storage.recovery.replay import LogPlace
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.metrics import StatsSlab
 

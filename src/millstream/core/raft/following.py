@@ -44,6 +44,19 @@ def on_append(replica: Replica, sender: ReplicaId, append: Append) -> None:
         reply(replica)
 
 
+def lacks_from(replica: Replica, append: Append) -> RaftPosition | None:
+    """See `Raft.lacks_from`."""
+    log, prev = replica.log, append.prev
+    if append.term < replica.ballot.term or not append.runs:
+        return None
+    if prev.position < log.base.position:
+        prev = log.base
+    elif not has_entry(replica, prev):
+        return None
+    agreed = log.agrees_until(prev.position, [run for run in append.runs if run.end_position > prev.position])
+    return agreed if agreed < append.runs[-1].end_position else None
+
+
 def has_entry(replica: Replica, point: LogPoint) -> bool:
     """Whether the entry before an append's first is in this log."""
     return replica.log.has(point)

@@ -203,6 +203,12 @@ class Raft:
             else:
                 following.reply(replica)
 
+    def lacks_from(self, append: Append) -> RaftPosition | None:
+        """Where the entries of an append begin that this log lacks or has others in place of; None if `step` would
+        take nothing of it.
+        """
+        return following.lacks_from(self.replica, append)
+
     # What a leader is asked for
 
     def proposal_refused(self) -> Refusal | None:

@@ -1,8 +1,9 @@
 """Produce: append record batches to partitions, and answer when they are as durable as the client asked.
 
 One request touches many partitions, which may live on several shards. Each is a *slot* of a ``ProduceCall``; a slot is
-settled when its partition refused the batch or committed it, and the call is answered when all slots are. acks=all and
-acks=1 both wait for the commit (one sync per tick makes it cheap); acks=0 is never answered and never waits.
+settled when its partition refused the batch or has it as safe as was asked, and the call is answered when all slots
+are. acks=all waits for the commit, acks=1 for the leader's own disk, which is the same with one replica. acks=0 is
+never answered and never waits.
 
 A partition whose commit takes longer than the request's ``timeout_ms`` is answered REQUEST_TIMED_OUT: the batch may
 well be in the log, and an idempotent producer's retry will be recognised. Closing the connection changes nothing for
@@ -217,7 +218,7 @@ def handle(
             elif isinstance(entry, Partition):
                 append_here(node, entry, data.records, call, slot, now_ms)
             elif isinstance(entry, Remote):
-                if node.home.append(entry.shard, entry.raft_group, data.records, call, slot):
+                if node.home.append(entry.shard, entry.raft_group, data.records, call, slot, own_sync=acks == 1):
                     ctx.hold()  # it may send far ahead of the answers; refused, it would send again, out of order
             else:
                 call.failed(slot, table.missing(key) if entry is None else ErrorCode.KAFKA_STORAGE_ERROR)
@@ -305,7 +306,7 @@ def _settle(partition: Partition, outcome: Outcome, call: ProduceCall, slot: int
             call.results[slot] = (error, base, append_time, reported_start_offset(partition, outcome))
         call.acked(slot)
     else:
-        partition.acks.append((end, call, slot))
+        partition.park((end, call, slot), own_sync=call.request.acks == 1)
 
 
 def _append_later(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from millstream.errors import Rejected
+from millstream.errors import Corruption, Rejected
 from millstream.format.index import OFFSETS_PER_SEGMENT
 from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, parse_batch
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull
@@ -24,6 +24,7 @@ from millstream.model.replication import RaftPosition
 from millstream.storage.disk import DIRECT_BLOCK_BYTES
 from millstream.storage.log.cache import SPLIT_MIN
 from millstream.storage.log.cutting import CONTROL_BYTES_MAX
+from millstream.storage.log.opening import position_of
 from millstream.storage.segments.reads import Pieces
 from millstream.storage.wal.wal import WalFull
 from millstream.wire.records import checksum
@@ -172,6 +173,40 @@ def _batch_at(pieces: Pieces, at: FilePosition, limit_bytes: int, position: Raft
 def _require(holds: bool, what: str) -> None:
     if not holds:
         raise Rejected(f"sent entries: {what}", ErrorCode.CORRUPT_MESSAGE)
+
+
+def check_place(log: OpenLog, sent: SentEntries, start: RaftPosition) -> None:
+    """Whether the entries from `start` on, which lies in `log` or at its end, continue `log` once it is cut there.
+
+    Raises:
+        Rejected: no entry begins at `start`, here or in what was sent, or its offset or term is not what follows.
+    """
+    rest = [one for one in sent.entries if one.position >= start]
+    _require(bool(rest) and rest[0].position == start, f"no entry begins at position {start}")
+    term = log.term_before(start)
+    _require(rest[0].term >= term, f"an entry of term {rest[0].term} after one of term {term}")
+    offset = log.controls.offset_at(start)
+    batch = next((one for one in rest if isinstance(one, SentBatch)), None)
+    _require(
+        batch is None or batch.base_offset == offset,
+        f"a batch at offset {batch.base_offset if batch else -1}, where this log goes on at offset {offset}",
+    )
+    if offset < log.next_offset:
+        _require(_begins_batch(log, offset), f"position {start} is inside of a batch of this log")
+
+
+def _begins_batch(log: OpenLog, offset: Offset) -> bool:
+    position = log.cache.position_of(offset)
+    if position is not None:
+        return log.cache.offset_at(position) == offset
+    segment = log.segments_list.find(offset)
+    if segment is None:
+        return False
+    try:
+        position_of(log.host.disk, segment.path, segment.base_offset, offset)
+    except Corruption:
+        return False
+    return True
 
 
 def check_room(log: OpenLog, sent: SentEntries) -> None:

@@ -9,6 +9,9 @@ unreadable, damaged or short is completed from the segment's headers, an ``epoch
 the batches, a producer snapshot that does not verify or cannot be read gives way to the one before. What else the disk
 cannot read is `Corruption` as well, but leaves no mark: the next start tries again.
 
+The ``epochs`` file of a replicated log holds the replica's vote and the positions of its entries, and no batch tells
+either. Without it the replica could vote twice in a term, so that a missing one is `Corruption` there.
+
 A log whose indexes are whole costs a directory listing, one stat and one small read per segment; nothing is read of
 the segments.
 """
@@ -84,10 +87,11 @@ def _reading(path: str) -> Generator[None]:
 EMPTY_LOG = LoadedLog(LogState(), (), None, ())
 
 
-def load_log(disk: Disk, directory: str, now_ms: int, note: Note) -> LoadedLog:
+def load_log(disk: Disk, directory: str, now_ms: int, note: Note, *, replicated: bool = False) -> LoadedLog:
     """Read the files of a partition's directory; an empty log if there is none.
 
     `note` hears of repairs: (kind, what); `now_ms` is when a segment was made of which nobody knows it any more.
+    `replicated`: its group has several voters.
 
     Raises:
         Corruption: the durable files contradict each other, or the log was fenced before.
@@ -107,6 +111,8 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note) -> LoadedLog:
     with _reading(directory):
         files = live_segments(disk, directory, names)
     bases = sorted(files)
+    if replicated and EPOCHS_FILE not in names and (files or any(name.endswith(PRODUCERS_SUFFIX) for name in names)):
+        raise Corruption(missing_epochs(directory))
     state = _load_state(disk, directory, files, note)
     start = state.files_start
     while len(bases) > 1 and bases[1] <= start:
@@ -170,6 +176,13 @@ def _load_state(disk: Disk, directory: str, files: dict[int, str], note: Note) -
         return decode_log_state(data)
     except Corruption as error:
         raise Corruption(f"{path}: {error.message}") from error
+
+
+def missing_epochs(directory: str) -> str:
+    """Why a replicated log without its ``epochs`` file is not opened."""
+    return (
+        f"{directory}/{EPOCHS_FILE} is missing, and with it the vote of this replica and the positions of its entries"
+    )
 
 
 def derive_state(disk: Disk, directory: str, files: dict[int, str], until: int | None) -> LogState:

@@ -40,7 +40,8 @@ from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, Record, WalSt
 from millstream.format.wal_scan import Scan, Verdict, judge
 from millstream.model.quantities import Offset
 from millstream.storage.disk import exists, make_directories, read_at, write_all
-from millstream.storage.recovery.replay import LogPlace, LogReplay
+from millstream.storage.recovery.place import LogPlace
+from millstream.storage.recovery.replay import LogReplay
 from millstream.storage.recovery.replayed_state import Truncation
 from millstream.storage.recovery.summary import LogSummary, decode_summaries, write_opened
 from millstream.storage.segments.files import remove_deleted
@@ -100,6 +101,7 @@ def recover(
     *,
     shards: int,
     now_ms: int | None = None,
+    in_cluster: bool = False,
 ) -> RecoveryReport:
     """Bring the logs under `data_dir` into the state that the last run promised.
 
@@ -109,6 +111,7 @@ def recover(
         locate: where a group's log is, None if there is no such group (any more); called after group 0 was replayed.
         shards: how many will run; directories of more are removed.
         now_ms: wall clock, for segments of which nobody knows when they were made.
+        in_cluster: the controller's log is replicated.
 
     Raises:
         OSError: the disk failed.
@@ -137,7 +140,8 @@ def recover(
         run.report_wal(directory)
         run.look_ahead(directory)
     if CONTROLLER_GROUP in run.groups:
-        run.replay(directories, lambda group: _controller(data_dir) if group == CONTROLLER_GROUP else None)
+        controller = _controller(data_dir, in_cluster)
+        run.replay(directories, lambda group: controller if group == CONTROLLER_GROUP else None)
     if CONTROLLER_GROUP in run.replays and run.replays[CONTROLLER_GROUP].fault:
         raise Corruption(run.replays[CONTROLLER_GROUP].fault)
     run.replay(directories, lambda group: None if group == CONTROLLER_GROUP else locate(group))
@@ -148,8 +152,8 @@ def recover(
     return run.report(directories, int((time.monotonic() - begun) * 1000))
 
 
-def _controller(data_dir: str) -> LogPlace:
-    return LogPlace(controller_directory(data_dir), "controller", _CONTROLLER_SEGMENT_BYTES)
+def _controller(data_dir: str, replicated: bool) -> LogPlace:
+    return LogPlace(controller_directory(data_dir), "controller", _CONTROLLER_SEGMENT_BYTES, replicated)
 
 
 def _read_state(disk: Disk, directory: str, repairs: list[Repair]) -> WalState:

@@ -9,7 +9,7 @@ Damage inside the durable prefix of the write-ahead log (a record that does not 
 the segment, which holds a copy of all that was durable and written behind: a batch that is there and matches its
 checksum mends the gap, with one line. If it is not there, the log is faulty: nothing of it is cut or overwritten,
 what the write-ahead log still holds of it is put aside (``.rescued``), and it is fenced until a person decides. Only
-a torn last frame, which nobody was promised, is cut in silence.
+a torn last frame, which nobody was promised, is cut in silence. A fenced replica keeps its term and its vote.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from millstream.format.segment import Batch, WalkEnd, parse_batch, walk
 from millstream.format.wal import Kind
 from millstream.model.quantities import Offset
 from millstream.storage.disk import make_directories, read_at, read_file, write_all, write_aside
-from millstream.storage.log.opening import derive_state, fence, live_segments, remove_segment
+from millstream.storage.log.opening import derive_state, fence, live_segments, missing_epochs, remove_segment
 from millstream.storage.recovery.replayed_state import ReplayedState
 from millstream.storage.recovery.rescued import Rescued
 from millstream.storage.segments.files import label_topic
@@ -46,18 +46,11 @@ if TYPE_CHECKING:
     from millstream.format.index import SegmentSummary
     from millstream.format.wal import Record
     from millstream.storage.disk import Buffer, Disk, File
+    from millstream.storage.recovery.place import LogPlace
     from millstream.storage.recovery.replayed_state import Truncation
 
 _WRITE_BYTES: Final = 1024 * 1024
 _READ_BYTES: Final = 4 * 1024 * 1024
-
-
-class LogPlace(msgspec.Struct, frozen=True):
-    """Where a group's log lives and what it is called."""
-
-    directory: str
-    name: str
-    segment_bytes: int
 
 
 class LogReplay:
@@ -129,6 +122,8 @@ class LogReplay:
         """One more record of the group; `payload` is None when it does not verify."""
         self.records += 1
         if self.fault:
+            if record.kind == Kind.VOTE:
+                self._state.voted(record)
             if payload is not None:
                 self._rescue(record, payload)
             return
@@ -302,6 +297,8 @@ class LogReplay:
 
     def _derive_state(self, until: int) -> None:
         below = {base: name for base, name in self._files.items() if base < until}
+        if below and self.place.replicated:
+            raise Corruption(missing_epochs(self.place.directory))
         if below:
             self._note(
                 "epochs_rebuilt",
@@ -458,7 +455,7 @@ class LogReplay:
     def describe(self) -> list[str]:
         """Write what goes with the segments, which are durable now, under temporary names; the names to be given."""
         if self.fault:
-            return []
+            return self._describe_vote()
         files: list[tuple[str, bytes]] = []
         for path, index, summary in self._indexes:
             if summary.base_offset not in self._visited:
@@ -475,6 +472,16 @@ class LogReplay:
         for path, data in files:
             write_aside(self._disk, path, data, sync=False)
         return [path for path, _ in files]
+
+    def _describe_vote(self) -> list[str]:
+        """The log is fenced: what the ``epochs`` file says stays, but the vote is the newest."""
+        saved = self._state.saved
+        vote = self._state.vote
+        if saved is None or saved.vote == vote:
+            return []
+        path = f"{self.place.directory}/{EPOCHS_FILE}"
+        write_aside(self._disk, path, encode_log_state(msgspec.structs.replace(saved, vote=vote)), sync=False)
+        return [path]
 
     def _cut(self) -> None:
         self.flush()

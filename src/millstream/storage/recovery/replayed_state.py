@@ -36,7 +36,7 @@ class ReplayedState:
     will say about the log's start and end.
     """
 
-    __slots__ = ("_controls", "_log_start", "_void_from", "_vote", "epochs", "reached", "saved", "start")
+    __slots__ = ("_controls", "_log_start", "_void_from", "epochs", "reached", "saved", "start", "vote")
 
     def __init__(self, saved: LogState | None, trimmed_to: Offset, truncations: list[Truncation]) -> None:
         self.saved = saved
@@ -47,7 +47,8 @@ class ReplayedState:
         self.reached = 0
         """The log went at least to here when it was trimmed."""
         self.epochs = list(known.epochs)
-        self._vote = known.vote
+        self.vote = known.vote
+        """The newest."""
         self._controls = ControlEntries(known.base, known.controls)
         # Of each truncation to come: the lowest Raft position that it or a later one cuts to.
         self._void_from = [min(one.end for one in truncations[place:]) for place in range(len(truncations))]
@@ -70,7 +71,7 @@ class ReplayedState:
 
     def voted(self, record: Record) -> None:
         """A `Kind.VOTE` record."""
-        self._vote = StoredVote(record.leader_epoch, ReplicaId(record.base))
+        self.vote = StoredVote(record.leader_epoch, ReplicaId(record.base))
 
     def control(self, record: Record, payload: memoryview | None) -> None:
         """A `Kind.CONTROL` record; `payload` is None when it does not verify.
@@ -110,7 +111,7 @@ class ReplayedState:
             tuple(with_terms_begun(self.epochs, controls.entries)),
             b"",
             Offset(0) if self.saved is None else self.saved.clean_offset,
-            self._vote,
+            self.vote,
             controls.base,
             tuple(controls.entries),
             Offset(0) if self.saved is None else self.saved.local_start,

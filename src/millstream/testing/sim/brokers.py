@@ -141,7 +141,7 @@ class Broker:
     def start(self) -> None:
         """Recover and come up."""
         cluster = self.cluster
-        report = recover_locally(self.disk, segment_bytes=SEGMENT_BYTES, now_ms=cluster.now // 1000)
+        report = recover_locally(self.disk, segment_bytes=SEGMENT_BYTES, now_ms=cluster.now // 1000, replicated=True)
         shard = LocalShard(
             self.disk,
             cluster.chance(f"steps {self.replica}"),
@@ -152,7 +152,7 @@ class Broker:
         shard.reactor.advance(cluster.now - shard.reactor.now_us())
         self.shard = shard
         self.raft = RaftShard(shard.reactor, self.replica, self, cluster.draw_seed, cluster.options)
-        log = shard.open(GROUP, segment_bytes=SEGMENT_BYTES)
+        log = shard.open(GROUP, replicated=True, segment_bytes=SEGMENT_BYTES)
         if log.next_raft_position < self.durable:
             raise Violation(f"A10: {self.replica} comes up at {log.next_raft_position}, was durable to {self.durable}")
         self.group = self.raft.open(GROUP, log, cluster.first)

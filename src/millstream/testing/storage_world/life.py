@@ -24,8 +24,8 @@ from millstream.partition.internal import InternalLog, InternalLogs
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
 from millstream.partition.table import Faulty, PartitionTable
+from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.recovery import RecoveryReport, recover
-from millstream.storage.recovery.replay import LogPlace
 from millstream.testing.local_storage import DATA_DIR, LocalShard
 from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,

@@ -1,0 +1,60 @@
+"""An append that has arrived: parsed, held against this log, and cut to what the log has room for, before the core sees
+it.
+
+A core that has taken an append can't take it back, so everything that may be wrong with one is found here. Bad input is
+``Rejected`` or ``Corruption``, and nothing has happened.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from millstream.errors import Rejected
+from millstream.iobuf import ArenaFull
+from millstream.model.error_code import ErrorCode
+from millstream.raft.shortened import shortened
+from millstream.raft.stored import encoded
+from millstream.storage.log.entries import SentEntries, check_place, parse_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.core.raft.messages import Append
+    from millstream.core.raft.raft import Raft
+    from millstream.storage.log.log import Log
+
+
+def arrived(
+    log: Log, core: Raft, append: Append, views: Sequence[memoryview]
+) -> tuple[Append, SentEntries | None] | None:
+    """What is to be stepped of an append whose record batches are ``views``; None if there is no room for any of it.
+
+    Raises:
+        Rejected, Corruption: it does not add up, or does not continue this log.
+    """
+    if not append.runs:
+        return append, None
+    entries = parse_entries(append.prev.position, append.runs, [encoded(one) for one in append.controls], views)
+    _check_place(log, core, append, entries)
+    while True:
+        try:
+            log.check_room(entries)
+        except ArenaFull:
+            if len(entries.entries) == 1:
+                return None
+            cut = entries.entries[len(entries.entries) // 2].position
+            entries = entries.up_to(cut)
+            append = shortened(append, cut)
+        else:
+            return append, entries
+
+
+def _check_place(log: Log, core: Raft, append: Append, entries: SentEntries) -> None:
+    """Whether what this log lacks of an append continues it."""
+    terms = [append.prev.term, *(run.term for run in append.runs), append.term]
+    if any(later < earlier for earlier, later in pairwise(terms)):
+        raise Rejected(f"the terms of an append fall: {terms}", ErrorCode.CORRUPT_MESSAGE)
+    start = core.lacks_from(append)
+    if start is not None:
+        check_place(log, entries, start)
