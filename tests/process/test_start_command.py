@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 
 import pytest
@@ -76,3 +77,29 @@ def test_topics_of_a_shared_broker_have_names_of_their_own(broker):
     assert all(name.startswith("orders-") for name in names)
     with pytest.raises(RuntimeError, match="INVALID_CONFIG"):
         broker.new_topic(config={"retention.ms": "soon"})
+
+
+def test_stop_ends_the_broker_of_a_directory_and_waits_for_it(broker_factory):
+    broker = broker_factory(shards=1)
+    stop = [*START[:3], "stop", "--data", str(broker.data_dir)]
+    done = subprocess.run(stop, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == f"stopped the broker on {broker.data_dir} (process {broker.pid})\n"
+    assert broker.wait(10) == 0
+    again = subprocess.run(stop, capture_output=True, text=True, timeout=60, check=True)
+    assert again.stderr == f"no broker runs on {broker.data_dir}\n"
+
+
+def test_one_line_says_that_it_serves_and_how_long_that_took(tmp_path):
+    began = time.monotonic()
+    with subprocess.Popen(
+        [*START, "--data", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        try:
+            lines = iter(process.stdout.readline, b"")
+            ready = next(line.decode() for line in lines if b" serves after " in line)
+            waited_s = time.monotonic() - began
+            process.terminate()
+            assert not any(b"serves after" in line for line in lines), "stderr is the same place"
+        finally:
+            process.kill()
+    assert waited_s - 0.5 < float(ready.split(" serves after ")[1].split(" s:")[0]) < waited_s + 0.1

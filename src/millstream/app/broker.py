@@ -39,7 +39,7 @@ from millstream.app.lock import lock_data_dir
 from millstream.app.overview import gather, named_metrics
 from millstream.app.recovery import RecoveryChild, count
 from millstream.app.registry_process import RegistryProcess
-from millstream.app.service import READY, STOPPING, tell_manager
+from millstream.app.service import READY, STOPPING, print_ready_line, seconds_since_exec, tell_manager
 from millstream.app.shared import Shared
 from millstream.app.slow_disk import DiskWatch
 from millstream.app.stopped import StopWatch
@@ -324,18 +324,12 @@ class Supervisor:
         with open(temporary, "w", encoding="utf-8") as file:
             json.dump(about, file)
         os.rename(temporary, self.about_path)
-        took_ms = (time.monotonic() - self.begun) * 1000
-        log.info(
-            "millstream %s is ready after %d ms: listens on %s, %d shards, data in %s",
-            __version__,
-            took_ms,
-            ", ".join(f"{literal(host)}:{port}" for host, port in self.shared.addresses.values()),
-            len(self.children),
-            self.settings.data_dir,
-        )
         tell_manager(READY)
-        sys.stdout.write(f"millstream {__version__} ready: bootstrap {about['bootstrap']}, http {self.http.url}\n")
-        sys.stdout.flush()
+        count, addresses = len(self.children), ", ".join(listeners.values())
+        print_ready_line(
+            f"millstream {__version__} serves after {seconds_since_exec():.1f} s: bootstrap {addresses}; "
+            f"http {self.http.url}; {count} shard{'s' if count > 1 else ''}; data in {self.settings.data_dir}"
+        )
 
     def _advertised(self) -> dict[str, str]:
         """What clients of each listener are told, as far as that is known before they come."""

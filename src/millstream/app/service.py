@@ -1,15 +1,40 @@
-"""Reports the broker's state to a service manager: systemd's notification protocol (``Type=notify``, sd_notify(3)).
+"""Reports to the starter of the broker: one line when it serves, and states for a service manager.
 
-A state is one datagram of ``NAME=value`` lines to the socket in ``NOTIFY_SOCKET``; a name that begins with ``@`` is an
-abstract one. Without the variable nothing is sent. A manager that does not listen is no error.
+The line goes to standard output. Where standard error is another place, the log there has the line, too.
+
+States go by systemd's protocol (``Type=notify``, sd_notify(3)). A state is one datagram of
+``NAME=value`` lines to the socket in ``NOTIFY_SOCKET``; a name that begins with ``@`` is an abstract one. Without the
+variable nothing is sent. A manager that does not listen is no error.
 """
 
 import os
 import socket
+import sys
+import time
 from typing import Final
+
+from millstream.telemetry.log import log
 
 READY: Final = "READY=1"
 STOPPING: Final = "STOPPING=1"
+_START_FIELD: Final = 19
+"""Of ``/proc/PID/stat``, behind the name: when the process started, in clock ticks since boot (proc(5))."""
+
+
+def print_ready_line(line: str) -> None:
+    """Print the line that says that the broker serves; the log has it where that is not the same place."""
+    if not os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno()):
+        log.info("%s", line)
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def seconds_since_exec() -> float:
+    """Age of this process: what its starter has waited, the interpreter's own start included."""
+    with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    started_s = int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
 
 
 def tell_manager(state: str) -> None:

@@ -56,7 +56,7 @@ class Noun(click.Group):
 @click.command(
     "start",
     add_help_option=False,
-    help="Start a broker and serve until it is told to stop.",
+    help="Start a broker and serve until SIGTERM or Ctrl-C.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 @click.pass_context
@@ -72,6 +72,8 @@ application = Noun(
     "A Kafka-API event-streaming store. Start a broker, work with topics, records and consumer groups.",
     {
         "start": start_command,
+        "stop": "millstream.cli.stop:stop",
+        "status": "millstream.cli.status:status",
         "produce": "millstream.cli.produce:produce",
         "consume": "millstream.cli.consume:consume",
         "top": "millstream.cli.top:top",

@@ -12,6 +12,7 @@ consumer of the group, never left out. A broker that goes away is waited for, an
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -24,7 +25,7 @@ from millstream.cli.failure import CommandFailed, WrongUsage, explain, no_answer
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import FIRST_TASK, count_progress, emit, emit_now, remark
 from millstream.cli.positions import EXPECTED, Anchor, parse_position, resolve
-from millstream.cli.records import TEMPLATE_FIELDS, compile_template, record_to_json, value_line
+from millstream.cli.records import TEMPLATE_FIELDS, compile_template, key_and_value, record_to_json, value_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -56,7 +57,8 @@ _LOOK_S = 1.0
     "--format",
     "template",
     metavar="TEMPLATE",
-    help=f"Print so, with {', '.join(f'{{{name}}}' for name in TEMPLATE_FIELDS)}.",
+    help=f"Print so, with {', '.join(f'{{{name}}}' for name in TEMPLATE_FIELDS)}. Default: the value; on a terminal "
+    "key, tab and value.",
 )
 @as_json_option
 @bootstrap_option
@@ -80,7 +82,7 @@ def consume(
         raise WrongUsage("--group is empty, expected the name of a consumer group")
     if group is not None and partition:
         raise WrongUsage("--partition and --group cannot be given together; a group shares out partitions itself")
-    render = record_to_json if as_json else value_line if template is None else compile_template(template)
+    render = _rendering(template, as_json=as_json)
     watch = Watch(bootstrap)
     if group is None:
         consumer = _reading_all(topic, start or "beginning", partition, bootstrap, timeout, watch)
@@ -92,6 +94,15 @@ def consume(
         suppress(KeyboardInterrupt),  # the ordinary way to leave
     ):
         reading.run(count, exit_at_end=exit_at_end)
+
+
+def _rendering(template: str | None, *, as_json: bool) -> Callable[[Message], bytes]:
+    """What is printed of a record. People see its key, too; a pipe gets the value alone."""
+    if as_json:
+        return record_to_json
+    if template is not None:
+        return compile_template(template)
+    return key_and_value if sys.stdout.isatty() else value_line
 
 
 class Watch:

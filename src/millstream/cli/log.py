@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millstream.cli.failure import CommandFailed, WrongUsage
+from millstream.cli.lock import lock_holder
 from millstream.cli.options import as_json_option
 from millstream.cli.output import emit, print_facts, print_json, print_table, progress, remark
 
@@ -194,22 +195,12 @@ def _must_be_data(data: Path) -> None:
 
 def _must_be_idle(data: Path) -> None:
     """Raises CommandFailed if a broker runs on the directory."""
-    import fcntl
-
-    try:
-        descriptor = os.open(data / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+    holder = lock_holder(data)
+    if holder is not None:
         raise CommandFailed(
-            f"a broker (process {holder}) runs on {data}; stop it, "
+            f"a broker (process {holder or 'unknown'}) runs on {data}; stop it, "
             "or add --running to judge only what is durable for certain"
-        ) from None
-    finally:
-        os.close(descriptor)
+        )
 
 
 def _group_names(disk: Disk, data_dir: str) -> Callable[[int], str]:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress, TaskID
 
+_FOLDED_MIN: Final = 12
+"""Characters that a column of text keeps; one that is narrower cannot be read."""
+
 FIRST_TASK: Final = cast("TaskID", 0)
 """rich numbers tasks from 0; the import of its type would cost every command."""
 
@@ -124,17 +127,41 @@ def progress(*, show: bool = True) -> Progress | NoProgress:
     return Progress(*columns, console=Console(file=sys.stderr), transient=True)
 
 
-def _print_for_terminal(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Folded to the width of the terminal."""
+def _print_for_terminal(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table in which text folds and numbers do not, or one value a line where the terminal is too narrow for that."""
+    import shutil
+
+    widths = _widths(columns, rows)
+    least = [
+        width if column.startswith("#") else min(width, max(_FOLDED_MIN, len(column)))
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    gaps = 3 * (len(columns) - 1)
+    if sum(least) + gaps > shutil.get_terminal_size().columns:
+        _print_down(columns, rows)
+        return
+    _print_folded(columns, least, rows)
+
+
+def _print_down(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Each row as lines of name and value, with an empty line between two rows."""
+    for number, row in enumerate(rows):
+        if number:
+            emit("\n")
+        print_facts(zip((column.removeprefix("#").lower() for column in columns), row, strict=True))
+
+
+def _print_folded(columns: Sequence[str], least: Sequence[int], rows: Sequence[Sequence[str]]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in columns:
-        justify = "right" if column.startswith("#") else "left"
-        table.add_column(column.removeprefix("#"), justify=justify, overflow="fold")
+    for column, width in zip(columns, least, strict=True):
+        number = column.startswith("#")
+        justify = "right" if number else "left"
+        table.add_column(column.removeprefix("#"), justify=justify, overflow="fold", no_wrap=number, min_width=width)
     for row in rows:
         table.add_row(*map(Text, row))
     Console(file=sys.stdout, highlight=False).print(table)
@@ -142,15 +169,20 @@ def _print_for_terminal(columns: Sequence[str], rows: Iterable[Sequence[str]]) -
 
 def _print_for_pipe(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Aligned columns, two spaces apart, one line a row and nothing cut off: for grep and awk."""
-    names = tuple(column.removeprefix("#") for column in columns)
-    lines = [names, *rows]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(names))]
-    for line in lines:
+    widths = _widths(columns, rows)
+    for line in [tuple(column.removeprefix("#") for column in columns), *rows]:
         parts = [
             cell.rjust(width) if column.startswith("#") else cell.ljust(width)
             for cell, width, column in zip(line, widths, columns, strict=True)
         ]
         emit("  ".join(parts).rstrip() + "\n")
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Of each column, in characters: its heading or its longest cell."""
+    return [
+        max(len(column.removeprefix("#")), *(len(row[index]) for row in rows)) for index, column in enumerate(columns)
+    ]
 
 
 def count_progress(what: str, total: int | None) -> Progress | NoProgress:

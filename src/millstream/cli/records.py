@@ -81,6 +81,12 @@ def value_line(message: Message) -> bytes:
     return (_data(message.value()) or b"") + b"\n"
 
 
+def key_and_value(message: Message) -> bytes:
+    """The value, behind its key and a tab if it has a key, and a line end."""
+    key, value = _data(message.key()), value_line(message)
+    return value if key is None else key + b"\t" + value
+
+
 def _field(message: Message, name: str) -> bytes:
     if name == "key":
         return _data(message.key()) or b""

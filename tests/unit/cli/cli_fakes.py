@@ -64,6 +64,8 @@ class FakeCluster:
         self.groups: dict[str, FakeGroup] = {}
         self.refuse_value: bytes | None = None
         self.damaged: set[str] = set()
+        self.leaderless: set[str] = set()
+        self.short: set[str] = set()
         self.configurations: list[dict] = []
 
     def fill(self, topic, *values):
@@ -111,10 +113,21 @@ class FakeAdmin:
 
     def list_topics(self, timeout):
         topics = {
-            name: SimpleNamespace(partitions={i: SimpleNamespace(replicas=[1]) for i in range(len(partitions))})
+            name: SimpleNamespace(
+                topic=name,
+                partitions={i: self._listed(name, i) for i in range(len(partitions))},
+            )
             for name, partitions in self.cluster.topics.items()
         }
         return SimpleNamespace(topics=topics, brokers={1: NODE})
+
+    def _listed(self, name, number):
+        leaderless, short = f"{name}/{number}" in self.cluster.leaderless, f"{name}/{number}" in self.cluster.short
+        return SimpleNamespace(leader=-1 if leaderless else 1, replicas=[1], isrs=[] if short else [1])
+
+    def describe_cluster(self, **_):
+        node = SimpleNamespace(id=1, host="127.0.0.1", port=9092, rack="r1")
+        return done(SimpleNamespace(cluster_id="c", controller=node, nodes=[node]))
 
     def describe_topics(self, collection, **_):
         return {name: self._describe(name) for name in collection.topic_names}

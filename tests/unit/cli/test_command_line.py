@@ -1,6 +1,8 @@
 """Endings of commands: exit codes, one sentence, no traceback; and what ``start`` hands to the broker."""
 
 import errno
+import fcntl
+import io
 import os
 import re
 import socket
@@ -270,3 +272,42 @@ def test_tables_for_pipes_are_plain_aligned_lines(capsys):
 def test_an_empty_table_says_so_beside_the_data(capsys):
     output.print_table(["NAME"], [], empty="none yet")
     assert tuple(capsys.readouterr()) == ("", "none yet\n")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def on_a_terminal(monkeypatch, columns, *table):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    output.print_table(*table)
+    return re.sub("\x1b[^m]*m", "", sys.stdout.getvalue())
+
+
+def test_a_table_folds_text_and_breaks_no_number(monkeypatch):
+    table = ["NAME", "#OFFSET"], [("a name that is longer than half of it", 1234567890123)]
+    shown = on_a_terminal(monkeypatch, 40, *table)
+    assert "1234567890123" in shown
+    assert max(map(len, shown.splitlines())) <= 40
+    assert len(shown.splitlines()) > 3, "the name takes several lines"
+
+
+def test_a_table_too_wide_for_the_terminal_becomes_one_value_a_line(monkeypatch):
+    columns = ["TOPIC", "#PARTITION", "#COMMITTED", "#END", "#LAG"]
+    shown = on_a_terminal(monkeypatch, 40, columns, [("orders", 0, 17, 20, 3), ("orders", 1, None, 20, None)])
+    first, second = shown.split("\n\n")
+    assert first.splitlines() == ["topic      orders", "partition  0", "committed  17", "end        20", "lag        3"]
+    assert "committed  -" in second
+    assert "PARTITION" in on_a_terminal(monkeypatch, 80, columns, [("orders", 0, 17, 20, 3)])
+
+
+def test_stop_names_what_it_cannot_stop(millstream, tmp_path):
+    assert "there is no directory" in millstream("stop", "--data", tmp_path / "absent").err
+    assert millstream("stop", "--data", tmp_path).err == f"no broker runs on {tmp_path}\n"
+    with open(tmp_path / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        outcome = millstream("stop", "--data", tmp_path)
+    assert outcome.code == 1
+    assert "does not say which process" in outcome.err

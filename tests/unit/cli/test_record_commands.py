@@ -260,3 +260,11 @@ def test_consuming_an_unknown_topic_is_an_error(millstream, cluster):
         outcome = millstream("consume", "nope", *words)
         assert outcome.code == 1
         assert "there is no topic 'nope'" in outcome.err
+
+
+def test_people_see_the_key_too(millstream, cluster, monkeypatch):
+    cluster.fill("t", b"plain", b"keyed")
+    cluster.topics["t"][0][1].key_bytes = b"k"
+    assert millstream("consume", "t", "-e").out == "plain\nkeyed\n"
+    monkeypatch.setattr("millstream.cli.consume.sys.stdout.isatty", lambda: True, raising=False)
+    assert millstream("consume", "t", "-e").out == "plain\nk\tkeyed\n"

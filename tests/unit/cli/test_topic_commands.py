@@ -86,3 +86,19 @@ def test_a_running_brokers_settings_are_shown_with_their_source(millstream, clus
     shown = json.loads(millstream("config", "list", "--running", "--json").out)
     assert {"name": "log.retention.hours", "value": "5", "source": "topic"} in shown
     assert "retention.bytes" in millstream("config", "list", "--running").out
+
+
+def test_status_counts_what_is_not_as_it_should_be(millstream, cluster):
+    cluster.topics |= {"a": [[], []], "__consumer_offsets": [[]]}
+    outcome = millstream("status", "--json")
+    assert outcome.code == 0
+    found = json.loads(outcome.out)
+    assert (found["cluster_id"], found["topics"], found["internal_topics"], found["partitions"]) == ("c", 1, 1, 3)
+    assert found["brokers"] == [{"id": 1, "address": "127.0.0.1:9092", "rack": "r1"}]
+    cluster.short.add("a/0")
+    outcome = millstream("status")
+    assert (outcome.code, outcome.err) == (0, "short of replicas: a/0\n")
+    cluster.leaderless.add("a/1")
+    outcome = millstream("status")
+    assert outcome.code == 1
+    assert "without a leader: a/1\n" in outcome.err
