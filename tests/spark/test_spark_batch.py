@@ -1,4 +1,7 @@
-"""Batch queries on a real broker: every record once, from files and from the tail, filters and columns as asked."""
+"""Batch queries on a real broker: every record once, from files and from the tail, filters and columns as asked.
+
+``make test`` has one of each kind; what is marked slow is run by ``make test-spark`` and by every CI run.
+"""
 
 from datetime import UTC, datetime
 
@@ -8,6 +11,8 @@ from spark_support import SMALL_SEGMENTS
 from millstream import spark as ms
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(300)]
+
+SLOW = pytest.mark.slow
 
 
 def load(spark, topic, **options):
@@ -41,6 +46,7 @@ def test_sealed_segments_are_read_from_disk_and_the_rest_from_the_broker(spark, 
     assert stats.tail_rows > 0
 
 
+@SLOW
 def test_every_way_of_reading_gives_the_same_rows(spark, topic):
     written = topic(2, segment_bytes=SMALL_SEGMENTS).produce(3000, value_bytes=1500)
     found = [
@@ -61,6 +67,7 @@ def pushdown(spark, request):
     spark.conf.set(name, before)
 
 
+@SLOW
 def test_one_table_used_with_several_filters_gives_each_its_rows(spark, topic, pushdown):
     written = topic(2).produce(1000)
     table = load(spark, written)
@@ -95,6 +102,7 @@ def test_asking_for_filters_where_spark_has_them_off_is_an_error(spark, topic):
         load(spark, topic(), **{"filter.pushdown": "true"}).where("offset > 5").count()
 
 
+@SLOW
 def test_only_the_columns_that_are_named(spark, topic):
     written = topic().produce(100)
     table = spark.read.format("millstream").options(**written.options()).schema("offset bigint, value binary").load()
@@ -109,6 +117,7 @@ def test_from_and_to(spark, topic):
     assert sorted(row.offset for row in load(spark, written, **ends).collect()) == list(range(20, 30))
 
 
+@SLOW
 def test_sql_reads_a_topic_through_a_view(spark, topic):
     written = topic().produce(100)
     options = ", ".join(f"`{name}` '{value}'" for name, value in written.options().items())
@@ -117,6 +126,7 @@ def test_sql_reads_a_topic_through_a_view(spark, topic):
     spark.catalog.dropTempView("orders")
 
 
+@SLOW
 def test_an_empty_topic_has_no_rows(spark, topic):
     assert load(spark, topic()).count() == 0
 
@@ -125,8 +135,8 @@ def test_an_empty_topic_has_no_rows(spark, topic):
     ("options", "words"),
     [
         ({"failOnDataLos": "true"}, "did you mean failOnDataLoss"),
-        ({"startingOffsets": "latest"}, "cannot begin at latest"),
-        ({"subscribe": "no-such-topic"}, "topic no-such-topic does not exist"),
+        pytest.param({"startingOffsets": "latest"}, "cannot begin at latest", marks=SLOW),
+        pytest.param({"subscribe": "no-such-topic"}, "topic no-such-topic does not exist", marks=SLOW),
     ],
 )
 def test_a_mistake_is_told_in_words(spark, topic, options, words):
@@ -134,6 +144,7 @@ def test_a_mistake_is_told_in_words(spark, topic, options, words):
         load(spark, topic(), **options).count()
 
 
+@SLOW
 def test_a_column_of_another_type_is_refused(spark, topic):
     written = topic()
     table = spark.read.format("millstream").options(**written.options()).schema("value string").load()

@@ -1,4 +1,7 @@
-"""Streams on a real broker: no record lost and none twice over restarts, kills and limits."""
+"""Streams on a real broker: no record lost and none twice over restarts, kills and limits.
+
+``make test`` has the first test; what is marked slow is run by ``make test-spark`` and by every CI run.
+"""
 
 import collections
 import json
@@ -33,23 +36,18 @@ def table(spark, place):
     return spark.read.parquet(f"{place}/table").collect()
 
 
-def test_a_stream_goes_on_from_its_checkpoint(spark, topic, tmp_path):
-    written = topic(2, segment_bytes=SMALL_SEGMENTS)
-    for _ in range(3):
-        written.produce(1000, value_bytes=1500)
-        start(spark, written, tmp_path, trigger={"availableNow": True}).awaitTermination(60)
-    assert sorted(row.value for row in table(spark, tmp_path)) == sorted(written.sent)
-
-
-def test_a_stream_reads_from_files_and_from_the_tail(spark, topic, tmp_path):
+def test_a_stream_reads_files_and_the_tail_and_goes_on_from_its_checkpoint(spark, topic, tmp_path):
     written = topic(2, segment_bytes=SMALL_SEGMENTS).produce(4000, value_bytes=1500)
     options = {"stats.dir": f"{tmp_path}/stats"}
     start(spark, written, tmp_path, trigger={"availableNow": True}, **options).awaitTermination(60)
     stats = ms.read_stats(f"{tmp_path}/stats")
     assert (stats.rows, stats.segment_rows > 0, stats.tail_rows > 0) == (4000, True, True)
+    written.produce(1000, value_bytes=1500)
+    start(spark, written, tmp_path, trigger={"availableNow": True}).awaitTermination(60)
     assert sorted(row.value for row in table(spark, tmp_path)) == sorted(written.sent)
 
 
+@pytest.mark.slow
 def test_available_now_keeps_to_the_limit_per_trigger(spark, topic, tmp_path):
     written = topic(2).produce(1000)
     query = start(spark, written, tmp_path, trigger={"availableNow": True}, maxOffsetsPerTrigger="300")
@@ -61,6 +59,7 @@ def test_available_now_keeps_to_the_limit_per_trigger(spark, topic, tmp_path):
     assert sorted(row.value for row in table(spark, tmp_path)) == sorted(written.sent)
 
 
+@pytest.mark.slow
 def test_a_running_stream_sees_what_is_written_while_it_runs(spark, topic, tmp_path):
     written = topic(2).produce(100)
     query = start(spark, written, tmp_path, trigger={"processingTime": "0 seconds"})
@@ -76,6 +75,7 @@ def test_a_running_stream_sees_what_is_written_while_it_runs(spark, topic, tmp_p
     assert entry["n"] == written.name
 
 
+@pytest.mark.slow
 def test_a_topic_is_copied_to_a_topic(spark, topic, tmp_path):
     source, target = topic(2).produce(500), topic(1)
     stream = spark.readStream.format("millstream").options(**source.options(startingOffsets="earliest")).load()
@@ -109,6 +109,7 @@ DRIVER = """
 """
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing(spark, topic, tmp_path):
     written = topic(2, segment_bytes=SMALL_SEGMENTS).produce(3000, value_bytes=1500)
     command = [sys.executable, "-c", textwrap.dedent(DRIVER), written.bootstrap, written.name, str(tmp_path), BRIEF]
