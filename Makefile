@@ -14,7 +14,7 @@ export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONDONTWRITEBYTECODE # compiling is two thirds of what a short command costs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-spark test-ci check format bench soak conformance differential fuzz simulate crash docs lock clean
+.PHONY: help setup run cluster test test-all test-spark test-ci check format bench soak conformance differential fuzz simulate crash docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ $(INSTALLED): requirements.lock pyproject.toml
 
 run: setup ## See it work: real flights through a broker and a pipeline into tables, killed and resumed
 	$(PY) examples/flights/run.py
+
+cluster: setup ## Run three brokers on this machine as one cluster until Ctrl-C (data in ./cluster-data; ARGS=--keep)
+	@$(VENV)/bin/millstream dev cluster -n 3 --data ./cluster-data $(ARGS)
 
 test: setup ## Run the tests that every change must pass (under 10 minutes)
 	@$(PY) -m pytest -m "$(FAST)" --numprocesses $(WORKERS) --dist worksteal --durations 20 --durations-min 0.1

@@ -85,6 +85,7 @@ def pages() -> dict[Path, str]:
 
 
 def configuration_page() -> str:
+    from millstream.config.properties.cluster import ClusterProperties
     from millstream.config.properties.groups import GroupProperties
     from millstream.config.properties.network import NetworkProperties
     from millstream.config.properties.node import NodeProperties
@@ -98,6 +99,7 @@ def configuration_page() -> str:
         ("Network", NetworkProperties),
         ("Storage", StorageProperties),
         ("Groups and producers", GroupProperties),
+        ("Cluster", ClusterProperties),
         ("Defaults of topics", TopicDefaultProperties),
     )
     for title, owner in subjects:

@@ -5,6 +5,7 @@
 ``GET /healthz``                     200 while every shard answers, 503 with the reason otherwise
 ``GET /metrics``                     Prometheus' text format
 ``GET /v1/status``                   every shard's own figures
+``GET /v1/cluster``                  brokers, controller, and partitions without leader or with too few replicas
 ``GET /v1/topics/<name>/segments``   where the files of a topic are (``partition.manifest``)
 ===================================  ==================================================================
 """
@@ -33,6 +34,10 @@ class Broker(Protocol):
         ...
 
     def status(self) -> dict[str, Any]: ...
+
+    def cluster(self) -> dict[str, Any]:
+        """The state of the cluster as this broker sees it."""
+        ...
 
     def segments(self, topic: str) -> dict[str, Any]: ...
 
@@ -67,6 +72,10 @@ def make_router(broker: Broker, stats: StatsSlab) -> Router:
         _ = request
         return Response(dump(broker.status()))
 
+    def cluster(request: Request) -> Response:
+        _ = request
+        return Response(dump(broker.cluster()))
+
     def segments(request: Request) -> Response:
         try:
             return Response(dump(broker.segments(request.variables["topic"])))
@@ -79,5 +88,6 @@ def make_router(broker: Broker, stats: StatsSlab) -> Router:
     router.add("GET", "/healthz", health)
     router.add("GET", "/metrics", metrics, count=counted("metrics"))
     router.add("GET", "/v1/status", status)
+    router.add("GET", "/v1/cluster", cluster)
     router.add("GET", "/v1/topics/{topic}/segments", segments, count=counted("manifest"))
     return router

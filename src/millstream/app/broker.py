@@ -32,6 +32,7 @@ from millstream.admin.overview import Facts, Overview
 from millstream.app import shard_main
 from millstream.app.accepting import Door
 from millstream.app.asking import Asking
+from millstream.app.cluster_status import CLUSTER
 from millstream.app.forming import join_cluster, says
 from millstream.app.limits import CONNECTIONS_MAX
 from millstream.app.listening import bind, bind_all, literal, plain, serve
@@ -182,8 +183,9 @@ class Supervisor:
             identity = join_cluster(settings, disk, identity, self.peer_listener)
         if not identity.founders:
             raise Unavailable(
-                f"cluster {identity.cluster_id} exists, and this version cannot add a broker to it: start the brokers "
-                "of a cluster with empty data directories and the same --seeds"
+                f"cluster {identity.cluster_id} exists already, and this version adds no broker to it: start this "
+                "broker with the data directory that it had in the cluster, or form a new cluster, all brokers with "
+                "empty data directories and the same --seeds"
             )
         return identity
 
@@ -377,6 +379,9 @@ class Supervisor:
             "cluster_id": self.cluster_id,
             "shards": answers,
         }
+
+    def cluster(self) -> dict[str, Any]:
+        return self.asking.ask_all(CLUSTER, None)[0]
 
     def segments(self, topic: str) -> dict[str, Any]:
         answers = self.asking.ask_all("segments", topic)

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any, Final
 
+from millstream.app.cluster_status import serve_cluster_status
 from millstream.app.drain import Drain
 from millstream.app.limits import TellSupervisor
 from millstream.app.overview import serve_overview
@@ -230,6 +231,7 @@ class ShardProcess:
         control.serve("status", self._status)
         control.serve("segments", self._segments)
         control.serve("stop", self._stop)
+        serve_cluster_status(control, shard.reactor, self.metadata, self.controller)
         serve_overview(control, shard.reactor, self.metadata, self.table, self.node.coordinator.local)
         handover = shared.handover[shard.id]
         handover.keep_receiver()

@@ -77,6 +77,16 @@ application = Noun(
         "produce": "millstream.cli.produce:produce",
         "consume": "millstream.cli.consume:consume",
         "top": "millstream.cli.top:top",
+        "cluster": Noun(
+            "cluster",
+            "Show the state of the cluster and its brokers.",
+            {"health": "millstream.cli.cluster:health", "brokers": "millstream.cli.cluster:brokers"},
+        ),
+        "dev": Noun(
+            "dev",
+            "Run a cluster of several brokers on this machine.",
+            {"cluster": "millstream.cli.dev:cluster", "restart": "millstream.cli.dev:restart"},
+        ),
         "topic": Noun(
             "topic",
             "Create, list, describe, alter, trim and delete topics.",

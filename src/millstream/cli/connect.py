@@ -161,15 +161,40 @@ def offsets_at(
 
     With ``served_only`` partitions that the broker cannot serve, because their log is damaged, are left out.
     """
+    found = found_at(client, wanted, what, bootstrap, timeout_s, served_only=served_only)
+    return {place: one.offset for place, one in found.items()}
+
+
+class FoundOffset(NamedTuple):
+    """An offset, and the leader epoch of its record or of the log's end; None for an unknown one."""
+
+    offset: int
+    leader_epoch: int | None
+
+
+def found_at(
+    client: AdminClient,
+    wanted: Mapping[TopicPartition, Any],
+    what: str,
+    bootstrap: str,
+    timeout_s: float,
+    *,
+    served_only: bool = False,
+) -> dict[tuple[str, int], FoundOffset]:
+    """``offsets_at`` with leader epochs."""
     if not wanted:
         return {}
     with explained(what, bootstrap):
         futures = client.list_offsets(dict(wanted), request_timeout=timeout_s)
-    found: dict[tuple[str, int], int] = {}
+    found: dict[tuple[str, int], FoundOffset] = {}
     for partition, future in futures.items():
         where = f"partition {partition.partition} of {what}"
         try:
-            found[partition.topic, partition.partition] = int(answer(future, where, bootstrap, timeout_s + 1).offset)
+            result = answer(future, where, bootstrap, timeout_s + 1)
+            epoch = result.leader_epoch
+            found[partition.topic, partition.partition] = FoundOffset(
+                int(result.offset), None if epoch is None or epoch < 0 else int(epoch)
+            )
         except CommandFailed as error:
             if not served_only or error.code != _NOT_SERVED:
                 raise

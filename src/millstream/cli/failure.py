@@ -57,6 +57,10 @@ _SENTENCES = {
     "UNKNOWN_MEMBER_ID": "{what} has active members; stop its consumers first",
     "NON_EMPTY_GROUP": "{what} has active members; stop its consumers first",
     "MSG_SIZE_TOO_LARGE": "a record is larger than {what} allows; 'millstream topic alter' can raise max.message.bytes",
+    "INVALID_REPLICATION_FACTOR": "{what}: {reason}; give --replication a number up to that of the brokers, which "
+    "'millstream cluster brokers' lists",
+    "NOT_CONTROLLER": "{what}: the cluster has no controller now, because too few brokers are alive; 'millstream "
+    "cluster health' says which to start",
     "CLUSTER_AUTHORIZATION_FAILED": "the broker does not allow this; it needs other credentials",
 }
 
@@ -79,10 +83,9 @@ def explain(error: KafkaError, what: str, bootstrap: str) -> CommandFailed:
     name = error.name()
     if name in _UNREACHABLE:
         return unreachable(bootstrap, error.str().removeprefix("Local: "))
-    template = _SENTENCES.get(name)
-    if template is not None:
-        return CommandFailed(template.format(what=what), name)
     reason = error.str().strip()
     if reason.endswith(":"):  # the broker said no more than its code
         reason += f" {type(error)(error.code()).str().removeprefix('Broker: ')}"
-    return CommandFailed(f"{what}: {reason.removeprefix('Broker: ').rstrip('.')}", name)
+    reason = reason.removeprefix("Broker: ").rstrip(".")
+    template = _SENTENCES.get(name, "{what}: {reason}")
+    return CommandFailed(template.format(what=what, reason=reason), name)

@@ -50,6 +50,14 @@ def start_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--memory", metavar="SIZE", help="memory budget, such as 512MiB (default: a quarter of RAM, at most 2 GiB)"
     )
+    parser.add_argument("--node-id", metavar="N", help="id of this broker in its cluster (default 0)")
+    parser.add_argument(
+        "--seeds",
+        metavar="HOST:PORT,…",
+        help="peer addresses of the brokers that form the cluster, the same list for each (default: a single broker)",
+    )
+    parser.add_argument("--peer-listen", metavar="HOST:PORT", help="where the other brokers reach this one")
+    parser.add_argument("--rack", metavar="NAME", help="rack of this broker; replicas are spread over racks")
     parser.add_argument("--config", metavar="FILE", help="properties file with one name=value a line")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="one setting; may be repeated")
     return parser
@@ -65,6 +73,10 @@ def start(arguments: list[str]) -> int:
         "http_listen": given.http,
         "shards": given.shards,
         "memory_bytes": given.memory,
+        "node_id": given.node_id,
+        "seeds": given.seeds,
+        "peer_listen": given.peer_listen,
+        "rack": given.rack,
     }
     settings = load_settings(given.config, given.set, flags)
     usable = usable_memory_bytes()

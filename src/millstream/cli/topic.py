@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millstream.cli.config import SOURCES
-from millstream.cli.connect import admin_client, answer, explained, fates, offsets_at, report_fates
+from millstream.cli.connect import admin_client, answer, explained, fates, found_at, offsets_at, report_fates
 from millstream.cli.failure import WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_table, remark
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from millstream.cli.confluent import AdminClient
+    from millstream.cli.connect import FoundOffset
 
 
 name_argument = click.argument("name", metavar="TOPIC", help="Name of the topic.")
@@ -42,8 +43,10 @@ config_option = click.option(
     help="Number of partitions; -1 leaves it to the broker.",
 )
 @click.option(
+    "--replication",
     "--replication-factor",
     "-r",
+    "replication_factor",
     type=click.IntRange(min=-1),
     default=-1,
     metavar="N",
@@ -136,7 +139,7 @@ def describe(name: str, all_config: bool, as_json: bool, bootstrap: str, timeout
         ]
     )
     emit("\n")
-    columns = ["#PARTITION", "#LEADER", "REPLICAS", "IN SYNC", "#START", "#END", "#RECORDS"]
+    columns = ["#PARTITION", "#LEADER", "#EPOCH", "REPLICAS", "IN SYNC", "#START", "#END", "#RECORDS"]
     print_table(columns, [_partition_row(partition) for partition in document["partitions"]])
     if damaged:
         remark(f"not served: {', '.join(map(str, damaged))}; the broker's log and 'millstream log verify' say why")
@@ -220,7 +223,7 @@ def describe_topic_document(client: AdminClient, name: str, bootstrap: str, time
     led = [partition for partition in topic.partitions if partition.leader is not None]
     keys = [TopicPartition(name, partition.id) for partition in led]
     starts = offsets_at(client, dict.fromkeys(keys, OffsetSpec.earliest()), what, bootstrap, timeout, served_only=True)
-    ends = offsets_at(client, dict.fromkeys(keys, OffsetSpec.latest()), what, bootstrap, timeout, served_only=True)
+    ends = found_at(client, dict.fromkeys(keys, OffsetSpec.latest()), what, bootstrap, timeout, served_only=True)
     config = answer(config_future, what, bootstrap, timeout + 1)
     return {
         "topic": name,
@@ -230,10 +233,11 @@ def describe_topic_document(client: AdminClient, name: str, bootstrap: str, time
             {
                 "partition": partition.id,
                 "leader": None if partition.leader is None else partition.leader.id,
+                "leader_epoch": _of(ends.get((name, partition.id)), "leader_epoch"),
                 "replicas": [node.id for node in partition.replicas],
                 "in_sync": [node.id for node in partition.isr],
                 "start_offset": starts.get((name, partition.id)),
-                "end_offset": ends.get((name, partition.id)),
+                "end_offset": _of(ends.get((name, partition.id)), "offset"),
             }
             for partition in sorted(topic.partitions, key=lambda partition: partition.id)
         ],
@@ -244,10 +248,15 @@ def describe_topic_document(client: AdminClient, name: str, bootstrap: str, time
     }
 
 
+def _of(found: FoundOffset | None, field: str) -> int | None:
+    return None if found is None else getattr(found, field)
+
+
 def _partition_row(partition: dict[str, Any]) -> tuple[object, ...]:
     start, end, records = partition["start_offset"], partition["end_offset"], _records(partition)
     replicas, in_sync = (",".join(map(str, partition[name])) for name in ("replicas", "in_sync"))
-    return partition["partition"], partition["leader"], replicas, in_sync, start, end, records
+    leader, epoch = partition["leader"], partition["leader_epoch"]
+    return partition["partition"], leader, epoch, replicas, in_sync, start, end, records
 
 
 def _records(partition: dict[str, Any]) -> int | None:

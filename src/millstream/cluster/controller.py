@@ -57,6 +57,7 @@ from millstream.core.controller.decide import Rules, decide
 from millstream.core.controller.requests import AnyRequest, CreateCluster, Results
 from millstream.errors import Corruption, MillstreamError, Retriable, ShuttingDown, Unavailable
 from millstream.iobuf import ArenaFull
+from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.raft.group import Group
 from millstream.shard.context import Shard
@@ -130,6 +131,16 @@ class Controller:
         self._stopped = done
         if not self._pending:
             self._snapshots.stop(done)
+
+    @property
+    def leader(self) -> NodeId:
+        """The broker that decides: this one."""
+        return NodeId(self._cache.node_id)
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The brokers that hold the controller's log."""
+        return (self._cache.node_id,)
 
     # A request
 

@@ -190,6 +190,11 @@ class QuorumController:
         leader = self._group.leader
         return None if leader == NO_REPLICA else NodeId(node_of(leader))
 
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The brokers that hold the controller's log."""
+        return self._voters
+
     def on_status(self, sender: ReplicaId, status: Status) -> None:
         """A broker says that it is alive."""
         leadership = self._leadership

@@ -174,7 +174,7 @@ class FakeAdmin:
         return {
             key: failed(KafkaError.KAFKA_STORAGE_ERROR)
             if key.topic in self.cluster.damaged
-            else done(SimpleNamespace(offset=self._offset(key, spec)))
+            else done(SimpleNamespace(offset=self._offset(key, spec), leader_epoch=4))
             for key, spec in specs.items()
         }
 

@@ -47,6 +47,7 @@ def test_describe_shows_offsets_and_what_was_configured(millstream, cluster):
     assert document["partitions"][0] == {
         "partition": 0,
         "leader": 1,
+        "leader_epoch": 4,
         "replicas": [1],
         "in_sync": [1],
         "start_offset": 0,

@@ -17,7 +17,6 @@ class ClusterProperties:
         doc="Address on which other brokers reach this one. They connect to it as it stands here, so it names a host.",
         default_doc="none: a single broker",
         example="broker-1.example.org:9192",
-        hidden=True,
     )
     seeds = Property(
         "seeds",
@@ -27,7 +26,6 @@ class ClusterProperties:
         "cluster together are given the same list, which names each of them.",
         default_doc="none: a single broker",
         example="broker-1:9192,broker-2:9192,broker-3:9192",
-        hidden=True,
     )
     replica_lag_time_max_ms = Property(
         "replica.lag.time.max.ms",

@@ -94,7 +94,7 @@ def _registered(state: ControllerState, request: RegisterBroker) -> list[AnyComm
     if not request.replace:
         raise Rejected(
             f"broker {node} is registered with another data directory (incarnation {before.incarnation.hex()}): give "
-            "this broker a free node id, or, if the other directory is lost for good, start this one with --replace",
+            "this broker the directory that it had, or a free node id",
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
         )
     if not before.fenced:

@@ -1,0 +1,187 @@
+"""The state of the cluster as one broker sees it, for ``/v1/cluster`` and ``millstream cluster``.
+
+The shard that has the controller answers from its metadata, in slices. What is wrong is said in sentences, each with
+the remedy; a cluster without any is healthy. A broker that is cut off from the others says that it knows no controller,
+and shows what it knew last.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from millstream.cluster.metadata import MetadataCache, TopicMeta
+from millstream.model.cluster import NodeId
+from millstream.shard.control import ControlEnd
+from millstream.shard.reactor import Reactor
+
+CLUSTER: Final = "cluster"
+"""The question on the control channel."""
+
+NAMED_MAX: Final = 100
+"""Partitions that are named in each list."""
+
+_SHARE: Final = 0.1
+_SLICE: Final = 64
+
+
+class Controlled(Protocol):
+    """The controller as this page needs it."""
+
+    @property
+    def leader(self) -> NodeId | None:
+        """The broker that decides; None if this one knows none."""
+        ...
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The brokers that hold the controller's log."""
+        ...
+
+
+class BrokerStatus(msgspec.Struct):
+    """One registered broker; ``leaders`` and ``replicas`` are numbers of partitions."""
+
+    id: int
+    alive: bool
+    address: str
+    peer: str
+    rack: str
+    shards: int
+    release: str
+    leaders: int = 0
+    replicas: int = 0
+
+
+class PartitionName(msgspec.Struct, frozen=True):
+    """One partition."""
+
+    topic: str
+    partition: int
+
+
+class ClusterStatus(msgspec.Struct):
+    """The answer. The lists of partitions have the first ``NAMED_MAX`` of their kind."""
+
+    cluster_id: str
+    node_id: int
+    controller: int | None
+    healthy: bool = True
+    problems: list[str] = []
+    brokers: list[BrokerStatus] = []
+    topics: int = 0
+    partitions: int = 0
+    leaderless_count: int = 0
+    leaderless: list[PartitionName] = []
+    under_replicated_count: int = 0
+    under_replicated: list[PartitionName] = []
+
+
+def serve_cluster_status(
+    control: ControlEnd, reactor: Reactor, metadata: MetadataCache, controller: Controlled | None
+) -> None:
+    """Answer the question on a shard; one without ``controller`` has nothing to say."""
+
+    def answer_status(arguments: Any, answer: Callable[[Any], None]) -> None:
+        _ = arguments
+        if controller is None:
+            answer(None)
+            return
+        status = ClusterStatus(metadata.cluster_id, metadata.node_id, controller.leader)
+        voters = controller.voters
+        reactor.background(
+            "other", _describe(metadata, status, voters), _SHARE, lambda: answer(msgspec.to_builtins(status))
+        )
+
+    control.serve(CLUSTER, answer_status)
+
+
+def _describe(metadata: MetadataCache, status: ClusterStatus, voters: tuple[int, ...]) -> Generator[None, None, None]:
+    by_node = {broker.id: broker for broker in _brokers(metadata)}
+    status.brokers = list(by_node.values())
+    walked = 0
+    for name in metadata.names():
+        topic = metadata.topic(name)
+        if topic is None:
+            continue  # deleted during the walk
+        status.topics += 1
+        for index in range(len(topic.partitions)):
+            walked += 1
+            if walked % _SLICE == 0:
+                yield
+            _count(metadata, topic, index, status, by_node)
+    status.problems = _problems(status, voters)
+    status.healthy = not status.problems
+
+
+def _brokers(metadata: MetadataCache) -> list[BrokerStatus]:
+    """The registered brokers. A single broker registers with nobody."""
+    registry = metadata.state.registry
+    found: list[BrokerStatus] = []
+    for node in registry.nodes():
+        profile = registry.brokers[node].profile
+        listener = profile.listeners[0]
+        found.append(
+            BrokerStatus(
+                node,
+                metadata.is_alive(node),
+                _address(listener.host, listener.port),
+                _address(profile.peer.host, profile.peer.port),
+                profile.rack,
+                profile.shards,
+                profile.release,
+            )
+        )
+    return found
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _count(
+    metadata: MetadataCache, topic: TopicMeta, index: int, status: ClusterStatus, by_node: dict[int, BrokerStatus]
+) -> None:
+    part = topic.partitions[index]
+    status.partitions += 1
+    leader = metadata.leader_of(part)
+    if leader is None:
+        status.leaderless_count += 1
+        if len(status.leaderless) < NAMED_MAX:
+            status.leaderless.append(PartitionName(topic.name, index))
+    elif leader in by_node:
+        by_node[leader].leaders += 1
+    if len(metadata.in_sync(part)) < len(part.replicas):
+        status.under_replicated_count += 1
+        if len(status.under_replicated) < NAMED_MAX:
+            status.under_replicated.append(PartitionName(topic.name, index))
+    for node in part.replicas:
+        if node in by_node:
+            by_node[node].replicas += 1
+
+
+def _problems(status: ClusterStatus, voters: tuple[int, ...]) -> list[str]:
+    """What is wrong, in sentences with the remedy."""
+    problems: list[str] = []
+    if status.controller is None:
+        needed = len(voters) // 2 + 1
+        problems.append(
+            f"broker {status.node_id} knows no controller, so topics cannot be changed; start brokers, or mend their "
+            f"network, until {needed} of the brokers {', '.join(map(str, voters))} reach each other"
+        )
+    dead = [str(broker.id) for broker in status.brokers if not broker.alive]
+    if dead:
+        problems.append(
+            f"brokers that are not alive: {', '.join(dead)}; start each of them again, with its data directory"
+        )
+    if status.leaderless_count:
+        problems.append(
+            f"partitions without a leader, which are not served: {status.leaderless_count}; start brokers until a "
+            "majority of their replicas is alive"
+        )
+    if status.under_replicated_count:
+        problems.append(
+            f"partitions with replicas that are not in sync: {status.under_replicated_count}; a replica catches up by "
+            "itself when its broker is alive"
+        )
+    return problems

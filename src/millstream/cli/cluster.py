@@ -1,0 +1,121 @@
+"""``millstream cluster``: is the cluster healthy, and which brokers does it have.
+
+Any broker that is alive answers, from what it knows of the others (``/v1/cluster`` of its HTTP port).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from millstream.cli.connect import admin_client, broker_configs
+from millstream.cli.failure import CommandFailed
+from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
+from millstream.cli.output import emit, print_facts, print_json, print_table
+from millstream.model.endpoint_setting import HTTP_ENDPOINT
+
+_NAMED = 20
+"""Partitions that the table for people names."""
+
+
+@click.command("health")
+@as_json_option
+@bootstrap_option
+@timeout_option
+def health(as_json: bool, bootstrap: str, timeout: float) -> None:
+    """Say whether the cluster is healthy; exit code 1 if not, with the reasons and what to do."""
+    status = cluster_status(bootstrap, timeout)
+    if as_json:
+        print_json(status)
+    else:
+        _show(status)
+    if not status["healthy"]:
+        raise click.exceptions.Exit(1)
+
+
+def _show(status: dict[str, Any]) -> None:
+    brokers = status["brokers"]
+    alive = sum(broker["alive"] for broker in brokers)
+    print_facts(
+        [
+            ("cluster", status["cluster_id"]),
+            ("health", "healthy" if status["healthy"] else "not healthy"),
+            ("controller", status["controller"]),
+            ("brokers", f"{alive} of {len(brokers)} alive" if brokers else "1, a single broker"),
+            ("topics", status["topics"]),
+            ("partitions", status["partitions"]),
+            ("leaderless", status["leaderless_count"]),
+            ("under-replicated", status["under_replicated_count"]),
+        ]
+    )
+    if status["problems"]:
+        emit("\n" + "".join(f"- {problem}\n" for problem in status["problems"]))
+    for kind in ("leaderless", "under_replicated"):
+        named = status[kind][:_NAMED]
+        if named:
+            emit("\n")
+            what = kind.replace("_", "-").upper()
+            print_table([what, "#PARTITION"], [(each["topic"], each["partition"]) for each in named])
+            left_out = status[f"{kind}_count"] - len(named)
+            if left_out:
+                emit(f"and {left_out} more\n")
+
+
+@click.command("brokers")
+@as_json_option
+@bootstrap_option
+@timeout_option
+def brokers(as_json: bool, bootstrap: str, timeout: float) -> None:
+    """List the brokers of the cluster, those that are not alive included."""
+    status = cluster_status(bootstrap, timeout)
+    if as_json:
+        print_json(status["brokers"])
+        return
+    print_table(
+        ["#BROKER", "STATE", "ADDRESS", "PEERS", "RACK", "#SHARDS", "#LEADERS", "#REPLICAS", "RELEASE"],
+        [
+            (
+                f"{broker['id']}*" if broker["id"] == status["controller"] else broker["id"],
+                "alive" if broker["alive"] else "not alive",
+                *(broker[name] for name in ("address", "peer", "rack", "shards", "leaders", "replicas", "release")),
+            )
+            for broker in status["brokers"]
+        ],
+        empty=f"{bootstrap} is a single broker; 'millstream dev cluster -n 3 --data DIR' starts a cluster",
+    )
+    if status["brokers"] and status["controller"] is not None:
+        emit("* the controller\n")
+
+
+def cluster_status(bootstrap: str, timeout_s: float) -> dict[str, Any]:
+    """What the first broker that answers says of the cluster.
+
+    Raises:
+        CommandFailed: none answers, or it is no Millstream.
+    """
+    import urllib.error
+    import urllib.request
+
+    configs = broker_configs(admin_client(bootstrap), bootstrap, timeout_s)
+    entry = configs.get(HTTP_ENDPOINT)
+    if entry is None or not entry.value:
+        raise CommandFailed(
+            f"the broker at {bootstrap} does not say how its cluster is; it has no HTTP port, or it is no Millstream"
+        )
+    url = f"{entry.value.rstrip('/')}/v1/cluster"
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_s) as answer:  # noqa: S310 (a broker's own address)
+            return json.load(answer)
+    except urllib.error.HTTPError as refusal:
+        raise CommandFailed(f"{url}: {_message(refusal.read())}") from None
+    except (OSError, ValueError) as error:
+        raise CommandFailed(f"{url}: {getattr(error, 'reason', None) or error}") from None
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode(errors="replace").strip()

@@ -1,0 +1,96 @@
+"""The state of the cluster in numbers, and what is wrong in sentences."""
+
+from types import SimpleNamespace
+
+from millstream.app.cluster_status import NAMED_MAX, serve_cluster_status
+from millstream.cluster.metadata import MetadataCache
+from millstream.cluster.placement import ELSEWHERE
+from millstream.config.settings import Settings
+from millstream.core.controller.commands import (
+    MANY_BROKERS,
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerUnfenced,
+    ClusterCreated,
+    FeatureLevelRaised,
+    PartitionState,
+    TopicCreated,
+)
+from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
+from millstream.core.controller.state import ControllerState
+
+ID = bytes(range(16))
+
+
+def cluster(*dead, partitions=3, replicas=(1, 2, 3)):
+    state = ControllerState()
+    state.apply(ClusterCreated("c", 1))
+    state.apply(FeatureLevelRaised(MANY_BROKERS))
+    for node in (1, 2, 3):
+        listener = ListenerAddress("PLAINTEXT", f"h{node}", 9092)
+        profile = BrokerProfile((listener,), PeerAddress(f"h{node}", 9192), f"r{node}", 2, "0.1.0", MANY_BROKERS)
+        state.apply(BrokerRegistered(node, bytes([node]) * 16, profile))
+        epoch = state.registry.brokers[node].epoch
+        state.apply(BrokerUnfenced(node, epoch))
+        if node in dead:
+            state.apply(BrokerFenced(node, epoch))
+    created = tuple(PartitionState(1 + index, replicas, replicas[0]) for index in range(partitions))
+    state.apply(TopicCreated("t", ID, created, {}))
+    return MetadataCache(state, dict.fromkeys(range(partitions), ELSEWHERE), Settings(node_id=1))
+
+
+def asked(metadata, leader=2):
+    handlers, answers = {}, []
+    control = SimpleNamespace(serve=handlers.__setitem__)
+
+    def background(work, steps, share, done):
+        for _ in steps:
+            pass
+        done()
+
+    controller = SimpleNamespace(leader=leader, voters=(1, 2, 3))
+    serve_cluster_status(control, SimpleNamespace(background=background), metadata, controller)
+    handlers["cluster"](None, answers.append)
+    return answers[0]
+
+
+def test_a_healthy_cluster_has_no_problems():
+    status = asked(cluster())
+    assert (status["healthy"], status["problems"], status["controller"]) == (True, [], 2)
+    assert (status["topics"], status["partitions"]) == (1, 3)
+    assert status["brokers"][0] == {
+        "id": 1,
+        "alive": True,
+        "address": "h1:9092",
+        "peer": "h1:9192",
+        "rack": "r1",
+        "shards": 2,
+        "release": "0.1.0",
+        "leaders": 3,
+        "replicas": 3,
+    }
+
+
+def test_a_dead_broker_leaves_partitions_without_leader_or_with_fewer_replicas():
+    status = asked(cluster(1, 3))
+    assert status["healthy"] is False
+    assert (status["leaderless_count"], status["under_replicated_count"]) == (0, 3), "this broker is alive to itself"
+    assert [problem.split(";")[0] for problem in status["problems"]] == [
+        "brokers that are not alive: 3",
+        "partitions with replicas that are not in sync: 3",
+    ]
+    status = asked(cluster(2, replicas=(2, 1)))
+    assert (status["leaderless_count"], status["leaderless"][0]) == (3, {"topic": "t", "partition": 0})
+    assert "partitions without a leader, which are not served: 3; start brokers" in status["problems"][1]
+
+
+def test_without_a_controller_it_says_how_many_brokers_are_needed():
+    status = asked(cluster(), leader=None)
+    (problem,) = status["problems"]
+    assert problem.startswith("broker 1 knows no controller, so topics cannot be changed; start brokers, or mend")
+    assert problem.endswith("until 2 of the brokers 1, 2, 3 reach each other")
+
+
+def test_only_so_many_partitions_are_named():
+    status = asked(cluster(2, partitions=NAMED_MAX + 5, replicas=(2,)))
+    assert (len(status["leaderless"]), status["leaderless_count"]) == (NAMED_MAX, NAMED_MAX + 5)

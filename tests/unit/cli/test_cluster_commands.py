@@ -1,0 +1,100 @@
+"""``millstream cluster`` and ``millstream dev``: what is shown, and what is refused before anything is started."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
+
+import pytest
+
+from millstream.cli import cluster as command
+
+STATUS = {
+    "cluster_id": "c",
+    "node_id": 1,
+    "controller": 2,
+    "healthy": False,
+    "problems": ["brokers that are not alive: 3; start each of them again, with its data directory"],
+    "brokers": [
+        {"id": 2, "alive": True, "address": "h:1", "peer": "h:2", "rack": "a", "shards": 4, "leaders": 7,
+         "replicas": 9, "release": "0.1.0"},
+        {"id": 3, "alive": False, "address": "h:3", "peer": "h:4", "rack": "", "shards": 4, "leaders": 0,
+         "replicas": 9, "release": "0.1.0"},
+    ],
+    "topics": 2,
+    "partitions": 9,
+    "leaderless_count": 0,
+    "leaderless": [],
+    "under_replicated_count": 25,
+    "under_replicated": [{"topic": "orders", "partition": index} for index in range(25)],
+}  # fmt: skip
+
+
+@pytest.fixture
+def status(monkeypatch):
+    """A broker's HTTP port that answers ``/v1/cluster`` with this dictionary."""
+    told = dict(STATUS)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            assert self.path == "/v1/cluster"
+            self.send_response(told.pop("code", 200))
+            self.end_headers()
+            self.wfile.write(json.dumps(told).encode())
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    told["url"] = f"http://127.0.0.1:{server.server_port}"
+    endpoint = SimpleNamespace(value=told.pop("url"))
+    monkeypatch.setattr(command, "admin_client", lambda _: None)
+    monkeypatch.setattr(command, "broker_configs", lambda *_: {command.HTTP_ENDPOINT: endpoint})
+    yield told
+    server.shutdown()
+    server.server_close()
+
+
+def test_health_tells_what_is_wrong_and_its_exit_code_says_so(millstream, status):
+    shown = millstream("cluster", "health")
+    assert (shown.code, shown.err) == (1, "")
+    assert "health            not healthy\n" in shown.out
+    assert "brokers           1 of 2 alive\n" in shown.out
+    assert "\n- brokers that are not alive: 3; start each" in shown.out
+    assert shown.out.count("\norders ") == 20
+    assert "and 5 more\n" in shown.out
+    status |= {"healthy": True, "problems": [], "under_replicated": []}
+    assert millstream("cluster", "health").code == 0
+    assert json.loads(millstream("cluster", "health", "--json").out)["healthy"] is True
+
+
+def test_brokers_are_listed_with_the_controller_marked(millstream, status):
+    lines = millstream("cluster", "brokers").out.splitlines()
+    assert lines[1].split() == ["2*", "alive", "h:1", "h:2", "a", "4", "7", "9", "0.1.0"]
+    assert lines[2].split() == ["3", "not", "alive", "h:3", "h:4", "-", "4", "0", "9", "0.1.0"]
+    assert lines[3] == "* the controller"
+    assert [broker["id"] for broker in json.loads(millstream("cluster", "brokers", "--json").out)] == [2, 3]
+
+
+def test_what_the_broker_refuses_is_said_in_its_words(millstream, status):
+    status |= {"code": 503, "message": "the broker is stopping"}
+    assert millstream("cluster", "health").err.endswith("/v1/cluster: the broker is stopping\n")
+
+
+def test_dev_touches_no_directory_that_is_not_its_own(millstream, tmp_path):
+    (tmp_path / "precious").write_text("x")
+    refused = millstream("dev", "cluster", "--data", tmp_path)
+    assert (refused.code, "is not empty and holds no dev cluster" in refused.err) == (1, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+    assert "holds no dev cluster; 'millstream dev cluster" in millstream("dev", "restart", 1, "--data", tmp_path).err
+
+
+def test_dev_keeps_the_number_of_brokers(millstream, tmp_path):
+    plan = {"listen": {"1": "a:1", "2": "a:2"}, "peer": {"1": "a:3", "2": "a:4"}, "http": {}, "options": []}
+    (tmp_path / "dev.json").write_text(json.dumps(plan))
+    refused = millstream("dev", "cluster", "-n", 3, "--keep", "--data", tmp_path)
+    assert "holds a cluster of 2 brokers, not 3; give -n 2" in refused.err
+    assert "has no broker 7; it has 1, 2" in millstream("dev", "restart", 7, "--data", tmp_path).err
+    (tmp_path / "cluster.json").write_text("{")
+    assert "is not what 'millstream dev cluster' writes" in millstream("dev", "cluster", "--data", tmp_path).err
