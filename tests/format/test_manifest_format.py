@@ -27,20 +27,24 @@ from millstream.model.replication import Term
 
 OWNER = ArchiveId(uuid.UUID(int=0x0123456789ABCDEF0123456789ABCDEF), 7)
 SEGMENTS = [
-    ArchivedSegment(Offset(100), Offset(300), 4096, 0xDEADBEEF, TimestampMs(1_000), TimestampMs(2_000), Term(1)),
-    ArchivedSegment(Offset(300), Offset(301), 100, 0x00000001, TimestampMs(-1), TimestampMs(-1), Term(1)),
-    ArchivedSegment(Offset(301), Offset(1000), 70_000, 0xFFFFFFFF, TimestampMs(1_500), TimestampMs(9_000), Term(4)),
+    ArchivedSegment(Offset(100), Offset(300), 4096, 0xDEADBEEF, TimestampMs(1_000), TimestampMs(2_000), Term(1), 100),
+    ArchivedSegment(Offset(300), Offset(301), 100, 0x00000001, TimestampMs(-1), TimestampMs(-1), Term(1), 140),
+    ArchivedSegment(
+        Offset(301), Offset(1000), 70_000, 0xFFFFFFFF, TimestampMs(1_500), TimestampMs(9_000), Term(4), 180
+    ),
 ]
+EPOCHS = ((Term(0), Offset(0)), (Term(4), Offset(300)))
 RUN_HEX = (
-    "c801 8040 d00f d00f 02 efbeadde"  # 200 offsets, 4096 bytes, from 1000, for 1000, term 1, checksum
-    "01 b73e a11f 00 00 01000000"
-    "bb05 98c408 ba17 9875 06 ffffffff"
+    "c801 8040 d00f d00f 02 c801 efbeadde"  # 200 offsets, 4096 bytes, from 1000, for 1000, term 1, index, checksum
+    "01 b73e a11f 00 00 50 01000000"
+    "bb05 98c408 ba17 9875 06 50 ffffffff"
 ).replace(" ", "")
 MANIFEST_HEX = (
-    "4d534d46 0100 0000 7a000000 5280dd00"
-    "0123456789abcdef0123456789abcdef 07000000 0a00000000000000 01000000 01000000"
-    "0a00000000000000 6400000000000000 0500000000000000 0600000000000000 02000000"
-    "6400000000000000 0300 2600"
+    "4d534d46 0100 0000 aa000000 88ef9f2c"
+    "0123456789abcdef0123456789abcdef 07000000 0a00000000000000 01000000 01000000 02000000"
+    "0a00000000000000 6400000000000000 0500000000000000 0600000000000000 0200000000000000 02000000"
+    "0000000000000000 0000000000000000 0400000000000000 2c01000000000000"
+    "6400000000000000 0300 2a00"
 ).replace(" ", "") + RUN_HEX
 
 
@@ -49,7 +53,7 @@ def golden() -> Manifest:
         ArchivedSegment(Offset(10), Offset(20), 1, 0, TimestampMs(5), TimestampMs(5), Term(1)),
         ArchivedSegment(Offset(20), Offset(100), 1, 0, TimestampMs(6), TimestampMs(6), Term(1)),
     ]
-    return Manifest(OWNER, Offset(10), (describe_part([pack_run(old)]),), (pack_run(SEGMENTS),))
+    return Manifest(OWNER, Offset(10), (describe_part([pack_run(old)]),), (pack_run(SEGMENTS),), EPOCHS)
 
 
 def test_the_bytes_of_a_run_are_as_documented():
@@ -79,7 +83,7 @@ def test_a_part_is_read_back_only_as_what_it_is():
 def test_the_name_of_a_part_says_its_offsets_and_times():
     part = describe_part([pack_run(SEGMENTS)])
     name = part_name(part)
-    assert name == "00000000000000000100-00000000000000001000_-1_9000_3.part"
+    assert name == "00000000000000000100-00000000000000001000_-1_9000_3_74196.part"
     assert parse_part_name(name) == part
     assert parse_part_name("00000000000000000100.log") is None
 

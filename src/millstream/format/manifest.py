@@ -1,22 +1,24 @@
 """The manifest of a partition: which of its segments are in the object store. Bytes ↔ values; no object is read here.
 
 Segments are packed in **runs** of up to 64, in the order of their offsets and without gaps. A run is a sequence of
-numbers, seven bits a byte, about 17 bytes a segment; signed ones are zig-zag encoded. Per segment::
+numbers, seven bits a byte, about 18 bytes a segment; signed ones are zig-zag encoded. Per segment::
 
     end_offset − base_offset                                 unsigned
     size_bytes − size_bytes of the segment before            signed
     min_timestamp − max_timestamp of the segment before      signed
     max_timestamp − min_timestamp                            signed
     term − term of the segment before                        signed
+    index_bytes − index_bytes of the segment before          signed
     checksum                                                 four bytes, little-endian
 
-The segment before the first of a run has size 0, timestamp 0 and term 0. Its end is the run's base offset, which the
-container holds.
+The segment before the first of a run has size 0, timestamp 0, term 0 and an index of 0 bytes. Its end is the run's base
+offset, which the container holds.
 
 Two kinds of objects hold runs, each as a payload of ``format.sealed``; integers are little-endian::
 
-    manifest "MSMF"   topic id 16 bytes │ partition u32 │ start offset i64 │ parts u32 │ runs u32
-                      then per part     base offset, end offset, min timestamp, max timestamp i64 │ segments u32
+    manifest "MSMF"   topic id 16 bytes │ partition u32 │ start offset i64 │ parts u32 │ runs u32 │ epochs u32
+                      then per part     base offset, end offset, min timestamp, max timestamp, bytes i64 │ segments u32
+                      then per epoch    leader epoch, its first offset i64
                       then per run      base offset i64 │ segments u16 │ bytes u16 │ the run
     part     "MSMP"   topic id 16 bytes │ partition u32 │ runs u32, then per run as above
 
@@ -47,13 +49,14 @@ VERSION: Final = 1
 RUN_COUNT_MAX: Final = 64
 """Segments in a run: the most that a lookup decodes."""
 
-_MANIFEST: Final = struct.Struct("<16sIqII")
+_MANIFEST: Final = struct.Struct("<16sIqIII")
 _PART_HEAD: Final = struct.Struct("<16sII")
-_PART: Final = struct.Struct("<qqqqI")
+_PART: Final = struct.Struct("<qqqqqI")
+_EPOCH: Final = struct.Struct("<qq")
 _RUN: Final = struct.Struct("<qHH")
 _CHECKSUM_BYTES: Final = 4
 _NUMBER_BYTES_MAX: Final = 10
-_PART_NAME: Final = re.compile(r"(\d{20})-(\d{20})_(-?\d+)_(-?\d+)_(\d+)\.part")
+_PART_NAME: Final = re.compile(r"(\d{20})-(\d{20})_(-?\d+)_(-?\d+)_(\d+)_(\d+)\.part")
 
 
 class ArchivedSegment(msgspec.Struct, frozen=True):
@@ -62,8 +65,10 @@ class ArchivedSegment(msgspec.Struct, frozen=True):
     base_offset: Offset
     end_offset: Offset
     size_bytes: int
+    """Bytes of its batches, with which the object begins."""
+
     checksum: int
-    """CRC-32C of the whole object."""
+    """CRC-32C of these bytes."""
 
     min_timestamp: TimestampMs
     max_timestamp: TimestampMs
@@ -71,6 +76,9 @@ class ArchivedSegment(msgspec.Struct, frozen=True):
 
     term: Term
     """Term of the leader that uploaded it, which is in the object's name."""
+
+    index_bytes: int = 0
+    """Bytes of the index with which the object ends (`format.archive`)."""
 
 
 class ManifestPart(msgspec.Struct, frozen=True):
@@ -81,6 +89,8 @@ class ManifestPart(msgspec.Struct, frozen=True):
     min_timestamp: TimestampMs
     max_timestamp: TimestampMs
     segment_count: int
+    size_bytes: int = 0
+    """Bytes of all batches."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -105,21 +115,24 @@ class Manifest(msgspec.Struct, frozen=True):
     start_offset: Offset
     parts: tuple[ManifestPart, ...]
     runs: tuple[Run, ...]
+    epochs: tuple[tuple[Term, Offset], ...] = ()
+    """(leader epoch, its first offset) of the whole log, both rising."""
 
 
 def pack_run(segments: Sequence[ArchivedSegment]) -> Run:
     """Pack 1 to ``RUN_COUNT_MAX`` segments without gaps between them."""
     assert 0 < len(segments) <= RUN_COUNT_MAX, "the caller cuts runs"
     out = bytearray()
-    size_bytes, timestamp, term = 0, 0, 0
+    size_bytes, timestamp, term, index_bytes = 0, 0, 0, 0
     for one in segments:
         _put(out, one.end_offset - one.base_offset)
         _put_signed(out, one.size_bytes - size_bytes)
         _put_signed(out, one.min_timestamp - timestamp)
         _put_signed(out, one.max_timestamp - one.min_timestamp)
         _put_signed(out, one.term - term)
+        _put_signed(out, one.index_bytes - index_bytes)
         out += one.checksum.to_bytes(_CHECKSUM_BYTES, "little")
-        size_bytes, timestamp, term = one.size_bytes, one.max_timestamp, one.term
+        size_bytes, timestamp, term, index_bytes = one.size_bytes, one.max_timestamp, one.term, one.index_bytes
     return Run(segments[0].base_offset, len(segments), bytes(out))
 
 
@@ -127,7 +140,7 @@ def unpack_run(run: Run) -> list[ArchivedSegment]:
     """The segments of a run. Raises Corruption for bytes that ``pack_run`` does not make."""
     segments: list[ArchivedSegment] = []
     data, position = run.data, 0
-    base, size_bytes, timestamp, term = run.base_offset, 0, 0, 0
+    base, size_bytes, timestamp, term, index_bytes = run.base_offset, 0, 0, 0, 0
     try:
         for _ in range(run.segment_count):
             length, position = _get(data, position)
@@ -135,14 +148,17 @@ def unpack_run(run: Run) -> list[ArchivedSegment]:
             waited, position = _get_signed(data, position)
             lasted, position = _get_signed(data, position)
             risen, position = _get_signed(data, position)
+            longer, position = _get_signed(data, position)
             checksum = int.from_bytes(data[position : position + _CHECKSUM_BYTES], "little")
             position += _CHECKSUM_BYTES
-            size_bytes, term = size_bytes + grown, term + risen
+            size_bytes, term, index_bytes = size_bytes + grown, term + risen, index_bytes + longer
             low = timestamp + waited
             timestamp = low + lasted
             end = Offset(base + length)
             segments.append(
-                ArchivedSegment(base, end, size_bytes, checksum, TimestampMs(low), TimestampMs(timestamp), Term(term))
+                ArchivedSegment(
+                    base, end, size_bytes, checksum, TimestampMs(low), TimestampMs(timestamp), Term(term), index_bytes
+                )
             )
             base = end
     except IndexError:
@@ -160,30 +176,40 @@ def encode_manifest(manifest: Manifest) -> bytes:
         manifest.start_offset,
         len(manifest.parts),
         len(manifest.runs),
+        len(manifest.epochs),
     )
     parts = b"".join(
-        _PART.pack(one.base_offset, one.end_offset, one.min_timestamp, one.max_timestamp, one.segment_count)
+        _PART.pack(
+            one.base_offset, one.end_offset, one.min_timestamp, one.max_timestamp, one.size_bytes, one.segment_count
+        )
         for one in manifest.parts
     )
-    return seal(MANIFEST_MAGIC, VERSION, head + parts + _encode_runs(manifest.runs))
+    epochs = b"".join(_EPOCH.pack(*one) for one in manifest.epochs)
+    return seal(MANIFEST_MAGIC, VERSION, head + parts + epochs + _encode_runs(manifest.runs))
 
 
 def decode_manifest(data: bytes | bytearray | memoryview) -> Manifest:
     """The content of a manifest object. Raises Corruption for anything else, and for gaps and overlaps in it."""
     payload = unseal(MANIFEST_MAGIC, VERSION, data)
     try:
-        topic, partition, start, part_count, run_count = _MANIFEST.unpack_from(payload)
+        topic, partition, start, part_count, run_count, epoch_count = _MANIFEST.unpack_from(payload)
         position = _MANIFEST.size
         parts: list[ManifestPart] = []
         for _ in range(part_count):
-            base, end, low, high, count = _PART.unpack_from(payload, position)
-            parts.append(ManifestPart(Offset(base), Offset(end), TimestampMs(low), TimestampMs(high), count))
+            base, end, low, high, size, count = _PART.unpack_from(payload, position)
+            parts.append(ManifestPart(Offset(base), Offset(end), TimestampMs(low), TimestampMs(high), count, size))
             position += _PART.size
+        epochs: list[tuple[Term, Offset]] = []
+        for _ in range(epoch_count):
+            epoch, first = _EPOCH.unpack_from(payload, position)
+            epochs.append((Term(epoch), Offset(first)))
+            position += _EPOCH.size
         runs = _decode_runs(payload, position, run_count)
     except struct.error as error:
         raise Corruption(f"a manifest that cannot be read: {error}") from error
     _check_order(parts, runs)
-    return Manifest(ArchiveId(uuid.UUID(bytes=topic), partition), Offset(start), tuple(parts), runs)
+    owner = ArchiveId(uuid.UUID(bytes=topic), partition)
+    return Manifest(owner, Offset(start), tuple(parts), runs, tuple(epochs))
 
 
 def encode_part(owner: ArchiveId, runs: Sequence[Run]) -> bytes:
@@ -217,13 +243,14 @@ def describe_part(runs: Sequence[Run]) -> ManifestPart:
         min(one.min_timestamp for one in segments),
         max(one.max_timestamp for one in segments),
         len(segments),
+        sum(one.size_bytes for one in segments),
     )
 
 
 def part_name(part: ManifestPart) -> str:
     """The last part of the key of a part object. Names sort by offset."""
     times = f"{part.min_timestamp}_{part.max_timestamp}"
-    return f"{part.base_offset:020}-{part.end_offset:020}_{times}_{part.segment_count}.part"
+    return f"{part.base_offset:020}-{part.end_offset:020}_{times}_{part.segment_count}_{part.size_bytes}.part"
 
 
 def parse_part_name(name: str) -> ManifestPart | None:
@@ -231,8 +258,8 @@ def parse_part_name(name: str) -> ManifestPart | None:
     found = _PART_NAME.fullmatch(name)
     if found is None:
         return None
-    base, end, low, high, count = map(int, found.groups())
-    return ManifestPart(Offset(base), Offset(end), TimestampMs(low), TimestampMs(high), count)
+    base, end, low, high, count, size = map(int, found.groups())
+    return ManifestPart(Offset(base), Offset(end), TimestampMs(low), TimestampMs(high), count, size)
 
 
 def _encode_runs(runs: Iterable[Run]) -> bytes:

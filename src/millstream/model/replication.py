@@ -17,6 +17,9 @@ ReplicaId = NewType("ReplicaId", int)
 TimeUs = NewType("TimeUs", int)
 """Monotonic time of one process in microseconds. Only differences mean something."""
 
+EntryKind = NewType("EntryKind", int)
+"""What an entry of a group's owner is about; only the owner knows the kinds."""
+
 EntryCount = NewType("EntryCount", int)
 """Number of entries of a log."""
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from millstream.errors import MillstreamError
     from millstream.model.quantities import Offset
-    from millstream.model.replication import RaftPosition, ReplicaId, Term, TimeUs
+    from millstream.model.replication import EntryKind, RaftPosition, ReplicaId, Term, TimeUs
+    from millstream.raft.stored import OwnerHistory
     from millstream.storage.log.entries import SentBatch
     from millstream.storage.log.log import Log
 
@@ -54,7 +55,16 @@ class GroupEvents:
     the group's shard.
     """
 
-    __slots__ = ("on_commit", "on_lead", "on_replicated", "on_resign", "on_serving", "on_synced", "on_truncate")
+    __slots__ = (
+        "on_commit",
+        "on_lead",
+        "on_owner_entry",
+        "on_replicated",
+        "on_resign",
+        "on_serving",
+        "on_synced",
+        "on_truncate",
+    )
 
     on_commit: Callable[[int], None]
     """The high watermark has moved to the offset given (exclusive)."""
@@ -69,6 +79,10 @@ class GroupEvents:
     for the same entries."""
     on_resign: Callable[[], None]
     """This replica leads no more."""
+    on_owner_entry: Callable[[EntryKind, bytes], None]
+    """An entry of the owner is committed: its kind and its payload. Each once, in order, but for those that
+    `Group.owner_history` gave.
+    """
     on_replicated: Callable[[Sequence[SentBatch]], None]
     """Batches of a leader on another broker are in the log, not committed yet. The views are valid during the call."""
     on_truncate: Callable[[Offset], None]
@@ -78,6 +92,7 @@ class GroupEvents:
         self.on_commit = _nothing
         self.on_synced = _nothing
         self.on_lead = _nothing
+        self.on_owner_entry = _no_entry
         self.on_serving = _nothing
         self.on_resign = _nothing_at_all
         self.on_replicated = _nothing
@@ -159,6 +174,26 @@ class Group(Protocol):
         """
         ...
 
+    def propose_owner_entry(self, kind: EntryKind, payload: bytes) -> None:
+        """Agree on an entry that only the owner understands. It takes no offset; ``on_owner_entry`` follows on each
+        replica. ``payload`` has at most `core.raft.messages.MAX_OPAQUE_BYTES`.
+
+        Raises:
+            Retriable: this replica does not lead.
+            iobuf.ArenaFull: no memory; nothing was proposed.
+        """
+        ...
+
+    def owner_history(self) -> OwnerHistory:
+        """What the owner's committed entries were when the group was opened."""
+        ...
+
+    def fold_with(self, give_state: Callable[[], bytes]) -> None:
+        """``give_state`` says what the entries of the owner came to, when they fold. The state may include entries that
+        `owner_history` gives too after the next start.
+        """
+        ...
+
     def propose_log_start(self, offset: Offset) -> None:
         """Let the log start at ``offset``. When that is agreed each replica trims its log (``log.on_trimmed``).
 
@@ -187,6 +222,10 @@ class Group(Protocol):
 
 def _nothing(_: object) -> None:
     """The owner does not want to know."""
+
+
+def _no_entry(_kind: EntryKind, _payload: bytes) -> None:
+    """The owner has no entries."""
 
 
 def _nothing_at_all() -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.core.raft.messages import Append, Configuration, HeartbeatReply, LogStart
+from millstream.core.raft.messages import Append, Configuration, HeartbeatReply, LogStart, Opaque
 from millstream.core.raft.raft import Raft
 from millstream.core.raft.ready import LogPersisted, Refusal, Role, VoteState
 from millstream.errors import Corruption, MillstreamError, Rejected
@@ -32,13 +32,13 @@ from millstream.format.epochs import StoredVote
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
-from millstream.model.replication import NO_REPLICA, EntryCount, RaftPosition, ReadId, Seed, Term
+from millstream.model.replication import NO_REPLICA, EntryCount, EntryKind, RaftPosition, ReadId, Seed, Term
 from millstream.peers.raft_items import RaftItem
 from millstream.raft.arriving import arrived
 from millstream.raft.group import GroupEvents, GroupRole, PeerState
 from millstream.raft.refusals import refused
 from millstream.raft.sending import Sending
-from millstream.raft.stored import Folded, encode_folded, encoded, recover
+from millstream.raft.stored import Folded, OwnerHistory, encode_folded, encoded, owner_history, recover
 from millstream.raft.writes import Writes
 from millstream.storage.log.entries import SentEntries
 from millstream.telemetry.log import RateLimit
@@ -75,6 +75,7 @@ class ReplicatedGroup:
         "_host",
         "_led_term",
         "_next_read",
+        "_owner_state",
         "_reads",
         "_sending",
         "_start_wanted",
@@ -134,6 +135,7 @@ class ReplicatedGroup:
         """An agreed log start that found no room in the write-ahead log."""
         self._write_caching = False
         self._warnings = RateLimit(_LINES_A_MINUTE)
+        self._owner_state: Callable[[], bytes] = lambda: self.owner_history().state
         log.on_persisted = self._on_persisted
         host.mark(self)
 
@@ -201,15 +203,28 @@ class ReplicatedGroup:
     def propose_log_start(self, offset: Offset) -> None:
         """Let the log start at ``offset``; see `Group.propose_log_start`."""
         if offset > self.committed_offset:
-            raise Rejected(
-                f"{self.log.name}: offset {offset} is behind the committed end {self.committed_offset}",
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-            )
+            reason = f"{self.log.name}: offset {offset} is behind the committed end {self.committed_offset}"
+            raise Rejected(reason, ErrorCode.OFFSET_OUT_OF_RANGE)
+        self._propose(LogStart(offset))
+
+    def propose_owner_entry(self, kind: EntryKind, payload: bytes) -> None:
+        """Agree on an entry of the owner; see `Group.propose_owner_entry`."""
+        self._propose(Opaque(kind, payload))
+
+    def _propose(self, control: LogStart | Opaque) -> None:
         self._check_leads()
-        refusal = self.core.propose_control(self._host.now(), LogStart(offset))
+        refusal = self.core.propose_control(self._host.now(), control)
         if refusal is not None:
             raise refused(self.log.name, refusal)
         self._host.mark(self)
+
+    def owner_history(self) -> OwnerHistory:
+        """The owner's committed entries, of a group that was just opened."""
+        return owner_history(self.log, self.committed_position)
+
+    def fold_with(self, give_state: Callable[[], bytes]) -> None:
+        """See `Group.fold_with`."""
+        self._owner_state = give_state
 
     def transfer(self, to: ReplicaId) -> None:
         """Begin to hand the leadership over to another voter."""
@@ -435,6 +450,8 @@ class ReplicatedGroup:
         for entry in self.core.controls_between(start, end):
             if isinstance(entry.control, LogStart):
                 self._trim(Offset(entry.control.offset))
+            elif isinstance(entry.control, Opaque):
+                self.events.on_owner_entry(EntryKind(entry.control.kind), entry.control.payload)
         if len(self.log.controls.entries) > FOLD_CONTROLS:
             self.fold()
 
@@ -452,7 +469,7 @@ class ReplicatedGroup:
         position = min(self.log.first_position, self.committed_position, self.core.durable)
         if position <= self.core.base:
             return
-        folded = Folded(self.core.configuration_at(RaftPosition(position)))
+        folded = Folded(self.core.configuration_at(RaftPosition(position)), self._owner_state())
         self.core.fold(RaftPosition(position))
         self.log.fold_controls(RaftPosition(position), encode_folded(folded))
 

@@ -6,16 +6,21 @@ watermark.
 
 It leads from its creation on and for ever, so it announces neither a leadership nor the loss of one. A crash at any
 point leaves the log's durable prefix; terms tell a rewritten suffix from what was there before.
+
+Entries of the owner are control entries of the log, as in a group of several voters: committed when they are synced,
+and folded when there are many.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import Rejected
+from millstream.core.raft.messages import Configuration, Opaque
+from millstream.errors import Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
-from millstream.model.replication import NO_REPLICA, RaftPosition, ReplicaId, Term
+from millstream.model.replication import NO_REPLICA, EntryKind, RaftPosition, ReplicaId, Term
 from millstream.raft.group import GroupEvents, GroupRole, PeerState
+from millstream.raft.stored import Folded, OwnerHistory, encode_control, encode_folded, owner_history
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,13 +30,17 @@ if TYPE_CHECKING:
     from millstream.storage.log.log import Log
 
 
+FOLD_CONTROLS: Final = 256
+"""Control entries that are kept before they are folded."""
+
+
 class SoleVoterGroup:
     """One group with its log.
 
     Shard: created, called and closed on the log's home shard only.
     """
 
-    __slots__ = ("events", "high_watermark", "log", "term", "write_caching")
+    __slots__ = ("_owner_state", "_proposed", "events", "high_watermark", "log", "term", "write_caching")
 
     role = GroupRole.LEADING
     is_serving = True
@@ -45,6 +54,9 @@ class SoleVoterGroup:
         self.write_caching = write_caching
         self.high_watermark: int = log.next_offset
         """End (exclusive) of what was announced, and readers may see."""
+        self._proposed: list[tuple[RaftPosition, Opaque]] = []
+        """Entries of the owner that are not synced, with their positions."""
+        self._owner_state: Callable[[], bytes] = lambda: self.owner_history().state
         log.on_durable = self.on_durable
 
     @property
@@ -89,6 +101,22 @@ class SoleVoterGroup:
         """Let the log start at ``offset``; ``log.on_trimmed`` follows when that is durable."""
         self.log.trim_prefix(offset)
 
+    def propose_owner_entry(self, kind: EntryKind, payload: bytes) -> None:
+        """Append an entry of the owner; ``on_owner_entry`` follows when it is durable."""
+        log = self.log
+        if log.closed:
+            raise Unavailable(f"{log.name}: the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        entry = Opaque(kind, payload)
+        self._proposed.append((log.append_control(self.term, encode_control(entry)).position, entry))
+
+    def owner_history(self) -> OwnerHistory:
+        """The owner's entries in the log, which was just opened."""
+        return owner_history(self.log, self.log.durable_end.raft_position)
+
+    def fold_with(self, give_state: Callable[[], bytes]) -> None:
+        """Fold the owner's entries into what ``give_state`` says."""
+        self._owner_state = give_state
+
     def transfer(self, to: ReplicaId) -> None:
         """There is no other voter.
 
@@ -105,6 +133,16 @@ class SoleVoterGroup:
         """The log's sync has reached ``end_offset`` (exclusive)."""
         if end_offset > self.high_watermark:
             self._announce(end_offset)
+        if self._proposed:
+            self._apply(self.log.durable_end.raft_position)
+
+    def _apply(self, end: RaftPosition) -> None:
+        """Entries of the owner before ``end`` are durable."""
+        while self._proposed and self._proposed[0][0] < end:
+            _, entry = self._proposed.pop(0)
+            self.events.on_owner_entry(EntryKind(entry.kind), entry.payload)
+        if len(self.log.controls.entries) > FOLD_CONTROLS:
+            self.log.fold_controls(end, encode_folded(Folded(Configuration(()), self._owner_state())))
 
     def _announce(self, high_watermark: int) -> None:
         self.high_watermark = high_watermark

@@ -8,11 +8,11 @@ the log is not opened.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from millstream.core.raft.messages import Configuration, Control, ControlEntry, TermStart
+from millstream.core.raft.messages import Configuration, Control, ControlEntry, Opaque, TermStart
 from millstream.core.raft.ready import Recovered, VoteState
 from millstream.errors import Corruption
 from millstream.storage.log.entries import EncodedControl
@@ -20,17 +20,31 @@ from millstream.storage.log.recovered import recovered
 
 if TYPE_CHECKING:
     from millstream.format.epochs import StoredControl
+    from millstream.model.replication import RaftPosition
     from millstream.storage.log.log import Log
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_control: Final = msgspec.msgpack.Decoder(Control).decode
 
 
-class Folded(msgspec.Struct, frozen=True):
+class Folded(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the control entries before a point come to."""
 
     configuration: Configuration
     """Members in force there."""
+
+    owner_state: bytes = b""
+    """What the entries of the group's owner came to; empty if there were none."""
+
+
+class OwnerHistory(NamedTuple):
+    """The entries of a group's owner that were committed when the group was opened."""
+
+    state: bytes
+    """What the folded ones came to; empty if there were none."""
+
+    entries: tuple[Opaque, ...]
+    """Those that are not folded, in order; some may be in the state already."""
 
 
 _decode_folded: Final = msgspec.msgpack.Decoder(Folded).decode
@@ -70,6 +84,13 @@ def decode_folded(payload: bytes) -> Folded:
         return _decode_folded(payload)
     except msgspec.MsgspecError as error:
         raise Corruption(f"the base of a Raft log that can't be read: {error}") from error
+
+
+def owner_history(log: Log, committed: RaftPosition) -> OwnerHistory:
+    """The owner's entries of a log that end at or before ``committed``. Raises Corruption."""
+    state = decode_folded(log.controls.base.payload).owner_state if log.controls.base.payload else b""
+    controls = [decode_control(one.payload) for one in log.controls.before(committed)]
+    return OwnerHistory(state, tuple(one for one in controls if isinstance(one, Opaque)))
 
 
 def encoded(entry: ControlEntry) -> EncodedControl:

@@ -40,11 +40,14 @@ from millstream.format.manifest import (
 from millstream.model.quantities import Offset, TimestampMs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from millstream.model.replication import Term
 
 MEMORY_BYTES_MAX: Final = 64 * 1024
 """Packed bytes of one partition, without what is in parts: more than 3,200 segments."""
 
+_FIRST: Final = Offset(0)
 _RUN_OVERHEAD_BYTES: Final = 160
 """Memory of one run beside its packed bytes: the record, its integers, its places in two lists."""
 
@@ -78,6 +81,7 @@ class Archive:
         "_run_times",
         "_runs",
         "end_offset",
+        "size_bytes",
         "start_offset",
     )
 
@@ -87,6 +91,9 @@ class Archive:
 
         self.end_offset = start_offset
         """Everything below it is archived. Exclusive."""
+
+        self.size_bytes = 0
+        """Bytes of all segments, those in parts included."""
 
         self._memory_bytes_max = memory_bytes_max
         self._parts: list[ManifestPart] = []
@@ -98,14 +105,20 @@ class Archive:
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def append(self, segment: ArchivedSegment) -> None:
-        """Add a committed segment. Raises Corruption if it does not begin at the end, or is empty."""
-        if segment.base_offset != self.end_offset or segment.end_offset <= segment.base_offset:
+        """Add a committed segment. The first one may begin before the end, which is the log's start then.
+
+        Raises:
+            Corruption: it does not begin at the end, or is empty.
+        """
+        begins = segment.base_offset <= self.end_offset if self.is_empty else segment.base_offset == self.end_offset
+        if not begins or segment.end_offset <= max(self.end_offset, segment.base_offset):
             raise Corruption(
                 f"the segment {segment.base_offset}–{segment.end_offset} does not follow an archive that ends at "
                 f"{self.end_offset}"
             )
         self._open.append(segment)
         self.end_offset = segment.end_offset
+        self.size_bytes += segment.size_bytes
         if len(self._open) == RUN_COUNT_MAX:
             self._close_run(self._open)
             self._open = []
@@ -138,6 +151,7 @@ class Archive:
         segments: list[ArchivedSegment] = []
         if not self._parts:
             segments = self._trim_runs(start_offset)
+        self.size_bytes -= sum(one.size_bytes for one in [*parts, *segments])
         self.end_offset = max(self.end_offset, start_offset)
         return Freed(parts, tuple(segments))
 
@@ -154,15 +168,37 @@ class Archive:
         run = self._runs[bisect_right(self._runs, offset, key=lambda run: run.base_offset) - 1]
         return find_in(unpack_run(run), offset)
 
-    def find_time(self, timestamp: TimestampMs) -> ArchivedSegment | ManifestPart | None:
-        """The first segment with a record of this time or later, or the part that has it; None if there is none."""
+    def find_time(self, timestamp: TimestampMs, after: Offset = _FIRST) -> ArchivedSegment | ManifestPart | None:
+        """The first segment that ends behind ``after`` with a record of this time or later, or the part that may have
+        it; None if there is none.
+        """
         for part in self._parts:
-            if part.max_timestamp >= timestamp:
+            if part.max_timestamp >= timestamp and part.end_offset > after:
                 return part
         for run, newest in zip(self._runs, self._run_times, strict=True):
             if newest >= timestamp:
-                return first_at(unpack_run(run), timestamp)
-        return first_at(self._open, timestamp)
+                found = first_at(unpack_run(run), timestamp, after)
+                if found is not None:
+                    return found
+        return first_at(self._open, timestamp, after)
+
+    def entries(self) -> Iterator[ArchivedSegment | ManifestPart]:
+        """Parts, then segments, oldest first. The archive must not change meanwhile."""
+        yield from self._parts
+        for run in self._runs:
+            yield from unpack_run(run)
+        yield from self._open
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no segment."""
+        return not (self._parts or self._runs or self._open)
+
+    @property
+    def max_timestamp(self) -> TimestampMs:
+        """Largest timestamp of all segments; -1 if there is none."""
+        times = [one.max_timestamp for one in (*self._parts, *self._open)]
+        return max([TimestampMs(-1), *times, *self._run_times])
 
     @property
     def segment_count(self) -> int:
@@ -177,19 +213,21 @@ class Archive:
 
     # -- the object ----------------------------------------------------------------------------------------------------
 
-    def manifest(self, owner: ArchiveId) -> Manifest:
-        """The content of the manifest object."""
+    def manifest(self, owner: ArchiveId, epochs: Iterable[tuple[Term, Offset]] = ()) -> Manifest:
+        """The content of the manifest object; ``epochs`` are the leader epochs of the log."""
         runs = [*self._runs, *([pack_run(self._open)] if self._open else [])]
-        return Manifest(owner, self.start_offset, tuple(self._parts), tuple(runs))
+        return Manifest(owner, self.start_offset, tuple(self._parts), tuple(runs), tuple(epochs))
 
     @classmethod
     def of(cls, manifest: Manifest, memory_bytes_max: int = MEMORY_BYTES_MAX) -> Archive:
         """The archive of a manifest object."""
         archive = cls(manifest.start_offset, memory_bytes_max)
         archive._parts = list(manifest.parts)
+        archive.size_bytes = sum(one.size_bytes for one in manifest.parts)
         for run in manifest.runs:
             segments = unpack_run(run)
             archive.end_offset = segments[-1].end_offset
+            archive.size_bytes += sum(one.size_bytes for one in segments)
             archive._close_run(segments)
         if manifest.runs and manifest.runs[-1].segment_count < RUN_COUNT_MAX:
             archive._open = unpack_run(archive._runs[-1])
@@ -242,9 +280,11 @@ def find_in(segments: Sequence[ArchivedSegment], offset: Offset) -> ArchivedSegm
     return found if found is not None and offset < found.end_offset else None
 
 
-def first_at(segments: Iterable[ArchivedSegment], timestamp: TimestampMs) -> ArchivedSegment | None:
-    """The first segment with a record of this time or later."""
-    return next((one for one in segments if one.max_timestamp >= timestamp), None)
+def first_at(
+    segments: Iterable[ArchivedSegment], timestamp: TimestampMs, after: Offset = _FIRST
+) -> ArchivedSegment | None:
+    """The first segment that ends behind ``after`` with a record of this time or later."""
+    return next((one for one in segments if one.max_timestamp >= timestamp and one.end_offset > after), None)
 
 
 def _memory_bytes(run: Run) -> int:
