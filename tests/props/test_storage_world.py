@@ -41,7 +41,9 @@ left; the second a cut in front of a snapshot, and a crash once the log has grow
 
 LONG = frozenset(
     (
+        "clean_marker_believed_twice",
         "cut_before_it_is_durable",
+        "failed_sync_tried_again",
         "log_start_goes_back",
         "the_second_copy_is_never_written_again",
         "truncation_forgets_the_producers",
@@ -88,7 +90,9 @@ def test_thousands_of_crash_points_are_judged_in_a_minute_of_processor_time() ->
 @pytest.mark.parametrize(
     ("way", "plant"),
     [
-        pytest.param(way, plant, id=plant.__name__, marks=[pytest.mark.slow] if plant.__name__ in LONG else [])
+        pytest.param(
+            way, plant, id=plant.__name__, marks=[pytest.mark.slow, pytest.mark.ci] if plant.__name__ in LONG else []
+        )
         for way, plants in (("crash", CRASH), ("fault", FAULT), ("rot", ROT), ("raft", RAFT))
         for plant in plants
     ],

@@ -195,7 +195,7 @@ def test_a_batch_of_more_records_than_any_client_sends_is_refused_at_once():
 
 
 def test_a_look_at_many_records_takes_little_memory_beside_them():
-    count = 100_000
+    count = 40_000
     batch = swarm(count)
     data = count * len(record(0, None, b""))
     for wanted in (rules(Codec.ZSTD), rules(keyed=True), rules(newest_ms=NOW - 1)):
