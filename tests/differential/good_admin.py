@@ -16,8 +16,11 @@ from millstream.wire.messages.alter_replica_log_dirs import (
 )
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from millstream.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from millstream.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest
 from millstream.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from millstream.wire.messages.describe_acls import DescribeAclsRequest
 from millstream.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from millstream.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from millstream.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersTopic
@@ -99,6 +102,11 @@ def _first_heartbeat(t: Talk) -> Request:
 
 GOOD_ADMIN: dict[int, Callable[[Talk], Request]] = {
     21: lambda t: delete_records_request(t.filled(3).name, 1),
+    29: lambda _: DescribeAclsRequest(1, None, 1, None, None, 1, 1),
+    30: lambda _: CreateAclsRequest(
+        [AclCreation(2, "t", 3, "User:a", "*", 3, 3), AclCreation(2, "u", 3, "User:a", "*", 3, 3)]
+    ),
+    31: lambda _: DeleteAclsRequest([DeleteAclsFilter(1, None, 1, None, None, 1, 1)]),
     33: _replaced,
     34: _moved,
     35: lambda t: log_dirs_request(t.topic()),

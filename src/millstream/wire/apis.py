@@ -25,11 +25,14 @@ from millstream.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from millstream.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from millstream.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from millstream.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from millstream.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from millstream.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from millstream.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from millstream.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -121,6 +124,9 @@ APIS: Final[dict[int, Api]] = {
         _api(DeleteTopicsRequest, DeleteTopicsResponse),
         _api(InitProducerIdRequest, InitProducerIdResponse),
         _api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+        _api(DescribeAclsRequest, DescribeAclsResponse),
+        _api(CreateAclsRequest, CreateAclsResponse),
+        _api(DeleteAclsRequest, DeleteAclsResponse),
         _api(DescribeConfigsRequest, DescribeConfigsResponse),
         _api(CreatePartitionsRequest, CreatePartitionsResponse),
         _api(DeleteGroupsRequest, DeleteGroupsResponse),
