@@ -12,7 +12,8 @@ from millstream.wire.messages.describe_acls import DescribeAclsRequest, Describe
 
 API_KEY: Final = 29
 NO_AUTHORIZER: Final = "No Authorizer is configured."
-"""Kafka's words, for each of the three APIs of access control."""
+"""Kafka's words for changes of access control; those for DescribeAcls name the broker, too."""
+_NO_AUTHORIZER_HERE: Final = "No Authorizer is configured on the broker"
 
 
 def handle(
@@ -20,4 +21,4 @@ def handle(
 ) -> None:
     """Refuse with SECURITY_DISABLED."""
     _ = node, ctx, request
-    respond(DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER))
+    respond(DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER_HERE))
