@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.testing.cluster import cluster
@@ -67,6 +67,12 @@ def read(bootstrap, topic, partitions, count):
             found.append(message.value())
     consumer.close()
     return found
+
+
+def elect(brokers, which):
+    """Let the preferred replicas lead; returns the error of each partition, None for none."""
+    client = admin(*brokers.brokers.values())
+    return client.elect_leaders(ElectionType.PREFERRED, which).result(30)
 
 
 class Unordered:
@@ -156,6 +162,8 @@ def test_every_broker_shows_leader_and_replicas_of_a_partition_with_three(three)
     assert all(sorted(part.replicas) == [1, 2, 3] for part in offsets)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_nothing_is_lost_or_doubled_when_the_controller_dies_and_comes_back(three):
     create(three.brokers[1], "before", 3, 3)
     gone = controller_of(three)
@@ -214,14 +222,45 @@ def test_nothing_is_lost_or_doubled_when_each_broker_dies_under_load(three):
         assert mine == sorted(mine), "the order of a partition is that of its producer"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_stopped_broker_comes_back_with_what_it_had(three):
     create(three.brokers[1], "stopped", 3, 3)
     acked = send(three.bootstrap, "stopped", 3, 90, "s")
+    wait_for(lambda: all_in_sync(three, "stopped"))
+    began = time.monotonic()
     assert three.brokers[2].stop() == 0
+    wait_for(lambda: 2 not in metadata(three.brokers[1]).brokers)
+    assert time.monotonic() - began < 4, "a broker that stops says so; silence would take five seconds"
+    assert all(part.leader != 2 for part in partitions(three.brokers[3], "stopped"))
     acked += send(three.bootstrap, "stopped", 3, 90, "t")
     three.restart(2)
     wait_for(lambda: all_in_sync(three, "stopped"))
     assert read(three.bootstrap, "stopped", 3, 180) == Unordered(acked)
+    elected = elect(three, None)
+    assert {error for error in elected.values() if error is not None} == set()
+    wait_for(lambda: all(part.leader == part.replicas[0] for part in partitions(three.brokers[1], "stopped")))
+    again = elect(three, [TopicPartition("stopped", 0)])
+    assert [error.code() for error in again.values()] == [KafkaError.ELECTION_NOT_NEEDED]
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_brokers_of_two_shards_replicate_between_all_of_them():
+    with cluster(3, shards=2, memory="192MiB") as two:
+        create(two.brokers[1], "t", 8, 3)
+        acked = send(two.bootstrap, "t", 8, 400, "a")
+        wait_for(lambda: all_in_sync(two, "t"))
+        two.kill(2)
+        acked += send(two.bootstrap, "t", 8, 400, "b")
+        two.restart(2)
+        wait_for(lambda: all_in_sync(two, "t"))
+        elected = elect(two, None)
+        assert all(error is None for error in elected.values())
+        wait_for(lambda: {part.leader for part in partitions(two.brokers[2], "t")} == {1, 2, 3})
+        acked += send(two.bootstrap, "t", 8, 400, "c")
+        assert read(two.bootstrap, "t", 8, 1200) == Unordered(acked)
+        assert len(acked) == 1200
 
 
 def test_a_cluster_whose_brokers_all_died_at_once_has_everything(three):

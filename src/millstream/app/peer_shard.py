@@ -6,7 +6,8 @@ broker has not registered.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from millstream import __version__
 from millstream.app.forming import says
@@ -29,6 +30,10 @@ from millstream.peers.network import Inbound, Network
 from millstream.peers.raft_items import RaftItem
 from millstream.raft.shard import RaftShard
 from millstream.shard.context import Shard
+
+HANDOVER_US: Final = 1_000_000
+"""A handover takes a few milliseconds, where another replica is there to take over."""
+HANDOVER_LOOK_US: Final = 10_000
 
 
 class PeerShard:
@@ -70,6 +75,23 @@ class PeerShard:
         )
         self.network = Network(shard, hello, self.address_of, self._admit, inbound, randomness.random)
         self.raft = RaftShard(shard.reactor, self.me, self.network, lambda: Seed(randomness.getrandbits(63)))
+
+    def leave(self, done: Callable[[], None]) -> None:
+        """Hand over what this shard leads, so that clients go on elsewhere before this broker stops. ``done`` is called
+        when that has worked, or after `HANDOVER_US`.
+        """
+        reactor = self._shard.reactor
+        limit_us = reactor.now_us() + HANDOVER_US
+
+        def look() -> None:
+            if self.raft.leave() and reactor.now_us() < limit_us:
+                reactor.call_later(HANDOVER_LOOK_US, look)
+            elif self.controller is not None:
+                self.controller.leave(done)
+            else:
+                done()
+
+        look()
 
     def stop(self) -> None:
         """Close every connection."""

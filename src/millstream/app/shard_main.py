@@ -29,6 +29,7 @@ from millstream.cluster.producer_ids import ProducerIds
 from millstream.cluster.quorum_controller import QuorumController
 from millstream.cluster.snapshots import KeptLog, Snapshots
 from millstream.cluster.state_files import SnapshotStore
+from millstream.cluster.transfers import Transfers
 from millstream.config.settings import Settings
 from millstream.coordinator.router import GroupRouter
 from millstream.core.fetch_session import FetchSessions, SessionPartition
@@ -207,6 +208,10 @@ class ShardProcess:
         node.loggers = Loggers(shard)
         node.ack_timeouts = AckTimeouts(shard.reactor, self.table, node.home)
         node.telemetry = Telemetry(node)
+        node.transfers = None
+        if self.peers is not None:
+            groups = self.peers.raft.groups
+            node.transfers = Transfers(shard, self.metadata, self.peers.network, groups.get)
         node.producer_ids = ProducerIds(self.client)
         node.coordinator = GroupRouter(shard, settings, self.metadata, self.client, InternalLogs(self.table))
 
@@ -242,6 +247,10 @@ class ShardProcess:
             getattr(importlib.import_module(module), name)(self.node)
         if self.peers is not None:
             self._watch_replicas()
+        if isinstance(self.controller, QuorumController):
+            assert self.node.transfers is not None
+            controller = self.controller
+            self.node.transfers.start_balancing(lambda: controller.is_deciding)
         self.lifecycle.start_expiry()
         self.lifecycle.show_producers()
         shard.reactor.settle()
@@ -257,9 +266,7 @@ class ShardProcess:
         def lag_us() -> int:
             return metadata.settings.replica_lag_time_max_ms * 1000
 
-        InSync(
-            self.shard.reactor, self.table, NodeId(metadata.node_id), self.follower.report_leader, alive, lag_us
-        ).start()
+        InSync(self.shard, self.table, NodeId(metadata.node_id), self.follower.report_leader, alive, lag_us).start()
 
     def _tell_when_ready(self, control: ControlEnd) -> None:
         """Ready means that groups are loaded, too: clients that ask for their coordinator at once are not put off."""
@@ -315,9 +322,12 @@ class ShardProcess:
         answer({"about": about, "partitions": describe_partitions(self.table, topic)})
 
     def _stop(self, arguments: Any, answer: Callable[[Any], None]) -> None:
-        """Answer what is under way, then make everything durable."""
+        """Hand over what this broker leads, answer what is under way, then make everything durable."""
         _ = arguments
-        self.node.coordinator.stop()
+
+        def drain() -> None:
+            self.node.coordinator.stop()
+            self.drain.start(drained)
 
         def drained() -> None:
             if self.controller is not None:
@@ -336,7 +346,10 @@ class ShardProcess:
             self._report_leaks()
             answer(EXIT_OK)
 
-        self.drain.start(drained)
+        if self.peers is not None:
+            self.peers.leave(drain)
+        else:
+            drain()
 
     def _report_leaks(self) -> None:
         """With poisoning on (tests): every fragment but the log cache's must have come home."""

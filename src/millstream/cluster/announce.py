@@ -73,7 +73,7 @@ def _announce_broker(
             disks = command.previous.hex(), command.incarnation.hex()
             log.warning("broker %d: data directory %s is replaced by %s", command.node, *disks)
         case BrokerFenced():
-            log.warning("broker %d gives no sign of life and is fenced", command.node)
+            log.warning("broker %d has stopped or gives no sign of life, and is fenced", command.node)
         case BrokerUnfenced():
             log.info("broker %d is alive", command.node)
 

@@ -6,6 +6,8 @@
   42   ``APPLIED``       a shard tells the controller's how far it has come
   43   ``LEADERS``       a partition's home shard tells the others its leader epoch
   44   ``QUORUM``        any shard asks the controller's how far its log is
+  45   ``MOVE``          any shard asks the controller's to have a leadership moved
+  46   ``MOVE_HERE``     the controller's shard asks a partition's home to hand its leadership over
 =====  ================  =========================================================================
 """
 
@@ -20,6 +22,8 @@ APPLY: Final = 41
 APPLIED: Final = 42
 LEADERS: Final = 43
 QUORUM: Final = 44
+MOVE: Final = 45
+MOVE_HERE: Final = 46
 
 CONTROLLER_SHARD: Final = 0
 
@@ -56,7 +60,7 @@ class Quorum(msgspec.Struct, frozen=True, array_like=True):
     """How far the controller's log is, as the broker that answers knows it; offsets are exclusive.
 
     ``leader`` and ``voters`` are node ids, -1 for an unknown leader; ``log_end_offset`` is that of the broker that
-    answers.
+    answers. The leader has ``peers``: (node id, log end offset, milliseconds since its last answer).
     """
 
     leader_epoch: int
@@ -64,6 +68,7 @@ class Quorum(msgspec.Struct, frozen=True, array_like=True):
     log_end_offset: int
     leader: int
     voters: tuple[int, ...]
+    peers: tuple[tuple[int, int, int], ...] = ()
 
 
 encode = msgspec.msgpack.Encoder().encode

@@ -17,7 +17,8 @@ on. **Resigning** answers every request that waits with an unknown outcome, befo
 
 **Brokers.** Each broker registers with the controller after its start, again and again until it is answered, and is
 ready when its registration and its unfencing are applied here. Then it says every `BEAT_US` that it is alive; the
-leader fences who is silent (``core.controller.liveness``). A refusal of the registration ends the start, in words.
+leader fences who is silent, and who says that it stops (``core.controller.liveness``). A refusal of the registration
+ends the start, in words.
 
 **Crash.** Group 0's log decides; nothing else is kept. **Overload.** As in ``controller``. A request that was forwarded
 and gets no answer in time has an unknown outcome. Without a leader a request is refused with NOT_CONTROLLER, which
@@ -35,6 +36,7 @@ from millstream.cluster.announce import announce
 from millstream.cluster.client import INTERNAL_TIMEOUT_MS
 from millstream.cluster.committed import CommittedCommands
 from millstream.cluster.controller import new_topic_id
+from millstream.cluster.figures import ClusterFigures
 from millstream.cluster.follower import Follower
 from millstream.cluster.messages import QUORUM, Commit, Quorum, encode
 from millstream.cluster.metadata import MetadataCache, live_settings
@@ -53,6 +55,7 @@ from millstream.core.controller.liveness import Liveness
 from millstream.core.controller.requests import (
     AnyRequest,
     CreateCluster,
+    FenceBroker,
     RegisterBroker,
     Results,
     decode_request,
@@ -83,6 +86,9 @@ BEAT_US: Final = 500_000
 FORWARD_US: Final = 10_000_000
 FORWARD_RETRY_US: Final = 100_000
 """A request that finds no leader waits for one: a fail-over takes two seconds, a split vote some more."""
+
+LEAVE_US: Final = 500_000
+LEAVE_RETRY_US: Final = 20_000
 
 START_US: Final = 50_000
 """Between attempts to register while the broker starts."""
@@ -160,7 +166,10 @@ class QuorumController:
         """Of this broker's registration; None until it is answered."""
         self._asked = False
         self._ready: Callable[[MillstreamError | None], None] | None = None
+        self._figures = ClusterFigures(shard.stats)
         self._stopping = False
+        self._leaving = False
+        """This broker says no more that it is alive."""
         group.events.on_commit = self._on_commit
         group.events.on_serving = self._on_serving
         group.events.on_resign = self._on_resign
@@ -176,6 +185,34 @@ class QuorumController:
         operator_log.info("waits for a majority of the brokers that hold the controller's log")
         self._tick()
 
+    def leave(self, done: Callable[[], None]) -> None:
+        """This broker stops: let the controller take it for not alive at once, instead of after some silence. ``done``
+        is called in any case, within ``LEAVE_US``.
+        """
+        self._leaving = True
+        waiting = True
+
+        def finish(_: object = None) -> None:
+            nonlocal waiting
+            if waiting:
+                waiting = False
+                done()
+
+        def tell() -> None:
+            leader, epoch = self.leader, self._epoch
+            if not waiting:
+                return
+            if epoch is None or leader == self._node:
+                finish()
+            elif leader is None:  # the one that this broker handed over to has not spoken yet
+                self._shard.reactor.call_later(LEAVE_RETRY_US, tell)
+            else:
+                request = encode_request(FenceBroker(self._node, epoch))
+                self._network.calls.call(leader, CONTROLLER_REQUEST, request, LEAVE_US // 1000, finish)
+
+        self._shard.reactor.call_later(LEAVE_US, finish)
+        tell()
+
     def stop(self, done: Callable[[], None]) -> None:
         """Refuse new requests, give those under way an unknown outcome, and call ``done`` when a snapshot is saved."""
         self._stopping = True
@@ -189,6 +226,11 @@ class QuorumController:
             return self._node
         leader = self._group.leader
         return None if leader == NO_REPLICA else NodeId(node_of(leader))
+
+    @property
+    def is_deciding(self) -> bool:
+        """Whether this broker is the active controller."""
+        return self._leadership is not None
 
     @property
     def voters(self) -> tuple[int, ...]:
@@ -253,7 +295,7 @@ class QuorumController:
 
     def _serve_call(self, sender: ReplicaId, payload: bytes, timeout_ms: int, done: CallDone) -> None:
         """Another broker forwards a request; it is not forwarded again."""
-        _ = sender, timeout_ms
+        _ = timeout_ms
         leadership = self._leadership
         if leadership is None or self._stopping:
             raise Retriable("this broker does not lead the controller's log", ErrorCode.NOT_CONTROLLER)
@@ -268,6 +310,8 @@ class QuorumController:
             request = decode_request(payload)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Rejected(f"this release does not know the request: {error}", ErrorCode.UNSUPPORTED_VERSION) from None
+        if isinstance(request, FenceBroker) and request.node == node_of(sender):
+            leadership.liveness.leave(request.node)
         self._decide(leadership, request, answered)
 
     def _decide(self, leadership: _Leadership, request: AnyRequest, done: Done) -> None:
@@ -380,12 +424,13 @@ class QuorumController:
 
     def _tick(self) -> None:
         """Register, or say that this broker is alive; fence who is silent."""
-        if self._stopping:
+        if self._stopping or self._leaving:
             return
         leadership = self._leadership
         if leadership is not None:
             for request in leadership.liveness.due(leadership.state, self._shard.reactor.now_us()):
                 self._decide(leadership, request, _ignore)
+        self._figures.show(self._committed.registry, self._group.term, active=self.is_deciding)
         if self._epoch is None:
             self._register()
         else:
@@ -428,6 +473,8 @@ class QuorumController:
         _ = sender, payload
         group = self._group
         leader = self.leader
+        now = self._shard.reactor.now_us()
+        controls = group.log.controls
         reply.send(
             encode(
                 Quorum(
@@ -436,6 +483,10 @@ class QuorumController:
                     group.log.next_offset,
                     -1 if leader is None else leader,
                     self._voters,
+                    tuple(
+                        (node_of(peer.replica), controls.offset_at(peer.received), (now - peer.contact_us) // 1000)
+                        for peer in group.peers
+                    ),
                 )
             )
         )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from millstream.cluster.client import ControllerClient
     from millstream.cluster.metadata import MetadataCache
     from millstream.cluster.producer_ids import ProducerIds
+    from millstream.cluster.transfers import Transfers
     from millstream.config.settings import Settings
     from millstream.coordinator.router import GroupRouter
     from millstream.core.fetch_session import FetchSessions
@@ -70,6 +71,7 @@ class Node:
         "shard",
         "storage",
         "telemetry",
+        "transfers",
     )
 
     shard: "Shard"
@@ -88,6 +90,8 @@ class Node:
     fetch_sessions: "FetchSessions"
     ack_timeouts: "AckTimeouts"
     storage: "ShardStorage"
+    transfers: "Transfers | None"
+    """Moves leaderships; None on a single broker."""
 
 
 class RequestContext(Exchange):

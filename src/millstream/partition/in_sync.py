@@ -1,4 +1,4 @@
-"""Which replicas of the partitions that this shard leads are in sync, reported whenever it changes.
+"""Which replicas of the partitions that this shard leads are in sync: reported whenever it changes, and in the metrics.
 
 ::
 
@@ -19,8 +19,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from millstream.model.cluster import NodeId
-from millstream.model.replication import node_of
+from millstream.model.replication import NO_REPLICA, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.model.replication import RaftPosition, ReplicaId, Term
     from millstream.partition.partition import Partition
     from millstream.partition.table import PartitionTable
-    from millstream.shard.reactor import Reactor
+    from millstream.shard.context import Shard
 
 PERIOD_US: Final = 500_000
 _SHARE: Final = 0.2
@@ -50,6 +52,17 @@ class _Seen:
         """What was reported."""
 
 
+class _Figures(msgspec.Struct):
+    """What one walk counts; the metrics have the same names behind ``replica_``."""
+
+    count: int = 0
+    leaders: int = 0
+    leaderless: int = 0
+    under_replicated: int = 0
+    lag_max: int = 0
+    term_max: int = 0
+
+
 class InSync:
     """The walk over the partitions of one shard.
 
@@ -58,7 +71,7 @@ class InSync:
 
     def __init__(
         self,
-        reactor: Reactor,
+        shard: Shard,
         table: PartitionTable,
         node: NodeId,
         report: Callable[[bytes, int, int, tuple[int, ...]], None],
@@ -69,13 +82,24 @@ class InSync:
         called for what changed, ``alive()`` gives the brokers that are not fenced, ``lag_us()`` the time after which a
         replica that lags is not in sync.
         """
-        self._reactor = reactor
+        self._reactor = shard.reactor
         self._table = table
         self._node = node
         self._report = report
         self._alive = alive
         self._lag_us = lag_us
         self._seen: dict[int, _Seen] = {}
+        self._figures = _Figures()
+        stats = shard.stats
+        self._gauges = {
+            "count": stats.gauge("replica_count"),
+            "leaders": stats.gauge("replica_leaders"),
+            "leaderless": stats.gauge("replica_leaderless"),
+            "under_replicated": stats.gauge("replica_under_replicated"),
+            "lag_max": stats.gauge("replica_lag_max"),
+            "term_max": stats.gauge("replica_term_max"),
+        }
+        self._elections = shard.stats.counter("replica_elections")
 
     def start(self) -> None:
         """Look from now on."""
@@ -89,17 +113,24 @@ class InSync:
         self._reactor.background("other", self._walk(), _SHARE, self._later)
 
     def _walk(self) -> Generator[None, None, None]:
-        looked = 0
-        for raft_group, partition in list(self._table.by_group.items()):
-            if partition.group.is_serving:
-                self._look_at(partition)
-                looked += 1
-                if looked % _SLICE == 0:
-                    yield
-            else:
-                self._seen.pop(raft_group, None)
+        figures = self._figures = _Figures()
+        for number, (raft_group, partition) in enumerate(list(self._table.by_group.items()), 1):
+            group = partition.group
+            if group.voters > 1:
+                figures.count += 1
+                figures.term_max = max(figures.term_max, group.term)
+                if group.is_serving:
+                    figures.leaders += 1
+                    self._look_at(partition)
+                else:
+                    figures.leaderless += group.leader == NO_REPLICA
+                    self._seen.pop(raft_group, None)
+            if number % _SLICE == 0:
+                yield
         for gone in self._seen.keys() - self._table.by_group.keys():
             del self._seen[gone]
+        for name, gauge in self._gauges.items():
+            gauge.set(getattr(figures, name))
 
     def _look_at(self, partition: Partition) -> None:
         group = partition.group
@@ -110,6 +141,7 @@ class InSync:
         seen = self._seen.get(partition.raft_group)
         if seen is None or seen.term != group.term:
             seen = self._seen[partition.raft_group] = _Seen(group.term, group.committed_position)
+            self._elections.inc()
         oldest = now - self._lag_us()
         alive = self._alive()
         in_sync = [self._node]
@@ -117,10 +149,12 @@ class InSync:
             if peer.durable >= seen.end:
                 seen.caught_up_us[peer.replica] = peer.contact_us
             node = NodeId(node_of(peer.replica))
+            self._figures.lag_max = max(self._figures.lag_max, group.end_position - peer.durable)
             if seen.caught_up_us.get(peer.replica, oldest) > oldest and node in alive:
                 in_sync.append(node)
         seen.end = group.end_position
         nodes = tuple(sorted(in_sync))
+        self._figures.under_replicated += len(nodes) <= len(peers)
         if nodes != seen.in_sync:
             seen.in_sync = nodes
             self._report(partition.topic_id, partition.index, group.term, nodes)

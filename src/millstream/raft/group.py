@@ -153,6 +153,11 @@ class Group(Protocol):
         ...
 
     @property
+    def voters(self) -> int:
+        """Number of the replicas that vote."""
+        ...
+
+    @property
     def peers(self) -> list[PeerState]:
         """What this leader knows of the other members; nothing if it does not lead."""
         ...

@@ -174,6 +174,11 @@ class ReplicatedGroup:
         return NO_REPLICA if leader == self._host.me else leader
 
     @property
+    def voters(self) -> int:
+        """Number of the replicas that vote."""
+        return len(self.core.replica.log.configuration.voters)
+
+    @property
     def peers(self) -> list[PeerState]:
         """What this leader knows of the other members; nothing if it does not lead."""
         led = self.core.replica.leading
@@ -232,6 +237,12 @@ class ReplicatedGroup:
         if refusal is not None:
             raise refused(self.log.name, refusal)
         self._host.mark(self)
+
+    def leave(self) -> bool:
+        """Begin to hand over the leadership, and take none any more; whether a handover is under way."""
+        under_way = self.core.leave(self._host.now())
+        self._host.mark(self)
+        return under_way
 
     def read_barrier(self, done: Callable[[MillstreamError | None], None]) -> None:
         """Prove that this replica leads now; see `Group.read_barrier`."""

@@ -114,6 +114,12 @@ class RaftShard:
         self._dirty.pop(group, None)
         self._stuck.pop(group, None)
 
+    def leave(self) -> int:
+        """Hand over every leadership and take none any more; how many handovers are under way. To be called until it
+        is 0: what no other replica can take over stays here.
+        """
+        return sum(group.leave() for group in self.groups.values())
+
     def stop(self) -> None:
         """Take down every replica: nothing is appended any more."""
         for group in list(self.groups.values()):

@@ -45,6 +45,7 @@ class SoleVoterGroup:
     role = GroupRole.LEADING
     is_serving = True
     leader: ReplicaId = NO_REPLICA
+    voters = 1
 
     def __init__(self, log: Log, term: int, *, write_caching: bool = False) -> None:
         self.events = GroupEvents()

@@ -130,6 +130,7 @@ REPAIR: Final = Label(
 )
 STORAGE_FAULT: Final = Label("kind", ("corruption", "read_error", "write_error", "sync_error", "disk_full", "slow"))
 MEMORY: Final = Label("class", ("receive", "cache", "fetch", "ring"))  # iobuf.MemoryClass, lower case
+BROKER_STATE: Final = Label("state", ("alive", "fenced"))
 HTTP_ROUTE: Final = Label("route", ("metrics", "manifest", "registry", "other"))
 LEVEL: Final = Label("level", ("info", "warning", "error"))
 PROCESS: Final = Label("process", ())
@@ -239,6 +240,17 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("cluster_metadata_revision", "Revision of the metadata cache of each shard.", per_shard=True),
     _counter("controller_commands", "Commands applied by the controller."),
     _counter("controller_snapshots", "Snapshots of the controller's state written."),
+    _gauge("cluster_brokers", "Registered brokers, as this broker knows them.", label=BROKER_STATE),
+    _gauge("controller_active", "1 on the broker that is the controller of the cluster."),
+    _gauge("controller_term", "Raft term of the controller's log."),
+    # Replicas
+    _gauge("replica_count", "Replicas on this broker of partitions with several replicas.", per_shard=True),
+    _gauge("replica_leaders", "Those of them that lead.", per_shard=True),
+    _gauge("replica_leaderless", "Those of them that know no leader.", per_shard=True),
+    _gauge("replica_under_replicated", "Led partitions with a replica that is not in sync.", per_shard=True),
+    _gauge("replica_lag_max", "Records that the replica furthest behind lacks of a led partition.", per_shard=True),
+    _gauge("replica_term_max", "Highest Raft term of a partition.", per_shard=True),
+    _counter("replica_elections", "Elections won by replicas on this broker.", per_shard=True),
     # Groups
     _gauge("group_count", "Consumer groups.", label=GROUP_STATE),
     _gauge("group_members", "Members of consumer groups."),

@@ -126,7 +126,7 @@ def test_brokers_and_replicas_reach_listeners_and_void_encoded_answers(capfd):
     lines = capfd.readouterr().err
     assert "broker 1 registered: release 0.1.0, h:33145" in lines
     assert "1 partitions of topic t get other replicas" in lines
-    assert "broker 2 gives no sign of life and is fenced" in lines
+    assert "broker 2 has stopped or gives no sign of life, and is fenced" in lines
 
 
 def test_properties_that_this_release_does_not_take_are_left_out_and_the_rest_counts(capfd):

@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from millstream.model.replication import NO_REPLICA
 from millstream.partition.in_sync import InSync
 from millstream.raft.group import PeerState
+from millstream.telemetry.metrics import StatsSlab
 
 LAG_US = 1_000_000
 ID = bytes(16)
@@ -16,11 +18,15 @@ class Bench:
         self.now = 10_000_000
         self.alive = {1, 2, 3}
         self.told = []
-        self.group = SimpleNamespace(term=4, peers=[], committed_position=10, end_position=10, is_serving=True)
+        self.group = SimpleNamespace(
+            term=4, peers=[], committed_position=10, end_position=10, is_serving=True, voters=3, leader=NO_REPLICA
+        )
+        self.stats = StatsSlab()
         self.partition = SimpleNamespace(group=self.group, raft_group=7, topic_id=ID, index=2)
         self.table = SimpleNamespace(by_group={7: self.partition}, on_open=lambda callback: None)
         clock = SimpleNamespace(now_us=lambda: self.now, call_later=lambda *_: None)
-        self.watch = InSync(clock, self.table, 1, self.report, lambda: frozenset(self.alive), lambda: LAG_US)
+        shard = SimpleNamespace(reactor=clock, stats=self.stats)
+        self.watch = InSync(shard, self.table, 1, self.report, lambda: frozenset(self.alive), lambda: LAG_US)
 
     def report(self, topic_id, index, epoch, in_sync):
         assert (topic_id, index) == (ID, 2)
@@ -81,9 +87,27 @@ def test_a_new_term_is_told_anew(change):
     assert bench.look(10, 10) == (bench.group.term, (1, 2, 3))
 
 
+def figures(bench):
+    names = ("count", "leaders", "leaderless", "under_replicated", "lag_max", "term_max")
+    return tuple(bench.stats.gauge(f"replica_{name}").value for name in names)
+
+
+def test_the_metrics_say_who_leads_who_lags_and_who_knows_no_leader():
+    bench = Bench()
+    bench.look(10, 4)
+    assert figures(bench) == (1, 1, 0, 1, 6, 4)
+    assert bench.stats.counter("replica_elections").value == 1
+    bench.group.is_serving = False
+    bench.look(10, 10)
+    assert figures(bench) == (1, 0, 1, 0, 0, 4)
+    bench.group.leader = 2
+    bench.look(10, 10)
+    assert figures(bench) == (1, 0, 0, 0, 0, 4)
+
+
 def test_the_only_replica_tells_nothing():
     bench = Bench()
-    bench.group.peers = []
+    bench.group.peers, bench.group.voters = [], 1
     for _ in bench.watch._walk():
         pass
     assert bench.told == []

@@ -7,6 +7,9 @@ from millstream.model.replication import replica_id
 from millstream.raft.group import GroupRole
 from millstream.testing.sim.brokers import Cluster
 
+HANDOVER_US = 500_000
+"""Far below the time after which a silent leader is replaced."""
+
 
 def led(cluster: Cluster):
     assert cluster.run(lambda: cluster.leader() is not None), "nobody leads"
@@ -53,6 +56,21 @@ def test_another_replica_leads_after_a_crash_and_nothing_acknowledged_is_lost() 
     cluster.heal()
     cluster.settle()
     assert len(cluster.history.acknowledged) == 20
+
+
+def test_a_leader_that_leaves_hands_over_and_takes_no_leadership_again() -> None:
+    cluster = Cluster(3)
+    first = led(cluster)
+    append(cluster, first, range(1, 11))
+    assert first.group.leave()
+    first.idle = False
+    assert cluster.run(lambda: cluster.leader() not in (None, first), limit_us=HANDOVER_US)
+    second = led(cluster)
+    append(cluster, second, range(11, 21))
+    assert not first.group.leave()
+    second.crash()
+    third = led(cluster)
+    assert third not in (first, second)
 
 
 def test_a_diverged_leader_is_cut_back() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from millstream.config.forms import Integer, OptionalHostPort
+from millstream.config.forms import Boolean, Integer, OptionalHostPort
 from millstream.config.listeners import Seeds
 from millstream.config.property import Property
 
 
 class ClusterProperties:
-    """The addresses with which brokers find each other, and when a replica counts as in sync."""
+    """The addresses with which brokers find each other, where leaders belong, and when a replica counts as in sync."""
 
     peer_listen = Property(
         "peer.listen",
@@ -26,6 +26,21 @@ class ClusterProperties:
         "cluster together are given the same list, which names each of them.",
         default_doc="none: a single broker",
         example="broker-1:9192,broker-2:9192,broker-3:9192",
+    )
+    auto_leader_rebalance_enable = Property(
+        "auto.leader.rebalance.enable",
+        Boolean(),
+        True,
+        doc="Whether leaders are moved back to the preferred replicas, the first of each partition's list, when those "
+        "are in sync again.",
+        live=True,
+    )
+    leader_imbalance_check_interval_seconds = Property(
+        "leader.imbalance.check.interval.seconds",
+        Integer(1, unit="s"),
+        60,
+        doc="How often the controller looks for leaders to move back.",
+        live=True,
     )
     replica_lag_time_max_ms = Property(
         "replica.lag.time.max.ms",

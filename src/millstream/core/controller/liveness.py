@@ -47,6 +47,10 @@ class Liveness:
         if broker is not None and broker.epoch == epoch:
             self._beats[node] = _Beat(epoch, revision, now_us)
 
+    def leave(self, node: NodeId) -> None:
+        """A broker says that it stops: its earlier beats count no more."""
+        self._beats.pop(node, None)
+
     def due(self, state: ControllerState, now_us: int) -> list[AnyRequest]:
         """The fences to set and to lift now, in order of node id."""
         found: list[AnyRequest] = []

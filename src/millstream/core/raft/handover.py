@@ -1,4 +1,4 @@
-"""Handing over leadership: on request, and away from a disk that stalls.
+"""Handing over leadership: on request, before the broker stops, and away from a disk that stalls.
 
 The target must replicate. The leader takes no proposals meanwhile, waits until the target has its whole log, and asks
 it to stand at once. If no new leader has come after a timeout the old one goes on; nothing is lost either way (A16).
@@ -37,6 +37,19 @@ def transfer(replica: Replica, to: ReplicaId) -> Refusal | None:
     leading.timeout_sent = False
     ask_to_stand(replica, leading)
     return None
+
+
+def leave(replica: Replica) -> bool:
+    """Stand for no election from now on, and begin to hand leadership over to the voter that has most of the log;
+    whether a handover is under way.
+    """
+    replica.patience.forbidden = True
+    leading = replica.leading
+    if leading is not None and leading.transferee == NO_REPLICA:
+        best = most_caught_up(replica)
+        if best is not None:
+            transfer(replica, best)
+    return leading is not None and leading.transferee != NO_REPLICA
 
 
 def ask_to_stand(replica: Replica, leading: Leading) -> None:

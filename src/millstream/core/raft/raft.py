@@ -250,6 +250,13 @@ class Raft:
         self.replica.now = now
         return handover.transfer(self.replica, to)
 
+    def leave(self, now: TimeUs) -> bool:
+        """The broker is about to stop: hand leadership over, if this replica has it and another can take it, and stand
+        for no election. True while a handover is under way; called again it tries again.
+        """
+        self.replica.now = now
+        return handover.leave(self.replica)
+
     def read_barrier(self, now: TimeUs, read_id: ReadId) -> Refusal | None:
         """Prove that this replica leads; None if the proof is under way, and `Ready` brings its end."""
         self.replica.now = now

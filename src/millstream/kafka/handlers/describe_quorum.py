@@ -1,8 +1,9 @@
-"""DescribeQuorum: the voters of the controller's log. On a single node this broker alone.
+"""DescribeQuorum: the voters of the controller's log, and how far each is. On a single node this broker alone.
 
 Kafka keeps that log in the topic ``__cluster_metadata``, partition 0, and its tools request exactly that; any other
-topic is unknown. Here the log is Raft group 0 and no topic. Its voter has no directory id (as in Kafka's quorums of
-``kraft.version`` 0), and its address is that of the client's listener.
+topic is unknown. Only the leader of the log knows how far the others are, and clients send the request to any broker:
+one that does not lead knows its own end alone. Here the log is Raft group 0 and no topic. Its voter has no directory id
+(as in Kafka's quorums of ``kraft.version`` 0), and its address is that of the client's listener.
 """
 
 from collections.abc import Callable
@@ -64,15 +65,19 @@ def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
 
 def _described(node: Node, ctx: RequestContext, quorum: Quorum) -> DescribeQuorumResponse:
     node_id, now_ms = node.metadata.node_id, node.shard.reactor.wall_ms()
-    voters = [
-        ReplicaState(
-            replica_id=voter,
-            log_end_offset=quorum.log_end_offset if voter == node_id else -1,
-            last_fetch_timestamp=now_ms if voter == node_id else -1,
-            last_caught_up_timestamp=now_ms if voter == node_id else -1,
+    ends = {node: (end, now_ms - ago_ms) for node, end, ago_ms in quorum.peers}
+    ends[node_id] = (quorum.log_end_offset, now_ms)
+    voters: list[ReplicaState] = []
+    for voter in quorum.voters:
+        end, seen_ms = ends.get(voter, (-1, -1))
+        voters.append(
+            ReplicaState(
+                replica_id=voter,
+                log_end_offset=end,
+                last_fetch_timestamp=seen_ms,
+                last_caught_up_timestamp=seen_ms if end >= quorum.log_end_offset else -1,
+            )
         )
-        for voter in quorum.voters
-    ]
     partition = QuorumPartition(
         leader_id=quorum.leader,
         leader_epoch=quorum.leader_epoch,

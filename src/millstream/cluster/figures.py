@@ -1,0 +1,23 @@
+"""What the metrics say of the cluster: brokers, and who is the controller."""
+
+from millstream.core.controller.registry import Registry
+from millstream.model.replication import Term
+from millstream.telemetry.metrics import StatsSlab
+
+
+class ClusterFigures:
+    """The gauges. Lifecycle: made with the controller. Shard: the controller's."""
+
+    def __init__(self, stats: StatsSlab) -> None:
+        self._active = stats.gauge("controller_active")
+        self._term = stats.gauge("controller_term")
+        self._alive = stats.gauge("cluster_brokers", state="alive")
+        self._fenced = stats.gauge("cluster_brokers", state="fenced")
+
+    def show(self, registry: Registry, term: Term, *, active: bool) -> None:
+        """Set them; ``active``: this broker is the controller."""
+        alive = len(registry.alive())
+        self._active.set(int(active))
+        self._term.set(term)
+        self._alive.set(alive)
+        self._fenced.set(len(registry.brokers) - alive)
