@@ -7,7 +7,7 @@ import uuid
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from spark_support import BRIEF
+from spark_support import BAD_EVERY, BRIEF, SMALL_SEGMENTS
 
 pytest.importorskip("pyspark")
 
@@ -78,3 +78,36 @@ def topic(broker):
         return TopicOnBroker(broker, partitions, **config)
 
     return make
+
+
+@pytest.fixture
+def orders(topic):
+    """A topic with records of which every 25th is broken; ``send`` adds some."""
+
+    from millstream.pipeline.model import Pipeline, Sink, Source
+
+    class Orders:
+        def __init__(self):
+            self.topic = topic(2, segment_bytes=SMALL_SEGMENTS)
+            self.good, self.bad = 0, 0
+
+        def send(self, count):
+            producer = Producer({"bootstrap.servers": self.topic.bootstrap, "linger.ms": 5, "log_level": 2})
+            for number in range(self.good + self.bad, self.good + self.bad + count):
+                broken = number % BAD_EVERY == 0
+                value = b"{broken" if broken else json.dumps({"id": number, "who": f"n{number % 3}"}).encode()
+                self.bad, self.good = self.bad + broken, self.good + (not broken)
+                producer.produce(self.topic.name, value, str(number))
+                producer.poll(0)
+            assert producer.flush(30) == 0
+            return self
+
+        def pipeline(self, *sinks, **more):
+            source = Source(
+                topic=self.topic.name, format="json", schema="id bigint not null, who string", max_records=400
+            )
+            sinks = list(sinks) or [Sink(delta="t")]
+            named = {"pipeline": "p", "brokers": self.topic.bootstrap, "source": source, "sinks": sinks}
+            return Pipeline(**{**named, **more})
+
+    return Orders()

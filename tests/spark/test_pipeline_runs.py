@@ -4,7 +4,6 @@ Each run of a pipeline costs seconds, because Spark starts Python processes for 
 runs that prove the promise; what is marked slow is run by ``make test-spark`` and by every CI run.
 """
 
-import collections
 import json
 import os
 import signal
@@ -14,13 +13,12 @@ import threading
 import time
 
 import msgspec
-import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
 pytest.importorskip("deltalake")
 
-from spark_support import SMALL_SEGMENTS
+from spark_support import BAD_EVERY, check_exact, delta
 
 from millstream.errors import Rejected
 from millstream.pipeline.model import Errors, Pipeline, SideTable, Sink, Source, Transform, Trigger
@@ -30,57 +28,7 @@ from millstream.pipeline.table_query import TableQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(300)]  # Spark starts slowly on a busy machine
 
-BAD_EVERY = 25
 SLOW = pytest.mark.slow
-
-
-@pytest.fixture
-def orders(topic):
-    """A topic with records of which every 25th is broken; ``send`` adds some."""
-
-    class Orders:
-        def __init__(self):
-            self.topic = topic(2, segment_bytes=SMALL_SEGMENTS)
-            self.good, self.bad = 0, 0
-
-        def send(self, count):
-            producer = Producer({"bootstrap.servers": self.topic.bootstrap, "linger.ms": 5, "log_level": 2})
-            for number in range(self.good + self.bad, self.good + self.bad + count):
-                broken = number % BAD_EVERY == 0
-                value = b"{broken" if broken else json.dumps({"id": number, "who": f"n{number % 3}"}).encode()
-                self.bad, self.good = self.bad + broken, self.good + (not broken)
-                producer.produce(self.topic.name, value, str(number))
-                producer.poll(0)
-            assert producer.flush(30) == 0
-            return self
-
-        def pipeline(self, *sinks, **more):
-            source = Source(
-                topic=self.topic.name, format="json", schema="id bigint not null, who string", max_records=400
-            )
-            sinks = list(sinks) or [Sink(delta="t")]
-            named = {"pipeline": "p", "brokers": self.topic.bootstrap, "source": source, "sinks": sinks}
-            return Pipeline(**{**named, **more})
-
-    return Orders()
-
-
-def delta(path):
-    import deltalake
-
-    return pa.table(deltalake.DeltaTable(str(path)).to_pyarrow_table()).to_pylist()
-
-
-def check_exact(orders, place, name="t"):
-    """Every record is in the table or in its dead letters, once."""
-    rows, letters = delta(place / name), delta(place / f"{name}_dead_letters")
-    ids = collections.Counter(row["id"] for row in rows)
-    assert max(ids.values()) == 1
-    assert set(ids) == {number for number in range(orders.good + orders.bad) if number % BAD_EVERY}
-    places = collections.Counter((row["partition"], row["offset"]) for row in letters)
-    assert (len(places), max(places.values())) == (orders.bad, 1)
-    assert {(row["value"], row["topic"]) for row in letters} == {(b"{broken", orders.topic.name)}
-    assert all("malformed" in row["error"] for row in letters)
 
 
 def test_a_topic_becomes_a_table_that_goes_on_even_without_its_checkpoint(spark, orders, tmp_path):

@@ -130,6 +130,8 @@ application = Noun(
                 "check": "millstream.cli.pipeline:check",
                 "plan": "millstream.cli.pipeline:plan",
                 "run": "millstream.cli.pipeline:run",
+                "backfill": "millstream.cli.pipeline:backfill",
+                "replay-dlq": "millstream.cli.pipeline:replay_dlq",
                 "status": "millstream.cli.pipeline:status",
                 "stop": "millstream.cli.pipeline:stop",
             },

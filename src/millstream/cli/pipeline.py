@@ -78,6 +78,32 @@ def run(file: str, once: bool, bootstrap: str | None, as_json: bool) -> None:
     run_pipeline(load_file(file, bootstrap), once=True if once else None, as_json=as_json)
 
 
+@click.command("backfill")
+@file_argument
+@click.option("--from", "start", default="earliest", metavar="TIME", help="earliest, or a time in ISO 8601.")
+@brokers_option
+@as_json_option
+def backfill(file: str, start: str, bootstrap: str | None, as_json: bool) -> None:
+    """Read history into the tables, up to where the pipeline began. It may run meanwhile.
+
+    A backfill that was ended goes on where it was; --from counts for the first one.
+    """
+    from millstream.cli.pipeline_spark import backfill_pipeline
+
+    backfill_pipeline(load_file(file, bootstrap), start=start, as_json=as_json)
+
+
+@click.command("replay-dlq")
+@file_argument
+@brokers_option
+@as_json_option
+def replay_dlq(file: str, bootstrap: str | None, as_json: bool) -> None:
+    """Make rows of the dead letters that decode now, and take them out of their table; the others stay."""
+    from millstream.cli.pipeline_spark import replay_letters
+
+    replay_letters(load_file(file, bootstrap), as_json=as_json)
+
+
 @click.command("status")
 @file_argument
 @as_json_option
@@ -96,9 +122,12 @@ def status(file: str, as_json: bool) -> None:
 def stop(file: str, timeout: float) -> None:
     """Ask a running pipeline to end after the batch that it is at, and wait for that."""
     loaded = load_file(file)
+    state = state_of(loaded)
     with plain_errors():
-        stopped = state_of(loaded).stop(timeout)
-    remark(f"{loaded.pipeline.pipeline} has stopped" if stopped else f"{loaded.pipeline.pipeline} does not run here")
+        stopped = [place.stop(timeout) for place in (state, state.backfill())]
+    remark(
+        f"{loaded.pipeline.pipeline} has stopped" if any(stopped) else f"{loaded.pipeline.pipeline} does not run here"
+    )
 
 
 def load_file(file: str, bootstrap: str | None = None) -> Loaded:

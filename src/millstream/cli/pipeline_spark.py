@@ -9,13 +9,16 @@ import msgspec
 
 from millstream.cli.output import print_json, remark
 from millstream.cli.pipeline import plain_errors, quiet_engine, signals_to, state_of
-from millstream.cli.pipeline_view import RunView, show_summary
+from millstream.cli.pipeline_view import RunView, show_replayed, show_summary
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from pyspark.sql import SparkSession
 
     from millstream.pipeline.document import Loaded
     from millstream.pipeline.plan import SinkPlan
+    from millstream.pipeline.run import Run
 
 
 def analysed(loaded: Loaded) -> list[list[tuple[str, str]]]:
@@ -48,12 +51,45 @@ def run_pipeline(loaded: Loaded, *, once: bool | None, as_json: bool) -> None:
         _need_pyspark()
     from millstream.pipeline.run import prepared
 
-    pipeline, state = loaded.pipeline, state_of(loaded)
-    with plain_errors(loaded), quiet_engine(state.directory):
-        view = RunView(pipeline.pipeline)
+    view = RunView(loaded.pipeline.pipeline)
+    opened = prepared(loaded.pipeline, loaded.directory, watch=view)
+    _go(loaded, view, opened, loaded.pipeline.trigger.available_now if once is None else once, as_json=as_json)
+
+
+def backfill_pipeline(loaded: Loaded, *, start: str, as_json: bool) -> None:
+    """Read history, show how it goes, and print what was done."""
+    with plain_errors(loaded):
+        _need_pyspark()
+    from millstream.pipeline.backfill import prepared_backfill
+
+    view = RunView(f"{loaded.pipeline.pipeline} backfill")
+    opened = prepared_backfill(loaded.pipeline, loaded.directory, start=start, watch=view)
+    _go(loaded, view, opened, True, as_json=as_json)
+
+
+def replay_letters(loaded: Loaded, *, as_json: bool) -> None:
+    """Replay the dead letters and print what became of them."""
+    with plain_errors(loaded):
+        _need_pyspark()
+    from millstream.pipeline.replay import replay
+
+    with plain_errors(loaded), quiet_engine(state_of(loaded).directory):
         try:
-            with view, prepared(pipeline, loaded.directory, watch=view) as running, signals_to(running.stop):
-                summary = running.run(pipeline.trigger.available_now if once is None else once)
+            with RunView(loaded.pipeline.pipeline) as view:
+                done = replay(loaded.pipeline, loaded.directory, watch=view)
+        finally:
+            _stop_spark()
+    if as_json:
+        print_json(msgspec.to_builtins(done))
+    else:
+        show_replayed(done)
+
+
+def _go(loaded: Loaded, view: RunView, opened: AbstractContextManager[Run], once: bool, *, as_json: bool) -> None:
+    with plain_errors(loaded), quiet_engine(state_of(loaded).directory):
+        try:
+            with view, opened as running, signals_to(running.stop):
+                summary = running.run(once)
         finally:
             _stop_spark()
     if as_json:

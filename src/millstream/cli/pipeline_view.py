@@ -14,9 +14,13 @@ from millstream.config.forms import human_size
 if TYPE_CHECKING:
     from millstream.pipeline.model import Pipeline
     from millstream.pipeline.plan import SinkPlan
+    from millstream.pipeline.replay import Replayed
     from millstream.pipeline.run import Summary
     from millstream.pipeline.sink_query import BatchDone, SinkQuery
     from millstream.pipeline.state import PipelineState
+
+
+_SHOWN_REASONS = 10
 
 
 class RunView:
@@ -119,9 +123,24 @@ def show_summary(summary: Summary) -> None:
     emit(f"{summary.pipeline}: {summary.seconds:.1f} s\n")
 
 
+def show_replayed(done: list[Replayed]) -> None:
+    """What became of dead letters."""
+    print_table(
+        ("sink", "target", "#dead letters", "#replayed", "#rows", "#left"),
+        [
+            (one.sink, one.target, f"{one.letters:,}", f"{one.replayed:,}", f"{one.rows:,}",
+             f"{one.letters - one.replayed:,}")
+            for one in done
+        ],
+    )  # fmt: skip
+    for one in done:
+        for reason, count in sorted(one.reasons.items(), key=lambda item: -item[1])[:_SHOWN_REASONS]:
+            emit(f"{one.sink}: {count:,} left: {reason}\n")
+
+
 def show_status(name: str, state: PipelineState, *, as_json: bool) -> None:
     """How far each sink is."""
-    progress, pid = state.progress(), state.runner()
+    progress, pid = [*state.progress(), *state.backfill().progress()], state.runner() or state.backfill().runner()
     if as_json:
         print_json({"pipeline": name, "running": pid is not None, "pid": pid, "sinks": msgspec.to_builtins(progress)})
         return

@@ -12,8 +12,8 @@ and dead letters are committed together. Those files are added to the dead-lette
 between, the next run adds them before it does anything else. Both tables have a guard, so twice is once. Between the
 two steps the dead-letter table is one batch behind.
 
-A commit that raises is not known to have failed. The table is asked; only if it does not have the batch, the commit is
-tried again. Nothing is deleted on the way: a file that no commit names is left for the table format's own clean-up.
+``attempt`` says what becomes of a commit that raises. Nothing is deleted on the way: a file that no commit names is
+left for the table format's own clean-up.
 """
 
 import logging
@@ -23,14 +23,13 @@ from typing import Any, Final
 
 import msgspec
 
-from millstream.errors import OutcomeUnknown, Unavailable
+from millstream.pipeline.attempt import attempted
 from millstream.pipeline.files import WrittenFile
+from millstream.pipeline.letters import finish_replay
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
 from millstream.pipeline.tables.table import CommitRecord, Table
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
-_ATTEMPTS: Final = 4
-_FIRST_PAUSE_S: Final = 0.2
 COMPACT_EVERY: Final = 10
 """Commits between two looks at whether there are many small files."""
 
@@ -58,7 +57,7 @@ class TableSink:
     """Commits the batches of one sink. Open it before the first batch; one thread at a time.
 
     Invariants: batches come in order; ``last`` is the record of the sink's last commit, of this run or an earlier
-    one.
+    one. ``begin`` is where the sink began, for its first record.
     """
 
     def __init__(
@@ -74,6 +73,7 @@ class TableSink:
         self.table = table
         self.dead_letters = dead_letters
         self.last: CommitRecord | None = None
+        self.begin = ""
         self._pipeline = pipeline
         self._sink = sink
         self._compact = compact
@@ -103,6 +103,8 @@ class TableSink:
         last = self.recall()
         if last is not None:
             self._publish(last)
+        if self.dead_letters is not None:
+            finish_replay(self.table, self.dead_letters, f"{self._pipeline}.{self._sink}", self._pause)
         return written
 
     def holds(self, query: str, number: int) -> bool:
@@ -147,6 +149,7 @@ class TableSink:
             total_rejected=batch.rejected + (last.total_rejected if last else 0),
             total_bytes=size + (last.total_bytes if last else 0),
             dead_letters=batch.dead_letters if self.dead_letters is not None else (),
+            begin=last.begin if last is not None else self.begin,
         )
 
     def _publish(self, record: CommitRecord) -> None:
@@ -158,33 +161,11 @@ class TableSink:
             return
         rows = sum(file.rows for file in record.dead_letters)
         own = msgspec.structs.replace(record, rows=rows, dead_letters=())
-        self._attempt(self.dead_letters, own, list(record.dead_letters))
+        letters, files = self.dead_letters, list(record.dead_letters)
+        attempted(letters, own, lambda: letters.commit(own, files), self._pause)
 
     def _commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
-        return self._attempt(self.table, record, files)
-
-    def _attempt(self, table: Table, record: CommitRecord, files: list[WrittenFile]) -> str:
-        what = f"batch {record.batch} of {record.owner}"
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return table.commit(record, files)
-            except Exception as error:  # noqa: BLE001 (of any kind: the table knows whether the batch is there)
-                problem = error
-            try:
-                done = table.committed(record.owner, record.query)
-            except Exception as error:  # noqa: BLE001 (not to know is the answer)
-                raise OutcomeUnknown(
-                    f"{what}: the commit failed ({problem}) and the table cannot be asked whether it landed ({error}); "
-                    "the next run finds out"
-                ) from problem
-            if done is not None and done >= record.batch:
-                _LOG.warning("%s: the commit was answered with an error and is there: %s", what, problem)
-                return table.version()
-            _LOG.warning("%s: commit attempt %d failed: %s", what, attempt, problem)
-            if attempt == _ATTEMPTS:
-                raise Unavailable(f"{what} could not be committed: {problem}") from problem
-            self._pause(_FIRST_PAUSE_S * 2**attempt)
-        raise AssertionError("the last attempt returns or raises")
+        return attempted(self.table, record, lambda: self.table.commit(record, files), self._pause)
 
     def _merge(self) -> None:
         """Compact both tables. A failure is logged and stops nothing, because no row depends on it."""

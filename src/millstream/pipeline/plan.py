@@ -4,14 +4,14 @@
 ``plan`` also asks the cluster what lies ahead of each sink; it creates nothing and pins nothing.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from millstream.pipeline.checks import kind_of, sink_name, size
 from millstream.pipeline.model import Pipeline, Sink
-from millstream.pipeline.query import arrow_schema, make_side_tables, result_of, share_of, stream
+from millstream.pipeline.query import arrow_schema, make_side_tables, optimised_plan, result_of, share_of, stream
 from millstream.pipeline.source import ROWS_FORMAT
 from millstream.pipeline.source import source_options as format_options
 from millstream.pipeline.start import declared_start, open_logs, source_options
@@ -89,18 +89,8 @@ def analyse(spark: SparkSession, pipeline: Pipeline, directory: str) -> list[tup
         else:
             arrow_schema(frame)
         columns = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
-        found.append((columns, _optimised(spark, frame)))
+        found.append((columns, optimised_plan(frame)))
     return found
-
-
-def _optimised(spark: SparkSession, frame: DataFrame) -> str:
-    """Spark's optimised plan. A stream that has not been started has none of its own (``explain`` refuses it), so the
-    optimiser is called on what the analysis gave.
-    """
-    jvm_frame: Any = frame._jdf  # pyright: ignore[reportPrivateUsage]
-    jvm_session: Any = spark._jsparkSession  # pyright: ignore[reportPrivateUsage]
-    optimised = jvm_session.sessionState().optimizer().execute(jvm_frame.queryExecution().analyzed())
-    return str(optimised.toString()).rstrip()
 
 
 def plan(spark: SparkSession, pipeline: Pipeline, directory: str, state: PipelineState) -> list[SinkPlan]:

@@ -25,6 +25,11 @@ from millstream.pipeline.source import TOPIC_FORMAT, FilesSource, RowsSource, To
 
 _POSITION: Final = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _CONTEXT: Final = re.compile(r"== SQL")
+_TOGETHER: Final = re.compile(
+    r"^[\s:+|~-]*(Aggregate|Deduplicate\w*|Distinct|Window|WindowGroupLimit|\w*WithState\w*|TransformWithState\w*)\b",
+    re.MULTILINE,
+)
+"""Steps of a plan whose rows come from several records. Spark marks those of a stream with a tilde."""
 
 
 class QueryProblem(Rejected):
@@ -74,6 +79,31 @@ def share_of(spark: SparkSession, result: DataFrame, sink: Sink, index: int) -> 
         return result
     result.createOrReplaceTempView("result")
     return _analysed(spark, sink.sql, ("sinks", index, "sql"))
+
+
+def require_single_rows(frame: DataFrame, verb: str) -> DataFrame:
+    """The frame itself, if each of its rows comes from one record of the source.
+
+    Raises:
+        Rejected: the query puts records together.
+    """
+    found = _TOGETHER.search(optimised_plan(frame))
+    if found is not None:
+        raise Rejected(
+            f"the query puts records together ({found[1]}), so single ones cannot be {verb} into its result; run a new "
+            "pipeline from the beginning into a new table"
+        )
+    return frame
+
+
+def optimised_plan(frame: DataFrame) -> str:
+    """Spark's optimised plan. A stream that has not been started has none of its own (``explain`` refuses it), so the
+    optimiser is called on what the analysis gave.
+    """
+    jvm_frame: Any = frame._jdf  # pyright: ignore[reportPrivateUsage]
+    jvm_session: Any = frame.sparkSession._jsparkSession  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+    optimised = jvm_session.sessionState().optimizer().execute(jvm_frame.queryExecution().analyzed())
+    return str(optimised.toString()).rstrip()
 
 
 def make_side_tables(spark: SparkSession, pipeline: Pipeline, *, empty: bool = False) -> None:

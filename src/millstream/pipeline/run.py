@@ -30,7 +30,7 @@ from millstream.pipeline.checks import kind_of, problems_of, seconds, sink_name
 from millstream.pipeline.model import Pipeline
 from millstream.pipeline.places import state_directory
 from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, Watch
-from millstream.pipeline.start import open_logs
+from millstream.pipeline.start import Offsets, open_logs
 from millstream.pipeline.state import PipelineState
 from millstream.pipeline.wire_schemas import pinned
 
@@ -94,24 +94,39 @@ def prepared(pipeline: Pipeline, directory: str, *, watch: Watch | None = None) 
         raise Rejected("; ".join(f"{'.'.join(map(str, problem.path))}: {problem.message}" for problem in found))
     directory = os.path.abspath(directory)
     state = PipelineState(state_directory(pipeline, directory))
+    running = Run(pipeline, directory, state, watch or NoWatch())
+    with prepared_run(running, state):
+        yield running
+
+
+@contextmanager
+def prepared_run(running: "Run", state: PipelineState) -> Generator[None]:
+    """Hold the lock of a state directory while a run is open; raises what ``prepared`` raises."""
     with state.running():
-        running = Run(pipeline, directory, state, watch or NoWatch())
         try:
             running.open()
-            yield running
+            yield
         finally:
             running.close()
 
 
 class Run:
-    """One run of a pipeline: made, opened, run, closed."""
+    """One run of a pipeline: made, opened, run, closed. ``until`` has, by sink, where reading ends for good."""
 
-    def __init__(self, pipeline: Pipeline, directory: str, state: PipelineState, watch: Watch) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        directory: str,
+        state: PipelineState,
+        watch: Watch,
+        until: Mapping[str, Offsets] | None = None,
+    ) -> None:
         self.sinks: list[SinkQuery] = []
         self._pipeline = pipeline
         self._directory = directory
         self._state = state
         self._watch = watch
+        self._until = until or {}
         self._stopping = False
 
     def open(self) -> None:
@@ -131,9 +146,10 @@ class Run:
             make_side_tables(spark, self._pipeline)
             run_id = uuid.uuid4().hex[:8]
             for index, sink in enumerate(self._pipeline.sinks):
-                state = self._state.sink(sink_name(sink))
+                name = sink_name(sink)
                 kind = TopicQuery if kind_of(sink) == "topic" else TableQuery
-                made = kind(self._pipeline, index, self._directory, state, run_id, self._watch)
+                state, until = self._state.sink(name), self._until.get(name)
+                made = kind(self._pipeline, index, self._directory, state, run_id, self._watch, until)
                 made.open(spark, logs)
                 self.sinks.append(made)
         finally:

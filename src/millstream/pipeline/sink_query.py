@@ -19,7 +19,7 @@ from millstream.errors import MillstreamError
 from millstream.pipeline.checks import sink_name
 from millstream.pipeline.model import Pipeline
 from millstream.pipeline.places import Place
-from millstream.pipeline.start import Offsets, find_start, source_options
+from millstream.pipeline.start import Offsets, encode_offsets, find_start, source_options
 from millstream.pipeline.state import Progress, SinkState
 from millstream.pipeline.tables.open_table import shown_target
 from millstream.pipeline.tables.table import CommitRecord
@@ -93,11 +93,19 @@ class SinkQuery:
 
     ``rows``, ``rejected``, ``bytes`` and ``batches`` count this run. ``backlog`` is how many offsets lie ahead when it
     opens, ``read`` how many of them and of later ones it has gone over. ``ends`` is where the last batch ended.
+    ``until`` is where reading ends for good; None is nowhere.
     ``restarts`` counts those since the last batch; the runner owns it, and a batch sets it to 0.
     """
 
     def __init__(
-        self, pipeline: Pipeline, index: int, directory: str, state: SinkState, run_id: str, watch: Watch
+        self,
+        pipeline: Pipeline,
+        index: int,
+        directory: str,
+        state: SinkState,
+        run_id: str,
+        watch: Watch,
+        until: Offsets | None = None,
     ) -> None:
         self.name = sink_name(pipeline.sinks[index])
         self.target = shown_target(pipeline.sinks[index], directory)
@@ -115,6 +123,8 @@ class SinkQuery:
         self._state = state
         self._run_id = run_id
         self._watch = watch
+        self._until = until
+        self._starts: Offsets = {}
         self._frame: DataFrame | None = None
         self._query: StreamingQuery | None = None
         self._failure: BaseException | None = None
@@ -206,7 +216,7 @@ class SinkQuery:
 
     def _begin_at(self, logs: Logs, last: CommitRecord | None) -> dict[str, str]:
         """Options of the source; also finds out how much lies ahead."""
-        starts = find_start(self._pipeline, self._state, last, logs)
+        starts = self._starts = find_start(self._pipeline, self._state, last, logs)
         finished = self._state.finished_batch()
         self.ends = _positions(self._state.offsets(finished)) if finished is not None else starts
         places = logs.places()
@@ -216,8 +226,13 @@ class SinkQuery:
             at = self.ends.get(place.topic, {}).get(str(place.partition), -2)
             at = oldest[place.key].offset if at < 0 else at
             self.ends.setdefault(place.topic, {})[str(place.partition)] = at
-            self.backlog += max(0, newest[place.key].offset - at)
+            end = newest[place.key].offset
+            if self._until is not None:
+                end = min(end, self._until.get(place.topic, {}).get(str(place.partition), 0))
+            self.backlog += max(0, end - at)
         options = source_options(self._pipeline)
+        if self._until is not None:
+            options["endingOffsets"] = encode_offsets(self._until)
         return {**options, "startingOffsets": msgspec.json.encode(starts).decode()}
 
     def _source_settings(self, dead_letters: str | None, table: str | None) -> SourceSettings:

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from millstream.errors import Rejected
 from millstream.pipeline.checks import option_text, size, start_ms, topics_of
 from millstream.pipeline.model import Pipeline
@@ -77,6 +79,16 @@ def find_start(pipeline: Pipeline, state: SinkState, last: CommitRecord | None, 
             found.setdefault(topic, {})[str(partition)] = offset
     state.pin_start(found)
     return _complete(found, places)
+
+
+def encode_offsets(offsets: Offsets) -> str:
+    """Offsets as text."""
+    return msgspec.json.encode(offsets).decode()
+
+
+def decode_offsets(text: str) -> Offsets:
+    """The offsets behind the text."""
+    return msgspec.json.decode(text, type=Offsets)
 
 
 def open_logs(pipeline: Pipeline) -> Logs:

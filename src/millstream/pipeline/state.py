@@ -6,6 +6,7 @@
     <state>/<sink>/start.json       offsets at which the sink began, written once before its first batch
     <state>/<sink>/checkpoint/      Spark's own; its ``metadata`` names the query
     <state>/<sink>/progress.json    figures of the last batch, replaced whole
+    <state>/~backfill/              the same for a backfill
 
 Only the lock and the checkpoint decide anything. ``start.json`` pins the beginning, so that a first batch that is
 repeated after a crash covers the same records although the topic has grown or shrunk since. ``progress.json`` is for
@@ -56,6 +57,10 @@ class PipelineState:
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
+
+    def backfill(self) -> "PipelineState":
+        """The state directory of this pipeline's backfill; it has a lock of its own."""
+        return PipelineState(os.path.join(self.directory, "~backfill"))
 
     def sink(self, name: str) -> "SinkState":
         return SinkState(os.path.join(self.directory, name))

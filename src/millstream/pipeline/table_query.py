@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from millstream.pipeline.commit import Batch, TableSink
 from millstream.pipeline.files import FILE_COLUMNS, FileWriter, WrittenFile, conform, files_batch
 from millstream.pipeline.places import Place
-from millstream.pipeline.query import arrow_schema, result_of, share_of, source_schema, stream
+from millstream.pipeline.query import arrow_schema, require_single_rows, result_of, share_of, source_schema, stream
 from millstream.pipeline.sink_query import BatchDone, SinkQuery
 from millstream.pipeline.source import FILES_FORMAT, ROWS_FORMAT
 from millstream.pipeline.source import source_options as format_options
-from millstream.pipeline.start import check_checkpoint
+from millstream.pipeline.start import check_checkpoint, decode_offsets, encode_offsets
 from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table
 from millstream.pipeline.task import batch_name, clear_reports, read_reports
 from millstream.spark.logs import Logs
@@ -39,15 +39,26 @@ class TableQuery(SinkQuery):
             self._schema = self._table.open(source_schema(pipeline))
         self._settings = self._source_settings(letters_address, table.place.address if self._direct else None)
         clear_reports(self._settings)
+        self._take_hand_over()
         options = self._begin_at(logs, self._table.last)
+        self._table.begin = encode_offsets(self._until if self._until is not None else self._starts)
         if self._direct:
             self._frame = stream(spark, FILES_FORMAT, format_options(self._settings, self._schema, options))
         else:
             source = stream(spark, ROWS_FORMAT, format_options(self._settings, None, options))
             result = result_of(spark, pipeline, source, self._directory)
             self._frame = share_of(spark, result, sink, self._index)
+            if self._until is not None:
+                require_single_rows(self._frame, "backfilled")
             self._schema = self._table.open(arrow_schema(self._frame))
         self.version = table.version()
+
+    def _take_hand_over(self) -> None:
+        """Begin where a backfill ends that was there before the first run."""
+        if self._until is None and self._table.last is None and self._state.start() is None:
+            backfill = self._table.table.last(f"{self._pipeline.pipeline}.{self.name}~backfill")
+            if backfill is not None:
+                self._state.pin_start(decode_offsets(backfill.begin))
 
     def _recall(self) -> None:
         """Learn from the table how far this sink has come, and whether its checkpoint fits."""
@@ -92,12 +103,12 @@ class TableQuery(SinkQuery):
     def _write(self, frame: DataFrame, number: int) -> tuple[WrittenFile, ...]:
         if not self._direct:
             stem = f"part-{batch_name(self._run_id, number)}"
-            frame = frame.mapInArrow(_writer(self._table.table.place.address, stem, self._schema), FILE_COLUMNS)
+            frame = rows_writer(frame, self._table.table.place.address, stem, self._schema)
         return tuple(WrittenFile(row.path, row.rows, row.bytes, row.stats) for row in frame.collect())
 
 
-def _writer(address: str, stem: str, schema: Any) -> Any:
-    """What ``mapInArrow`` runs in a worker: the rows of a task into files, and a row for each file."""
+def rows_writer(frame: DataFrame, address: str, stem: str, schema: Any) -> DataFrame:
+    """A frame with a row for each file that the tasks of ``frame`` have written to ``address`` when it is collected."""
 
     def write(batches: Any) -> Any:
         from pyspark import TaskContext
@@ -108,4 +119,4 @@ def _writer(address: str, stem: str, schema: Any) -> Any:
             writer.write(conform(batch, schema))
         yield files_batch(writer.close())
 
-    return write
+    return frame.mapInArrow(write, FILE_COLUMNS)

@@ -66,10 +66,16 @@ def starting(options: Options, *, streaming: bool) -> Bound:
 
 
 def ending(options: Options, *, streaming: bool) -> Bound:
-    """End of a batch. A stream has no end and must not name one."""
+    """End of a batch, or the offsets at which a stream stops for good.
+
+    Raises:
+        Rejected: the end of a batch is its beginning, or that of a stream is no offsets by partition.
+    """
     names = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-    if streaming and (given := options.at_most_one(names)) is not None:
-        raise Rejected(f"option {given} is for batch queries; a stream ends with its trigger")
+    if streaming and (given := options.at_most_one(names)) is not None and not isinstance(options[given], dict):
+        raise Rejected(f"option {given} of a stream is JSON per partition; without it, it ends with its trigger")
+    if streaming and "endingOffsetsByTimestamp" in options.given:
+        raise Rejected("option endingOffsetsByTimestamp is for batch queries; a stream takes endingOffsets")
     bound = _bound(options, names, LATEST)
     if bound.kind == "offset" and (bound.everywhere == EARLIEST or EARLIEST in bound.by_partition.values()):
         raise Rejected("option endingOffsets: a batch cannot end at earliest, it would read nothing")

@@ -142,7 +142,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "startingOffsetsByTimestampStrategy", _one_of("error", "latest"), "error",
         "Behaviour for a partition without a record that late: error fails, latest starts at its end.",
     ),
-    Option("endingOffsets", _offsets, None, "End of a batch (exclusive): latest or JSON per partition."),
+    Option(
+        "endingOffsets", _offsets, None,
+        "End (exclusive) of a batch: latest or JSON per partition. Of a stream: JSON per partition, where it stops for "
+        "good; partitions without one are not read.",
+    ),
     Option("endingTimestamp", _millis, None, "End every partition before its first record of this time (ms)."),
     Option("endingOffsetsByTimestamp", _per_partition, None, "endingTimestamp per partition, as JSON."),
     Option("maxOffsetsPerTrigger", _count, None, "Maximum offsets in a micro-batch, divided by backlog."),

@@ -47,6 +47,8 @@ class TopicStream:
         self._target: StreamOffset | None = None
         self._seen: StreamOffset | None = None
         self._segments: SegmentMap = {}
+        given: Mapping[TopicPartition, int] | None = options["endingOffsets"]
+        self._bound = given
 
     def close(self) -> None:
         self._logs.close()
@@ -113,6 +115,8 @@ class TopicStream:
 
     def _ends(self, places: Sequence[Place]) -> StreamOffset:
         found = self._logs.latest(places)
+        if (bound := self._bound) is not None:
+            found = {key: end._replace(offset=min(end.offset, bound.get(key, 0))) for key, end in found.items()}
         return _offset(places, {key: _end_position(end) for key, end in found.items()})
 
     def _begins(
@@ -131,7 +135,7 @@ class TopicStream:
             begin = first[place.key].offset if before is None else before.offset
             if before is None and begin > 0 and place.topic_id in start.topics:
                 self._loss.report(f"{place.topic}-{place.partition} is new, and its first {begin} offsets are gone")
-            if end.offset < begin and self._target is None:
+            if end.offset < begin and self._target is None and self._bound is None:
                 self._loss.report(f"{place.topic}-{place.partition} ends at {end.offset}, and {begin} had been read")
             found[place.key] = (begin, max(begin, end.offset))
         return found

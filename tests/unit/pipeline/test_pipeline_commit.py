@@ -3,6 +3,7 @@
 import os
 
 import deltalake
+import msgspec
 import pyarrow as pa
 import pytest
 from pyarrow.dataset import dataset
@@ -10,6 +11,7 @@ from pyarrow.dataset import dataset
 from millstream.errors import OutcomeUnknown, Rejected, Unavailable
 from millstream.pipeline.commit import Batch, TableSink
 from millstream.pipeline.files import FileWriter
+from millstream.pipeline.letters import REPLAY_QUERY, encode_places, remove_letters
 from millstream.pipeline.model import Sink
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
 from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table
@@ -172,3 +174,71 @@ def test_many_small_files_are_merged_and_no_row_is(bench):
     assert bench.reopen().sink.last.total_rows == 40
     bench.sink.commit(bench.batch(40, 40))
     assert bench.held() == (list(range(41)), 20)
+
+
+def letter(offset, topic="t", partition=0):
+    return {**LETTER, "topic": topic, "partition": partition, "offset": offset}
+
+
+class Replay:
+    """A replay of dead letters into the bench's table: rows of its own, and letters that leave."""
+
+    def __init__(self, bench):
+        self.bench = bench
+        self.sink = TableSink(bench.rows, None, pipeline="p", sink="s~replay", pause=bench.pauses.append)
+        self.sink.open(SCHEMA)
+
+    def commit(self, number, *values):
+        batch = self.bench.batch(number, *values, query=REPLAY_QUERY)
+        places = encode_places({"t": {0: [0, 2]}, "u": {1: [7]}})
+        return self.sink.commit(msgspec.structs.replace(batch, offsets=places)).record
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def letters_bench(tmp_path, request):
+    bench = Bench(tmp_path, request.param)
+    writer = FileWriter(bench.letters.place, "part", DEAD_LETTER_SCHEMA)
+    rows = [letter(0), letter(1), letter(2), letter(0, "u", 1), letter(7, "u", 1), letter(7)]
+    writer.write(pa.RecordBatch.from_pylist(rows, DEAD_LETTER_SCHEMA))
+    files = tuple(writer.close())
+    bench.sink.commit(Batch(query="q", number=0, offsets="{}", files=(), rejected=6, dead_letters=files))
+    return bench
+
+
+def places_of(bench):
+    rows = bench.read(bench.letters.table)
+    return sorted((row["topic"], row["partition"], row["offset"]) for row in rows)
+
+
+LEFT = [("t", 0, 1), ("t", 0, 7), ("u", 1, 0)]
+
+
+def test_letters_that_were_replayed_leave_their_table_and_no_others_do(letters_bench):
+    scanned = [row for batch in letters_bench.letters.scan() for row in batch.to_pylist()]
+    assert len(scanned) == 6
+    record = Replay(letters_bench).commit(0, 5, 6)
+    remove_letters(letters_bench.letters, record, letters_bench.pauses.append)
+    assert places_of(letters_bench) == LEFT
+    assert letters_bench.held() == ([5, 6], 3)
+
+
+@pytest.mark.parametrize("fault", ["before", "after"])
+def test_a_replay_that_ends_between_its_commits_is_finished_by_whoever_opens_the_table(letters_bench, fault):
+    letters_bench.rows.plan = [fault]
+    Replay(letters_bench).commit(0, 5)
+    assert len(places_of(letters_bench)) == 6
+    letters_bench.reopen()
+    assert places_of(letters_bench) == LEFT
+    letters_bench.sink.commit(letters_bench.batch(1, 1, bad=2))
+    version = letters_bench.letters.version()
+    letters_bench.reopen()
+    assert letters_bench.letters.version() == version  # nothing is removed twice
+    assert letters_bench.held() == ([1, 5], 5)
+
+
+def test_every_record_says_where_its_sink_began(bench):
+    bench.sink.begin = "here"
+    bench.sink.commit(bench.batch(0, 1))
+    bench.reopen().sink.begin = "elsewhere"
+    bench.sink.commit(bench.batch(1, 2))
+    assert bench.rows.last("p.s").begin == "here"

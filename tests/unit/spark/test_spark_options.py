@@ -126,7 +126,7 @@ def test_offsets_and_times_per_partition():
         ({"startingOffsets": '{"t": {"0": -1}}'}, False, "cannot begin at latest"),
         ({"startingOffsets": '{"t": {"0": -3}}'}, False, "0 or more"),
         ({"endingOffsets": "earliest"}, False, "cannot end at earliest"),
-        ({"endingOffsets": "latest"}, True, "for batch queries"),
+        ({"endingOffsets": "latest"}, True, "JSON per partition"),
         ({"startingOffsets": "earliest", "startingTimestamp": "1"}, True, "exclude each other"),
         ({"maxOffsetsPerTrigger": "5"}, False, "for streams"),
     ],

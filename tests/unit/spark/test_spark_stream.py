@@ -10,6 +10,7 @@ from spark_logs import EVERYTHING, expected, plain, rows_of
 from millstream.errors import Rejected
 from millstream.spark.loss import DataLost
 from millstream.spark.options import READ, parse_options
+from millstream.spark.plan import check_read_options
 from millstream.spark.read import read_task
 from millstream.spark.stream import TopicStream
 
@@ -259,3 +260,17 @@ def test_progress_reports_tell_the_ends_of_the_logs(open_stream, kafka):
 def test_a_checkpoint_of_something_else_is_refused(open_stream):
     with pytest.raises(Rejected, match="version"):
         open_stream().latest({"t": {"0": 1}}, limited=True)
+
+
+def test_a_stream_with_an_end_stops_there_for_good(kafka, open_stream):
+    for partition in (0, 1):
+        kafka.log("t", partition).append(plain(10))
+    stream = open_stream(endingOffsets='{"t": {"0": 4}}')
+    start = through_json(stream.initial())
+    end = through_json(stream.latest(start, limited=True))
+    assert [(row["partition"], row["offset"]) for row in rows(stream, start, end)] == [(0, n) for n in range(4)]
+    assert stream.latest(end, limited=True) == end
+    with pytest.raises(Rejected, match="JSON per partition"):
+        check_read_options(
+            parse_options({"servers": "x", "subscribe": "t", "endingOffsets": "latest"}, READ), streaming=True
+        )

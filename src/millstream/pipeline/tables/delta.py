@@ -6,7 +6,7 @@ else. The batch's record is in the commit's info, which Delta keeps as long as i
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +16,7 @@ from millstream.errors import Rejected
 from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.places import Place
-from millstream.pipeline.tables.table import CommitRecord, incompatible
+from millstream.pipeline.tables.table import CommitRecord, Places, incompatible
 
 _RECORD: Final = "millstream.record"
 _HISTORY: Final = 1000
@@ -79,10 +79,7 @@ class DeltaTable:
         return None if table is None else table.transaction_version(_app_id(owner, query))
 
     def commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
-        transaction = self._delta.Transaction(_app_id(record.owner, record.query), record.batch)
-        properties = self._delta.CommitProperties(
-            custom_metadata={_RECORD: msgspec.json.encode(record).decode()}, app_transactions=[transaction]
-        )
+        properties = self._properties(record)
         now = int(time.time() * 1000)
         actions = [
             self._delta.transaction.AddAction(file.path, file.bytes, {}, now, True, file.stats) for file in files
@@ -90,6 +87,17 @@ class DeltaTable:
         table = self._fresh()
         table.create_write_transaction(actions, "append", self._schema, commit_properties=properties)
         return self.version()
+
+    def scan(self) -> Iterator[Any]:
+        return iter(self._fresh().to_pyarrow_dataset().to_batches())
+
+    def remove(self, record: CommitRecord, places: Places) -> None:
+        predicate = " OR ".join(
+            f"(topic = '{topic}' AND partition = {partition} AND offset IN ({', '.join(map(str, offsets))}))"
+            for topic, partitions in places.items()
+            for partition, offsets in partitions.items()
+        )  # a topic's name has no quotes
+        self._fresh().delete(predicate, commit_properties=self._properties(record))
 
     def version(self) -> str:
         return str(self._fresh().version())
@@ -102,6 +110,12 @@ class DeltaTable:
             return 0
         done = table.optimize.compact(target_size=_TARGET_BYTES)
         return int(done["numFilesRemoved"]) - int(done["numFilesAdded"])
+
+    def _properties(self, record: CommitRecord) -> Any:
+        """What makes a commit the one of this record."""
+        transaction = self._delta.Transaction(_app_id(record.owner, record.query), record.batch)
+        text = msgspec.json.encode(record).decode()
+        return self._delta.CommitProperties(custom_metadata={_RECORD: text}, app_transactions=[transaction])
 
     def _existing(self) -> Any:
         if self._table is None and not self._delta.DeltaTable.is_deltatable(self._place.address, self._storage):

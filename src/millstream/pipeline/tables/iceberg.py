@@ -10,7 +10,7 @@ switched off for commits of batches: a refused one comes back as an error, and t
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +21,7 @@ from millstream.errors import Rejected
 from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import FileWriter, WrittenFile, conform
 from millstream.pipeline.places import Place, absolute
-from millstream.pipeline.tables.table import CommitRecord, incompatible
+from millstream.pipeline.tables.table import CommitRecord, Places, incompatible
 
 _SMALL_BYTES: Final = 32 << 20
 _SMALL_FILES: Final = 32
@@ -92,16 +92,24 @@ class IcebergTable:
         return record.batch if record is not None and record.query == query else None
 
     def commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
-        table = self._fresh()
-        table.metadata.properties["commit.retry.num-retries"] = "0"  # in memory only; the opening prose says why
-        text = msgspec.json.encode(record).decode()
-        snapshot = {"millstream.query": record.query, "millstream.batch": str(record.batch)}
-        with table.transaction() as transaction:
-            transaction.set_properties({_property(record.owner): text})
+        with self._transaction(record) as transaction:
             if files:
                 paths = [f"{self.place.address}/{file.path}" for file in files]
-                transaction.add_files(paths, snapshot_properties=snapshot, check_duplicate_files=False)
+                transaction.add_files(paths, snapshot_properties=_snapshot(record), check_duplicate_files=False)
         return self.version()
+
+    def scan(self) -> Iterator[Any]:
+        return iter(self._fresh().scan().to_arrow_batch_reader())
+
+    def remove(self, record: CommitRecord, places: Places) -> None:
+        of: Any = need_extra("pyiceberg.expressions", "Iceberg tables")
+        wanted = [
+            of.And(of.EqualTo("topic", topic), of.EqualTo("partition", partition), of.In("offset", offsets))
+            for topic, partitions in places.items()
+            for partition, offsets in partitions.items()
+        ]
+        with self._transaction(record) as transaction:
+            transaction.delete(wanted[0] if len(wanted) == 1 else of.Or(*wanted), snapshot_properties=_snapshot(record))
 
     def version(self) -> str:
         snapshot = self._fresh().current_snapshot()
@@ -135,6 +143,14 @@ class IcebergTable:
                     overwrite.append_data_file(file)
         return len(chosen) - len(merged)
 
+    def _transaction(self, record: CommitRecord) -> Any:
+        """A transaction that adds a record, and is not repeated by the library; the opening prose says why."""
+        table = self._fresh()
+        table.metadata.properties["commit.retry.num-retries"] = "0"  # in memory only
+        transaction = table.transaction()
+        transaction.set_properties({_property(record.owner): msgspec.json.encode(record).decode()})
+        return transaction
+
     def _fresh(self) -> Any:
         self._table = self._catalog.load_table(self._name)
         return self._table
@@ -142,6 +158,10 @@ class IcebergTable:
 
 def _property(owner: str) -> str:
     return f"millstream.{owner}"
+
+
+def _snapshot(record: CommitRecord) -> dict[str, str]:
+    return {"millstream.query": record.query, "millstream.batch": str(record.batch)}
 
 
 def _path(location: str) -> str:

@@ -13,6 +13,7 @@ meanwhile; a Delta or Iceberg table does that, and is what to prefer.
 
 import os
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 from millstream.errors import Rejected
 from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.places import Place
-from millstream.pipeline.tables.table import CommitRecord, incompatible
+from millstream.pipeline.tables.table import CommitRecord, Places, incompatible
 
 _STAGING: Final = "_millstream_staging"
 _RECORD: Final = "_record.json"
@@ -85,6 +86,12 @@ class ParquetTable:
         prepared.write(_RECORD, msgspec.json.encode(record))
         os.rename(prepared.address, os.path.join(self._root.address, f"batch={name}"))
         return self.version()
+
+    def scan(self) -> Iterator[Any]:
+        raise Rejected(f"{self._root.address}: the rows of a plain Parquet directory are not read back")
+
+    def remove(self, record: CommitRecord, places: Places) -> None:  # noqa: ARG002 (of all tables)
+        raise Rejected(f"{self._root.address}: single rows cannot leave a plain Parquet directory")
 
     def version(self) -> str:
         return f"{len(self._batches())} batches"

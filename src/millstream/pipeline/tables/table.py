@@ -5,12 +5,16 @@ that adds the batch's files, so every doubt (a driver that was killed, a commit 
 asking the table. A commit that fails deletes nothing, because it may have landed.
 """
 
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.places import Place
+
+Places: TypeAlias = dict[str, dict[int, list[int]]]
+"""Offsets of records by topic and partition."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,7 +22,8 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     ``offsets`` is where the batch ends, as in Spark's log. ``rows``, ``rejected`` and ``bytes`` count this batch, their
     ``total_*`` everything of this sink so far. ``dead_letters`` are files of the dead-letter table: they belong to this
-    commit and are added there after it.
+    commit and are added there after it. ``begin`` is where the sink began, as offsets by topic and partition; of a
+    backfill's records it is where the backfill ends. It is empty in records of versions that did not keep it.
     """
 
     pipeline: str
@@ -33,6 +38,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     total_rejected: int
     total_bytes: int
     dead_letters: tuple[WrittenFile, ...] = ()
+    begin: str = ""
 
     @property
     def owner(self) -> str:
@@ -69,6 +75,25 @@ class Table(Protocol):
 
         May raise any error of the table's library; then the outcome is unknown until
         ``committed`` is asked.
+        """
+        ...
+
+    def scan(self) -> Iterator[Any]:
+        """The rows of the table as it is now, as record batches; commits that follow do not change them.
+
+        Raises:
+            Rejected: rows of this kind of table are not read back.
+        """
+        ...
+
+    def remove(self, record: CommitRecord, places: Places) -> None:
+        """Remove the rows of these topics, partitions and offsets, and add the record, in one commit.
+
+        May raise any error of the table's library; then the outcome is unknown until
+        ``committed`` is asked.
+
+        Raises:
+            Rejected: single rows cannot leave this kind of table.
         """
         ...
 

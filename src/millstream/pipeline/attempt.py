@@ -1,0 +1,47 @@
+"""One commit, tried until it is known to be there.
+
+A commit that raises is not known to have failed. The table is asked; only if it does not have the batch, the commit is
+tried again. Nothing is deleted on the way.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from millstream.errors import OutcomeUnknown, Unavailable
+from millstream.pipeline.tables.table import CommitRecord, Table
+
+_LOG: Final = logging.getLogger("millstream.pipeline")
+_ATTEMPTS: Final = 4
+_FIRST_PAUSE_S: Final = 0.2
+
+
+def attempted(table: Table, record: CommitRecord, commit: Callable[[], object], pause: Callable[[float], None]) -> str:
+    """Call ``commit``, which adds the record to the table, until the table has it; returns the table's version.
+
+    Raises:
+        Unavailable: it could not be added; the same record may be tried again.
+        OutcomeUnknown: it may have been added; the next attempt finds out.
+    """
+    what = f"batch {record.batch} of {record.owner}"
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            commit()
+            return table.version()
+        except Exception as error:  # noqa: BLE001 (of any kind: the table knows whether the batch is there)
+            problem = error
+        try:
+            done = table.committed(record.owner, record.query)
+        except Exception as error:  # noqa: BLE001 (not to know is the answer)
+            raise OutcomeUnknown(
+                f"{what}: the commit failed ({problem}) and the table cannot be asked whether it landed ({error}); "
+                "the next run finds out"
+            ) from problem
+        if done is not None and done >= record.batch:
+            _LOG.warning("%s: the commit was answered with an error and is there: %s", what, problem)
+            return table.version()
+        _LOG.warning("%s: commit attempt %d failed: %s", what, attempt, problem)
+        if attempt == _ATTEMPTS:
+            raise Unavailable(f"{what} could not be committed: {problem}") from problem
+        pause(_FIRST_PAUSE_S * 2**attempt)
+    raise AssertionError("the last attempt returns or raises")
