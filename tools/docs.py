@@ -91,6 +91,7 @@ def configuration_page() -> str:
     from millstream.config.properties.node import NodeProperties
     from millstream.config.properties.storage import StorageProperties
     from millstream.config.properties.topics import TopicDefaultProperties
+    from millstream.config.properties.without_effect import WithoutEffectProperties
     from millstream.config.topic_properties import REFUSED_VALUES, TopicConfig
 
     parts = ["# Configuration\n", CONFIGURATION]
@@ -101,6 +102,7 @@ def configuration_page() -> str:
         ("Groups and producers", GroupProperties),
         ("Cluster", ClusterProperties),
         ("Defaults of topics", TopicDefaultProperties),
+        ("Without effect", WithoutEffectProperties),
     )
     for title, owner in subjects:
         parts.append(f"## {title}\n\n{inspect.cleandoc(owner.__doc__ or '')}\n")

@@ -84,11 +84,11 @@ def join_request(t: Talk, member: str = "", group: str = "g", **options: object)
 
 
 def alter_request(
-    name: str, *configs: tuple[str, str | None], operation: int = 0, kind: int = TOPIC
+    name: str, *configs: tuple[str, str | None], operation: int = 0, kind: int = TOPIC, validate: bool = False
 ) -> IncrementalAlterConfigsRequest:
     """Sets (0), deletes (1), appends to (2) or subtracts from (3) properties of one resource."""
     entries = [AlterableConfig(key, operation, value) for key, value in configs]
-    return IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, entries)])
+    return IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, entries)], validate)
 
 
 def describe_request(name: str, *keys: str, kind: int = TOPIC, **options: bool) -> DescribeConfigsRequest:

@@ -47,7 +47,7 @@ from millstream.app.stopped import StopWatch
 from millstream.cluster.identity import Identity, own_identity
 from millstream.cluster.load import load_cluster
 from millstream.cluster.metadata import live_settings
-from millstream.config.settings import Settings
+from millstream.config.settings import Settings, without_effect
 from millstream.errors import MillstreamError, Unavailable
 from millstream.kafka import dispatch
 from millstream.peers.accepting import PeerListener
@@ -129,6 +129,8 @@ class Supervisor:
 
     def run(self) -> int:
         settings = self.settings
+        for ignored in without_effect(settings.given):
+            log.info("%s is set: %s", ignored.name, ignored.doc)
         if settings.shard_realtime and not may_become_realtime():
             raise Unavailable(_NO_REALTIME)
         lock = lock_data_dir(settings.data_dir)

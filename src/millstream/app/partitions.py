@@ -45,6 +45,7 @@ class Partitions(MetadataListener):
 
     def open_all(self) -> None:
         """Open the partitions that exist when the broker starts."""
+        self._lifecycle.follow(self._metadata.settings)
         for topic in self._metadata.topics():
             for index in range(len(topic.partitions)):
                 self._open(topic, index, fresh=False)

@@ -13,7 +13,7 @@ from millstream.cli.connect import admin_client, answer, explained
 from millstream.cli.failure import WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import print_json, remark
-from millstream.config.settings import node_property
+from millstream.config.settings import node_property, without_effect
 
 
 @click.command("set")
@@ -45,6 +45,8 @@ def set_settings(
     if as_json:
         print_json({"broker": node_id, "set": wanted, "unset": gone})
     else:
+        for ignored in without_effect(wanted):
+            remark(f"{ignored.name}: {ignored.doc}")
         remark(f"changed broker {node_id}")
 
 

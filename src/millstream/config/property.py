@@ -1,7 +1,8 @@
 """A property: the one declaration of a setting.
 
 A declaration has everything about a setting: its name (Kafka's if Kafka has the setting), its form (type, bounds,
-unit), default, description, an example, whether it may change while the broker runs, and whether it is for tests only.
+unit), default, description, an example, whether it may change while the broker runs, whether it has an effect, and
+whether it is for tests only.
 Validation, ``millstream config list``, the reference page and DescribeConfigs all read these declarations.
 
 A property is declared as a class attribute and is a (non-data) descriptor. On the class the attribute is the
@@ -50,6 +51,7 @@ class Property(Generic[T]):
         live: bool = False,
         hidden: bool = False,
         sensitive: bool = False,
+        effect: bool = True,
     ) -> None:
         self.name = name
         self.form = form
@@ -60,6 +62,7 @@ class Property(Generic[T]):
         self.live = live
         self.hidden = hidden
         self.sensitive = sensitive
+        self.effect = effect
         self._default = default
         self._compute = compute
         self.field = ""

@@ -17,15 +17,22 @@ from millstream.config.properties.network import NetworkProperties
 from millstream.config.properties.node import NodeProperties
 from millstream.config.properties.storage import StorageProperties
 from millstream.config.properties.topics import TopicDefaultProperties
+from millstream.config.properties.without_effect import WithoutEffectProperties
 from millstream.config.property import Property, declared
 from millstream.config.relations import check_relations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 class Settings(
-    NodeProperties, ClusterProperties, NetworkProperties, TopicDefaultProperties, GroupProperties, StorageProperties
+    NodeProperties,
+    ClusterProperties,
+    NetworkProperties,
+    TopicDefaultProperties,
+    GroupProperties,
+    StorageProperties,
+    WithoutEffectProperties,
 ):
     """Every setting of a node.
 
@@ -83,6 +90,11 @@ class Settings(
     def __repr__(self) -> str:
         changed = (f"{NODE_PROPERTIES[name].field}={self.value(name)!r}" for name in sorted(self.given | self.dynamic))
         return f"Settings({', '.join(changed)})"
+
+
+def without_effect(names: Iterable[str]) -> list[Property[Any]]:
+    """Those of some settings that are accepted for Kafka's sake and have no effect, in the order of their names."""
+    return [NODE_PROPERTIES[name] for name in sorted(names) if not NODE_PROPERTIES[name].effect]
 
 
 def node_property(name: str) -> Property[Any]:

@@ -148,6 +148,7 @@ class Lifecycle:
     def follow(self, settings: Settings) -> None:
         """Live settings changed."""
         self._settings = settings
+        self._storage.compaction.follow(settings)
         for partition in self._table.by_group.values():
             partition.producers.expiration_ms = settings.producer_id_expiration_ms
 

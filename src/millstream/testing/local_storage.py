@@ -64,6 +64,8 @@ SMALL: dict[str, Any] = {
     "log_cleaner_backoff_ms": 15_000,
     "log_cleaner_dedupe_buffer_size": 1 << 20,
     "log_cleaner_io_buffer_load_factor": 0.9,
+    "log_cleaner_io_max_bytes_per_second": float("inf"),
+    "log_cleaner_cpu_percent": 100,
 }
 """Settings of a ``LocalShard`` unless it is told otherwise."""
 
@@ -216,7 +218,7 @@ class LocalHelpers:
         self._rings = 0
         self._turn = 0
         self._stopping = False
-        self.cleaner = Cleaner(disk, Pace(float("inf"), 100, lambda _: False))
+        self.cleaner = Cleaner(disk, Pace(lambda _: False))
         self._lanes: list[deque[Command]] = [deque() for _ in range(CLEANER_LANE + 1)]
         self._attached: tuple[Any, ...] = ()
         self._threads = lanes

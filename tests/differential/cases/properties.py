@@ -282,6 +282,26 @@ def _(t: Talk) -> None:
         t.ask(alter_request(name, ("log.cleaner.backoff.ms", "5"), kind=BROKER))
 
 
+@case("settings of running brokers", IncrementalAlterConfigsRequest)
+def _(t: Talk) -> None:
+    for name, value in (
+        ("log.cleaner.backoff.ms", "15000"),
+        ("log.cleaner.dedupe.buffer.size", "134217728"),
+        ("log.cleaner.io.buffer.load.factor", "0.9"),
+        ("log.cleaner.io.max.bytes.per.second", "1e9"),
+        ("log.cleaner.io.buffer.size", "524288"),
+        ("log.cleaner.threads", "1"),
+        ("background.threads", "10"),
+        ("num.io.threads", "8"),
+        ("num.network.threads", "3"),
+        ("num.recovery.threads.per.data.dir", "2"),
+        ("num.replica.fetchers", "1"),
+        ("num.io.threads", "many"),
+        ("queued.max.requests", "500"),
+    ):
+        t.ask(alter_request("", (name, value), kind=BROKER, validate=True))
+
+
 # AlterConfigs
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from millstream.config import NODE_PROPERTIES, ConfigError, Settings, load_settings, node_property
 from millstream.config.listeners import Listener
+from millstream.config.settings import without_effect
 from millstream.model.error_code import ErrorCode
 
 
@@ -145,3 +146,13 @@ def test_importing_the_configuration_brings_no_heavy_module():
     script = "import sys, millstream.config; print(*(m for m in sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert not {"msgspec", "click", "rich", "difflib", "asyncio", "socket", "inspect", "logging"} & set(loaded)
+
+
+def test_kafkas_settings_for_machinery_that_is_not_here_are_accepted_and_say_so():
+    settings = Settings(num_io_threads=16, num_partitions=2)
+    ignored = without_effect(settings.given)
+    assert [declaration.name for declaration in ignored] == ["num.io.threads"]
+    assert all(one.doc.startswith("No effect: ") for one in NODE_PROPERTIES.values() if not one.effect)
+    assert settings.with_dynamic({"num.network.threads": "6"}).num_network_threads == 6
+    with pytest.raises(ConfigError):
+        settings.with_dynamic({"queued.max.requests": "6"})

@@ -77,6 +77,7 @@ class StorageProperties:
         Integer(0, INT64_MAX, unit="ms"),
         15_000,
         doc="Wait before the next check when there is nothing to compact.",
+        live=True,
     )
     log_cleaner_dedupe_buffer_size = Property(
         "log.cleaner.dedupe.buffer.size",
@@ -84,24 +85,28 @@ class StorageProperties:
         134_217_728,
         doc="Memory for the keys of the log that is being compacted, over all shards, 24 bytes per key, allocated "
         "only during a compaction. A log with more keys is compacted in several passes.",
+        live=True,
     )
     log_cleaner_io_buffer_load_factor = Property(
         "log.cleaner.io.buffer.load.factor",
         Number(0.01, 1.0),
         0.9,
         doc="Maximum load of the memory for keys. A higher load holds more keys and finds each more slowly.",
+        live=True,
     )
     log_cleaner_io_max_bytes_per_second = Property(
         "log.cleaner.io.max.bytes.per.second",
         Number(1.0),
         DOUBLE_MAX,
         doc="Maximum bytes per second that compaction reads and writes, over all shards.",
+        live=True,
     )
     log_cleaner_cpu_percent = Property(
         "log.cleaner.cpu.percent",
         Integer(1, 100),
         50,
         doc="Maximum share of a core, in percent, that compaction uses on each shard. It runs at the lowest priority.",
+        live=True,
     )
     internal_disk_factory = Property(
         "internal.disk.factory",

@@ -75,11 +75,15 @@ class Pace:
     cancelled.
     """
 
-    def __init__(self, bytes_per_second: float, cpu_percent: int, wait: Callable[[float], bool]) -> None:
-        self._bytes_per_second = bytes_per_second
-        self._idle_per_busy = 100 / cpu_percent - 1
+    def __init__(self, wait: Callable[[float], bool]) -> None:
         self.wait = wait
         self._busy_s = time.thread_time()
+        self.limit(float("inf"), 100)
+
+    def limit(self, bytes_per_second: float, cpu_percent: int) -> None:
+        """Set the limits; they hold until they are set anew."""
+        self._bytes_per_second = bytes_per_second
+        self._idle_per_busy = 100 / cpu_percent - 1
 
     def spent(self, size_bytes: int) -> None:
         """Bytes were read or written: pause according to bytes and CPU time.
@@ -134,6 +138,7 @@ class Cleaner:
 
     def _gather(self, command: GatherKeys) -> KeysGathered:
         self.forget()
+        self._pace.limit(command.bytes_per_second, command.cpu_percent)
         self._buffer = mmap.mmap(-1, command.buffer_bytes)
         self._keys = KeyMap(memoryview(self._buffer), command.load_percent / 100, os.urandom(_SALT_BYTES))
         self._end_offset = command.first_offset

@@ -111,12 +111,10 @@ class Compaction:
     """See the module. One per shard, on its reactor."""
 
     def __init__(self, storage: CompactionHost, shards: int) -> None:
-        settings = storage.settings
         self._storage = storage
-        self._enabled: bool = settings.log_cleaner_enable
-        self._backoff_us: int = settings.log_cleaner_backoff_ms * 1000
-        self._load_percent = int(settings.log_cleaner_io_buffer_load_factor * 100)
-        self._buffer_bytes: int = max(settings.log_cleaner_dedupe_buffer_size // shards, 2 * SLOT_BYTES)
+        self._shards = shards
+        self._enabled: bool = storage.settings.log_cleaner_enable
+        self.follow(storage.settings)
         self._run: _Run | None = None
         self._next_id = 1
         self._awaited = 0
@@ -135,6 +133,14 @@ class Compaction:
         self._uncleanable_count = stats.gauge("log_cleaner_uncleanable_partitions")
         if self._enabled:
             storage.reactor.call_later(self._backoff_us, self.look)
+
+    def follow(self, settings: Settings) -> None:
+        """Take over settings that changed. They bound the next pass; a wait that has begun goes on as it is."""
+        self._backoff_us: int = settings.log_cleaner_backoff_ms * 1000
+        self._load_percent = int(settings.log_cleaner_io_buffer_load_factor * 100)
+        self._buffer_bytes: int = max(settings.log_cleaner_dedupe_buffer_size // self._shards, 2 * SLOT_BYTES)
+        self._bytes_per_second: float = settings.log_cleaner_io_max_bytes_per_second / self._shards
+        self._cpu_percent: int = settings.log_cleaner_cpu_percent
 
     # -- which log -----------------------------------------------------------------------------------------------------
 
@@ -218,6 +224,8 @@ class Compaction:
                 first,
                 min(self._buffer_bytes, room * SLOT_BYTES),
                 self._load_percent,
+                self._bytes_per_second,
+                self._cpu_percent,
             )
         )
 

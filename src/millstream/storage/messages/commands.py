@@ -134,13 +134,18 @@ class Source(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GatherKeys(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Begin a pass: gather the keys from `first_offset` on, in a buffer of `buffer_bytes`. → `KeysGathered`."""
+    """Begin a pass: gather the keys from `first_offset` on, in a buffer of `buffer_bytes`. → `KeysGathered`.
+
+    The last two fields bound the whole pass: bytes read and written a second, and the share of a core.
+    """
 
     id: int
     sources: list[Source]
     first_offset: int
     buffer_bytes: int
     load_percent: int
+    bytes_per_second: float
+    cpu_percent: int
 
 
 class Rewrite(msgspec.Struct, frozen=True, array_like=True, tag=11):

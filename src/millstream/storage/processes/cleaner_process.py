@@ -29,15 +29,13 @@ _POLL_S: Final = 600.0
 class CleanerProcess:
     """The main loop. Lifecycle: constructed in the forked process, ``run`` once."""
 
-    def __init__(
-        self, disk: Disk, end: socket.socket, channel: WorkerChannel, bytes_per_second: float, cpu_percent: int
-    ) -> None:
+    def __init__(self, disk: Disk, end: socket.socket, channel: WorkerChannel) -> None:
         self._channel = channel
         self._commands: deque[Command] = deque()
         self._gone = False
         self._poll = select.poll()
         self._poll.register(end.fileno(), select.POLLIN)
-        self._cleaner = Cleaner(disk, Pace(bytes_per_second, cpu_percent, self._rest))
+        self._cleaner = Cleaner(disk, Pace(self._rest))
 
     def run(self) -> int:
         """Execute commands until the request to stop."""

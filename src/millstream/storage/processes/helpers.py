@@ -159,8 +159,7 @@ def start_helpers(
         begin("cleaner")
         gc.freeze()
         end = theirs[CLEANER_LANE]
-        limit = settings.log_cleaner_io_max_bytes_per_second / settings.shards
-        return CleanerProcess(disk, end, WorkerChannel(end), limit, settings.log_cleaner_cpu_percent).run()
+        return CleanerProcess(disk, end, WorkerChannel(end)).run()
 
     children = [spawn(f"writer {shard_id}", writer_main), spawn(f"worker {shard_id}", worker_main)]
     if cleans:
