@@ -123,6 +123,16 @@ application = Noun(
             "Look into a broker's data directory: verify it, show what is in its files.",
             {"verify": "millstream.cli.log:verify", "dump": "millstream.cli.log:dump"},
         ),
+        "schema": Noun(
+            "schema",
+            "Register, list, show and check schemas of records.",
+            {
+                "register": "millstream.cli.schema:register",
+                "list": "millstream.cli.schema:list_schemas",
+                "show": "millstream.cli.schema:show",
+                "check": "millstream.cli.schema:check",
+            },
+        ),
         "pipeline": Noun(
             "pipeline",
             "Run declared pipelines: topics into Delta, Iceberg and Parquet tables and into topics, through Spark.",

@@ -139,6 +139,8 @@ def _problems(pipeline: Pipeline) -> Iterator[Problem]:
     yield from _transform_problems(pipeline)
     yield from _sink_problems(pipeline)
     yield from _error_problems(pipeline)
+    if pipeline.metrics is not None and not re.fullmatch(r"(\[[^\]]+\]|[^:]+):\d{1,5}", pipeline.metrics):
+        yield Problem(("metrics",), f"{pipeline.metrics!r} is no address such as 127.0.0.1:9180")
     try:
         seconds(pipeline.trigger.every)
     except ValueError as error:

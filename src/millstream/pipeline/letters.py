@@ -39,7 +39,8 @@ def finish_replay(table: Table, letters: Table, owner: str, pause: Callable[[flo
     """
     owner += REPLAY_SUFFIX
     done = table.committed(owner, REPLAY_QUERY)
-    if done is None or (letters.committed(owner, REPLAY_QUERY) or -1) >= done:
+    removed = letters.committed(owner, REPLAY_QUERY)
+    if done is None or (removed is not None and removed >= done):
         return
     record = table.last(owner)
     if record is not None:

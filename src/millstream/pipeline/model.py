@@ -100,7 +100,11 @@ class Trigger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Pipeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A declared pipeline. ``state`` is the directory of its checkpoints, on a disk that driver and workers share."""
+    """A declared pipeline.
+
+    ``state`` is the directory of its checkpoints, on a disk that driver and workers share. ``metrics`` is where its
+    figures are served while it runs, as ``host:port``.
+    """
 
     pipeline: str
     source: Source
@@ -111,6 +115,7 @@ class Pipeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     errors: Errors = Errors()
     trigger: Trigger = Trigger()
     state: str | None = None
+    metrics: str | None = None
     spark: dict[str, str | int | bool] = {}
 
 

@@ -102,7 +102,7 @@ def prepared(pipeline: Pipeline, directory: str, *, watch: Watch | None = None) 
 @contextmanager
 def prepared_run(running: "Run", state: PipelineState) -> Generator[None]:
     """Hold the lock of a state directory while a run is open; raises what ``prepared`` raises."""
-    with state.running():
+    with state.running(), running.serving():
         try:
             running.open()
             yield
@@ -128,6 +128,18 @@ class Run:
         self._watch = watch
         self._until = until or {}
         self._stopping = False
+
+    @contextmanager
+    def serving(self) -> Generator[None]:
+        """Serve the declared metrics."""
+        if self._pipeline.metrics is None:
+            yield
+            return
+        from millstream.pipeline.metrics import served
+
+        with served(self._pipeline.metrics, self._pipeline.pipeline, self.sinks) as url:
+            self._watch.phase(f"metrics at {url}")
+            yield
 
     def open(self) -> None:
         """Start Spark, open the tables, decide where each sink begins."""

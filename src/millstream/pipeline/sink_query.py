@@ -4,6 +4,7 @@
 micro-batch runs in a thread of Spark's, everything else in the runner's.
 """
 
+import json
 import logging
 import re
 import time
@@ -92,7 +93,8 @@ class SinkQuery:
     """One sink of a run. Made, opened, started one or several times, closed.
 
     ``rows``, ``rejected``, ``bytes`` and ``batches`` count this run. ``backlog`` is how many offsets lie ahead when it
-    opens, ``read`` how many of them and of later ones it has gone over. ``ends`` is where the last batch ended.
+    opens, ``read`` how many of them and of later ones it has gone over. ``ends`` is where the last batch ended,
+    ``done`` what it did, ``done_at`` when (seconds since 1970).
     ``until`` is where reading ends for good; None is nowhere.
     ``restarts`` counts those since the last batch; the runner owns it, and a batch sets it to 0.
     """
@@ -115,6 +117,8 @@ class SinkQuery:
         self.backlog = self.read = 0
         self.restarts = 0
         self.version = ""
+        self.done: BatchDone | None = None
+        self.done_at: float | None = None
         self.ends: Offsets = {}
         self._pipeline = pipeline
         self._sink = pipeline.sinks[index]
@@ -174,6 +178,19 @@ class SinkQuery:
                 return
         query.stop()
 
+    def left(self) -> int:
+        """Offsets behind the last batch, as far as the source has reported the end of its topics."""
+        progress = self._query.lastProgress if self._query is not None else None
+        newest = progress["sources"][0].get("latestOffset") if progress and progress["sources"] else None
+        if not isinstance(newest, str):
+            return max(0, self.backlog - self.read)
+        ends, found = self.ends, _positions(json.loads(newest))
+        return sum(
+            max(0, end - ends.get(topic, {}).get(partition, 0))
+            for topic, partitions in found.items()
+            for partition, end in partitions.items()
+        )
+
     def close(self) -> None:
         """Let nothing run any more; a batch that is cut off is repeated by the next run."""
         if self._query is not None and self._query.isActive:
@@ -201,6 +218,7 @@ class SinkQuery:
         self.rejected += done.rejected
         self.read += done.read
         self.version = done.version
+        self.done, self.done_at = done, time.time()
         self._state.write_progress(self._progress(done, query))
         self._watch.batch(self, done)
 
