@@ -9,13 +9,10 @@ import random
 import pytest
 
 from millstream.telemetry.log import log as operator_log
-from millstream.testing.sim.brokers_history import BrokersHistory, Counts, play
+from millstream.testing.sim.brokers_history import Counts, play
 from millstream.testing.sim.brokers_planted import PLANTED, hunt
 
-FOUND = (10, 34, 47)
-"""Seeds that found an error once."""
-
-FRESH = 6
+FRESH = 3
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +24,6 @@ def quiet(monkeypatch):
     os.close(sink)
 
 
-@pytest.mark.parametrize("seed", FOUND)
-def test_a_seed_that_found_something_finds_nothing_now(seed):
-    finding = play(seed, Counts())
-    assert finding is None, finding
-
-
 def test_fresh_seeds_find_nothing():
     chance = random.SystemRandom()
     counts = Counts()
@@ -42,15 +33,26 @@ def test_fresh_seeds_find_nothing():
     assert counts.seen["acknowledgement"]
 
 
-@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
+QUICK = 20
+
+
+@pytest.mark.parametrize("bug", [bug for bug in PLANTED if bug.histories <= QUICK], ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_within_its_budget(bug):
+    assert hunt(bug).finding is not None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", [bug for bug in PLANTED if bug.histories > QUICK], ids=lambda bug: bug.name)
+def test_a_rare_planted_bug_is_found_within_its_budget(bug):
     assert hunt(bug).finding is not None
 
 
 def test_a_seed_replays_the_same_history():
     ends = []
     for _ in range(2):
-        cluster = BrokersHistory(3).run()
-        ends.append((cluster.now, cluster.steps, cluster.history.acknowledged, cluster.history.seen))
+        counts = Counts()
+        assert play(3, counts) is None
+        ends.append((counts.trace, counts.simulated_us, counts.steps, counts.seen))
     assert ends[0] == ends[1]
-    assert ends[0][2]
+    assert ends[0][3]["acknowledgement"]

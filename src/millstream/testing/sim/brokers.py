@@ -9,21 +9,20 @@ A `Cluster` has one Raft group on one shard of each broker. Messages go through 
 broker take no time; which broker goes next is drawn, and time goes on when nobody can step. A disk takes time when it
 is made to hang. A crash loses what `SimDisk` says, and a broker comes back through the production's recovery.
 
-`Broker.parked` are the batches that wait for an acknowledgement; `History` knows what was acknowledged and committed,
-and fails when two brokers disagree or something is lost.
+`Broker.parked` are the batches that wait for an acknowledgement. `brokers_judge` knows what was acknowledged and
+committed, and fails when two brokers disagree or something is lost. `brokers_served` puts a broker's partitions and
+coordinators on the groups.
 """
 
 from __future__ import annotations
 
 import heapq
 import random
-from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.core.raft.messages import Configuration
 from millstream.errors import MillstreamError
-from millstream.format.segment import parse_batch
 from millstream.iobuf import ArenaFull, IoBuf
 from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import RaftPosition, ReplicaId, Seed, Term, replica_id
@@ -31,6 +30,7 @@ from millstream.peers.items import decode_items
 from millstream.peers.raft_items import RaftItem, encode_raft
 from millstream.raft.shard import RaftShard
 from millstream.testing.local_storage import WRITER_LANE, LocalShard, plain_batch, recover_locally
+from millstream.testing.sim.brokers_judge import Checks, History, Violation
 from millstream.testing.sim_disk import SimDisk
 
 if TYPE_CHECKING:
@@ -47,10 +47,6 @@ SEGMENT_BYTES = 8_000
 READ_BYTES = 1 << 20
 
 
-class Violation(AssertionError):
-    """An invariant does not hold."""
-
-
 class Parked(NamedTuple):
     """A batch whose acknowledgement waits."""
 
@@ -60,54 +56,8 @@ class Parked(NamedTuple):
     value: int
 
 
-class Committed(NamedTuple):
-    """A batch that a replica announced as committed."""
-
-    last_offset: int
-    term: int
-    crc: int
-
-
-class History:
-    """What clients of a cluster have seen."""
-
-    def __init__(self, *, may_lose: bool) -> None:
-        self.may_lose = may_lose
-        """Write caching: what was acknowledged may be lost with a quorum's memory."""
-        self.committed: dict[int, Committed] = {}
-        """By base offset."""
-        self.acknowledged: dict[int, int] = {}
-        """Base offset of each value."""
-        self.values: dict[int, int] = {}
-        """Value of each base offset that was acknowledged."""
-        self.leaders: dict[int, ReplicaId] = {}
-        self.seen: Counter[str] = Counter()
-
-    def on_lead(self, replica: ReplicaId, term: Term) -> None:
-        """A replica leads (A1)."""
-        other = self.leaders.setdefault(term, replica)
-        if other != replica:
-            raise Violation(f"A1: {other} and {replica} lead term {term}")
-        self.seen["election"] += 1
-
-    def on_committed(self, replica: ReplicaId, base_offset: int, batch: Committed) -> None:
-        """A replica has a committed batch (A3, A5)."""
-        before = self.committed.setdefault(base_offset, batch)
-        if before != batch:
-            raise Violation(f"A5: {replica} has {batch} committed at offset {base_offset}, another one {before}")
-
-    def on_acknowledged(self, batch: Parked) -> None:
-        """A client has the answer that its batch is committed."""
-        other = self.values.get(batch.base_offset, batch.value)
-        if other != batch.value and not self.may_lose:
-            raise Violation(f"C1: {other} and {batch.value} are both acknowledged at offset {batch.base_offset}")
-        self.acknowledged[batch.value] = batch.base_offset
-        self.values[batch.base_offset] = batch.value
-        self.seen["acknowledgement"] += 1
-
-
 class Broker:
-    """One broker. ``shard`` is None while it is down.
+    """One broker with one group. ``shard`` is None while it is down.
 
     Lifecycle: `start`, `crash`, `start` …; the disk stays.
     """
@@ -119,12 +69,10 @@ class Broker:
         self.shard: LocalShard | None = None
         self.raft: RaftShard
         self.group: ReplicatedGroup
+        self.checks: list[Checks] = []
+        """Of each group in this life."""
         self.parked: list[Parked] = []
-        self.announced = 0
-        """End of what was announced as committed, as an offset."""
-        self.durable: RaftPosition = RaftPosition(0)
-        """End of what the log reported as synced in this life."""
-        self.clean_stop = False
+        self.life = 0
         self.idle = False
         """Nothing to do before something arrives or time goes on."""
 
@@ -152,25 +100,30 @@ class Broker:
         shard.reactor.advance(cluster.now - shard.reactor.now_us())
         self.shard = shard
         self.raft = RaftShard(shard.reactor, self.replica, self, cluster.draw_seed, cluster.options)
-        log = shard.open(GROUP, replicated=True, segment_bytes=SEGMENT_BYTES)
-        if log.next_raft_position < self.durable:
-            raise Violation(f"A10: {self.replica} comes up at {log.next_raft_position}, was durable to {self.durable}")
-        self.group = self.raft.open(GROUP, log, cluster.first)
-        self.group.write_caching = cluster.write_caching
-        self.announced = self.group.high_watermark
-        events = self.group.events
-        events.on_commit = self._on_commit
-        events.on_lead = lambda term: cluster.history.on_lead(self.replica, term)
-        events.on_resign = self.parked.clear
-        events.on_truncate = self._on_truncate
+        self.life += 1
+        self.parked.clear()
+        self.checks = []
+        self.open_groups(shard, clean=report.clean)
         self.idle = False
+
+    def open_groups(self, shard: LocalShard, *, clean: bool) -> None:
+        """Open what this broker has a replica of, and check it from now on."""
+        _ = clean
+        log = shard.open(GROUP, replicated=True, segment_bytes=SEGMENT_BYTES)
+        self.group = self.raft.open(GROUP, log, self.cluster.first)
+        self.group.write_caching = self.cluster.write_caching
+        self.group.events.on_resign = self.parked.clear
+        self.group.events.on_commit = self._on_commit
+        self.check(self.cluster.history, self.group)
+
+    def check(self, history: History, group: ReplicatedGroup) -> None:
+        """Check a group whose owner has set its events."""
+        self.checks.append(Checks(history, self.replica, group))
 
     def crash(self, *, torn: bool = True) -> None:
         """Lose what is not synced."""
         assert self.shard is not None
-        self.durable = self.log.durable_end.raft_position
         self.shard = None
-        self.parked.clear()
         self.disk.crash(torn=torn)
 
     def step(self) -> None:
@@ -192,6 +145,7 @@ class Broker:
             base = self.group.replicate((memoryview(bytearray(batch)),), len(batch), count, value)
         except (MillstreamError, ArenaFull):
             return False
+        self.cluster.history.sent.add(value)
         self.parked.append(Parked(self.group.end_position, self.group.term, base, value))
         return True
 
@@ -215,6 +169,7 @@ class Broker:
         if body is not None:
             body.release()
         assert len(data) == item.body_bytes
+        self.cluster.histories[item.group].on_message(self.replica, to, item.message)
         head = encode_raft(item.group, item.message, len(data))
         self.cluster.send(self.replica, to, lambda broker: broker.receive(self.replica, head, data))
         return True
@@ -222,6 +177,8 @@ class Broker:
     def beats(self, to: ReplicaId, beats: Sequence[Beat], *, reply: bool) -> None:
         """Put heartbeats on the wire."""
         beats = tuple(beats)
+        for beat in beats:
+            self.cluster.histories[beat.group].on_term(self.replica, beat.term)
         self.cluster.send(self.replica, to, lambda broker: broker.raft.on_beats(self.replica, beats, reply))
 
     def receive(self, sender: ReplicaId, head: bytes, body: bytes) -> None:
@@ -230,74 +187,35 @@ class Broker:
             assert isinstance(item, RaftItem)
             self.raft.on_raft(sender, item, (memoryview(body),) if body else ())
 
-    # What the group announces
-
     def _on_commit(self, high_watermark: int) -> None:
         history = self.cluster.history
-        found = self.log.read(Offset(self.announced), Offset(high_watermark), 1 << 30, minimum_one=True)
-        if found is not None:
-            self._compare(found)
-        self.announced = high_watermark
         position = self.log.controls.position_of(Offset(high_watermark))
         while self.parked and self.parked[0].end <= position:
-            history.on_acknowledged(self.parked.pop(0))
+            parked = self.parked.pop(0)
+            history.on_acknowledged(parked.value, parked.base_offset, parked.base_offset + 1, parked.term)
 
-    def _on_truncate(self, offset: Offset) -> None:
-        self.cluster.history.seen["truncation"] += 1
-        if offset < self.announced and not self.cluster.write_caching:
-            raise Violation(f"A9: {self.replica} cuts to {offset} below its committed end {self.announced}")
-        self.announced = min(self.announced, offset)
-
-    def _compare(self, found: IoBuf) -> int:
-        """Hold committed batches against what others have; the offset at which they end."""
-        data = memoryview(found.copy(0, len(found)))
-        found.release()
-        at, end = 0, self.announced
-        while at < len(data):
-            batch = parse_batch(data, at, at, len(data))
-            if not self.cluster.write_caching:
-                committed = Committed(batch.last_offset, batch.leader_epoch, batch.crc)
-                self.cluster.history.on_committed(self.replica, batch.base_offset, committed)
-            at += batch.size
-            end = batch.last_offset + 1
-        return end
-
-    def check_whole_log(self) -> None:
+    def check_whole_logs(self) -> None:
         """Read everything that is committed, from memory or from the segments, and compare it."""
-        shard = self.shard
+        for checks in self.checks:
+            self._check_whole(checks)
+
+    def _check_whole(self, checks: Checks) -> None:
+        shard, log = self.shard, checks.log
         assert shard is not None
-        offset, end = int(self.log.start_offset), self.group.high_watermark
-        batches: dict[int, int] = {}
+        offset, end = int(log.start_offset), checks.group.high_watermark
         while offset < end:
-            found: Any = self.log.read(Offset(offset), Offset(end), READ_BYTES, minimum_one=True)
+            found: Any = log.read(Offset(offset), Offset(end), READ_BYTES, minimum_one=True)
             if found is None:
-                found = shard.call(self.log.read_cold, Offset(offset), Offset(end), READ_BYTES, True)
+                found = shard.call(log.read_cold, Offset(offset), Offset(end), READ_BYTES, True)
                 if isinstance(found, MillstreamError):
                     raise Violation(f"{self.replica} can't read offset {offset} of {end}: {found}")
             data = memoryview(found.copy(0, len(found)))
             found.release()
             if not data:
                 raise Violation(f"A5: {self.replica} has announced {end}, and its log ends at {offset}")
-            at = 0
-            while at < len(data):
-                batch = parse_batch(data, at, at, len(data))
-                if not batch.base_offset <= offset <= batch.last_offset or (at and batch.base_offset != offset):
-                    raise Violation(f"{self.replica} has offset {batch.base_offset} after the end {offset}")
-                committed = Committed(batch.last_offset, batch.leader_epoch, batch.crc)
-                self.cluster.history.on_committed(self.replica, batch.base_offset, committed)
-                batches[batch.base_offset] = batch.max_timestamp
-                at += batch.size
-                offset = batch.last_offset + 1
-        if not self.cluster.history.may_lose:
-            self._check_acknowledged(batches, end)
-
-    def _check_acknowledged(self, batches: dict[int, int], end: int) -> None:
-        history = self.cluster.history
-        for base, value in history.values.items():
-            if self.log.start_offset <= base < end and batches.get(base) != value:
-                raise Violation(f"C1: the acknowledged batch {value} at offset {base} is lost on {self.replica}")
-        if history.values and end <= max(history.values):
-            raise Violation(f"C1: {self.replica} has {end} committed, {max(history.values)} is acknowledged")
+            offset = checks.compare_whole(data, offset)
+        if not checks.history.may_lose:
+            checks.history.check_acknowledged(self.replica, log.start_offset, end)
 
 
 class Cluster:
@@ -315,7 +233,12 @@ class Cluster:
         delay_us: int = 500,
         write_caching: bool = False,
         checkpoint_bytes: int = 64 * 1024,
+        make: Callable[[Cluster, int], Broker] | None = None,
+        offsets: RaftGroupId | None = None,
     ) -> None:
+        """``make(cluster, node id)`` makes a broker that is more than a `Broker`; its clients number their batches.
+        ``offsets`` is the group of a second partition that such a broker has.
+        """
         self.seed = seed
         self.now = BEGIN_US
         self.options = options
@@ -327,13 +250,22 @@ class Cluster:
         """Ordered pairs between which nothing passes."""
         self.paused: dict[Broker, int] = {}
         """Brokers whose process is stopped, and until when."""
-        self.history = History(may_lose=write_caching)
+        self.history = History(may_lose=write_caching, numbered=make is not None)
+        """Of the group that clients use."""
+        self.histories: dict[int, History] = {GROUP: self.history}
+        """By group."""
+        if offsets is not None:
+            self.histories[offsets] = History(may_lose=False, numbered=False)
         self.steps = 0
+        self.operations = 0
+        """Requests of clients."""
         self._streams: dict[str, random.Random] = {}
         self._arrivals: list[tuple[int, int, ReplicaId | None, Callable[..., None]]] = []
         self._count = 0
-        self.brokers = {replica_id(node): Broker(self, node) for node in range(1, nodes + 1)}
+        self.brokers = {replica_id(node): (make or Broker)(self, node) for node in range(1, nodes + 1)}
         self.first = Configuration(tuple(self.brokers))
+        self.trace = seed
+        """Hash over everything that arrived, and when; a replay has the same."""
         for broker in self.brokers.values():
             broker.start()
 
@@ -363,6 +295,10 @@ class Cluster:
     def after(self, delay_us: int, do: Callable[[], None]) -> None:
         """Do something later."""
         self._push(self.now + delay_us, None, do)
+
+    def send_at(self, at_us: int, to: ReplicaId, deliver: Callable[[Broker], None]) -> None:
+        """Let a client's message arrive then."""
+        self._push(at_us, to, deliver)
 
     def _push(self, at_us: int, to: ReplicaId | None, deliver: Callable[..., None]) -> None:
         self._count += 1
@@ -412,6 +348,7 @@ class Cluster:
         return True
 
     def _deliver(self, to: ReplicaId | None, deliver: Callable[..., None]) -> None:
+        self.trace = hash((self.trace, self.now, self.steps, to))
         if to is None:
             deliver()
             return
@@ -443,17 +380,25 @@ class Cluster:
     def settle(self, limit_us: int = 60_000_000) -> None:
         """Wait until a leader serves and every broker has committed everything; then compare all of it."""
         if not self.run(self._agree, limit_us):
-            states = [(one.replica, one.group.role, one.group.term, one.announced) for one in self.brokers.values()]
+            states = [
+                (one.replica, each.group.role, each.group.term, each.announced)
+                for one in self.brokers.values()
+                for each in one.checks
+            ]
             raise Violation(f"G4: no agreement after {limit_us} us: {states}")
         for broker in self.brokers.values():
-            broker.check_whole_log()
+            broker.check_whole_logs()
 
     def _agree(self) -> bool:
-        leader = self.leader()
-        if leader is None or leader.group.committed_position != leader.group.end_position:
+        return all(map(self._agree_on, self.histories))
+
+    def _agree_on(self, number: int) -> bool:
+        groups = [one.raft.groups[number] for one in self.brokers.values()]
+        leader = max((one for one in groups if one.is_serving), key=lambda one: one.term, default=None)
+        if leader is None or leader.committed_position != leader.end_position:
             return False
         return all(
-            one.group.committed_position == leader.group.committed_position
+            one.committed_position == leader.committed_position
             and one.log.next_raft_position == leader.log.next_raft_position
-            for one in self.brokers.values()
+            for one in groups
         )

@@ -14,7 +14,10 @@ import msgspec
 
 from millstream.core.raft.options import RaftOptions
 from millstream.testing.local_storage import Stopped
-from millstream.testing.sim.brokers import BEGIN_US, Cluster
+from millstream.testing.sim.brokers import BEGIN_US, GROUP, Cluster
+from millstream.testing.sim.brokers_clients import GroupMember, PlainProducer, Producer, Reader, Trimmer
+from millstream.testing.sim.brokers_judge import Violation
+from millstream.testing.sim.brokers_served import OFFSETS_GROUP, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
     from millstream.testing.sim.brokers import Broker
 
 SECOND = 1_000_000
-PARKED_MAX = 30
+IN_FLIGHT_MAX = 5
+"""As many batches a producer of Kafka with idempotence has under way."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -32,7 +36,13 @@ class Setting(msgspec.Struct, frozen=True):
     nodes: int
     rounds: int
     round_us: int
-    batches_per_s: int
+    operations_per_s: int
+    """Requests of all clients."""
+    producers: int
+    in_flight: int
+    """Batches that a producer has under way."""
+    groups: bool
+    """Whether there is a group that commits offsets."""
     records: int
     """Largest count of records in a batch."""
     size: int
@@ -42,6 +52,12 @@ class Setting(msgspec.Struct, frozen=True):
     delay_us: int
     sync_us: int
     """Disks take up to so long for what is written when a client appends."""
+    crashes: bool
+    cuts: bool
+    pauses: bool
+    stalls: bool
+    transfers: bool
+    """Kinds of faults that happen."""
     trims: bool
     write_caching: bool
     checkpoint_bytes: int
@@ -56,14 +72,22 @@ def draw(seed: int) -> Setting:
         nodes=chance.choice((1, 3, 3, 3, 5)),
         rounds=chance.choice((2, 4)),
         round_us=chance.choice((2, 6)) * timeout_us,
-        batches_per_s=chance.choice((5, 20, 100)),
+        operations_per_s=chance.choice((20, 25, 40)),
+        producers=chance.choice((1, 2, 3)),
+        in_flight=chance.choice((1, IN_FLIGHT_MAX)),
+        groups=chance.random() < 0.4,
         records=chance.choice((1, 1, 5)),
-        size=chance.choice((0, 100, 3_000, 20_000)),
+        size=chance.choice((0, 100, 1_000, 7_000)),
         fault_every_us=timeout_us // chance.choice((1, 2, 4)),
         loss=chance.choice((0, 0, 0.02, 0.2)),
         delay_us=chance.choice((100, 2_000, 20_000)),
         sync_us=chance.choice((0, 2_000, timeout_us // 10, timeout_us // 2)),
-        trims=chance.random() < 0.5,
+        crashes=chance.random() < 0.8,
+        cuts=chance.random() < 0.8,
+        pauses=chance.random() < 0.7,
+        stalls=chance.random() < 0.7,
+        transfers=chance.random() < 0.7,
+        trims=chance.random() < 0.3,
         write_caching=chance.random() < 0.15,
         checkpoint_bytes=chance.choice((8 << 10, 64 << 10, 256 << 10)),
         options=RaftOptions(
@@ -100,7 +124,11 @@ class Counts(msgspec.Struct):
     histories: int = 0
     simulated_us: int = 0
     steps: int = 0
+    operations: int = 0
     cpu_s: float = 0.0
+    trace: int = 0
+    """Hash over everything that arrived in the last history, and when."""
+    faults: Counter[str] = msgspec.field(default_factory=Counter)
     seen: Counter[str] = msgspec.field(default_factory=Counter)
     findings: list[Finding] = msgspec.field(default_factory=list)
 
@@ -110,9 +138,9 @@ class Counts(msgspec.Struct):
         return self.simulated_us / SECOND / 3600
 
 
-def play(seed: int, counts: Counts) -> Finding | None:
-    """Play the history of a seed; a finding is in ``counts``, too."""
-    history = BrokersHistory(seed)
+def play(seed: int, counts: Counts, setting: Setting | None = None) -> Finding | None:
+    """Play the history of a seed, in a setting of its own or a given one; a finding is in ``counts``, too."""
+    history = BrokersHistory(seed, setting)
     begun = time.process_time()
     finding: Finding | None = None
     try:
@@ -125,7 +153,11 @@ def play(seed: int, counts: Counts) -> Finding | None:
     counts.histories += 1
     counts.simulated_us += history.cluster.now - BEGIN_US
     counts.steps += history.cluster.steps
-    counts.seen += history.cluster.history.seen
+    counts.operations += history.cluster.operations
+    counts.trace = history.cluster.trace
+    counts.faults += history.faults
+    for each in history.cluster.histories.values():
+        counts.seen += each.seen
     return finding
 
 
@@ -135,9 +167,8 @@ class BrokersHistory:
     Lifecycle: made from a seed, `run` once.
     """
 
-    def __init__(self, seed: int) -> None:
-        self.setting = draw(seed)
-        setting = self.setting
+    def __init__(self, seed: int, setting: Setting | None = None) -> None:
+        self.setting = setting = setting or draw(seed)
         self.cluster = Cluster(
             seed,
             setting.nodes,
@@ -145,21 +176,34 @@ class BrokersHistory:
             delay_us=setting.delay_us,
             write_caching=setting.write_caching,
             checkpoint_bytes=setting.checkpoint_bytes,
+            make=serve,
+            offsets=OFFSETS_GROUP if setting.groups else None,
         )
+        self.faults: Counter[str] = Counter()
+        cluster, timeout_us = self.cluster, 2 * setting.options.election_timeout_us
+        self._producers = [
+            Producer(cluster, number, GROUP, timeout_us, setting.in_flight) for number in range(setting.producers)
+        ]
+        self._plain = PlainProducer(cluster, 0, GROUP, timeout_us)
+        self._readers = [Reader(cluster, number, GROUP, timeout_us) for number in range(2)]
+        self._trimmer = Trimmer(cluster, "trimmer", GROUP, timeout_us)
+        self._member = GroupMember(cluster, timeout_us) if setting.groups else None
         self._chance = self.cluster.chance("faults")
         self._clients = self.cluster.chance("clients")
         self._value = 0
         self._until_us = 0
-        self._faults: tuple[Callable[[], None], ...] = (
-            self._crash,
-            self._crash_leader,
-            self._power_failure,
-            self._isolate,
-            self._one_way,
-            self._pause,
-            self._hang,
-            self._transfer,
+        kinds: tuple[tuple[bool, Callable[[], None]], ...] = (
+            (setting.crashes, self._crash),
+            (setting.crashes, self._crash_leader),
+            (setting.crashes, self._power_failure),
+            (setting.cuts, self._isolate),
+            (setting.cuts, self._isolate_leader),
+            (setting.cuts, self._one_way),
+            (setting.pauses, self._pause),
+            (setting.stalls, self._hang),
+            (setting.transfers, self._transfer),
         )
+        self._kinds = [act for on, act in kinds if on]
 
     def run(self) -> Cluster:
         """Play it to its end."""
@@ -170,38 +214,56 @@ class BrokersHistory:
             self._client()
             self.cluster.run(limit_us=self.setting.round_us)
             self.cluster.heal()
-            self.cluster.settle(60 * self.setting.options.election_timeout_us)
+            self._finish(60 * self.setting.options.election_timeout_us)
         return self.cluster
 
-    def _seen(self, what: str) -> None:
-        self.cluster.history.seen[what] += 1
+    def _finish(self, limit_us: int) -> None:
+        """Every producer gets its acknowledgements, brokers agree, readers come to the end."""
+        cluster = self.cluster
+        if not cluster.run(lambda: not any(one.unacked for one in self._producers), limit_us):
+            left = [(one.name, len(one.unacked)) for one in self._producers]
+            raise Violation(f"G1: nothing is acknowledged {limit_us} us after the heal: {left}")
+        cluster.settle(limit_us)
+        end_us = cluster.now + limit_us
+        self._poll_until(end_us)
+        if not cluster.run(lambda: all(one.position >= cluster.history.top for one in self._readers), limit_us):
+            left = [(one.name, one.position) for one in self._readers]
+            raise Violation(f"G5: readers do not come to {cluster.history.top}: {left}")
+
+    def _poll_until(self, end_us: int) -> None:
+        behind = [one for one in self._readers if one.position < self.cluster.history.top]
+        for reader in behind:
+            reader.poll()
+        if behind and self.cluster.now < end_us:
+            self.cluster.after(self.setting.options.election_timeout_us // 20, lambda: self._poll_until(end_us))
 
     # Clients
 
     def _client(self) -> None:
         if self.cluster.now >= self._until_us:
             return
-        chance = self._clients
-        self.cluster.after(1 + int(SECOND * chance.expovariate(self.setting.batches_per_s)), self._client)
-        if self.setting.sync_us:
+        chance, setting = self._clients, self.setting
+        self.cluster.after(1 + int(SECOND * chance.expovariate(setting.operations_per_s)), self._client)
+        if setting.sync_us:
             for broker in self._up():
-                broker.hang_disk(chance.randint(1, self.setting.sync_us))
-        leading = [one for one in self._up() if one.group.core.leads and len(one.parked) < PARKED_MAX]
-        if not leading:
-            return
-        broker = chance.choice(leading)
-        if self.setting.trims and chance.random() < 0.03 and broker.group.is_serving:
-            self._trim(broker)
-            return
-        self._value += 1
-        broker.append(self._value, chance.randint(1, self.setting.records), chance.randint(0, self.setting.size))
+                broker.hang_disk(chance.randint(1, setting.sync_us))
+        what = chance.random()
+        if what < 0.3:
+            chance.choice(self._readers).poll()
+        elif what < 0.4 and self._member is not None:
+            self._member.poll()
+        elif what < 0.42 and setting.trims:
+            self._trim()
+        else:
+            producer = self._plain if what > 0.92 else chance.choice(self._producers)
+            if producer.send(self._value + 1, chance.randint(1, setting.records), chance.randint(0, setting.size)):
+                self._value += 1
 
-    def _trim(self, leader: Broker) -> None:
+    def _trim(self) -> None:
         """Move the log start, but not past what a replica lacks: that one would need files."""
         if len(self._up()) == len(self.cluster.brokers):
             common = min(one.group.committed_offset for one in self._up())
-            leader.propose_log_start(self._clients.randint(0, common))
-            self._seen("log start")
+            self._trimmer.trim(self._clients.randint(0, common))
 
     # Faults
 
@@ -209,9 +271,9 @@ class BrokersHistory:
         self.cluster.after(1 + int(self._chance.expovariate(1 / self.setting.fault_every_us)), self._fault)
 
     def _fault(self) -> None:
-        if self.cluster.now < self._until_us:
+        if self.cluster.now < self._until_us and self._kinds:
             self._fault_later()
-            self._chance.choice(self._faults)()
+            self._chance.choice(self._kinds)()
 
     def _duration(self) -> int:
         """From a hundredth of an election timeout to six of them."""
@@ -226,31 +288,39 @@ class BrokersHistory:
 
     def _crash(self) -> None:
         if up := self._up():
-            self._seen("crash")
+            self.faults["crash"] += 1
             self._down(self._chance.choice(up))
 
     def _crash_leader(self) -> None:
         leader = self.cluster.leader()
         if leader is not None and leader not in self.cluster.paused:
-            self._seen("crash of the leader")
+            self.faults["crash of the leader"] += 1
             self._down(leader)
 
     def _power_failure(self) -> None:
         if self._chance.random() < 0.3:
-            self._seen("power failure of all")
+            self.faults["power failure of all"] += 1
             for broker in self._up():
                 self._down(broker)
 
     def _isolate(self) -> None:
-        broker = self._chance.choice(list(self.cluster.brokers.values()))
+        self.faults["isolation"] += 1
+        self._cut_off(self._chance.choice(list(self.cluster.brokers.values())))
+
+    def _isolate_leader(self) -> None:
+        leader = self.cluster.leader()
+        if leader is not None:
+            self.faults["isolation of the leader"] += 1
+            self._cut_off(leader)
+
+    def _cut_off(self, broker: Broker) -> None:
         others = [one for one in self.cluster.brokers if one != broker.replica]
-        self._seen("isolation")
         self._cut({(broker.replica, one) for one in others} | {(one, broker.replica) for one in others})
 
     def _one_way(self) -> None:
         broker = self._chance.choice(list(self.cluster.brokers.values()))
         others = [one for one in self.cluster.brokers if one != broker.replica]
-        self._seen("one-way cut")
+        self.faults["one-way cut"] += 1
         if self._chance.random() < 0.5:
             self._cut({(broker.replica, one) for one in others})
         else:
@@ -264,16 +334,16 @@ class BrokersHistory:
 
     def _pause(self) -> None:
         if up := self._up():
-            self._seen("pause")
+            self.faults["pause"] += 1
             self.cluster.paused[self._chance.choice(up)] = self.cluster.now + self._duration()
 
     def _hang(self) -> None:
         if up := self._up():
-            self._seen("disk stall")
+            self.faults["disk stall"] += 1
             self._chance.choice(up).hang_disk(self._duration())
 
     def _transfer(self) -> None:
         leader = self.cluster.leader()
         if leader is not None and leader not in self.cluster.paused:
-            self._seen("transfer")
+            self.faults["transfer"] += 1
             leader.transfer(self._chance.choice(list(self.cluster.brokers)))

@@ -1,4 +1,4 @@
-"""Bugs planted in the shell of a Raft group and in its log, each found within a number of histories.
+"""Bugs planted between the core and the clients, each found within a number of histories.
 
 A bug replaces a function while it is planted; production code knows nothing of it. The bugs of the core itself are in
 `planted`. ``python -m millstream.testing.sim --brokers --planted`` shows the table.
@@ -11,15 +11,25 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
+from millstream.core.producer_state import ProducerState
+from millstream.partition import replica
+from millstream.partition.partition import Ack, Partition
+from millstream.partition.table import PartitionTable
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.raft.writes import Writes
 from millstream.storage.log.log import Log
-from millstream.testing.sim.brokers_history import Counts, play
+from millstream.testing.sim.brokers_history import Counts, draw, play
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.core.raft.ready import VoteState
+    from millstream.model.quantities import Offset
     from millstream.model.replication import RaftPosition, Term
     from millstream.storage.log.entries import SentEntries
-    from millstream.testing.sim.brokers_history import Finding
+    from millstream.testing.sim.brokers_history import Finding, Setting
 
 
 class PlantedBug(NamedTuple):
@@ -30,6 +40,8 @@ class PlantedBug(NamedTuple):
     """Owner, attribute, and what stands there instead."""
     histories: int
     """Within so many it is found."""
+    shape: Callable[[Setting], Setting]
+    """Makes a setting one in which the bug can be reached."""
 
 
 class Hunt(NamedTuple):
@@ -47,16 +59,22 @@ def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
         for owner, attribute, replacement in bug.replaced:
             planted.enter_context(patch.object(owner, attribute, replacement))
         for seed in range(first_seed, first_seed + bug.histories):
-            finding = play(seed, counts)
+            finding = play(seed, counts, bug.shape(draw(seed)))
             if finding is not None:
                 return Hunt(bug, finding, counts)
     return Hunt(bug, None, counts)
 
 
+# The bugs
+
 _append_entries = Log.append_entries
+_write = Log.write
+_save_vote = ReplicatedGroup._save_vote
+_snapshot = ProducerState.snapshot
+_park = Partition.park
 
 
-def _reported_when_written(self: Log, sent: SentEntries, term: Term) -> None:
+def _reported(self: Log, sent: SentEntries, term: Term) -> None:
     _append_entries(self, sent, term)
     if self.on_persisted is not None:
         self.on_persisted(self.next_raft_position, term)
@@ -67,13 +85,95 @@ def _unannounced(self: ReplicatedGroup) -> None:
     self._announced_serving = False
 
 
-def _end_with_what_waits(self: Writes) -> RaftPosition:
+def _with_waiting(self: Writes) -> RaftPosition:
     waiting = self._waiting
     return waiting[-1].write.end if waiting else self._log.next_raft_position
 
 
+def _voted_in_memory(self: ReplicatedGroup, state: VoteState) -> None:
+    self._on_vote_saved(state)
+
+
+def _trimmed_here(self: ReplicatedGroup, offset: Offset) -> None:
+    self._check_leads()
+    self.log.trim_prefix(offset)
+
+
+def _serves(self: PartitionTable, partition: Partition) -> None:
+    self.serves(partition)
+
+
+def _leads(self: ReplicatedGroup) -> bool:
+    return self._led_term is not None
+
+
+def _one_disk(self: Partition, ack: Ack, *, own_sync: bool) -> None:
+    _ = own_sync
+    _park(self, ack, own_sync=True)
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+def _everything(self: ProducerState, committed_offset: Offset | None = None) -> bytes:
+    _ = committed_offset
+    return _snapshot(self)
+
+
+# What makes them reachable
+
+
+def _any(setting: Setting) -> Setting:
+    """Several brokers, and nothing may be lost."""
+    return replace(setting, nodes=max(setting.nodes, 3), write_caching=False)
+
+
+def _crashing(setting: Setting) -> Setting:
+    return replace(_any(setting), crashes=True)
+
+
+def _cut_off(setting: Setting) -> Setting:
+    """Leaders are cut off with batches that nobody else has, and lead again."""
+    return replace(
+        _any(setting),
+        nodes=3,
+        producers=1,
+        in_flight=5,
+        crashes=False,
+        cuts=True,
+        transfers=True,
+        trims=False,
+        loss=0.2,
+    )
+
+
+def _checkpointing(setting: Setting) -> Setting:
+    return replace(_cut_off(setting), crashes=True, checkpoint_bytes=8 << 10, size=1_000)
+
+
+def _trimming(setting: Setting) -> Setting:
+    return replace(_crashing(setting), trims=True)
+
+
+def _grouped(setting: Setting) -> Setting:
+    return replace(_crashing(setting), groups=True)
+
+
 PLANTED = (
-    PlantedBug("a write is reported when it is written", ((Log, "append_entries", _reported_when_written),), 40),
-    PlantedBug("a lost leadership is not announced", ((ReplicatedGroup, "_resign", _unannounced),), 20),
-    PlantedBug("an end is announced before it is written", ((Writes, "log_end", property(_end_with_what_waits)),), 20),
+    PlantedBug("a write is reported when it is written", ((Log, "append_entries", _reported),), 20, _crashing),
+    PlantedBug("a vote is not durable", ((ReplicatedGroup, "_save_vote", _voted_in_memory),), 40, _crashing),
+    PlantedBug("a replaced batch is acknowledged", ((ReplicatedGroup, "_resign", _unannounced),), 20, _any),
+    PlantedBug("an end is announced before it is written", ((Writes, "log_end", property(_with_waiting)),), 20, _any),
+    PlantedBug("acks=all waits for one disk", ((Partition, "park", _one_disk),), 20, _any),
+    PlantedBug("producers keep what a truncation took", ((ProducerState, "take_back", _nothing),), 400, _cut_off),
+    PlantedBug("a follower learns no producers", ((replica, "record_batches", _nothing),), 20, _cut_off),
+    PlantedBug(
+        "a snapshot has uncommitted producers", ((ProducerState, "snapshot", _everything),), 400, _checkpointing
+    ),
+    PlantedBug("a log start is not agreed", ((ReplicatedGroup, "propose_log_start", _trimmed_here),), 100, _trimming),
+    PlantedBug(
+        "an end is answered before the term start", ((ReplicatedGroup, "is_serving", property(_leads)),), 100, _crashing
+    ),
+    PlantedBug("a coordinator serves before its term start", ((PartitionTable, "leads", _serves),), 400, _grouped),
 )

@@ -45,12 +45,7 @@ def run(seed: int | None, first_seed: int, hours: float, *, planted: bool) -> in
                     progress.refresh()
     if seed is not None and counts.findings:
         _show(console, counts.findings[0])
-    rate = counts.hours * 3600 / counts.cpu_s if counts.cpu_s else 0
-    console.print(
-        f"{counts.histories} histories, {counts.hours:.2f} simulated hours ({rate:.0f} a CPU-hour), "
-        f"{counts.steps} steps, {len(counts.findings)} findings"
-    )
-    console.print(", ".join(f"{what} {count}" for what, count in counts.seen.most_common()), markup=False)
+    _summary(console, counts)
     return 1 if counts.findings else 0
 
 
@@ -64,6 +59,38 @@ def _planted(console: Console) -> int:
         table.add_row(bug.name, found, str(result.counts.histories), str(bug.histories))
     console.print(table)
     return 1 if missed else 0
+
+
+RARE = (
+    "acknowledgement by one disk",
+    "committed offset",
+    "election",
+    "group: NOT_COORDINATOR",
+    "log start",
+    "producer: NOT_LEADER_OR_FOLLOWER",
+    "producer: request without an answer",
+    "read from a segment",
+    "reader behind the log start",
+    "truncation of several records",
+)
+"""What a run of an hour has to reach, or it does not test what it claims."""
+
+
+def _summary(console: Console, counts: Counts) -> None:
+    rate = counts.hours * 3600 / counts.cpu_s if counts.cpu_s else 0
+    a_second = counts.operations / counts.hours / 3600 if counts.hours else 0
+    a_minute = sum(counts.faults.values()) / counts.hours / 60 if counts.hours else 0
+    console.print(
+        f"{counts.histories} histories, {counts.hours:.2f} simulated hours ({rate:.0f} a CPU-hour), "
+        f"{counts.steps} steps, {counts.operations} client operations ({a_second:.0f} a second), "
+        f"{counts.seen['acknowledgement']} acknowledged, "
+        f"{sum(counts.faults.values())} faults ({a_minute:.0f} a minute), {len(counts.findings)} findings"
+    )
+    for title, found in (("faults", counts.faults), ("events", counts.seen)):
+        console.print(f"{title}: " + ", ".join(f"{what} {count}" for what, count in found.most_common()), markup=False)
+    never = [what for what in RARE if not counts.seen[what]]
+    if never:
+        console.print(f"never reached: {', '.join(never)}", markup=False)
 
 
 def _show(console: Console, finding: Finding) -> None:

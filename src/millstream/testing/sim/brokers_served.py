@@ -1,0 +1,259 @@
+"""Brokers of the simulated world with what stands on a Raft group: a partition for clients, and groups' offsets.
+
+::
+
+    clients ──► ServedBroker.produce, fetch, … ──► Partition ─ ProducerState ─┐
+            ──► LocalGroups ─ InternalLog ──────► Partition ──────────────────┴─► ReplicatedGroup ─ Log
+
+The partitions are opened by the production's `partition.lifecycle`, and a produce goes through the handler's own
+`append_here`. What a client asks for is a method here; the answer is given to its ``reply``, once. A broker that goes
+down answers nothing.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from millstream.config.settings import Settings
+from millstream.config.topic_properties import topic_config
+from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH
+from millstream.coordinator.hashing import OFFSETS_TOPIC
+from millstream.coordinator.local_groups import LocalGroups
+from millstream.core.group.outputs import GroupSettings
+from millstream.kafka.handlers.produce import append_here
+from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import RaftGroupId
+from millstream.partition.delayed import DelayedAppends
+from millstream.partition.delete_records import delete_records
+from millstream.partition.epoch_end import epoch_end
+from millstream.partition.internal import InternalLog, InternalLogs
+from millstream.partition.lifecycle import Lifecycle
+from millstream.partition.list_offsets import list_offset
+from millstream.partition.partition import Partition
+from millstream.partition.read import ReadResult, read_here, read_older
+from millstream.partition.table import PartitionTable
+from millstream.testing.local_storage import DATA_DIR
+from millstream.testing.sim.brokers import GROUP, SEGMENT_BYTES, Broker
+from millstream.testing.sim.brokers_judge import Violation
+from millstream.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from millstream.wire.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.raft.replicated import ReplicatedGroup
+    from millstream.testing.local_storage import LocalShard
+    from millstream.testing.sim.brokers import Cluster
+
+OFFSETS_GROUP: Final = RaftGroupId(9)
+TOPIC: Final = "t"
+_EXPIRY_MS: Final = 600_000
+_ASKED_TOPIC: Final = "read"
+
+SETTINGS: Final = Settings(data_dir=DATA_DIR)
+
+
+def _config(write_caching: bool) -> Any:
+    """What a test topic asks for: small segments, kept for ever."""
+    made = topic_config({"retention.ms": "-1"}, SETTINGS)
+    made.__dict__.update(segment_bytes=SEGMENT_BYTES, write_caching=write_caching)
+    return made
+
+
+class Produced(NamedTuple):
+    """Answer to a produce."""
+
+    error: int
+    base_offset: int
+    term: int
+
+
+class Fetched(NamedTuple):
+    """Answer to a fetch: as much as a response says, and whole batches."""
+
+    error: int
+    high_watermark: int
+    log_start: int
+    term: int
+    data: bytes
+    diverging: bool
+
+
+class _Call:
+    """A produce call of one slot, as `append_here` sees it."""
+
+    def __init__(
+        self, broker: ServedBroker, partition: Partition, acks: int, reply: Callable[[Produced], None]
+    ) -> None:
+        self.request = SimpleNamespace(acks=acks)
+        self.results: list[tuple[int, int, int, int]] = [(0, -1, -1, -1)]
+        self.context = SimpleNamespace(hold=_nothing)
+        self.unsettled = 0  # the timeout of a call is the client's here
+        self._broker = broker
+        self._partition = partition
+        self._reply = reply
+
+    def acked(self, slot: int) -> None:
+        error, base_offset, _, _ = self.results[slot]
+        self._reply(Produced(error, base_offset, self._partition.leader_epoch))
+
+    def failed(self, slot: int, error: ErrorCode) -> None:
+        self.settle(slot, (int(error), -1, -1, -1))
+
+    def settle(self, slot: int, result: tuple[int, int, int, int]) -> None:
+        self.results[slot] = result
+        self.acked(slot)
+
+    def explain(self, slot: int, refusal: Any) -> None:
+        """No client here asks why."""
+
+    def expire(self, now_us: int) -> None:
+        """The client has a deadline of its own."""
+
+
+class _Polling:
+    """A reader that asks again."""
+
+    def arm(self, partition: Partition) -> None:
+        """Nobody waits."""
+
+
+class ServedBroker(Broker):
+    """A broker with a partition of a topic, and the partition of ``__consumer_offsets``.
+
+    Lifecycle: as `Broker`. The methods are called while it is up.
+    """
+
+    def open_groups(self, shard: LocalShard, *, clean: bool) -> None:
+        """Open both partitions as metadata would have them opened."""
+        table = PartitionTable()
+        self.delayed = DelayedAppends(shard.context.reactor, shard.storage)
+        self.node: Any = SimpleNamespace(
+            shard=shard.context,
+            storage=shard.storage,
+            delayed=self.delayed,
+            ack_timeouts=SimpleNamespace(armed=True),
+        )
+        lifecycle = Lifecycle(
+            shard.context, SETTINGS, shard.storage, table, self.delayed, clean=clean, groups=self.raft
+        )
+        self.groups = LocalGroups(shard.context, GroupSettings(), _EXPIRY_MS)
+        logs = InternalLogs(table)
+        logs.on_open(self._on_open)
+        logs.on_close(self._on_close)
+        config = _config(self.cluster.write_caching)
+        self.partition = self._open(lifecycle, table, TOPIC, GROUP, config)
+        self.group: ReplicatedGroup = self.partition.group  # pyright: ignore[reportAttributeAccessIssue]
+        if OFFSETS_GROUP in self.cluster.histories:
+            self.offsets = self._open(lifecycle, table, OFFSETS_TOPIC, OFFSETS_GROUP, _config(write_caching=False))
+
+    def _open(
+        self, lifecycle: Lifecycle, table: PartitionTable, name: str, group: RaftGroupId, config: Any
+    ) -> Partition:
+        topic_id = bytes(12) + group.to_bytes(4, "big")
+        lifecycle.open(name, topic_id, 0, group, 0, config, fresh=False, voters=self.cluster.first.voters)
+        opened = table.find(name, 0)
+        if not isinstance(opened, Partition):
+            raise Violation(f"B2: {self.replica} can't open {name}: {getattr(opened, 'reason', opened)}")
+        made: Any = opened.group
+        self.check(self.cluster.histories[group], made)
+        return opened
+
+    def _on_open(self, log: InternalLog) -> None:
+        if log.name == OFFSETS_TOPIC:
+            self.groups.opened(log)
+
+    def _on_close(self, log: InternalLog) -> None:
+        if log.name == OFFSETS_TOPIC:
+            self.groups.closed(log)
+
+    # What clients ask for
+
+    def produce(self, batch: bytes, acks: int, reply: Callable[[Produced], None]) -> None:
+        """Append one batch."""
+        assert self.shard is not None
+        call: Any = _Call(self, self.partition, acks, reply)
+        now_ms = self.shard.reactor.wall_ms()
+        append_here(self.node, self.partition, memoryview(batch), call, 0, now_ms)
+
+    def fetch(self, offset: int, epoch: int, last_epoch: int, max_bytes: int, reply: Callable[[Fetched], None]) -> None:
+        """Read whole batches from ``offset`` on."""
+        partition = self.partition
+
+        def answer(result: ReadResult) -> None:
+            error, high_watermark, _, start, found, diverging = result
+            data = b""
+            if found is not None:
+                data = found.copy(0, len(found))
+                found.release()
+            reply(Fetched(error, high_watermark, start, partition.leader_epoch, bytes(data), diverging is not None))
+
+        result = read_here(
+            partition, offset, max_bytes, epoch, _Polling(), minimum_one=True, last_fetched_epoch=last_epoch
+        )
+        if result is not None:
+            answer(result)
+            return
+        self.cluster.history.seen["read from a segment"] += 1
+        read_older(partition, offset, max_bytes, answer, minimum_one=True)
+
+    def list_offset(self, timestamp: int, reply: Callable[[tuple[int, int, int]], None]) -> None:
+        """(error, offset, term of the leader) of a special timestamp."""
+        partition = self.partition
+        list_offset(partition, timestamp, -1, 0, lambda found: reply((found[0], found[2], partition.leader_epoch)))
+
+    def epoch_end(self, current_epoch: int, epoch: int, reply: Callable[[tuple[int, int, int]], None]) -> None:
+        """(error, epoch, end offset) of OffsetForLeaderEpoch."""
+        reply(epoch_end(self.partition, current_epoch, epoch))
+
+    def delete_records(self, offset: int, reply: Callable[[tuple[int, int, int]], None]) -> None:
+        """(error, log start, term of the leader) of DeleteRecords."""
+        partition = self.partition
+        delete_records(partition, offset, lambda done: reply((*done, partition.leader_epoch)))
+
+    def commit_offset(self, offset: int, reply: Callable[[tuple[int, int]], None]) -> None:
+        """(error, coordinator's term) of an OffsetCommit."""
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        topic = OffsetCommitRequestTopic(name=_ASKED_TOPIC, partitions=[partition])
+        request = OffsetCommitRequest(group_id="g", topics=[topic])
+
+        def done(answer: Any) -> None:
+            error = int(answer) if isinstance(answer, ErrorCode) else 0
+            if isinstance(answer, OffsetCommitResponse):
+                error = answer.topics[0].partitions[0].error_code
+            reply((error, self.offsets.leader_epoch))
+
+        self.groups.ask(0, OFFSET_COMMIT, 8, "client", "/", request, False, done)
+
+    def committed_offset(self, reply: Callable[[tuple[int, int, int]], None]) -> None:
+        """(error, offset, coordinator's term) of an OffsetFetch."""
+        topic = OffsetFetchRequestTopics(name=_ASKED_TOPIC, partition_indexes=[0])
+        request = OffsetFetchRequestGroup(group_id="g", topics=[topic])
+
+        def done(answer: Any) -> None:
+            error, offset = int(answer) if isinstance(answer, ErrorCode) else 0, -1
+            if isinstance(answer, OffsetFetchResponseGroup):
+                error = answer.error_code
+                offset = answer.topics[0].partitions[0].committed_offset if answer.topics else -1
+            reply((error, offset, self.offsets.leader_epoch))
+
+        self.groups.ask(0, OFFSET_FETCH, 8, "client", "/", request, False, done)
+
+
+def serve(cluster: Cluster, node_id: int) -> ServedBroker:
+    """Make a broker for `Cluster`."""
+    return ServedBroker(cluster, node_id)
+
+
+def _nothing() -> None:
+    """A connection here is never held back."""
