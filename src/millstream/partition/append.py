@@ -161,7 +161,7 @@ def append(  # noqa: C901 - a list of checks reads best as one
     if pid >= 0:
         verdict = partition.producers.check(pid, epoch, sequence, count)
         if verdict is not Append:
-            return _sequence_verdict(partition, verdict)
+            return _sequence_verdict(partition, verdict, now_ms)
     try:
         base = partition.group.replicate(views, size, count, newest)
     except ArenaFull:
@@ -215,11 +215,18 @@ def _stamp_append_time(views: Sequence[memoryview], now_ms: int) -> tuple[memory
     return (memoryview(batch),)
 
 
-def _sequence_verdict(partition: Partition, verdict: object) -> Outcome:
-    """A sequence that is not the next one: the answer that was given before, or why not."""
+def _sequence_verdict(partition: Partition, verdict: object, now_ms: int) -> Outcome:
+    """A sequence that is not the next one: the answer that was given before, or why not.
+
+    To a leader that has just been elected a client may send its newest batch before it has heard of those that the
+    leader before refused or took. They come next, so the batch is refused retriably. Told OUT_OF_ORDER, librdkafka
+    would begin a new producer epoch and send in it what is in the log already.
+    """
     if isinstance(verdict, Duplicate):
         partition.meters.duplicates.inc()
         # The time of a batch that is known is told whoever set it, as Kafka does.
         return (_NONE, verdict.base_offset, verdict.base_offset + verdict.record_count, verdict.timestamp)
+    if verdict is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and now_ms < partition.gaps_until_ms:
+        return _NOT_LEADER
     assert isinstance(verdict, ErrorCode)
     return _refused(verdict)

@@ -116,6 +116,7 @@ class Partition:
         "data_waiters",
         "delayed",
         "fetched_bytes",
+        "gaps_until_ms",
         "gate",
         "group",
         "high_watermark",
@@ -172,6 +173,8 @@ class Partition:
         """Who waits for the high watermark."""
         self.own_acks: deque[Ack] | None = None
         """Who waits only for this replica's own disk (acks=1). None for a sole voter, whose disk is the quorum."""
+        self.gaps_until_ms = 0
+        """Wall clock until which batches may come out of order, because this replica leads since shortly."""
         self.trims: list[tuple[int, Callable[[ErrorCode], None]]] = []
         """Callers that wait for a log start at least so high; they get NONE, or why it does not come."""
         self.data_waiters: set[DataWaiter] = set()

@@ -8,6 +8,11 @@
         c.restart(2)    # again on the same data
         c.pause(3)      # SIGSTOP; c.go_on(3) continues it
 
+    with cluster(3, networks=True) as c:  # as root: each broker has a network of its own
+        c.partition({1}, {2, 3})          # nothing passes between the sides; clients reach all of them
+        c.cut(1, 2)                       # what 1 sends to 2 is dropped
+        c.heal()
+
 Brokers are numbered from 1. Each is a ``Broker`` of this package with a data directory of its own. They are started at
 the same time, because none of them serves before a majority is there.
 """
@@ -16,11 +21,13 @@ import shutil
 import signal
 import socket
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import permutations, product
 from pathlib import Path
 
+from millstream.testing.namespaces import Namespaces
 from millstream.testing.process import Broker
 
 
@@ -30,14 +37,31 @@ class Cluster:
     Lifecycle: ``start`` … ``close``; or the context manager `cluster`.
     """
 
-    def __init__(self, count: int, data_dir: Path, settings: Mapping[str, object], *, shards: int, memory: str) -> None:
-        ports = _free_ports(count)
-        seeds = ",".join(f"127.0.0.1:{port}" for port in ports)
+    def __init__(
+        self,
+        count: int,
+        data_dir: Path,
+        settings: Mapping[str, object],
+        *,
+        shards: int,
+        memory: str,
+        networks: bool = False,
+    ) -> None:
+        nodes = range(1, count + 1)
+        self._networks = Namespaces(nodes) if networks else None
+        host = self._networks.address if self._networks is not None else _loopback
+        peers = {node: f"{host(node)}:{port}" for node, port in zip(nodes, _free_ports(count), strict=True)}
+        seeds = ",".join(peers.values())
         self.brokers: dict[int, Broker] = {}
-        for node, port in enumerate(ports, 1):
-            own = {"node.id": node, "peer.listen": f"127.0.0.1:{port}", "seeds": seeds, "shards.pin": "false"}
+        for node in nodes:
+            own = {"node.id": node, "peer.listen": peers[node], "seeds": seeds, "shards.pin": "false"}
             self.brokers[node] = Broker(
-                settings={**own, **settings}, data_dir=data_dir / str(node), shards=shards, memory=memory
+                settings={**own, **settings},
+                data_dir=data_dir / str(node),
+                shards=shards,
+                memory=memory,
+                listen=f"{host(node)}:0",
+                prefix=self._networks.prefix(node) if self._networks is not None else (),
             )
 
     @property
@@ -66,25 +90,60 @@ class Cluster:
         """Start a broker that was killed or stopped, on the same data; returns when it serves."""
         self.brokers[node].start()
 
+    def partition(self, *sides: Collection[int]) -> None:
+        """Let nothing pass between brokers of different sides; a broker that is in no side reaches all of them."""
+        for one, other in permutations(sides, 2):
+            for sender, receiver in product(one, other):
+                self.cut(sender, receiver)
+
+    def cut(self, sender: int, receiver: int) -> None:
+        """Drop what ``sender`` sends to ``receiver``."""
+        assert self._networks is not None, "only a cluster that is made with networks=True can be cut"
+        self._networks.cut(sender, receiver)
+
+    def heal(self) -> None:
+        """End every cut."""
+        if self._networks is not None:
+            self._networks.heal()
+
     def close(self) -> None:
         """Stop every broker."""
+        self.heal()
         for broker in self.brokers.values():
             broker.close()
+        if self._networks is not None:
+            self._networks.close()
 
 
 @contextmanager
 def cluster(
-    count: int = 3, settings: Mapping[str, object] | None = None, *, shards: int = 1, memory: str = "128MiB"
+    count: int = 3,
+    settings: Mapping[str, object] | None = None,
+    *,
+    shards: int = 1,
+    memory: str = "128MiB",
+    networks: bool = False,
 ) -> Generator[Cluster]:
-    """A cluster of ``count`` brokers in a temporary directory that goes with it."""
+    """A cluster of ``count`` brokers in a temporary directory that goes with it.
+
+    Raises:
+        RuntimeError: ``networks`` are asked for, and this process may not make any.
+    """
     directory = Path(tempfile.mkdtemp(prefix="millstream-cluster-"))
-    made = Cluster(count, directory, settings or {}, shards=shards, memory=memory)
     try:
-        made.start()
-        yield made
+        made = Cluster(count, directory, settings or {}, shards=shards, memory=memory, networks=networks)
+        try:
+            made.start()
+            yield made
+        finally:
+            made.close()
     finally:
-        made.close()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _loopback(node: int) -> str:
+    _ = node
+    return "127.0.0.1"
 
 
 def _free_ports(count: int) -> list[int]:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -55,13 +55,16 @@ class Broker:
         shards: int | None = None,
         memory: str | None = "256MiB",
         listen: str = "127.0.0.1:0",
+        prefix: Sequence[str] = (),
     ) -> None:
+        """``prefix`` stands before the command that starts it."""
         self._topics = dict(topics or {})
         self._settings = {**DEFAULTS, **(settings or {})}
         self._env = dict(env or {})
         self._shards = shards
         self._memory = memory
         self._listen = listen
+        self._prefix = list(prefix)
         self._owns_directory = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="millstream-") if data_dir is None else data_dir)
         self.log_path = self.data_dir.with_name(self.data_dir.name + ".stderr")
@@ -73,6 +76,7 @@ class Broker:
     def command(self) -> list[str]:
         """The command line that starts it."""
         command = [
+            *self._prefix,
             sys.executable,
             "-m",
             "millstream.cli",

@@ -199,6 +199,18 @@ def test_a_new_leader_knows_too_little_for_the_latest_offset_until_its_term_star
     assert replica.served == ["open", "close"]
 
 
+def test_a_batch_that_overtakes_its_predecessors_on_the_way_to_a_new_leader_is_to_be_sent_again() -> None:
+    replica = Replica()
+    ours = {"producer_id": 5, "producer_epoch": 0}
+    replica.group.events.on_replicated([sent(0, 1, base_sequence=0, **ours)])
+    replica.group.lead()
+    assert replica.send(base_sequence=2, **ours)[0] == NOT_LEADER, "the batch before was refused by the last leader"
+    assert replica.send(base_sequence=1, **ours)[0] == 0
+    assert replica.send(base_sequence=2, **ours)[0] == 0
+    replica.partition.gaps_until_ms = NOW
+    assert replica.send(base_sequence=4, **ours)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 def sent(base: int, count: int, **options: Any) -> SentBatch:
     data = batch([b"v"] * count, **options)
     first: Any = base

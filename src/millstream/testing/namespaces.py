@@ -1,0 +1,94 @@
+"""A network of its own for each broker of a test cluster, so that the way between any two can be cut.
+
+::
+
+    host ── bridge ──┬── namespace of broker 1: 10.x.y.1
+      (10.x.y.254)   ├── namespace of broker 2: 10.x.y.2      cut(1, 2): 1 sends nothing to 2 any more
+                     └── …
+
+Clients on the host reach every broker, whatever is cut: only what one broker sends to another is dropped, without a
+word to either, as by a broken switch. Connections that are open stay open and get no answers. Needs root and iproute2.
+"""
+
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Iterable
+
+HOST = 254
+
+
+class Namespaces:
+    """The network of one cluster.
+
+    Lifecycle: made before the brokers, ``close`` after them.
+    """
+
+    def __init__(self, nodes: Iterable[int]) -> None:
+        """Raises RuntimeError if this process may not make networks."""
+        if os.geteuid() != 0 or shutil.which("ip") is None:
+            raise RuntimeError("a cluster whose network can be cut needs root and the command ip of iproute2")
+        self._nodes = list(nodes)
+        self._name = f"ms{os.getpid():x}{random.randrange(4096):03x}"
+        self._subnet = f"10.{random.randrange(64, 224)}.{random.randrange(256)}"
+        self._cut: set[tuple[int, int]] = set()
+        try:
+            self._make()
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self) -> None:
+        bridge = self._name
+        _ip("link", "add", bridge, "type", "bridge")
+        _ip("addr", "add", f"{self._subnet}.{HOST}/24", "dev", bridge)
+        _ip("link", "set", bridge, "up")
+        for node in self._nodes:
+            space, outer = self._space(node), f"{self._name}v{node}"
+            _ip("netns", "add", space)
+            _ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
+            _ip("link", "set", outer, "master", bridge, "up")
+            _ip("-n", space, "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
+            _ip("-n", space, "link", "set", "eth0", "up")
+            _ip("-n", space, "link", "set", "lo", "up")
+
+    def address(self, node: int) -> str:
+        """The IP address of a broker."""
+        return f"{self._subnet}.{node}"
+
+    def prefix(self, node: int) -> list[str]:
+        """What stands before a command that is to run in a broker's network."""
+        return ["ip", "netns", "exec", self._space(node)]
+
+    def cut(self, sender: int, receiver: int) -> None:
+        """Drop what ``sender`` sends to ``receiver``."""
+        if (sender, receiver) not in self._cut:
+            _ip("-n", self._space(sender), "route", "add", "blackhole", f"{self.address(receiver)}/32")
+            self._cut.add((sender, receiver))
+
+    def heal(self) -> None:
+        """Let everything through again."""
+        for sender, receiver in self._cut:
+            _ip("-n", self._space(sender), "route", "del", "blackhole", f"{self.address(receiver)}/32")
+        self._cut.clear()
+
+    def close(self) -> None:
+        """Remove everything."""
+        for node in self._nodes:
+            _run("netns", "del", self._space(node))
+        _run("link", "del", self._name)
+
+    def _space(self, node: int) -> str:
+        return f"{self._name}-{node}"
+
+
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = ["ip", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _ip(*words: str) -> None:
+    done = _run(*words)
+    if done.returncode:
+        raise RuntimeError(f"ip {' '.join(words)}: {done.stderr.strip()}")

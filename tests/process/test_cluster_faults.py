@@ -1,0 +1,57 @@
+"""A cluster under kills, pauses, cut networks and rolling restarts: what its clients saw is judged by the checker.
+
+``MILLSTREAM_FAULT_MINUTES`` (default 1.5) is how long faults go on, ``MILLSTREAM_SEED`` which ones.
+"""
+
+import os
+import shutil
+import time
+
+import pytest
+from cluster_faults import TOPIC, Faults, compare_logs
+from confluent_kafka.admin import AdminClient, NewTopic
+from crash_clients import QUIET
+from crash_workload import Workload
+
+from millstream.testing.cluster import cluster
+
+MINUTES = float(os.environ.get("MILLSTREAM_FAULT_MINUTES", "1.5"))
+SEED = int(os.environ.get("MILLSTREAM_SEED", "1"))
+PARTITIONS = 4
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.slow,
+    pytest.mark.timeout(MINUTES * 60 + 300),
+    pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root and iproute2"),
+]
+
+
+@pytest.fixture
+def three(tmp_path):
+    with cluster(3, networks=True) as made:
+        yield made
+        if os.environ.get("MILLSTREAM_KEEP_LOGS"):
+            for node, broker in made.brokers.items():
+                shutil.copy(broker.log_path, f"{os.environ['MILLSTREAM_KEEP_LOGS']}/{node}.log")
+
+
+def test_clients_of_a_faulty_cluster_lose_nothing_and_replicas_do_not_diverge(three):
+    admin = AdminClient({**QUIET, "bootstrap.servers": three.bootstrap})
+    for done in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)]).values():
+        done.result(30)
+    workload = Workload(three.bootstrap, TOPIC, PARTITIONS, rate=150, padding=200)
+    faults = Faults(three, workload, SEED)
+    try:
+        workload.start()
+        workload.wait_progress(500)
+        limit = time.monotonic() + 60 * MINUTES
+        while time.monotonic() < limit:
+            faults.inflict()
+        workload.finish()
+    finally:
+        print(f"{faults.done}, {workload.acknowledged} records acknowledged")
+        workload.give_up()
+    for broker in three.brokers.values():
+        assert broker.stop() == 0
+    compare_logs(three, PARTITIONS)
