@@ -67,6 +67,7 @@ from millstream.shard.process import (
 )
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import StallWatch
+from millstream.storage.chunks import ChunkDisk
 from millstream.storage.disk import Disk, load_disk
 from millstream.telemetry.log import Level, log
 from millstream.telemetry.metrics import StatsSlab
@@ -136,7 +137,7 @@ class Supervisor:
         lock = lock_data_dir(settings.data_dir)
         if os.path.exists(self.about_path):
             os.unlink(self.about_path)
-        disk = load_disk(settings.internal_disk_factory)
+        disk = ChunkDisk(load_disk(settings.internal_disk_factory))
         self.listeners = bind_all(settings.listen)
         self.http_listener = self._bind_http()
         router = make_router(self, self.stats)

@@ -22,9 +22,11 @@ from millstream.cluster.state_files import groups_in_log, load_state
 from millstream.config.settings import Settings
 from millstream.core.controller.state import TopicState
 from millstream.errors import MillstreamError, Unavailable
-from millstream.format.names import partition_directory
+from millstream.format.events.chunk import log_directory
+from millstream.model.events import PartitionIndex
 from millstream.shard.process import EXIT_OK, EXIT_STORAGE, spawn
 from millstream.storage.disk import Disk
+from millstream.storage.log.event_log import limits_of
 from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.recovery import RecoveryReport, Repair, recover
 from millstream.telemetry.log import log
@@ -114,9 +116,11 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
             return None
         topic, index = found
         config = resolved_config(topic.name, topic.configs, settings)
-        directory = partition_directory(settings.data_dir, topic.topic_id, index)
+        events = config.has_events
+        directory = log_directory(settings.data_dir, topic.topic_id, topic.name, PartitionIndex(index), events=events)
+        limits = limits_of(config) if events else None
         replicated = len(topic.partitions[index].replicas) > 1
-        return LogPlace(directory, f"{topic.name}/{index}", config.segment_bytes, replicated)
+        return LogPlace(directory, f"{topic.name}/{index}", config.segment_bytes, replicated, limits)
 
     report = recover(disk, settings.data_dir, locate, shards=settings.shards, in_cluster=bool(settings.seeds))
     if not report.clean and not settings.seeds:

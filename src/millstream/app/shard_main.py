@@ -9,6 +9,7 @@ A crash anywhere in here ends the process, and with it the broker; what it owes 
 """
 
 import importlib
+import os
 import secrets
 from collections.abc import Callable
 from typing import Any, Final
@@ -34,6 +35,7 @@ from millstream.config.settings import Settings
 from millstream.coordinator.router import GroupRouter
 from millstream.core.fetch_session import FetchSessions, SessionPartition
 from millstream.errors import MillstreamError, Rejected
+from millstream.format.events.chunk import partition_uuid
 from millstream.format.names import partition_directory
 from millstream.kafka.context import Node
 from millstream.kafka.dispatch import Dispatcher
@@ -41,10 +43,12 @@ from millstream.kafka.loggers import Loggers
 from millstream.kafka.telemetry import Telemetry
 from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
+from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
 from millstream.net.intake import Intake
 from millstream.partition.admin_home import AdminHome
 from millstream.partition.delayed import DelayedAppends
+from millstream.partition.events_home import EventsHome
 from millstream.partition.home import Home
 from millstream.partition.in_sync import InSync
 from millstream.partition.internal import InternalLogs
@@ -142,10 +146,13 @@ class ShardProcess:
     def _existed(self, topic_id: bytes, index: int) -> bool:
         if self.peers is None:
             return False
+        directory = partition_directory(self.shared.settings.data_dir, topic_id, index)
+        events = str(partition_uuid(topic_id, PartitionIndex(index)))
         try:
-            return bool(self.shared.disk.list(partition_directory(self.shared.settings.data_dir, topic_id, index)))
+            names = self.shared.disk.list(os.path.dirname(directory))
         except FileNotFoundError:
             return False
+        return any(name == str(index) or name.endswith(events) for name in names)
 
     def _open_controller(self, *, clean: bool) -> Controller | QuorumController:
         """Raft group 0, which lives on this shard."""
@@ -204,6 +211,8 @@ class ShardProcess:
         node.delayed = self.delayed
         node.meters = self.lifecycle.meters
         node.home = Home(shard, self.table, self.storage, self.delayed)
+        node.acknowledging = {}
+        node.events = EventsHome(shard, self.table, self.storage)
         node.admin_home = AdminHome(shard, self.table)
         node.loggers = Loggers(shard)
         node.ack_timeouts = AckTimeouts(shard.reactor, self.table, node.home)

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from millstream.config.errors import ConfigError
+from millstream.config.event_properties import EventProperties, settle_kind
 from millstream.config.forms import TYPE_LIST, Boolean, Form, Only, OptionalInteger
 from millstream.config.property import Property, declared
 from millstream.config.settings import Settings, unknown_name
@@ -97,7 +98,7 @@ def _inner(setting: Property[int | None]) -> Form[int]:
     return setting.form.inner
 
 
-class TopicConfig:
+class TopicConfig(EventProperties):
     """The resolved values of one topic. Immutable; a changed configuration is a new one."""
 
     overrides: Mapping[str, str]
@@ -393,6 +394,7 @@ def topic_config(overrides: Mapping[str, str], defaults: Settings) -> TopicConfi
             f"{defaults.socket_request_max_bytes}; no such batch could arrive",
         )
     own["overrides"] = MappingProxyType(dict(overrides))
+    settle_kind(resolved, defaults)
     return resolved
 
 

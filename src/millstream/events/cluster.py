@@ -28,6 +28,7 @@ from millstream.wire.messages.events_metadata import (
     EventsMetadataResponse,
     EventsMetadataTopic,
 )
+from millstream.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from millstream.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -59,6 +60,7 @@ class EventCluster:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._links: dict[tuple[str, int], Link] = {}
         self._topics: dict[str, EventsMetadataTopic] = {}
+        self._coordinators: dict[str, Link] = {}
 
     async def close(self) -> None:
         """Close every link."""
@@ -105,6 +107,22 @@ class EventCluster:
         link, epoch = await self.leader(topic, partition)
         host, _, port = link.address.rpartition(":")
         return await Link.open(host, int(port)), epoch
+
+    async def coordinator(self, consumer: str) -> Link:
+        """The link to the broker that keeps the positions of a consumer."""
+        held = self._coordinators.get(consumer)
+        if held is not None and held.is_open:
+            return held
+        request = FindCoordinatorRequest(coordinator_keys=[consumer])
+        answer = await self._anyone(request, FindCoordinatorResponse, 4)
+        (found,) = answer.coordinators
+        check(found.error_code, f"coordinator of {consumer}", found.error_message)
+        link = self._coordinators[consumer] = await self.link(found.host, found.port)
+        return link
+
+    def forget_coordinator(self, consumer: str) -> None:
+        """Another broker may keep the positions of a consumer by now."""
+        self._coordinators.pop(consumer, None)
 
     def forget(self, topic: str) -> None:
         """What is known of a topic may be old."""
@@ -156,8 +174,8 @@ class EventCluster:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_SECONDS)
 
-    async def _anyone(self, request: Request, answer: type[_R]) -> _R:
-        """Ask the first broker that answers."""
+    async def _anyone(self, request: Request, answer: type[_R], highest: int = 32767) -> _R:
+        """Ask the first broker that answers, in a version of ``highest`` at most."""
         failures: list[str] = []
         for host, port in dict.fromkeys([*self._seeds, *self._addresses.values()]):
             try:
@@ -165,7 +183,7 @@ class EventCluster:
             except Unavailable as error:
                 failures.append(error.message)
                 continue
-            return await link.call(request, answer, link.version_of(request.API_KEY), self.timeout_s)
+            return await link.call(request, answer, link.version_of(request.API_KEY, highest), self.timeout_s)
         raise Unavailable("; ".join(failures), ErrorCode.NETWORK_EXCEPTION)
 
 

@@ -385,9 +385,11 @@ class Consumer:
         what = f"positions of {self.name} in {self.topic.name}"
 
         async def ask() -> dict[int, int]:
-            link, _ = await self._cluster.leader(self.topic.name, self.topic.partitions[0])
+            link = await self._cluster.coordinator(self.name)
             version = link.version_of(request.API_KEY)
             answer = await link.call(request, AcknowledgeEventsResponse, version, self._cluster.timeout_s)
+            if answer.error_code:
+                self._cluster.forget_coordinator(self.name)
             check(answer.error_code, what, answer.error_message)
             for one in answer.partitions:
                 check(one.error_code, what, None)

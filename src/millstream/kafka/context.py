@@ -22,6 +22,9 @@ from millstream.wire.codec import encode_message, encode_response_vectored
 from millstream.wire.schema import Response
 
 if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable
+
     from millstream.cluster.client import ControllerClient
     from millstream.cluster.metadata import MetadataCache
     from millstream.cluster.producer_ids import ProducerIds
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from millstream.kafka.telemetry import Telemetry
     from millstream.partition.admin_home import AdminHome
     from millstream.partition.delayed import DelayedAppends
+    from millstream.partition.events_home import EventsHome
     from millstream.partition.home import Home
     from millstream.partition.meters import Meters
     from millstream.partition.table import PartitionTable
@@ -56,10 +60,12 @@ class Node:
 
     __slots__ = (
         "ack_timeouts",
+        "acknowledging",
         "admin_home",
         "controller",
         "coordinator",
         "delayed",
+        "events",
         "fetch_sessions",
         "home",
         "loggers",
@@ -84,6 +90,9 @@ class Node:
     loggers: "Loggers"
     telemetry: "Telemetry"
     delayed: "DelayedAppends"
+    events: "EventsHome"
+    acknowledging: "dict[str, deque[Callable[[], None]]]"
+    """Acknowledgements of events under way on this shard, by consumer; the first of each is at work."""
     meters: "Meters"
     coordinator: "GroupRouter"
     producer_ids: "ProducerIds"

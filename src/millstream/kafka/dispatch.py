@@ -44,6 +44,7 @@ _NEVER: Final = 1 << 15
 PRODUCE: Final = 0
 FETCH: Final = 1
 API_VERSIONS_KEY: Final = 18
+PUSH_EVENTS: Final = 15100
 
 CLIENT_ID_KEPT: Final = 1024
 """Characters of a client id that are kept with its connection: thousands of them may each send 32 KiB."""
@@ -55,7 +56,7 @@ COSTLY_NS: Final = 500_000
 """So do short ones whose handler took this long of the core the last time: one that lists all that there is."""
 
 LINEAR_BYTES_MAX: Final = 16 << 20
-"""Requests other than Produce are decoded from one piece of memory; none of them is larger than this."""
+"""Requests other than Produce are decoded from one piece of memory; none of them but PushEvents is larger than this."""
 
 SMALL_BYTES: Final = 4 << 10
 """Requests, as decoded, that need not be counted while they wait: a connection may have 256 of them under way."""
@@ -106,6 +107,11 @@ SERVED: Final[dict[int, str]] = {
     72: "push_telemetry",
     74: "list_config_resources",
     75: "describe_topic_partitions",
+    15100: "push_events",
+    15101: "feed_events",
+    15102: "fetch_event_data",
+    15103: "acknowledge_events",
+    15104: "events_metadata",
 }
 """API key → handler file."""
 
@@ -326,7 +332,7 @@ class Dispatcher:
             return self.on_frame(connection, views[0])
         if int.from_bytes(views[0][:2], "big") == PRODUCE:
             return self.on_frame(connection, views[0], chain)
-        if len(chain) <= LINEAR_BYTES_MAX:
+        if len(chain) <= LINEAR_BYTES_MAX or int.from_bytes(views[0][:2], "big") == PUSH_EVENTS:
             return self.on_frame(connection, memoryview(b"".join(views)))
         connection.intake.refuse(connection, f"sent a request of {len(chain)} bytes that is not a Produce")
         return False

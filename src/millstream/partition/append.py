@@ -15,6 +15,8 @@ base offset 0, count matches the offset      INVALID_RECORD
 deltas, a codec that exists
 this replica leads                           NOT_LEADER_OR_FOLLOWER
 the topic is not one of the broker's own     INVALID_TOPIC_EXCEPTION
+at an event topic: events that are not too   INVALID_RECORD, MESSAGE_TOO_LARGE,
+large, and the topic is not complete         POLICY_VIOLATION
 timestamp inside the topic's bounds          INVALID_TIMESTAMP
 idempotent sequence is the next one          OUT_OF_ORDER_SEQUENCE_NUMBER, … or the first answer again
 ===========================================  =====================================
@@ -42,6 +44,7 @@ from millstream.core.producer_state import Append, Duplicate
 from millstream.errors import MillstreamError, Retriable, Unavailable
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
+from millstream.partition.events import check_events
 from millstream.partition.partition import Gate, Partition
 from millstream.wire.compression import CODECS, Codec
 from millstream.wire.records import (
@@ -60,6 +63,7 @@ from millstream.wire.records import (
 
 _REFUSING: Final = int(Gate.CLOSED | Gate.FOLLOWING | Gate.INTERNAL)
 _CODEC: Final = int(Gate.CODEC)
+_EVENTS: Final = int(Gate.EVENTS)
 _FORBIDDEN: Final = CONTROL | TRANSACTIONAL
 
 _ATTRIBUTES_AND_DELTA: Final = struct.Struct(">hi")
@@ -84,6 +88,7 @@ _LARGER_THAN_SEGMENT: Final = _refused(ErrorCode.RECORD_LIST_TOO_LARGE)
 _NOT_LEADER: Final = _refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _CLOSED: Final = _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _STORAGE: Final = _refused(ErrorCode.KAFKA_STORAGE_ERROR)
+_TOO_LATE: Final = _refused(ErrorCode.INVALID_TIMESTAMP)
 _OWN_TOPIC: Final = _refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
 _TRANSACTIONAL: Final = _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
@@ -149,7 +154,13 @@ def append(  # noqa: C901 - a list of checks reads best as one
         return _INVALID
     if not codec and count * RECORD_BYTES_MIN > size - HEADER_BYTES:
         return _INVALID
-    if (partition.gate or attributes & LOG_APPEND_TIME) and (stop := _stopped(partition, attributes, looked)):
+    if partition.gate & _EVENTS:
+        if stop := _stopped(partition, attributes, looked=True) or _no_events(partition, views):
+            return stop
+        looked = newest - now_ms <= partition.config.message_timestamp_after_max_ms
+        if not looked:
+            return _TOO_LATE
+    elif (partition.gate or attributes & LOG_APPEND_TIME) and (stop := _stopped(partition, attributes, looked)):
         return stop
     config = partition.config
     append_time = -1
@@ -186,6 +197,12 @@ def _stopped(partition: Partition, attributes: int, looked: bool) -> Outcome | N
     as_wanted = gate in (0, _CODEC) and attributes & CODEC_MASK == CODECS.get(partition.config.compression_type, 0)
     claims_time = attributes & LOG_APPEND_TIME
     return None if as_wanted and not claims_time else LOOK
+
+
+def _no_events(partition: Partition, views: Sequence[memoryview]) -> Outcome | None:
+    """What is in the way of a batch at an event topic; None to go on."""
+    code = check_events(partition, views)
+    return None if code is ErrorCode.NONE else _refused(code)
 
 
 def append_trusted(partition: Partition, batch: bytes) -> tuple[int, int] | MillstreamError:

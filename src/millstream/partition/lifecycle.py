@@ -19,7 +19,7 @@ from millstream.config.topic_properties import TopicConfig
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.core.raft.messages import Configuration
 from millstream.errors import Corruption
-from millstream.format.names import partition_directory
+from millstream.format.events.chunk import log_directory
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import ReplicaId, Term
@@ -124,12 +124,14 @@ class Lifecycle:
                 group = SoleVoterGroup(log, term)
         except Corruption as error:
             operator_log.at(f"{name}/{index}").error("not served: %s", error.message)
-            directory = partition_directory(self._settings.data_dir, topic_id, index)
+            directory = log_directory(
+                self._settings.data_dir, topic_id, name, PartitionIndex(index), events=config.has_events
+            )
             self._shard.stats.damage.put(f"{name}/{index}", -1, directory)
             producers.clear()
             if log is not None:
                 self._storage.give_up_log(log)
-            self._table.add(name, topic_id, Faulty(name, index, raft_group, error.message))
+            self._table.add(name, topic_id, Faulty(name, index, raft_group, error.message, directory))
             return
         log.producer_snapshot = producers.snapshot
         log.active_producers = producers.last_offsets
@@ -179,6 +181,8 @@ class Lifecycle:
                 entry.set_gate()
                 entry.group.write_caching = may_cache(name, config)
                 entry.log.configure(config)
+                if config.has_events:
+                    entry.wake_readers()  # it may be complete now
 
     def delete(self, name: str, topic_id: bytes) -> None:
         """A topic is gone: answer who waits, drop its logs and files."""
@@ -191,12 +195,13 @@ class Lifecycle:
             partition.producers.clear()
             self._storage.delete_log(partition.log, _nothing)
         for entry in faulty:
-            self._storage.delete_faulty(topic_id, entry.index)
+            self._storage.delete_faulty(entry.directory)
 
 
 def may_cache(name: str, config: TopicConfig) -> bool:
     """Whether acks may run ahead of the sync; what the broker itself keeps in a topic never does."""
-    return config.write_caching and not name.startswith("__")
+    cached = config.write_caching or (config.has_events and not config.event_partition.sync)
+    return cached and not name.startswith("__")
 
 
 def next_term(log: Log, least: Term, *, clean: bool) -> int:

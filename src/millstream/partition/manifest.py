@@ -1,14 +1,14 @@
 """Which files hold which offsets: what a reader needs to read a topic's history without this broker.
 
 Only what can be trusted as it lies on disk is named: sealed segments, written completely, below the high watermark.
-The rest, the tail, is the broker's to serve. A file may go (retention, deletion) after it was named; its reader then
-asks the broker.
+The rest, the tail, is the broker's to serve, and so are event topics, whose chunks are files of another kind. A file
+may go (retention, deletion) after it was named; its reader then asks the broker.
 """
 
 import os
 from typing import Any
 
-from millstream.partition.partition import Partition
+from millstream.partition.partition import Gate, Partition
 from millstream.partition.table import PartitionTable
 
 
@@ -36,6 +36,9 @@ def describe(partition: Partition) -> dict[str, Any]:
                 "path": os.path.abspath(segment.path),
             }
             for segment in partition.log.segments()
-            if segment.sealed and segment.flushed_bytes == segment.bytes and segment.end_offset <= high_watermark
+            if not partition.gate & Gate.EVENTS
+            and segment.sealed
+            and segment.flushed_bytes == segment.bytes
+            and segment.end_offset <= high_watermark
         ],
     }

@@ -77,6 +77,8 @@ class Gate(IntFlag):
     """Batches before this one are being looked at: it must not overtake them."""
     FOLLOWING = 32
     """Another replica leads, or none."""
+    EVENTS = 64
+    """It is an event topic: batches of events only, and read by feeds."""
 
 
 class Opened(NamedTuple):
@@ -192,6 +194,7 @@ class Partition:
             | (Gate.RECORDS if _asks_of_records(self.config) else 0)
             | (Gate.ORDER if self.inspecting else 0)
             | (Gate.FOLLOWING if self.refusal is ErrorCode.NOT_LEADER_OR_FOLLOWER else 0)
+            | (Gate.EVENTS if self.config.has_events else 0)
         )
 
     @property

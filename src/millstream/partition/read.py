@@ -18,7 +18,7 @@ from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.partition.epoch_end import epoch_end
-from millstream.partition.partition import Partition
+from millstream.partition.partition import Gate, Partition
 
 Divergence = tuple[int, int]
 """(leader epoch, end offset): the last point that the reader's log and this one have in common."""
@@ -60,6 +60,8 @@ def read_here(
     A read that finds nothing arms ``watch``; with ``gather`` one that finds something does too, as its reader may want
     more.
     """
+    if partition.gate & Gate.EVENTS:
+        return refused(int(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT))
     start = partition.log.start_offset
     high_watermark = partition.high_watermark
     if leader_epoch >= 0 or partition.refusal:

@@ -35,13 +35,14 @@ class Elsewhere(Remote):
 class Faulty:
     """A partition of this shard whose log must not be served: corruption inside its durable prefix."""
 
-    __slots__ = ("index", "name", "raft_group", "reason")
+    __slots__ = ("directory", "index", "name", "raft_group", "reason")
 
-    def __init__(self, name: str, index: int, raft_group: int, reason: str) -> None:
+    def __init__(self, name: str, index: int, raft_group: int, reason: str, directory: str) -> None:
         self.name = name
         self.index = index
         self.raft_group = raft_group
         self.reason = reason
+        self.directory = directory
 
 
 Entry = Partition | Remote | Faulty

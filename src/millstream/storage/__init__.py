@@ -7,7 +7,7 @@ The rooms, from the top down; a room imports only rooms below it::
     maintenance │ compaction │ recovery │ verification
     log                                          one partition's log: append, read, trim, truncate
     segments                                     segment files: write, read, index
-    chunks                                       chunk files of event topics; no log uses them so far
+    chunks                                       chunk files of event topics, as segments of their logs
     wal                                          the write-ahead log: group commit, files, state
     messages                                     what the shard and its helper processes send to each other
     disk, and three small modules beside it      the seam for files, and what every room does with files

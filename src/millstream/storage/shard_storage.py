@@ -23,11 +23,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption
-from millstream.format.names import (
-    controller_directory,
-    partition_directory,
-    wal_directory,
-)
+from millstream.format.events.chunk import log_directory
+from millstream.format.names import controller_directory, wal_directory
+from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
 from millstream.model.replication import Term
 from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE
@@ -35,6 +33,8 @@ from millstream.storage.compaction.compaction import Compaction
 from millstream.storage.disk import FULL
 from millstream.storage.log.cache import CacheMemory
 from millstream.storage.log.cold_reads import ColdReads
+from millstream.storage.log.event_log import open_event_log
+from millstream.storage.log.event_reads import EventReads
 from millstream.storage.log.log import Log
 from millstream.storage.log.open_log import LogFacts
 from millstream.storage.log.opening import load_log
@@ -47,7 +47,9 @@ from millstream.storage.maintenance.space import Space
 from millstream.storage.messages.commands import (
     Checkpointed,
     Command,
+    DataFetched,
     Done,
+    EventsFed,
     Failed,
     Found,
     Inspected,
@@ -121,6 +123,7 @@ class ShardStorage:
         self.read_faults = read_faults = ReadFaults(stats)
         self.cold_reads = ColdReads(reactor, shard.arena, stats, self.send, read_faults)
         self.timestamps = Timestamps(self.send, read_faults)
+        self.event_reads = EventReads(reactor, shard.arena, self.send, read_faults)
         self.inspections = Inspections(reactor, shard.arena, stats, self.send, self.expect)
         self.removals = Removals(reactor, self.send)
         self.housekeeping = Housekeeping(self, settings.log_retention_check_interval_ms)
@@ -189,7 +192,8 @@ class ShardStorage:
                 self._faulty.add(1)
                 raise
         topic = name.rpartition("/")[0] if group else ""
-        log = self.logs[group] = Log(self, LogFacts(RaftGroupId(group), directory, name, topic), config, loaded)
+        facts = LogFacts(RaftGroupId(group), directory, name, topic)
+        log = self.logs[group] = (open_event_log if config.has_events else Log)(self, facts, config, loaded)
         self._partitions.add(1)
         if log.refresh().size_bytes:
             self.housekeeping.segment_began(log, log.segments_list.active)
@@ -212,7 +216,7 @@ class ShardStorage:
         replicated: bool = False,
     ) -> Log:
         """`open_log` for a partition of a topic; group 0, the controller's log, is opened with `controller_log`."""
-        directory = partition_directory(self.data_dir, topic_id, partition)
+        directory = log_directory(self.data_dir, topic_id, topic, PartitionIndex(partition), events=config.has_events)
         return self.open_log(group, directory, f"{topic}/{partition}", config, clean, replicated=replicated)
 
     def open_controller_log(self, config: TopicConfig, *, clean: bool, replicated: bool = False) -> Log:
@@ -236,10 +240,10 @@ class ShardStorage:
         self._forget(log)
         self.compaction.when_idle(log, lambda: self.removals.remove(log.directory, done))
 
-    def delete_faulty(self, topic_id: bytes, partition: int) -> None:
+    def delete_faulty(self, directory: str) -> None:
         """Remove the files of a partition whose log was refused when it was to be opened."""
         self._faulty.add(-1)
-        self.removals.remove(partition_directory(self.data_dir, topic_id, partition), lambda: None)
+        self.removals.remove(directory, lambda: None)
 
     def expect(self, done: Callable[[], None]) -> int:
         """A number for a command that is answered with `Done`; `done` is called then."""
@@ -295,6 +299,7 @@ class ShardStorage:
         self.wal.close()
         self.cold_reads.stop()
         self.timestamps.stop()
+        self.event_reads.stop()
         self.removals.stop()
         self._helpers.stop_worker()
 
@@ -368,6 +373,8 @@ class ShardStorage:
                 self.checkpointer.finished(reply)
             case Found():
                 self.timestamps.finished(reply)
+            case EventsFed() | DataFetched():
+                self.event_reads.finished(reply)
             case Inspected():
                 self.inspections.finished(reply)
             case Prepared():

@@ -36,6 +36,7 @@ from millstream.wire.messages.events_metadata import (
 )
 from millstream.wire.messages.feed_events import EventTimes, FeedEventsResponse
 from millstream.wire.messages.fetch_event_data import FetchEventDataResponse, FoundEventData
+from millstream.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from millstream.wire.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
 from millstream.wire.messages.init_producer_id import InitProducerIdResponse
 from millstream.wire.messages.push_events import PushEventsResponse
@@ -287,6 +288,10 @@ class EventServer:
                 events.append(FoundEventData(0, sum(map(len, one))))
                 data += one
         return FetchEventDataResponse(events=events, data=data)
+
+    async def answer_find_coordinator(self, request):
+        keys = [Coordinator(key, 1, "127.0.0.1", self.port) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=keys)
 
     async def answer_acknowledge_events(self, request):
         results = []

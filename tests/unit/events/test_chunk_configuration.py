@@ -2,15 +2,15 @@
 
 import pytest
 
+from millstream.config.event_partition import BufferPools, PoolShape, read_configuration
 from millstream.errors import Rejected
-from millstream.format.events import ChunkLimits
 from millstream.model.error_code import ErrorCode
-from millstream.storage.chunks import BufferPools, PoolShape, read_configuration
 
 
 def test_the_defaults_are_the_seeds():
     found = read_configuration({"path": "/fast"})
-    assert (found.sync, found.fd_cache_capacity, found.limits) == (True, 64, ChunkLimits(64 << 20, 1_000_000))
+    assert (found.sync, found.fd_cache_capacity) == (True, 64)
+    assert (found.max_chunk_size, found.max_events_per_chunk) == (64 << 20, 1_000_000)
     assert found.pools == BufferPools()
 
 
@@ -26,7 +26,8 @@ def test_every_key_is_taken_and_a_pool_given_in_part_keeps_its_other_defaults():
             "consumers": {"metadata_buffer_pool": {"first_size": 6}, "desc_buffer_pool": {"size_multiple": 7}},
         }
     )
-    assert (found.sync, found.fd_cache_capacity, found.limits) == (False, 3, ChunkLimits(1, 2))
+    assert (found.sync, found.fd_cache_capacity) == (False, 3)
+    assert (found.max_chunk_size, found.max_events_per_chunk) == (1, 2)
     assert found.pools == BufferPools(
         PoolShape(num_tiers=4),
         PoolShape(num_buffers=5, first_size=64 << 20),
@@ -38,7 +39,6 @@ def test_every_key_is_taken_and_a_pool_given_in_part_keeps_its_other_defaults():
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({}, "path"),
         ([], "object"),
         ({"path": "relative"}, "absolute"),
         ({"path": "/p", "max_chunk_sise": 5}, "max_chunk_sise"),

@@ -7,6 +7,7 @@ import random
 import pytest
 from chunk_support import UUID, batch_bytes
 
+from millstream.config.event_partition import BufferPools, PoolShape
 from millstream.errors import Corruption, Rejected
 from millstream.format.events import (
     ChunkLimits,
@@ -20,7 +21,7 @@ from millstream.format.events import (
 )
 from millstream.format.events.batch import Producer, split
 from millstream.model.error_code import ErrorCode
-from millstream.storage.chunks import BufferPool, BufferPools, ChunkStore, PoolShape, WantedData
+from millstream.storage.chunks import BufferPool, ChunkStore, WantedData
 from millstream.testing.sim_disk import KEPT, LOST, TORN, PowerFailure, SimDisk, SimFile
 
 DIRECTORY = "/data/events/t-uuid"

@@ -107,7 +107,12 @@ def _altered_topic(state: ControllerState, resource: AlterTopic, rules: Rules) -
     illegal = illegal_topic_name(resource.name)
     if illegal is not None:
         raise Rejected(illegal, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    topic_config(merged(before, wanted), rules.settings)
+    resolved = topic_config(merged(before, wanted), rules.settings)
+    if topic is not None and resolved.topic_kind != topic_config(before, rules.settings).topic_kind:
+        raise Rejected(
+            f"topic.kind is fixed when a topic is created: {resource.name} has other files; create another topic",
+            ErrorCode.INVALID_CONFIG,
+        )
     if topic is None:
         raise Rejected(f"The topic '{resource.name}' does not exist.", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     changes = _differing(wanted, before)

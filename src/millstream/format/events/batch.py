@@ -173,6 +173,18 @@ def decode_event_batch(view: Buffer, *, event_bytes_max: int, verify: bool = Tru
     return EventBatch(header, metadata_sizes, view[meta_at:sizes_at], data_sizes, view[data_at:])
 
 
+def batch_overhead(count: int) -> int:
+    """Bytes of a batch of ``count`` events beside metadata and data."""
+    return HEADER_BYTES + 2 * _SIZE_BYTES * count
+
+
+def metadata_bytes(views: Sequence[memoryview], count: int) -> int:
+    """Bytes of metadata of the batch of ``count`` events that lies in these views."""
+    end = HEADER_BYTES + count * _SIZE_BYTES
+    data = views[0] if len(views[0]) >= end else memoryview(b"".join(views))
+    return sum(_sizes(data[HEADER_BYTES:end]))
+
+
 def too_large(size: int, event_bytes_max: int) -> str:
     """What is wrong with an event of ``size`` bytes, and what to do."""
     return (

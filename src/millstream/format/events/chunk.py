@@ -27,6 +27,7 @@ import msgspec
 
 from millstream.errors import Corruption, Rejected
 from millstream.format.events.descriptor import DESCRIPTOR_BYTES, LOCATION_BYTES, PLAIN
+from millstream.format.names import partition_directory
 from millstream.model.events import ChunkId, PartitionIndex
 from millstream.model.quantities import FilePosition
 
@@ -41,6 +42,9 @@ INDEX_RECORD: Final = struct.Struct("<QIQIQI")
 INDEX_RECORD_BYTES: Final = INDEX_RECORD.size
 SIZE_MAX: Final = (1 << 32) - 1
 """Maximum size of one event's metadata, or data, in bytes: the format's, far above what a topic allows."""
+
+_PARTITIONS_MAX: Final = 10_000
+"""Partitions of a topic among which that of a directory is looked for."""
 
 _NAME: Final = re.compile(r"chunk-([0-9]{6,})\.(?:meta|data|desc|idx|crc)")
 
@@ -112,6 +116,24 @@ def partition_uuid(topic_id: bytes, partition: PartitionIndex) -> uuid.UUID:
 def partition_directory_name(topic: str, topic_id: bytes, partition: PartitionIndex) -> str:
     """The name of a partition's directory, ``<topic>-<uuid>``."""
     return f"{topic}-{partition_uuid(topic_id, partition)}"
+
+
+def log_directory(data_dir: str, topic_id: bytes, topic: str, partition: PartitionIndex, *, events: bool) -> str:
+    """Directory of a partition's log; that of an event topic is named as the seed says."""
+    directory = partition_directory(data_dir, topic_id, partition)
+    if not events:
+        return directory
+    name = partition_directory_name(topic, topic_id, partition)
+    return f"{directory.rpartition('/')[0]}/{name}"
+
+
+def partition_of(directory_name: str, topic_id: bytes) -> PartitionIndex | None:
+    """The partition whose directory has this name; None if it is no partition of the topic."""
+    wanted = directory_name[-36:]
+    for number in range(_PARTITIONS_MAX):
+        if str(partition_uuid(topic_id, PartitionIndex(number))) == wanted:
+            return PartitionIndex(number)
+    return None
 
 
 def encode_index(ends: ChunkEnds, meta_sizes: Sequence[int], data_sizes: Sequence[int]) -> bytes:

@@ -77,6 +77,13 @@ class DataDescriptor(msgspec.Struct, frozen=True):
             size = view_size(size, view)
         return size
 
+    def is_of(self, position: FilePosition, size: int) -> bool:
+        """Whether it is that of an event whose data, ``size`` bytes, lie at ``position`` of its chunk. Which chunk that
+        is follows from the event.
+        """
+        location = decode_location(self.location)
+        return self.base_size == size == location.size and location.position == position
+
     def flatten(self, limit: int = RANGES_MAX) -> list[Segment]:
         """The selected ranges of the data, as ``views.flatten`` says."""
         return flatten(self.base_size, self.views, limit)

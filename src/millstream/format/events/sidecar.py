@@ -185,10 +185,18 @@ def batch_pieces(entry: BatchEntry, records: Sequence[IndexRecord], meta: Buffer
     """
     meta_sizes = little_endian(array("I", [one.meta_size for one in records]))
     data_sizes = little_endian(array("I", [one.data_size for one in records]))
-    length = HEADER_BYTES - OVERHEAD_BYTES + len(meta_sizes) + len(meta) + len(data_sizes) + len(data)
-    head = HEADER.pack(
+    head = batch_header(entry, HEADER_BYTES + len(meta_sizes) + len(meta) + len(data_sizes) + len(data))
+    pieces = [head, meta_sizes, meta, data_sizes, data]
+    if checksum(pieces) != entry.batch_crc:
+        raise Corruption(f"the events from {entry.base_offset} on do not match the checksum of their batch")
+    return pieces
+
+
+def batch_header(entry: BatchEntry, size_bytes: int) -> bytes:
+    """The header of an entry's batch, which has ``size_bytes`` bytes in all."""
+    return HEADER.pack(
         entry.base_offset,
-        length,
+        size_bytes - OVERHEAD_BYTES,
         entry.leader_epoch,
         MAGIC,
         entry.batch_crc,
@@ -201,7 +209,3 @@ def batch_pieces(entry: BatchEntry, records: Sequence[IndexRecord], meta: Buffer
         entry.base_sequence,
         entry.count,
     )
-    pieces = [head, meta_sizes, meta, data_sizes, data]
-    if checksum(pieces) != entry.batch_crc:
-        raise Corruption(f"the events from {entry.base_offset} on do not match the checksum of their batch")
-    return pieces

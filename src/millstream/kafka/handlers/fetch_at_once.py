@@ -16,7 +16,7 @@ from millstream.iobuf import MemoryClass
 from millstream.kafka.handlers.fetch_refusals import BY_ID, NO_ABORTED, NO_DIVERGENCE, NO_LEADER
 from millstream.model.error_code import ErrorCode
 from millstream.partition.list_offsets import READ_COMMITTED
-from millstream.partition.partition import Partition
+from millstream.partition.partition import Gate, Partition
 from millstream.partition.read import offset_error, read_cached
 from millstream.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 
@@ -115,7 +115,8 @@ def _is_plain(partition: Partition, asked: FetchPartition) -> bool:
     """Whether a plain read of the partition is the whole answer."""
     epoch = asked.current_leader_epoch
     return (
-        offset_error(partition, asked.fetch_offset) is _NONE
+        not partition.gate & Gate.EVENTS
+        and offset_error(partition, asked.fetch_offset) is _NONE
         and asked.last_fetched_epoch < 0
         and (epoch < 0 or partition.serving(epoch) is _NONE)
     )

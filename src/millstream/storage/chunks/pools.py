@@ -10,59 +10,15 @@ A pool belongs to one thread. Buffers are lent: who leases one gives it back.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from millstream.errors import Rejected
-from millstream.model.error_code import ErrorCode
+if TYPE_CHECKING:
+    from millstream.config.event_partition import PoolShape
 
 IDLE_ROUNDS: Final = 3
 """Rounds of ``shrink`` that a free buffer outlives above ``num_buffers``."""
-
-
-class PoolShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of one pool."""
-
-    num_tiers: int = 1
-    num_buffers: int = 0
-    first_size: int = 64 << 10
-    size_multiple: float = 4.0
-
-    def check(self, pool: str) -> None:
-        """Refuse values that the seed's schema does not allow.
-
-        Raises:
-            Rejected: with the key and what is allowed.
-        """
-        for key, value, holds, allowed in (
-            ("num_tiers", self.num_tiers, self.num_tiers >= 1, "at least 1"),
-            ("num_buffers", self.num_buffers, self.num_buffers >= 0, "at least 0"),
-            ("first_size", self.first_size, self.first_size >= 1, "at least 1"),
-            ("size_multiple", self.size_multiple, self.size_multiple > 1, "more than 1"),
-        ):
-            if not holds:
-                raise Rejected(f"{pool}.{key} is {value}: {allowed} is allowed", ErrorCode.INVALID_CONFIG)
-
-    def tier_bytes(self) -> list[int]:
-        """Size of the buffers of each tier."""
-        return [int(self.first_size * self.size_multiple**tier) for tier in range(self.num_tiers)]
-
-
-class BufferPools(msgspec.Struct, frozen=True):
-    """The four pools of a partition, by their keys in the seed."""
-
-    producers_metadata: PoolShape = PoolShape()
-    producers_data: PoolShape = PoolShape(first_size=64 << 20)
-    consumers_metadata: PoolShape = PoolShape()
-    consumers_desc: PoolShape = PoolShape(first_size=4 << 10)
-
-    def check(self) -> None:
-        """Refuse values that the seed's schema does not allow."""
-        self.producers_metadata.check("producers.metadata_buffer_pool")
-        self.producers_data.check("producers.data_buffer_pool")
-        self.consumers_metadata.check("consumers.metadata_buffer_pool")
-        self.consumers_desc.check("consumers.desc_buffer_pool")
 
 
 class Lease(msgspec.Struct, eq=False):

@@ -27,7 +27,7 @@ from millstream.format.events.chunk import (
     IndexRecord,
     read_index,
 )
-from millstream.format.events.descriptor import Location, decode_descriptor, decode_location
+from millstream.format.events.descriptor import decode_descriptor
 from millstream.format.events.ranges import FileRange, ReadSpan, coalesce
 from millstream.format.events.sidecar import ENTRY_BYTES, BatchEntry, batch_pieces, decode_entry
 from millstream.model.error_code import ErrorCode
@@ -296,10 +296,9 @@ def _selection(
         raise Rejected(f"there is no event {wanted.offset}", ErrorCode.OFFSET_OUT_OF_RANGE)
     chunk, record = places[wanted.offset]
     descriptor = decode_descriptor(wanted.descriptor)
-    location = Location(chunk.id, record.data_position, record.data_size)
-    if decode_location(descriptor.location) != location or descriptor.base_size != record.data_size:
-        raise Rejected(f"the descriptor is not that of event {wanted.offset}")
     start = record.data_position
+    if not descriptor.is_of(start, record.data_size):
+        raise Rejected(f"the descriptor is not that of event {wanted.offset}")
     return chunk, [
         FileRange(FilePosition(start + one.offset), FilePosition(start + one.end)) for one in descriptor.flatten(limit)
     ]

@@ -211,6 +211,30 @@ class Collect(msgspec.Struct, frozen=True, array_like=True, tag=16):
     spans: list[int]
 
 
+class Feed(msgspec.Struct, frozen=True, array_like=True, tag=19):
+    """Read metadata and descriptors of events of one chunk into the arena. → `EventsFed`."""
+
+    id: int
+    path: str
+    offset: int
+    end_offset: int
+    events_max: int
+    max_bytes: int
+    spans: list[int]
+
+
+class FetchData(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """Read selected data of events of one chunk into the arena. → `DataFetched`."""
+
+    id: int
+    path: str
+    wanted: list[tuple[int, bytes]]
+    """Event id, and the descriptor that selects of its data."""
+
+    max_bytes: int
+    spans: list[int]
+
+
 Command = (
     Write
     | Checkpoint
@@ -230,6 +254,8 @@ Command = (
     | Collect
     | Hurry
     | HurryFile
+    | Feed
+    | FetchData
 )
 
 
@@ -353,6 +379,38 @@ class Removed(msgspec.Struct, frozen=True, array_like=True, tag=12):
     errno: int
 
 
+class EventsFed(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """`count` events are in the spans: their metadata (`meta_bytes`), 4 bytes each for the sizes of metadata, 4 bytes
+    each for the sizes of descriptors, and the descriptors. With `need` > 0 the first did not fit and takes that many
+    bytes.
+    """
+
+    id: int
+    errno: int
+    fault: str
+    count: int = 0
+    meta_bytes: int = 0
+    bytes: int = 0
+    need: int = 0
+    times: list[tuple[int, int]] = []
+    """So many events in a row have this time (ms)."""
+
+
+class DataFetched(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """The data of the first events are in the spans, back to back. With `need` > 0 the first did not fit and takes that
+    many bytes.
+    """
+
+    id: int
+    errno: int
+    fault: str
+    results: list[tuple[int, int]] = []
+    """Error code and size of each."""
+
+    bytes: int = 0
+    need: int = 0
+
+
 Reply = (
     Written
     | Checkpointed
@@ -366,6 +424,8 @@ Reply = (
     | RewrittenPut
     | Inspected
     | Removed
+    | EventsFed
+    | DataFetched
 )
 
 SEGMENTS_LANE = 0
@@ -394,6 +454,8 @@ LANE_OF: dict[type[Command], int] = {
     HurryFile: BATCHES_LANE,
     Read: READS_LANE,
     Find: READS_LANE,
+    Feed: READS_LANE,
+    FetchData: READS_LANE,
     GatherKeys: CLEANER_LANE,
     Rewrite: CLEANER_LANE,
     PutRewritten: CLEANER_LANE,

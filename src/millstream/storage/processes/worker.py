@@ -41,6 +41,8 @@ from millstream.storage.messages.commands import (
     Cut,
     Done,
     Failed,
+    Feed,
+    FetchData,
     Find,
     Found,
     Hurry,
@@ -61,6 +63,7 @@ from millstream.storage.messages.commands import (
     encode,
 )
 from millstream.storage.no_room import once_there_is_room
+from millstream.storage.processes.event_reader import EventReader
 from millstream.storage.processes.inspector import Inspector
 from millstream.storage.segments.files import SegmentFiles, SyncFailed
 from millstream.storage.segments.reads import Fault, Reader
@@ -92,6 +95,7 @@ class Worker:
         self.files = SegmentFiles(disk, data_dir, arena, direct_bytes_min, faults)
         self.reader = Reader(self.files, arena)
         inspector = Inspector(arena)
+        events = EventReader(disk, arena)
         self._parts: list[Checkpoint] = []
         self._handlers: dict[type[Command], Callable[..., Reply | None]] = {
             Write: self._write,
@@ -102,6 +106,8 @@ class Worker:
             Hurry: self._hurry,
             Read: self._read,
             Find: self._find,
+            Feed: events.feed,
+            FetchData: events.fetch,
             PrepareFile: self._prepare,
             HurryFile: self._hurry_file,
             Inspect: inspector.inspect,

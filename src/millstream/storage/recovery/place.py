@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from millstream.format.events.chunk import ChunkLimits
+
 
 class LogPlace(msgspec.Struct, frozen=True):
     """Where a group's log lives and what it is called."""
@@ -13,3 +15,5 @@ class LogPlace(msgspec.Struct, frozen=True):
     segment_bytes: int
     replicated: bool = False
     """Its group has several voters."""
+    chunk_limits: ChunkLimits | None = None
+    """When a segment of an event topic is full; None for other logs."""

@@ -31,9 +31,10 @@ from millstream.format.names import (
 )
 from millstream.format.segment import Batch, WalkEnd, parse_batch, walk
 from millstream.format.wal import Kind
-from millstream.model.quantities import Offset
+from millstream.model.quantities import BytePosition, Offset
 from millstream.storage.disk import make_directories, read_at, read_file, write_all, write_aside
 from millstream.storage.log.opening import derive_state, fence, live_segments, missing_epochs, remove_segment
+from millstream.storage.recovery.chunk_fill import ChunkFill
 from millstream.storage.recovery.replayed_state import ReplayedState
 from millstream.storage.recovery.rescued import Rescued
 from millstream.storage.segments.files import label_topic
@@ -79,6 +80,7 @@ class LogReplay:
         self._pending: list[Buffer] = []
         self._pending_at = 0
         self._pending_bytes = 0
+        self._chunk = ChunkFill(disk, place.chunk_limits, self.flush)
         self._rescued = Rescued(disk, place.directory)
         # Suffixes were cut off: the segments may show it already, so records that a later cut makes void are not
         # written again, and what stands behind the end is no copy of anything.
@@ -172,15 +174,16 @@ class LogReplay:
             self._growing.size_bytes + record.size > self.place.segment_bytes
             or record.last - self._base > OFFSETS_PER_SEGMENT
             or record.base in self._bases
+            or self._chunk.is_full(self._path(self._base), BytePosition(self._growing.size_bytes))
         ):
             self._next_segment(record.base)
         position = self._growing.size_bytes
-        if not self._pending:
-            self._pending_at = position
+        self._pending_at = self._pending_at if self._pending else position
         self._pending.append(payload)
         self._pending_bytes += record.size
         self.bytes += record.size
         self._grow(parse_batch(payload, 0, position, position + len(payload)))
+        self._chunk.add(record, payload)
         if self._pending_bytes >= _WRITE_BYTES:
             self.flush()
 
@@ -345,6 +348,7 @@ class LogReplay:
             self._bases = sorted([*self._bases, base])
         self._visited = [one for one in self._visited if one < base] + [base]
         self._base = base
+        self._chunk.forget()
         self._index = index
         self._growing = Growing(index, self._now_ms)
 
@@ -413,6 +417,7 @@ class LogReplay:
             ):
                 return
             self._grow(batch)
+            self._chunk.forget()
 
     def _fail(self, reason: str) -> None:
         self.fault = f"{self.place.name}: {reason}"
@@ -486,8 +491,7 @@ class LogReplay:
     def _cut(self) -> None:
         self.flush()
         file, growing = self._current()
-        if file.size() > growing.size_bytes:
-            file.truncate(growing.size_bytes)
+        file.truncate(growing.size_bytes)
         for base in [one for one in self._bases if one > self._visited[0] and one not in self._visited]:
             self._unlink(base)
         if growing.size_bytes:

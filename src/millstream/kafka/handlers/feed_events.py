@@ -1,0 +1,54 @@
+"""FeedEvents: metadata and descriptors of the next events of a partition, within what the consumer granted.
+
+``partition.events_home`` reads where the partition lives, and waits there; the metadata are sent from where they are.
+"""
+
+from collections.abc import Callable
+
+from millstream.iobuf import IoBuf
+from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.fetch_at_once import Lent
+from millstream.model.error_code import ErrorCode
+from millstream.partition.events import Fed, FeedAsk
+from millstream.partition.partition import Partition
+from millstream.partition.table import Remote
+from millstream.wire.messages.feed_events import EventTimes, FeedEventsRequest, FeedEventsResponse
+
+
+def handle(
+    node: Node, ctx: RequestContext, request: FeedEventsRequest, respond: Callable[[FeedEventsResponse], None]
+) -> None:
+    """Answer when there is something, or when the time is up."""
+    entry = node.partitions.find(request.topic_id, request.partition_index)
+    if not isinstance(entry, Partition | Remote):
+        missing = node.partitions.missing(request.topic_id)
+        respond(FeedEventsResponse(error_code=missing if entry is None else ErrorCode.KAFKA_STORAGE_ERROR))
+        return
+    ask = FeedAsk(
+        entry.raft_group,
+        id(ctx.connection),
+        request.current_leader_epoch,
+        request.next_event_id,
+        request.max_events,
+        request.max_bytes,
+        request.max_wait_ms,
+        request.stop,
+    )
+
+    def done(fed: Fed, metadata: IoBuf | None) -> None:
+        answer = FeedEventsResponse(
+            error_code=fed.error,
+            error_message=fed.message or None,
+            first_event_id=fed.first,
+            high_watermark=fed.high_watermark,
+            log_start_offset=fed.start,
+            no_more_events=fed.no_more,
+            times=[EventTimes(count, timestamp) for count, timestamp in fed.times],
+            metadata_sizes=fed.metadata_sizes,
+            metadata=b"" if metadata is None else metadata,
+            descriptor_sizes=fed.descriptor_sizes,
+            descriptors=fed.descriptors,
+        )
+        ctx.respond_vectored(answer, None if metadata is None else Lent(node.shard.arena, [metadata], 0))
+
+    node.events.feed(entry, ask, done)

@@ -1,0 +1,134 @@
+"""Event topics of a real broker: what is pushed is fed, fetched in ranges, acknowledged, and there after a kill."""
+
+import pytest
+
+from millstream.errors import Rejected
+from millstream.events import EventsClient
+from millstream.format.events import INDEX_RECORD_BYTES, StrideView, SubView
+from millstream.model.error_code import ErrorCode
+
+WAIT_S = 60
+EVENTS = [({"n": n, "even": n % 2 == 0}, bytes([n % 251]) * (n % 40)) for n in range(300)]
+
+
+@pytest.fixture
+def client(broker):
+    with EventsClient(broker.bootstrap, timeout_s=WAIT_S) as one:
+        yield one
+
+
+_numbers = iter(range(1000))
+
+
+@pytest.fixture
+def topic(client):
+    name = f"events{next(_numbers)}"
+    client.create_topic(name, partitions_count=2)
+    return client.open_topic(name)
+
+
+def push(topic, events, **options):
+    with topic.producer(**options) as producer:
+        futures = [producer.push(*event, partition=n % 2) for n, event in enumerate(events)]
+    return [future.result(WAIT_S) for future in futures]
+
+
+def consumed(topic, count, name="c", **options):
+    """Events by partition, in order of their ids."""
+    found = {0: [], 1: []}
+    with topic.consumer(name, **options) as consumer:
+        for _ in range(count):
+            one = consumer.pull(WAIT_S)
+            found[one.partition].append(one)
+    return found
+
+
+def check(found, events=EVENTS):
+    for partition, ones in found.items():
+        wanted = events[partition::2]
+        assert [one.id for one in ones] == list(range(len(wanted)))
+        assert [(one.metadata, b"".join(one.data)) for one in ones] == wanted
+
+
+@pytest.mark.parametrize("batch_size", [1, 16, None])
+def test_what_is_pushed_is_fed_in_order_with_its_data(topic, batch_size):
+    ids = push(topic, EVENTS, batch_size=batch_size)
+    assert ids == [n // 2 for n in range(300)]
+    check(consumed(topic, 300, batch_size=7))
+
+
+def test_only_selected_ranges_are_fetched(topic):
+    push(topic, [({"n": n}, bytes(range(100))) for n in range(20)])
+
+    def select(metadata, descriptor):
+        if metadata["n"] % 3:
+            return None
+        return descriptor.narrowed(SubView(10, 50)).narrowed(StrideView(0, 3, 4, 6))
+
+    found = consumed(
+        topic, 20, data_selector=select, data_allocator=lambda metadata, descriptor: [bytearray(descriptor.size)]
+    )
+    for one in (*found[0], *found[1]):
+        wanted = b"" if one.metadata["n"] % 3 else bytes([*range(10, 14), *range(20, 24), *range(30, 34)])
+        assert b"".join(one.data) == wanted
+
+
+def test_a_consumer_goes_on_where_it_acknowledged_and_its_lag_is_a_groups(topic, client):
+    push(topic, EVENTS)
+    with topic.consumer("acker", targets=[0]) as consumer:
+        for _ in range(10):
+            one = consumer.pull(WAIT_S)
+        one.acknowledge()
+        assert consumer.lag() == {0: 140}
+    with topic.consumer("acker", targets=[0]) as consumer:
+        assert consumer.pull(WAIT_S).id == 10
+        consumer.seek(0, 3)
+        assert consumer.pull(WAIT_S).id == 3
+
+
+def test_a_complete_topic_ends_and_takes_no_more(topic):
+    push(topic, EVENTS[:9])
+    topic.complete()
+    with topic.consumer("c") as consumer:
+        assert len(list(consumer)) == 9
+    with pytest.raises(Rejected, match="complete") as caught, topic.producer() as producer:
+        producer.push({}).result(WAIT_S)
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize(
+    ("configs", "why"),
+    [
+        ({"cleanup.policy": "compact"}, "compact needs keys"),
+        ({"compression.type": "zstd"}, "ranges of data"),
+        ({"events.partition": '{"max_chunk_sise": 1}'}, "max_chunk_sise"),
+        ({"topic.kind": "records"}, "topic.kind=events"),
+    ],
+)
+def test_what_does_not_fit_events_is_refused_in_words(client, configs, why):
+    with pytest.raises(Rejected, match=why):
+        client.create_topic("refused", configs=configs)
+
+
+def test_acknowledged_events_are_there_after_a_kill_in_chunks_of_the_seeds_limits(broker_factory):
+    broker = broker_factory(shards=1)
+    with EventsClient(broker.bootstrap, timeout_s=WAIT_S) as client:
+        client.create_topic("t", partitions_count=2, configs={"events.partition": '{"max_events_per_chunk": 60}'})
+        push(client.open_topic("t"), EVENTS, batch_size=7)
+    broker.kill()
+    broker.start()
+    with EventsClient(broker.bootstrap, timeout_s=WAIT_S) as client:
+        topic = client.open_topic("t")
+        check(consumed(topic, 300))
+        push(topic, EVENTS)
+        check(consumed(topic, 600, name="d"), EVENTS + EVENTS)
+    broker.stop()
+    directories = sorted(broker.data_dir.glob("topics/*/t-*"))
+    assert len(directories) == 2
+    for directory in directories:
+        counts = [one.stat().st_size // INDEX_RECORD_BYTES for one in sorted(directory.glob("chunk-*.idx"))]
+        assert sum(counts) == 300
+        assert all(60 <= count < 60 + 150 for count in counts[:-1])
+    broker.start()
+    with EventsClient(broker.bootstrap, timeout_s=WAIT_S) as client:
+        check(consumed(client.open_topic("t"), 600, name="e"), EVENTS + EVENTS)
