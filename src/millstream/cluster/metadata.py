@@ -17,6 +17,7 @@ needs nothing.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -55,6 +56,8 @@ from millstream.telemetry.log import log as operator_log
 
 Steps = Generator[None, None, None] | None
 """What a listener returns: nothing, or the rest of its work in steps of well under 500 µs."""
+
+DELETED_MAX: Final = 1024
 
 
 class PartitionMeta(msgspec.Struct, frozen=True, gc=False):
@@ -147,6 +150,10 @@ class MetadataCache:
         """Pieces of answers about all topics, by a key of whoever answers; emptied when any topic changes."""
         self.group_configs: dict[str, dict[str, int]] = {}
         """What consumer groups say for themselves: id → property → value. Always the same object, for who keeps it."""
+        self.deleted: dict[str, None] = {}
+        """Names of topics that were deleted since the start and that no client asked for since, oldest first; at most
+        ``DELETED_MAX``. The handler that answers about a name removes it.
+        """
         self._topics: dict[str, TopicMeta] = {}
         self._by_id: dict[bytes, TopicMeta] = {}
         self._group_places: dict[int, tuple[bytes, int]] = {}
@@ -292,6 +299,9 @@ class MetadataCache:
             del self._group_places[part.raft_group]
         self._names = None
         self.encoded.clear()
+        self.deleted[gone.name] = None
+        if len(self.deleted) > DELETED_MAX:
+            del self.deleted[next(iter(self.deleted))]
         return lambda listener: listener.topic_deleted(gone)
 
     def set_leader_epochs(self, topic_id: bytes, epochs: Iterable[LeaderFact]) -> None:
@@ -330,6 +340,7 @@ class MetadataCache:
         self.encoded.clear()
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
+        self.deleted.pop(topic.name, None)
 
     def _changed(self, topic_id: bytes, added: tuple[PartitionMeta, ...] = ()) -> TopicMeta:
         """A topic's new value, after the state has it."""

@@ -333,6 +333,14 @@ def _(t: Talk) -> None:
     t.look(metadata_request(name))
 
 
+@case("asked for after its deletion", MetadataRequest, [4, 12])
+def _(t: Talk) -> None:
+    topic = t.topic("a")
+    t.quiet(delete_request(topic.name))
+    t.until(metadata_request(topic.name), lambda answer: answer.topics[0].error_code != 0, 9)
+    t.ask(metadata_request(topic.name, create=True))
+
+
 @case("asked for with another that is created", MetadataRequest, [4, 12])
 def _(t: Talk) -> None:
     t.ask(metadata_request(t.topic("a").name, t.name("auto"), create=True))

@@ -7,6 +7,7 @@ from millstream.errors import Unavailable
 from millstream.kafka.handlers.cluster_view import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from millstream.model.error_code import ErrorCode
 from millstream.wire.codec import encode_response
+from millstream.wire.messages.delete_topics import DeleteTopicsRequest
 from millstream.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -153,6 +154,17 @@ def test_what_does_not_exist_is_created_and_in_the_same_answer(version):
         ("new", 0, 3),
         ("bad name", ErrorCode.INVALID_TOPIC_EXCEPTION, 0),
     ]
+
+
+def test_the_first_to_ask_after_a_deletion_sees_it_and_the_second_a_new_topic():
+    bench = ControlBench()
+    (before,) = bench.ask(named("t"), 12).topics
+    bench.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 4)
+    (first,) = bench.ask(named("t"), 12).topics
+    assert first.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    (second,) = bench.ask(named("t"), 12).topics
+    assert second.error_code == 0
+    assert second.topic_id != before.topic_id
 
 
 def test_nothing_is_created_when_the_broker_does_not_allow_it():

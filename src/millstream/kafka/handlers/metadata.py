@@ -11,7 +11,9 @@ version   what a client may ask
 ========  ===================================================================
 
 A topic that does not exist is created on the way, if client and broker allow it, and the answer waits for that: the
-client needs no second attempt. If it cannot be created the client is told why; if it is not known yet,
+client needs no second attempt. The first client that asks for a topic after its deletion is an exception: it gets
+UNKNOWN_TOPIC_OR_PARTITION, as from Kafka, and the topic is created meanwhile, so that a client sees its deletion take
+effect. If it cannot be created the client is told why; if it is not known yet,
 LEADER_NOT_AVAILABLE, on which every client asks again.
 
 Encoding a partition costs microseconds, and clients ask often and for much: the bytes of a topic are made once for each
@@ -115,6 +117,10 @@ class _Names:
                 continue
             if illegal_topic_name(name) is not None:
                 self.failures[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+            elif create and name in metadata.deleted:
+                del metadata.deleted[name]
+                self.failures[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                self.node.controller.ensure_topic(name, _created_beside)
             elif create and name not in NEVER_CREATED:
                 self.missing += 1
                 self.node.controller.ensure_topic(name, lambda outcome, name=name: self.created(name, outcome))
@@ -151,6 +157,11 @@ class _Names:
             topic_authorized_operations=operations,
         )
         return _encode_topic(missing, version)
+
+
+def _created_beside(outcome: TopicMeta | MillstreamError) -> None:
+    """The answer did not wait for the creation; the client asks again."""
+    _ = outcome
 
 
 def _by_id(node: Node, request: MetadataRequest, topic_id: bytes, version: int) -> bytes:
