@@ -242,7 +242,7 @@ def tick(replica: Replica) -> None:
     leading = replica.leading
     assert leading is not None
     options = replica.options
-    if options.check_quorum and replica.now - quorum_contact(replica) >= options.election_timeout_us:
+    if options.check_quorum and replica.now - quorum_contact(replica) >= options.quorum_timeout_us:
         follow(replica, replica.ballot.term, NO_REPLICA)
         return
     handover.tick(replica, leading)

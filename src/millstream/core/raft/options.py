@@ -18,7 +18,7 @@ class RaftOptions(Struct, frozen=True):
     """Interval of heartbeats; a peer that answered an append within it needs none."""
     election_timeout_us: int = 1_500_000
     """Silence of the leader after which an election may start: ten heartbeats. A follower that heard from its leader
-    within this time grants no vote; a leader that heard from no majority within it steps down."""
+    within this time grants no vote."""
     election_jitter_min_us: int = 30_000
     """Smallest addition to the election timeout: more than a heartbeat takes to arrive, so that the tenth counts."""
     election_jitter_max_us: int = 150_000
@@ -43,3 +43,10 @@ class RaftOptions(Struct, frozen=True):
     """Replicas stand in the order of the configuration: a later one waits one try more."""
     pipelining: bool = True
     """Send the next append before the last one is answered."""
+
+    @property
+    def quorum_timeout_us(self) -> int:
+        """A leader that heard from no majority for so long steps down. The answers to the tenth heartbeat count, as the
+        tenth heartbeat does for a follower: their round trip has the largest jitter's time.
+        """
+        return self.election_timeout_us + self.election_jitter_max_us

@@ -353,7 +353,7 @@ class Raft:
             return TimeUs(replica.patience.contact_us + replica.patience.timeout_us)
         deadlines: list[TimeUs] = []
         if replica.options.check_quorum and len(led.peers) > 0:
-            deadlines.append(TimeUs(leading.quorum_contact(replica) + replica.options.election_timeout_us))
+            deadlines.append(TimeUs(leading.quorum_contact(replica) + replica.options.quorum_timeout_us))
         if led.transferee != NO_REPLICA:
             deadlines.append(led.transfer_deadline_us)
         else:

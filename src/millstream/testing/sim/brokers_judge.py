@@ -171,6 +171,8 @@ class History:
         value = batch.value
         if value not in self.sent:
             raise Violation(f"C5: {replica} has {batch} committed at {base}, which nobody sent")
+        if self.may_lose:
+            return
         first = self._where.setdefault(value, base)
         if first != base and first >= self.trimmed:
             raise Violation(f"C6: batch {value} is committed at offsets {first} and {base}")
@@ -306,7 +308,8 @@ class Checks:
         while self._known_end < end_offset:
             found = log.read(Offset(self._known_end), Offset(end_offset), 1 << 30, minimum_one=True)
             if found is None:
-                log.replay_headers(Offset(self._known_end), self._add)
+                # What stands behind it may be about to be cut off.
+                log.replay_headers(Offset(self._known_end), lambda header: self._add(header, end_offset))
                 return
             data = memoryview(found.copy(0, len(found)))
             found.release()
@@ -318,9 +321,9 @@ class Checks:
             if not data:
                 raise Violation(f"A5: {self.replica} announces {end_offset}, and its log ends at {self._known_end}")
 
-    def _add(self, header: tuple[int, ...]) -> None:
+    def _add(self, header: tuple[int, ...], end_offset: int = 1 << 63) -> None:
         found = known(header)
-        if found.batch.last_offset >= self._known_end:
+        if self._known_end <= found.batch.last_offset < end_offset:
             self._known_end = found.batch.last_offset + 1
             self._uncommitted.append(found)
             self.history.on_batch(self.replica, found)
