@@ -91,15 +91,25 @@ def test_a_second_broker_on_the_same_port_is_refused_by_name(broker_factory, tmp
         assert caller.produce_one("t", 0, raw.batch([b"unharmed"])) == 0
 
 
-@pytest.mark.parametrize("position", range(8))
-def test_a_process_that_dies_takes_the_broker_down(broker_factory, position):
-    """Two shards with three helper processes each: every role is killed once and faults once."""
-    number = signal.SIGKILL if (position + position // 4) % 2 else signal.SIGSEGV
+@pytest.mark.parametrize(
+    ("role", "number"),
+    [
+        ("shard 0", signal.SIGKILL),
+        ("shard 1", signal.SIGSEGV),
+        ("writer 0", signal.SIGSEGV),
+        ("worker 1", signal.SIGKILL),
+        ("cleaner 0", signal.SIGKILL),
+        ("archive 1", signal.SIGSEGV),
+        ("archive 0", signal.SIGKILL),
+    ],
+)
+def test_a_process_that_dies_takes_the_broker_down(broker_factory, role, number):
+    """Two shards with four helper processes each."""
     broker = broker_factory(shards=2)
     below = processes.tree(broker.pid)[1:]
-    assert len(below) == 8, roles(broker)
+    assert len(below) == 10, roles(broker)
     pids = [broker.pid, *below]
-    os.kill(below[position], number)
+    os.kill(roles(broker)[f"ms {role}"][0], number)
     assert broker.wait(30) != 0
     assert processes.wait_gone(pids) == []
     assert broker.log_tail().strip(), "the reason is on stderr"

@@ -55,6 +55,7 @@ def test_shards_and_their_writers_have_it_and_nobody_else():
         "writer": real,
         "worker": ordinary,
         "cleaner": ordinary,
+        "archive": ordinary,
     }
 
 

@@ -50,6 +50,7 @@ from millstream.cluster.metadata import live_settings
 from millstream.config.settings import Settings, without_effect
 from millstream.errors import MillstreamError, Unavailable
 from millstream.kafka import dispatch
+from millstream.objects import check_store
 from millstream.peers.accepting import PeerListener
 from millstream.peers.hello import Hello, Refusal, RefusalReason
 from millstream.peers.link import refuse
@@ -73,6 +74,7 @@ from millstream.telemetry.log import Level, log
 from millstream.telemetry.metrics import StatsSlab
 from millstream.telemetry.node import node_samples
 from millstream.telemetry.render import render
+from millstream.tiers.process import store_url
 
 WATCH_US: Final = 100_000
 """How often the supervisor looks whether a shard is stalled; more often where a shorter stall is to be told."""
@@ -134,6 +136,7 @@ class Supervisor:
             log.info("%s is set: %s", ignored.name, ignored.doc)
         if settings.shard_realtime and not may_become_realtime():
             raise Unavailable(_NO_REALTIME)
+        check_store(store_url(settings))
         lock = lock_data_dir(settings.data_dir)
         if os.path.exists(self.about_path):
             os.unlink(self.about_path)

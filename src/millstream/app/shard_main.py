@@ -35,6 +35,7 @@ from millstream.config.settings import Settings
 from millstream.coordinator.router import GroupRouter
 from millstream.core.fetch_session import FetchSessions, SessionPartition
 from millstream.errors import MillstreamError, Rejected
+from millstream.format.archive import TopicDescription
 from millstream.format.events.chunk import partition_uuid
 from millstream.format.names import partition_directory
 from millstream.kafka.context import Node
@@ -69,6 +70,9 @@ from millstream.storage.log.log import Log
 from millstream.storage.processes.helpers import start_helpers
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log
+from millstream.tiers.archiver import Archiver
+from millstream.tiers.link import ArchiveLink
+from millstream.tiers.process import ArchiveProcess, start_archive_process
 
 READY_TIMEOUT_US: Final = 60_000_000
 LOADING_US: Final = 10_000_000
@@ -87,6 +91,7 @@ def main(shared: Shared, shard_id: int) -> int:
     log.who(f"shard {shard_id}", stats["shard"])
     dump_on_signal()
     helpers = start_helpers(shard_id, shared.arenas[shard_id], shared.disk, settings, stats)
+    archive = start_archive_process(shard_id, shared.arenas[shard_id], shared.disk, settings, stats["archive"])
     if settings.shard_pinning:
         pin_to_own_core(shard_id)
     if settings.shard_realtime:
@@ -96,7 +101,7 @@ def main(shared: Shared, shard_id: int) -> int:
     shard = Shard(shard_id, settings.shards, reactor, shared.arenas, mailbox, stats["shard"])
     storage = ShardStorage(shard, settings, shared.disk, settings.data_dir, helpers)
     try:
-        ShardProcess(shared, shard, storage).open()
+        ShardProcess(shared, shard, storage, archive).open()
     except (MillstreamError, OSError) as error:  # one partition would only not be served
         log.error("the data in %s could not be opened: %s", settings.data_dir, error)
         return EXIT_UNAVAILABLE
@@ -109,7 +114,7 @@ class ShardProcess:
     Lifecycle: ``open`` before the reactor runs; then the control channel says when to begin and to stop.
     """
 
-    def __init__(self, shared: Shared, shard: Shard, storage: ShardStorage) -> None:
+    def __init__(self, shared: Shared, shard: Shard, storage: ShardStorage, archive: ArchiveProcess) -> None:
         settings = shared.settings
         cluster = shared.cluster
         self.shared = shared
@@ -127,6 +132,7 @@ class ShardProcess:
         self.lifecycle = Lifecycle(
             shard, self.metadata.settings, storage, self.table, self.delayed, clean=clean, groups=groups
         )
+        self.archiver = self.lifecycle.archiver = self._archiver(archive)
         self.partitions = Partitions(self.metadata, self.follower, self.table, self.lifecycle, self._existed)
         self.controller = self._open_controller(clean=clean) if shard.id == CONTROLLER_SHARD else None
         self.node = self._node(settings)
@@ -142,6 +148,24 @@ class ShardProcess:
             dispatcher.on_chain,
         )
         self.drain = Drain(shard.reactor, self.intake)
+
+    def _archiver(self, archive: ArchiveProcess) -> Archiver:
+        """What archives tiered topics, over the process that was forked for it."""
+        shard = self.shard
+        link = ArchiveLink(
+            shard.reactor, shard.arena, shard.stats, *archive, lambda why: shard.reactor.stop(EXIT_CHILD, why)
+        )
+        interval_ms = self.shared.settings.log_retention_check_interval_ms
+        return Archiver(shard.reactor, self.storage, link, shard.stats, interval_ms, self._describe)
+
+    def _describe(self, topic_id: bytes) -> TopicDescription | None:
+        """What a recovery from the object store needs to know of a topic."""
+        meta = self.metadata.topic_by_id(topic_id)
+        if meta is None:
+            return None
+        return TopicDescription(
+            meta.name, topic_id.hex(), len(meta.partitions), dict(meta.configs), self.metadata.cluster_id
+        )
 
     def _existed(self, topic_id: bytes, index: int) -> bool:
         if self.peers is None:
@@ -345,6 +369,7 @@ class ShardProcess:
                 stop_storage()
 
         def stop_storage() -> None:
+            self.archiver.stop()
             if self.peers is not None:
                 self.peers.raft.stop()  # a leader on another broker would append for ever
             self.storage.stop(stopped)

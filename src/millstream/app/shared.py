@@ -18,7 +18,7 @@ from millstream.shard.mesh import Mesh
 from millstream.storage.disk import Disk
 from millstream.telemetry.metrics import StatsSlab
 
-ROLES: Final = ("shard", "writer", "worker", "cleaner")
+ROLES: Final = ("shard", "writer", "worker", "cleaner", "archive")
 
 
 class Shared:

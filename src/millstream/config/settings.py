@@ -16,6 +16,7 @@ from millstream.config.properties.groups import GroupProperties
 from millstream.config.properties.network import NetworkProperties
 from millstream.config.properties.node import NodeProperties
 from millstream.config.properties.storage import StorageProperties
+from millstream.config.properties.tiers import TierProperties
 from millstream.config.properties.topics import TopicDefaultProperties
 from millstream.config.properties.without_effect import WithoutEffectProperties
 from millstream.config.property import Property, declared
@@ -32,6 +33,7 @@ class Settings(
     TopicDefaultProperties,
     GroupProperties,
     StorageProperties,
+    TierProperties,
     WithoutEffectProperties,
 ):
     """Every setting of a node.

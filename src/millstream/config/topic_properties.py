@@ -217,11 +217,37 @@ class TopicConfig(EventProperties):
         doc="Replicas (partition:broker, or * for all) whose transfers to followers are throttled. No effect on a "
         "single node.",
     )
+    storage_mode = _inherits(
+        Settings.storage_mode,
+        "storage.mode",
+        doc="local keeps segments on the broker's disk alone. tiered also uploads closed segments to the object store "
+        "(objects.url), from which readers of older offsets are served. A tiered topic cannot become local again.",
+    )
+    retention_local_target_ms = _inherits(
+        Settings.retention_local_target_ms,
+        "retention.local.target.ms",
+        doc="Age of a segment's newest record after which a tiered topic drops the segment from the disk, if it is "
+        "archived. -1 is no limit.",
+        example="1h",
+    )
+    retention_local_target_bytes = _inherits(
+        Settings.retention_local_target_bytes,
+        "retention.local.target.bytes",
+        doc="Bytes of a tiered topic's partition that stay on the disk at least; the oldest archived segments beyond "
+        "are dropped from it. -1 is no limit.",
+        example="1GiB",
+    )
+    segment_upload_max_ms = _inherits(
+        Settings.segment_upload_max_ms,
+        "segment.upload.max.ms",
+        doc="Age of a tiered topic's active segment after which it is closed, so that it can be archived.",
+        example="10m",
+    )
     remote_storage_enable = Property(
         "remote.storage.enable",
-        Only(False, "tiered storage is not part of this version"),
+        Only(False, "a topic is tiered with storage.mode=tiered"),
         False,
-        doc="Whether old segments are copied to remote storage. Only false is accepted.",
+        doc="Whether old segments are copied to remote storage. Only false is accepted; use storage.mode.",
     )
     remote_log_copy_disable = Property(
         "remote.log.copy.disable",
@@ -317,6 +343,11 @@ class TopicConfig(EventProperties):
     )
 
     @property
+    def is_tiered(self) -> bool:
+        """Whether closed segments are archived."""
+        return self.storage_mode == "tiered"
+
+    @property
     def is_compacted(self) -> bool:
         """Whether the topic is compacted."""
         return "compact" in self.cleanup_policy
@@ -381,6 +412,11 @@ def topic_config(overrides: Mapping[str, str], defaults: Settings) -> TopicConfi
         own["segment_bytes"] = resolved.internal_segment_bytes
     own["retention_bytes"] = max(resolved.retention_bytes, -1)
     own["segment_bytes"] = min(resolved.segment_bytes, _indexed_bytes(resolved))
+    if resolved.is_tiered and (resolved.is_compacted or resolved.has_events):
+        if "storage.mode" in overrides:
+            what = "an event topic" if resolved.has_events else "a compacted topic"
+            raise ConfigError("storage.mode", f"{what} cannot be tiered; only segments that are never rewritten can be")
+        own["storage_mode"] = "local"
     if resolved.min_compaction_lag_ms > resolved.max_compaction_lag_ms:
         raise ConfigError(
             "min.compaction.lag.ms",

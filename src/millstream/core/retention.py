@@ -7,7 +7,7 @@ of its last append. By size, the oldest segment is deleted while the remainder i
 shrinks below its limit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 UNLIMITED = -1
@@ -49,7 +49,22 @@ def start_after_retention(
         retention_bytes: maximum size, or ``UNLIMITED``.
         end_limit: the high watermark (exclusive); nothing at or above it is deleted.
     """
-    excess = sum(one.size_bytes for one in segments) - retention_bytes if retention_bytes != UNLIMITED else -1
+    total_bytes = sum(one.size_bytes for one in segments)
+    return start_of_retained(segments, total_bytes, now_ms, retention_ms, retention_bytes, end_limit)
+
+
+def start_of_retained(
+    segments: Iterable[SegmentFacts],
+    total_bytes: int,
+    now_ms: int,
+    retention_ms: int,
+    retention_bytes: int,
+    end_limit: int,
+) -> int | None:
+    """`start_after_retention` for segments that are not listed before they are needed; ``total_bytes`` are those of
+    all of them.
+    """
+    excess = total_bytes - retention_bytes if retention_bytes != UNLIMITED else -1
     start: int | None = None
     for one in segments:
         if one.end_offset > end_limit or one.end_offset == one.base_offset:

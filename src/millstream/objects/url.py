@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
@@ -22,7 +23,7 @@ import msgspec
 
 from millstream.errors import Rejected
 from millstream.objects.local import LocalStore
-from millstream.objects.retrying import Retrying
+from millstream.objects.retrying import PATIENCE_S, Retrying
 from millstream.objects.store import check_key
 
 if TYPE_CHECKING:
@@ -75,8 +76,21 @@ def parse_url(text: str) -> StoreUrl:
     return StoreUrl(url.scheme, url.netloc, prefix)
 
 
-def open_store(text: str) -> ObjectStore:
-    """The store of a URL, with retries and limits.
+def check_store(text: str) -> None:
+    """Raises Rejected, with the remedy, if `open_store` would: the URL is wrong, or a package is missing."""
+    url = parse_url(text)
+    if url.scheme != "file" and find_spec("obstore") is None:
+        raise _lacks_package(url)
+
+
+def _lacks_package(url: StoreUrl) -> Rejected:
+    return Rejected(
+        f"the object store {url} needs one more package: pip install 'millstream[objects]', then start again"
+    )
+
+
+def open_store(text: str, patience_s: float = PATIENCE_S) -> ObjectStore:
+    """The store of a URL, with retries and limits; a call fails after ``patience_s``.
 
     Opening makes no request to a remote store. A directory is created if it is missing.
 
@@ -86,13 +100,11 @@ def open_store(text: str) -> ObjectStore:
     """
     url = parse_url(text)
     if url.scheme == "file":
-        return Retrying(LocalStore(url.path))
+        return Retrying(LocalStore(url.path), patience_s)
     try:
         from millstream.objects.remote import RemoteStore
     except ModuleNotFoundError as error:
         if error.name != "obstore":
             raise
-        raise Rejected(
-            f"the object store {url} needs one more package: pip install 'millstream[objects]', then start again"
-        ) from None
-    return Retrying(RemoteStore(url))
+        raise _lacks_package(url) from None
+    return Retrying(RemoteStore(url), patience_s)

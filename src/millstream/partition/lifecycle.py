@@ -13,6 +13,7 @@ A partition that is created begins with 0, as Kafka's does. With several replica
 
 from collections.abc import Generator
 from typing import Any, Final, Protocol
+from uuid import UUID
 
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import TopicConfig
@@ -20,6 +21,7 @@ from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.core.raft.messages import Configuration
 from millstream.errors import Corruption
 from millstream.format.events.chunk import log_directory
+from millstream.format.manifest import ArchiveId
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import ReplicaId, Term
@@ -34,6 +36,8 @@ from millstream.shard.context import Shard
 from millstream.storage.log.log import Log
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log as operator_log
+from millstream.tiers.archiver import Archiver
+from millstream.tiers.partition_archive import PartitionArchive
 
 EXPIRY_US: Final = 600_000_000
 """Kafka's interval (producer.id.expiration.check.interval.ms)."""
@@ -81,6 +85,8 @@ class Lifecycle:
         self._table = table
         self._delayed = delayed
         self._clean = clean
+        self.archiver: Archiver | None = None
+        """Archives tiered topics; set before the first partition is opened."""
         self._budget = ProducerBudget(settings.producer_ids_max)
         self.meters = Meters(shard.stats)
         self._expired = shard.stats.counter("kafka_producer_ids_expired")
@@ -122,6 +128,7 @@ class Lifecycle:
             else:
                 term = 0 if fresh else next_term(log, self._storage.term, clean=self._clean)
                 group = SoleVoterGroup(log, term)
+            archive = self._open_archive(topic_id, index, log, group, config)
         except Corruption as error:
             operator_log.at(f"{name}/{index}").error("not served: %s", error.message)
             directory = log_directory(
@@ -138,10 +145,19 @@ class Lifecycle:
         group.write_caching = may_cache(name, config)
         partition = Partition(name, topic_id, index, raft_group, log, group, config, producers, self.meters)
         partition.delayed = self._delayed
+        _take_archive(partition, archive)
         partition.opened_at = Opened(partition.high_watermark, log.durable_position)
         if voters:
             follow_group(partition, self._table, self._shard.reactor.wall_ms)
         self._table.add(name, topic_id, partition)
+
+    def _open_archive(
+        self, topic_id: bytes, index: int, log: Log, group: Group, config: TopicConfig
+    ) -> PartitionArchive | None:
+        if self.archiver is None:
+            return None
+        owner = ArchiveId(UUID(bytes=topic_id), index)
+        return self.archiver.open(owner, log, group, config, lambda: log.stable_offset)
 
     def enter_elsewhere(self, name: str, topic_id: bytes, index: PartitionIndex, raft_group: RaftGroupId) -> None:
         """Enter a partition of which this broker holds no replica."""
@@ -183,11 +199,18 @@ class Lifecycle:
                 entry.log.configure(config)
                 if config.has_events:
                     entry.wake_readers()  # it may be complete now
+                if entry.archive is not None:
+                    entry.archive.configure(config)
+                else:
+                    archive = self._open_archive(entry.topic_id, entry.index, entry.log, entry.group, config)
+                    _take_archive(entry, archive)
 
     def delete(self, name: str, topic_id: bytes) -> None:
         """A topic is gone: answer who waits, drop its logs and files."""
         served, faulty = self._table.remove_topic(name, topic_id)
         for partition in served:
+            if partition.archive is not None and self.archiver is not None:
+                self.archiver.close(partition.archive, purge=True)
             partition.close()
             if not isinstance(partition.group, SoleVoterGroup):
                 assert self._groups is not None
@@ -196,6 +219,13 @@ class Lifecycle:
             self._storage.delete_log(partition.log, _nothing)
         for entry in faulty:
             self._storage.delete_faulty(entry.directory)
+
+
+def _take_archive(partition: Partition, archive: PartitionArchive | None) -> None:
+    """Nothing above the last stable offset is archived: a transaction may still be aborted."""
+    partition.archive = archive
+    if archive is not None:
+        archive.limit = lambda: min(partition.log.stable_offset, partition.last_stable_offset)
 
 
 def may_cache(name: str, config: TopicConfig) -> bool:

@@ -5,17 +5,21 @@ The answer's leader epoch is the epoch of the record that was found, so that a c
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset, TimestampMs
 from millstream.partition.partition import Partition
+from millstream.tiers.messages import Found as FoundInArchive
 
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
@@ -23,6 +27,9 @@ READ_COMMITTED: Final = 1
 # (error code, timestamp, offset, leader epoch)
 Found = tuple[int, int, int, int]
 _NOTHING: Final[Found] = (0, -1, -1, -1)
+
+_OF_THE_START: Final = (EARLIEST, EARLIEST_LOCAL)
+OnFound = Callable[[tuple[int, int, int] | MillstreamError | None], None]
 
 
 def list_offset(
@@ -34,7 +41,7 @@ def list_offset(
 ) -> None:
     """Call ``done`` once, now or when the helper process has looked."""
     error = partition.serving(current_leader_epoch)
-    if error is ErrorCode.NONE and timestamp not in (EARLIEST, EARLIEST_LOCAL) and not partition.group.is_serving:
+    if error is ErrorCode.NONE and timestamp not in _OF_THE_START and not partition.group.is_serving:
         error = ErrorCode.OFFSET_NOT_AVAILABLE  # a leader that has just been elected may not know all that is committed
     if error is not ErrorCode.NONE:
         done((int(error), -1, -1, -1))
@@ -43,9 +50,11 @@ def list_offset(
     end = partition.last_stable_offset if isolation_level == READ_COMMITTED else partition.high_watermark
     if timestamp == LATEST:
         done((0, -1, end, partition.leader_epoch))
-    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-        start = log.start_offset
+    elif timestamp in _OF_THE_START:
+        start = log.start_offset if timestamp == EARLIEST else max(log.start_offset, log.first_local_offset)
         done((0, -1, start, _epoch_at(partition, start)))
+    elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        done(_of_archive(partition, timestamp))
     elif timestamp == MAX_TIMESTAMP or timestamp >= 0:
 
         def found(result: tuple[int, int, int] | MillstreamError | None) -> None:
@@ -58,11 +67,63 @@ def list_offset(
                 done((0, at, offset, epoch))
 
         if timestamp == MAX_TIMESTAMP:
-            log.max_timestamp(Offset(end), found)
+            log.max_timestamp(Offset(end), partial(_with_archive, partition, found))
         else:
-            log.offset_for_timestamp(TimestampMs(timestamp), Offset(end), found)
+            _find(partition, TimestampMs(timestamp), Offset(end), found)
     else:
         done(_NOTHING)
+
+
+def _find(partition: Partition, timestamp: TimestampMs, end: Offset, found: OnFound) -> None:
+    """The first record that is late enough: in the archived part of the log, then in the local one."""
+    archive, log = partition.archive, partition.log
+    if archive is None or log.start_offset >= log.first_local_offset:
+        log.offset_for_timestamp(timestamp, end, found)
+        return
+
+    def answered(result: FoundInArchive | MillstreamError | None) -> None:
+        if result is None:
+            log.offset_for_timestamp(timestamp, end, found)
+        else:
+            found(result if isinstance(result, MillstreamError) else _numbers(result))
+
+    archive.find(timestamp, min(end, log.first_local_offset), answered)
+
+
+def _with_archive(partition: Partition, found: OnFound, local: tuple[int, int, int] | MillstreamError | None) -> None:
+    """The record with the largest timestamp of the whole log, given that of its local part: the first of several."""
+    archive, log = partition.archive, partition.log
+    if isinstance(local, MillstreamError) or archive is None or log.start_offset >= log.first_local_offset:
+        found(local)
+        return
+    newest = archive.archive.max_timestamp
+    if newest < 0 or (local is not None and newest < local[1]):
+        found(local)
+        return
+
+    def answered(result: FoundInArchive | MillstreamError | None) -> None:
+        if result is None:
+            found(local)
+        else:
+            found(result if isinstance(result, MillstreamError) else _numbers(result))
+
+    archive.find(newest, log.first_local_offset, answered)
+
+
+def _numbers(result: FoundInArchive) -> tuple[int, int, int]:
+    return result.offset, result.timestamp, result.leader_epoch
+
+
+def _of_archive(partition: Partition, timestamp: int) -> Found:
+    """The last archived offset (KIP-1005), or the first that is not archived."""
+    if partition.archive is None:
+        return _NOTHING
+    end = partition.archive.archive.end_offset
+    if timestamp == EARLIEST_PENDING_UPLOAD:
+        return (0, -1, end, _epoch_at(partition, end))
+    if partition.archive.archive.is_empty:
+        return _NOTHING
+    return (0, -1, end - 1, _epoch_at(partition, end - 1))
 
 
 def _epoch_at(partition: Partition, offset: int) -> int:

@@ -25,6 +25,7 @@ from millstream.raft.group import Group, GroupRole
 if TYPE_CHECKING:
     from millstream.model.quantities import Offset
     from millstream.storage.log.log import Log
+    from millstream.tiers.partition_archive import PartitionArchive
 
 
 class AckWaiter(Protocol):
@@ -112,6 +113,7 @@ class Partition:
 
     __slots__ = (
         "acks",
+        "archive",
         "batch_bytes_max",
         "closed",
         "config",
@@ -181,6 +183,8 @@ class Partition:
         """Callers that wait for a log start at least so high; they get NONE, or why it does not come."""
         self.data_waiters: set[DataWaiter] = set()
         self.delayed: OwnAppends | None = None  # where the broker's own appends wait for memory
+        self.archive: PartitionArchive | None = None
+        """What of the log is in the object store; None if its topic is not tiered. Set by ``partition.lifecycle``."""
         group.events.on_commit = self.on_commit
         log.on_trimmed = self.trimmed
 
@@ -268,6 +272,8 @@ class Partition:
     def trimmed(self) -> None:
         """The log start has moved: tell who waits for it, and fetch sessions."""
         start = self.log.start_offset
+        if self.archive is not None:
+            self.archive.trimmed()
         waiting, self.trims = self.trims, []
         for wanted, done in waiting:
             if wanted <= start:

@@ -2,7 +2,8 @@
 
 The tail is in the log cache and is answered at once, as shared views, without touching a file. What is older goes to
 the shard's helper process, which reads the segment into fragments of this shard's arena and checks every batch; the
-answer comes through a callback in a later turn. Either way the reader gets whole batches, the first of which holds
+answer comes through a callback in a later turn. What is in no local segment any more is read by the archive process
+from the object store, in the same way. In each case the reader gets whole batches, the first of which holds
 the offset it asked for (and may begin before it), and owns the ``IoBuf`` it gets: it must release it once the bytes
 are sent.
 
@@ -151,7 +152,11 @@ def read_cold(
     *,
     minimum_one: bool,
 ) -> None:
-    """Batches from a segment file, through the helper process."""
+    """Batches from a segment file, through the helper process, or from the archive."""
+    archive = partition.archive
+    if archive is not None and archive.has(Offset(offset)):
+        archive.read(Offset(offset), max_bytes, done, minimum_one=minimum_one)
+        return
     partition.log.read_cold(Offset(offset), Offset(partition.high_watermark), max_bytes, minimum_one, done)
 
 

@@ -143,7 +143,8 @@ TOPIC: Final = Label("topic", ())
 GROUP: Final = Label("group, topic", ())
 DAMAGE: Final = Label("topic, partition, offset, file", ())
 VERSION: Final = Label("version", ())
-READ_SOURCE: Final = Label("source", ("cache", "segment"))
+READ_SOURCE: Final = Label("source", ("cache", "segment", "archive"))
+OBJECT_OPERATION: Final = Label("operation", ("put", "get", "head", "list", "delete"))
 
 
 def _counter(
@@ -240,6 +241,19 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("storage_faults", "Disk faults and damaged data.", label=STORAGE_FAULT),
     _gauge("storage_read_only", "1 while the disk is full and producers are refused.", per_shard=True),
     _counter("recovery_repairs", "Repairs at the start.", label=REPAIR),
+    # Tiers
+    _counter("archive_uploads", "Segments uploaded to the object store and committed."),
+    _counter("archive_uploaded_bytes", "Bytes of segments uploaded and committed.", _BYTES),
+    _counter("archive_upload_failures", "Uploads that failed; they are repeated."),
+    _gauge("archive_lag_bytes", "Bytes of closed segments of tiered topics not yet archived.", _BYTES, per_shard=True),
+    _gauge("archive_segments", "Archived segments of tiered topics.", per_shard=True),
+    _gauge("archive_size_bytes", "Bytes of archived segments of tiered topics.", _BYTES, per_shard=True),
+    _counter("archive_reads", "Reads from archived segments."),
+    _counter("archive_read_failures", "Reads from archived segments that failed; the client repeats them."),
+    _latency("archive_read_latency", "One read from an archived segment, as the reactor sees it."),
+    _counter("local_dropped_bytes", "Bytes of archived segments dropped from the disk.", _BYTES),
+    _latency("object_request_latency", "One request to the object store, its retries included.", OBJECT_OPERATION),
+    _counter("object_request_failures", "Requests to the object store that failed.", label=OBJECT_OPERATION),
     # Cluster
     _gauge("cluster_topics", "Topics in the metadata cache (of shard 0)."),
     _gauge("cluster_metadata_revision", "Revision of the metadata cache of each shard.", per_shard=True),

@@ -84,6 +84,8 @@ _TOPIC: dict[str, Any] = {
     "max_compaction_lag_ms": 2**63 - 1,
     "delete_retention_ms": 86_400_000,
     "file_delete_delay_ms": 60_000,
+    "storage_mode": "local",
+    "segment_upload_max_ms": 3_600_000,
 }
 
 

@@ -1,9 +1,21 @@
 """Tiers: history in an object store, and what a broker keeps of it.
 
-``manifest`` is the state of one partition's archive: which segments are in the store, where an offset or a time is,
-what retention frees. It is pure and small enough for a million segments on a broker.
+::
 
-What is absent: the store itself (``objects``), partitions (``partition``). No broker uses the room yet.
+    archiver          closed segments go to the store, their local copies go; retention of the whole log
+    partition_archive what the group of one partition has committed of its archive; lookups, reads
+    link              the reactor's side of the archive process: memory for reads, answers
+    messages          what both say to each other
+    process           the archive process: lanes, the store
+    uploading │ reading                one segment up; batches and records back, through blocks
+    manifest          which segments are archived: packed, with old parts in objects. Pure
+
+What the room promises. A local copy goes only when its object is durable, checked, and committed by the partition's own
+group. What was committed is found again after a crash at any point. A reader gets the same batches, byte for byte, from
+either place; bytes that do not match their checksum never leave. A store that does not answer costs readers of old
+offsets a storage error, which they repeat, and producers nothing.
+
+What is absent: what an object store is (``objects``), who may read (``partition``).
 """
 
 from millstream.tiers.manifest import Archive, Freed, Spill

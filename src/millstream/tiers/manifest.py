@@ -190,6 +190,11 @@ class Archive:
         yield from self._open
 
     @property
+    def parts(self) -> Sequence[ManifestPart]:
+        """What is in part objects, oldest first."""
+        return self._parts
+
+    @property
     def is_empty(self) -> bool:
         """Whether it has no segment."""
         return not (self._parts or self._runs or self._open)

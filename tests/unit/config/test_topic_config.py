@@ -115,7 +115,7 @@ def test_internal_segment_bytes_goes_below_the_bound_for_tests():
         ("compression.gzip.level", "0", "from -1 to 9, but not 0"),
         ("compression.lz4.level", "18", "from 1 to 17"),
         ("compression.type", "zip", "expected producer"),
-        ("remote.storage.enable", "true", "tiered storage is not part"),
+        ("remote.storage.enable", "true", "a topic is tiered with storage.mode"),
         ("min.insync.replicas", "0", "at least 1"),
         ("message.timestamp.type", "createtime", "CreateTime or LogAppendTime"),
     ],

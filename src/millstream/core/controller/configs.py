@@ -18,7 +18,7 @@ from millstream.config.forms import TYPE_LIST
 from millstream.config.group_properties import group_config
 from millstream.config.property import Property
 from millstream.config.settings import NODE_PROPERTIES, Settings, node_property
-from millstream.config.topic_properties import TOPIC_PROPERTIES, default_of, topic_config
+from millstream.config.topic_properties import TOPIC_PROPERTIES, TopicConfig, default_of, topic_config
 from millstream.core.controller.commands import (
     CLUSTER_DEFAULT,
     AnyCommand,
@@ -107,17 +107,28 @@ def _altered_topic(state: ControllerState, resource: AlterTopic, rules: Rules) -
     illegal = illegal_topic_name(resource.name)
     if illegal is not None:
         raise Rejected(illegal, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    resolved = topic_config(merged(before, wanted), rules.settings)
-    if topic is not None and resolved.topic_kind != topic_config(before, rules.settings).topic_kind:
-        raise Rejected(
-            f"topic.kind is fixed when a topic is created: {resource.name} has other files; create another topic",
-            ErrorCode.INVALID_CONFIG,
-        )
+    after = topic_config(merged(before, wanted), rules.settings)
     if topic is None:
         raise Rejected(f"The topic '{resource.name}' does not exist.", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    _check_transition(resource.name, topic_config(before, rules.settings), after)
     changes = _differing(wanted, before)
     if changes:
         yield TopicConfigsChanged(topic.topic_id, changes)
+
+
+def _check_transition(name: str, before: TopicConfig, after: TopicConfig) -> None:
+    """Raises Rejected for a change that is good for a new topic and not for one that has records."""
+    if after.topic_kind != before.topic_kind:
+        raise Rejected(
+            f"topic.kind is fixed when a topic is created: {name} has other files; create another topic",
+            ErrorCode.INVALID_CONFIG,
+        )
+    if before.is_tiered and not after.is_tiered:
+        raise Rejected(
+            "storage.mode: a tiered topic cannot become local, because its history is in the object store; create "
+            "another topic and copy the records",
+            ErrorCode.INVALID_CONFIG,
+        )
 
 
 def _altered_node(

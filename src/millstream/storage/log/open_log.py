@@ -285,6 +285,8 @@ class OpenLog:
         self.segment_bytes: int = config.segment_bytes
         jitter = roll_jitter_ms(self.group, config.segment_ms, config.segment_jitter_ms)
         self.segment_ms: int = config.segment_ms - jitter
+        if config.storage_mode == "tiered":
+            self.segment_ms = min(self.segment_ms, config.segment_upload_max_ms)
         if "compact" in config.cleanup_policy:
             self.segment_ms = min(self.segment_ms, config.max_compaction_lag_ms)
         self.index_interval = max(PLACE_BYTES, config.index_interval_bytes)

@@ -1,0 +1,55 @@
+"""Settings of the object store and of tiered topics."""
+
+from __future__ import annotations
+
+from millstream.config.forms import INT64_MAX, Choice, Integer, Text
+from millstream.config.property import Property
+
+_MIB = 2**20
+
+
+class TierProperties:
+    """Where archived segments are, how fast they go there, and the defaults of tiered topics."""
+
+    objects_url = Property(
+        "objects.url",
+        Text("file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"),
+        "",
+        doc="Object store of tiered topics. Empty is the directory objects below the data directory. Credentials come "
+        "from the environment.",
+        example="s3://bucket/prefix",
+    )
+    objects_upload_max_bytes_per_second = Property(
+        "objects.upload.max.bytes.per.second",
+        Integer(_MIB, INT64_MAX, unit="bytes"),
+        256 * _MIB,
+        doc="Maximum bytes per second that segments are uploaded with, over all shards.",
+    )
+    storage_mode = Property(
+        "storage.mode.default",
+        Choice("local", "tiered"),
+        "local",
+        doc="Default of the topic property storage.mode. A compacted topic is local whatever the default is.",
+        live=True,
+    )
+    retention_local_target_ms = Property(
+        "retention.local.target.ms.default",
+        Integer(-1, INT64_MAX, unit="ms"),
+        86_400_000,
+        doc="Default of the topic property retention.local.target.ms.",
+        live=True,
+    )
+    retention_local_target_bytes = Property(
+        "retention.local.target.bytes.default",
+        Integer(-1, INT64_MAX, unit="bytes"),
+        -1,
+        doc="Default of the topic property retention.local.target.bytes.",
+        live=True,
+    )
+    segment_upload_max_ms = Property(
+        "segment.upload.max.ms.default",
+        Integer(1, INT64_MAX, unit="ms"),
+        3_600_000,
+        doc="Default of the topic property segment.upload.max.ms.",
+        live=True,
+    )

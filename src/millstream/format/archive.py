@@ -1,0 +1,212 @@
+"""What an archived partition consists of in an object store, and what its group agrees on.
+
+Keys, below the URL of the store; the topic id in hexadecimal::
+
+    topics/<topic id>/topic                                          name, partitions, configuration (JSON)
+    topics/<topic id>/<partition>/manifest                           `format.manifest`, derived
+    topics/<topic id>/<partition>/<base>-<end>-<term>.segment        a segment, then its index
+    topics/<topic id>/<partition>/<offsets, times, counts>.part      the old end of a long manifest
+
+A **segment object** begins with the batches, byte for byte as in the segment file. Behind them is the index, a payload
+of ``format.sealed`` with the magic "MSAI"; integers are little-endian::
+
+    topic id 16 bytes │ partition u32 │ base offset i64 │ end offset i64 │ blocks u32 │ epochs u32
+    per block    base offset i64 │ position u64 │ largest timestamp i64 │ CRC-32C u32
+    per epoch    leader epoch i64 │ first offset i64
+
+A **block** is what is read at once: whole batches of at least `BLOCK_BYTES`, or the rest of the segment. Its checksum
+also covers what the checksums of its batches leave out.
+
+The **entries** that the group of the partition commits say what is archived: `Archived` adds a segment, `Spilled` moves
+the oldest runs of the manifest into a part object. What they come to is a manifest. An object that no committed entry
+names is no part of the archive.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from millstream.errors import Corruption
+from millstream.format.manifest import ArchivedSegment, ManifestPart, part_name
+from millstream.format.sealed import seal, unseal
+from millstream.model.quantities import FilePosition, Offset, TimestampMs
+from millstream.model.replication import Term
+
+if TYPE_CHECKING:
+    from millstream.format.manifest import ArchiveId
+
+INDEX_MAGIC: Final = b"MSAI"
+INDEX_VERSION: Final = 1
+BLOCK_BYTES: Final = 1 << 20
+"""A block ends with the first batch that reaches this size."""
+
+TOPICS_FOLDER: Final = "topics/"
+
+_HEAD: Final = struct.Struct("<16sIqqII")
+_BLOCK: Final = struct.Struct("<qQqI")
+_EPOCH: Final = struct.Struct("<qq")
+
+
+class Block(msgspec.Struct, frozen=True):
+    """Where a block begins in its segment, and what it holds. It ends where the next one begins."""
+
+    base_offset: Offset
+    position: FilePosition
+    max_timestamp: TimestampMs
+    checksum: int
+
+
+class SegmentIndex(msgspec.Struct, frozen=True):
+    """The index of an archived segment."""
+
+    base_offset: Offset
+    end_offset: Offset
+    blocks: tuple[Block, ...]
+    epochs: tuple[tuple[Term, Offset], ...]
+    """(leader epoch, its first offset) of what is in the segment, both rising."""
+
+    def find(self, offset: Offset) -> int:
+        """Number of the block with the offset, which is in the segment."""
+        return max(0, bisect_right(self.blocks, offset, key=_base_offset) - 1)
+
+
+def _base_offset(block: Block) -> Offset:
+    return block.base_offset
+
+
+def encode_index(owner: ArchiveId, index: SegmentIndex) -> bytes:
+    """The bytes behind the batches of a segment object."""
+    counts = len(index.blocks), len(index.epochs)
+    head = _HEAD.pack(owner.topic_id.bytes, owner.partition_index, index.base_offset, index.end_offset, *counts)
+    blocks = b"".join(
+        _BLOCK.pack(one.base_offset, one.position, one.max_timestamp, one.checksum) for one in index.blocks
+    )
+    return seal(INDEX_MAGIC, INDEX_VERSION, head + blocks + b"".join(_EPOCH.pack(*one) for one in index.epochs))
+
+
+def decode_index(owner: ArchiveId, segment: ArchivedSegment, data: bytes | bytearray | memoryview) -> SegmentIndex:
+    """What `encode_index` made. Raises Corruption for anything else, and for the index of another segment."""
+    payload = unseal(INDEX_MAGIC, INDEX_VERSION, data)
+    try:
+        topic, partition, base, end, block_count, epoch_count = _HEAD.unpack_from(payload)
+        position = _HEAD.size
+        blocks: list[Block] = []
+        for _ in range(block_count):
+            first, place, newest, checksum = _BLOCK.unpack_from(payload, position)
+            blocks.append(Block(Offset(first), FilePosition(place), TimestampMs(newest), checksum))
+            position += _BLOCK.size
+        epochs: list[tuple[Term, Offset]] = []
+        for _ in range(epoch_count):
+            epoch, first = _EPOCH.unpack_from(payload, position)
+            epochs.append((Term(epoch), Offset(first)))
+            position += _EPOCH.size
+    except struct.error as error:
+        raise Corruption(f"the index of an archived segment that cannot be read: {error}") from error
+    mine = (owner.topic_id.bytes, owner.partition_index, segment.base_offset, segment.end_offset)
+    if (topic, partition, base, end) != mine or position != len(payload) or not blocks or blocks[0].position:
+        raise Corruption(f"the index of an archived segment is not that of offsets {segment.base_offset} on")
+    return SegmentIndex(Offset(base), Offset(end), tuple(blocks), tuple(epochs))
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+def topic_folder(owner: ArchiveId) -> str:
+    """The folder of all objects of the topic."""
+    return f"{TOPICS_FOLDER}{owner.topic_id.hex}/"
+
+
+def partition_folder(owner: ArchiveId) -> str:
+    """The folder of all objects of the partition."""
+    return f"{topic_folder(owner)}{owner.partition_index}/"
+
+
+def topic_key(owner: ArchiveId) -> str:
+    """The object that describes the topic."""
+    return f"{topic_folder(owner)}topic"
+
+
+def manifest_key(owner: ArchiveId) -> str:
+    """The manifest object."""
+    return f"{partition_folder(owner)}manifest"
+
+
+def part_key(owner: ArchiveId, part: ManifestPart) -> str:
+    """The object of a part."""
+    return partition_folder(owner) + part_name(part)
+
+
+def segment_key(owner: ArchiveId, segment: ArchivedSegment) -> str:
+    """The object of a segment. Two leaders that upload the same offsets use different keys."""
+    offsets = f"{segment.base_offset:020}-{segment.end_offset:020}"
+    return f"{partition_folder(owner)}{offsets}-{segment.term}.segment"
+
+
+# -- entries -----------------------------------------------------------------------------------------------------------
+
+
+class Archived(msgspec.Struct, frozen=True, tag=1):
+    """The segment is in the store, and follows what was archived before."""
+
+    segment: ArchivedSegment
+    start_offset: Offset
+    """Start of the log when the entry was proposed: what ends at or before it has left the archive."""
+
+
+class Spilled(msgspec.Struct, frozen=True, tag=2):
+    """The oldest runs of the manifest are in a part object."""
+
+    part: ManifestPart
+
+
+Entry: TypeAlias = Archived | Spilled
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Entry).decode
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """The payload of a control entry."""
+    return _encode(entry)
+
+
+def decode_entry(payload: bytes) -> Entry:
+    """What `encode_entry` made. Raises Corruption for anything else."""
+    try:
+        return _decode(payload)
+    except msgspec.MsgspecError as error:
+        raise Corruption(f"an entry about an archived segment that cannot be read: {error}") from error
+
+
+# -- the topic ---------------------------------------------------------------------------------------------------------
+
+
+class TopicDescription(msgspec.Struct, frozen=True):
+    """The object that describes a topic: what recovery needs beside the partitions."""
+
+    name: str
+    topic_id: str
+    """In hexadecimal."""
+
+    partitions: int
+    configs: dict[str, str]
+    """The topic's own properties."""
+
+    cluster_id: str = ""
+
+
+def encode_topic(topic: TopicDescription) -> bytes:
+    """The bytes of the object."""
+    return msgspec.json.encode(topic)
+
+
+def decode_topic(data: bytes | bytearray | memoryview) -> TopicDescription:
+    """What `encode_topic` made. Raises Corruption for anything else."""
+    try:
+        return msgspec.json.decode(bytes(data), type=TopicDescription)
+    except msgspec.MsgspecError as error:
+        raise Corruption(f"the description of a topic that cannot be read: {error}") from error

@@ -1,0 +1,375 @@
+"""The archiver of one shard: uploads closed segments, has them committed, and lets local copies go.
+
+::
+
+    closed segment ──upload──► object ──propose──► entry ──commit──► archive ──► local copy may go
+                                                                      └──► manifest object, derived
+
+Only the leader of a partition archives; one request a partition is under way at a time. A failed request is repeated
+after a wait that doubles up to `_WAIT_MAX_US`; the first failure of a row is logged. A crash between upload and commit
+leaves an object that no entry names, and the segment is uploaded again. Producers never wait: the work is in another
+process, at a bounded rate.
+
+**Retention.** A tiered partition keeps two limits. ``retention.local.target.ms/bytes`` bound what stays on this disk:
+segments that are archived and committed leave it, after a checkpoint has noted where the files begin.
+``retention.ms/bytes`` bound the whole log, archived part included; objects of what has left it are removed after
+``file.delete.delay.ms``. A segment whose records have no timestamps is kept until the size asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.core.retention import SegmentFacts, start_after_retention, start_of_retained
+from millstream.errors import Corruption, MillstreamError
+from millstream.format.archive import (
+    Archived,
+    Spilled,
+    encode_topic,
+    manifest_key,
+    part_key,
+    partition_folder,
+    topic_key,
+)
+from millstream.format.manifest import ArchivedSegment, ManifestPart, encode_manifest, encode_part
+from millstream.iobuf import ArenaFull
+from millstream.model.quantities import Offset
+from millstream.raft.group import GroupRole
+from millstream.telemetry.log import RateLimit
+from millstream.telemetry.log import log as operator_log
+from millstream.tiers.partition_archive import PartitionArchive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from millstream.config.topic_properties import TopicConfig
+    from millstream.format.archive import TopicDescription
+    from millstream.format.manifest import ArchiveId
+    from millstream.raft.group import Group
+    from millstream.shard.reactor import Reactor
+    from millstream.storage.log.log import Log
+    from millstream.storage.shard_storage import ShardStorage
+    from millstream.telemetry.metrics import StatsSlab
+    from millstream.tiers.link import ArchiveLink
+    from millstream.tiers.manifest import Spill
+
+PERIOD_US: Final = 500_000
+"""Between two looks at all tiered partitions."""
+
+_SHARE: Final = 0.05
+_WAIT_US: Final = 1_000_000
+_WAIT_MAX_US: Final = 60_000_000
+_REMOVED_AT_ONCE: Final = 100
+_LINES: Final = RateLimit(per_minute=10)
+
+
+class Archiver:
+    """The tiered partitions of one shard. Lifecycle: made with the shard, `stop` before its storage."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        storage: ShardStorage,
+        link: ArchiveLink,
+        stats: StatsSlab,
+        retention_interval_ms: int,
+        describe: Callable[[bytes], TopicDescription | None],
+    ) -> None:
+        """``describe`` gives what is to be known of the topic with that id."""
+        self._reactor = reactor
+        self._storage = storage
+        self._link = link
+        self._describe = describe
+        self._retention_us = retention_interval_ms * 1000
+        self._next_retention_us = 0
+        self._archives: dict[int, PartitionArchive] = {}  # by Raft group
+        self._ticking = False
+        self._looking = False
+        self._stopped = False
+        self._uploads = stats.counter("archive_uploads")
+        self._uploaded_bytes = stats.counter("archive_uploaded_bytes")
+        self._upload_failures = stats.counter("archive_upload_failures")
+        self._lag = stats.gauge("archive_lag_bytes")
+        self._segments = stats.gauge("archive_segments")
+        self._size = stats.gauge("archive_size_bytes")
+        self._dropped = stats.counter("local_dropped_bytes")
+
+    # -- partitions ----------------------------------------------------------------------------------------------------
+
+    def open(
+        self, owner: ArchiveId, log: Log, group: Group, config: TopicConfig, limit: Callable[[], int]
+    ) -> PartitionArchive | None:
+        """The archive of a partition that is being opened, or whose configuration has changed; None if it is not
+        tiered and never was. Raises Corruption if what its group committed cannot be read.
+        """
+        history = group.owner_history()
+        if not config.is_tiered and not history.state and not history.entries:
+            return None
+        made = PartitionArchive(owner, log, group, config, limit, self._link)
+        self._archives[log.group] = made
+        self._start()
+        return made
+
+    def close(self, archive: PartitionArchive, *, purge: bool) -> None:
+        """The partition goes from this shard; with ``purge`` its topic was deleted, and so are its objects."""
+        archive.closed = True
+        self._archives.pop(archive.log.group, None)
+        if purge and archive.group.role is GroupRole.LEADING:
+            self._purge(archive, _WAIT_US)
+
+    def _purge(self, archive: PartitionArchive, wait_us: int) -> None:
+        """Remove the objects of a deleted partition. The description of the topic goes first, so that nobody recovers
+        a topic of which a part is gone.
+        """
+
+        def removed(error: MillstreamError | None) -> None:
+            if error is None or self._stopped:
+                return
+            if _LINES.allows():
+                operator_log.at(archive.log.name).warning(
+                    "objects of the deleted topic could not be removed, that is tried again: %s", error.message
+                )
+            again = min(2 * wait_us, _WAIT_MAX_US)
+            self._reactor.call_later(wait_us, lambda: self._purge(archive, again))
+
+        self._link.remove_keys((topic_key(archive.owner), partition_folder(archive.owner)), removed)
+
+    def stop(self) -> None:
+        """Start nothing more."""
+        self._stopped = True
+        self._link.stop()
+
+    # -- the look ------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if not self._ticking and not self._stopped:
+            self._ticking = True
+            self._reactor.call_later(PERIOD_US, self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = False
+        if self._stopped or not self._archives:
+            return
+        if not self._looking:
+            self._looking = True
+            self._reactor.background("housekeeping", self.look_at_all(), _SHARE, self._looked)
+        self._start()
+
+    def _looked(self) -> None:
+        self._looking = False
+
+    def look_at_all(self) -> Generator[None, None, None]:
+        """Do what is to be done for each partition; start what takes time."""
+        now_us = self._reactor.now_us()
+        retains = now_us >= self._next_retention_us
+        if retains:
+            self._next_retention_us = now_us + self._retention_us
+        lag = segments = size = 0
+        dropping: list[Callable[[], None]] = []
+        for archive in list(self._archives.values()):
+            if archive.closed or archive.log.closed:
+                continue
+            lag += archive.lag_bytes
+            segments += archive.archive.segment_count
+            size += archive.archive.size_bytes
+            if retains and archive.config.is_tiered:
+                self._retain(archive)
+                dropping += self._drop_local(archive)
+            self._advance(archive)
+            yield
+        self._lag.set(lag)
+        self._segments.set(segments)
+        self._size.set(size)
+        if dropping:
+            self._storage.checkpoint(lambda: _call(dropping))
+
+    def _advance(self, archive: PartitionArchive) -> None:
+        """Begin the next request for a partition, if there is anything to do."""
+        if archive.busy or archive.closed or self._stopped or archive.retry_at_us > self._reactor.now_us():
+            return
+        if archive.group.role is not GroupRole.LEADING or not archive.group.is_serving:
+            return
+        if archive.config.is_tiered and (segment := archive.next_upload()) is not None:
+            archive.busy = True
+            self._link.upload(
+                archive.owner,
+                segment.path,
+                segment.base_offset,
+                max(archive.archive.end_offset, segment.base_offset),
+                segment.end_offset,
+                segment.size_bytes,
+                archive.group.term,
+                lambda result: self._uploaded(archive, result),
+            )
+        elif (spill := archive.archive.next_spill()) is not None:
+            self._spill(archive, spill)
+        else:
+            self._save_derived(archive)
+
+    def _uploaded(self, archive: PartitionArchive, result: ArchivedSegment | MillstreamError) -> None:
+        if isinstance(result, MillstreamError):
+            self._upload_failures.inc()
+            self._failed(archive, "a segment could not be archived", result)
+            return
+        if archive.closed or archive.log.closed or archive.group.role is not GroupRole.LEADING:
+            archive.busy = False  # the object is nobody's
+            return
+        if archive.group.term != result.term:
+            self._succeeded(archive)  # another leadership: this one's key names the wrong term
+            return
+        try:
+            archive.propose(Archived(result, archive.log.start_offset))
+        except (ArenaFull, MillstreamError) as error:
+            self._failed(archive, "an archived segment could not be committed", error)
+            return
+        self._await(archive, result)
+
+    def _await(self, archive: PartitionArchive, segment: ArchivedSegment) -> None:
+        """Go on when the entry is committed; it may also be lost with the leadership."""
+        if archive.archive.end_offset >= segment.end_offset:
+            self._uploads.inc()
+            self._uploaded_bytes.inc(segment.size_bytes)
+            self._succeeded(archive)
+        elif archive.closed or self._stopped or archive.group.term != segment.term:
+            archive.busy = False
+        else:
+            self._reactor.call_later(2_000, lambda: self._await(archive, segment))
+
+    def _spill(self, archive: PartitionArchive, spill: Spill) -> None:
+        archive.busy = True
+
+        def written(error: MillstreamError | None) -> None:
+            if error is not None:
+                self._failed(archive, "a part of the manifest could not be written", error)
+                return
+            try:
+                if not archive.closed and not archive.log.closed:
+                    archive.propose(Spilled(spill.part))
+            except (ArenaFull, MillstreamError) as refusal:
+                self._failed(archive, "a part of the manifest could not be committed", refusal)
+                return
+            archive.retry_at_us = self._reactor.now_us() + _WAIT_US  # until it is committed
+            archive.busy = False
+
+        self._link.put(part_key(archive.owner, spill.part), encode_part(archive.owner, spill.runs), written)
+
+    def _save_derived(self, archive: PartitionArchive) -> None:
+        """The description of the topic, the manifest, and then the removal of what nobody needs."""
+        topic = self._describe(archive.owner.topic_id.bytes) if not archive.owner.partition_index else None
+        if topic is not None and (data := encode_topic(topic)) != archive.topic_saved and archive.config.is_tiered:
+            self._put(archive, topic_key(archive.owner), data, "topic_saved")
+            return
+        data = encode_manifest(archive.archive.manifest(archive.owner, archive.log.leader_epochs))
+        if data != archive.manifest_saved and not (archive.archive.is_empty and not archive.manifest_saved):
+            self._put(archive, manifest_key(archive.owner), data, "manifest_saved")
+            return
+        now_ms = self._storage.now_ms()
+        due = [one for due_ms, one in archive.freed[:_REMOVED_AT_ONCE] if due_ms <= now_ms]
+        if due:
+            self._remove(archive, due)
+
+    def _put(self, archive: PartitionArchive, key: str, data: bytes, saved: str) -> None:
+        archive.busy = True
+
+        def written(error: MillstreamError | None) -> None:
+            if error is not None:
+                self._failed(archive, f"{key} could not be written", error)
+                return
+            setattr(archive, saved, data)
+            self._succeeded(archive)
+
+        self._link.put(key, data, written)
+
+    def _remove(self, archive: PartitionArchive, due: list[ArchivedSegment | ManifestPart]) -> None:
+        archive.busy = True
+
+        def removed(error: MillstreamError | None) -> None:
+            if error is not None:
+                self._failed(archive, "objects of deleted records could not be removed", error)
+                return
+            del archive.freed[: len(due)]
+            self._succeeded(archive)
+
+        segments = tuple(one for one in due if isinstance(one, ArchivedSegment))
+        parts = tuple(one for one in due if isinstance(one, ManifestPart))
+        self._link.remove(archive.owner, segments, parts, removed)
+
+    def _succeeded(self, archive: PartitionArchive) -> None:
+        if archive.failures:
+            operator_log.at(archive.log.name).info("the object store answers again")
+        archive.busy = False
+        archive.failures = 0
+        self._advance(archive)
+
+    def _failed(self, archive: PartitionArchive, what: str, error: Exception) -> None:
+        archive.busy = False
+        archive.retry_at_us = self._reactor.now_us() + min(_WAIT_US << min(archive.failures, 6), _WAIT_MAX_US)
+        archive.failures += 1
+        if (archive.failures == 1 or isinstance(error, Corruption)) and not self._stopped and _LINES.allows():
+            reason = error.message if isinstance(error, MillstreamError) else str(error)
+            place = operator_log.at(archive.log.name)
+            place.warning("%s, that is tried again: %s%s", what, reason, _LINES.left_out())
+
+    # -- retention -----------------------------------------------------------------------------------------------------
+
+    def _drop_local(self, archive: PartitionArchive) -> Iterator[Callable[[], None]]:
+        """What is to be called after a checkpoint, so that local copies go that the targets leave no room for."""
+        log, config = archive.log, archive.config
+        log.refresh()
+        now_ms = self._storage.now_ms()
+        facts = [
+            SegmentFacts(one.base_offset, one.end_offset, one.size_bytes, one.max_timestamp, changed_ms)
+            for one, changed_ms in zip(log.segments_list, log.segments_list.changed_ms(now_ms), strict=True)
+        ]
+        limit = min(archive.archive.end_offset, log.segments_list.active.base_offset, archive.limit())
+        start = start_after_retention(
+            facts, now_ms, config.retention_local_target_ms, config.retention_local_target_bytes, limit
+        )
+        if start is None or start <= max(log.local_wanted, log.start_offset):
+            return
+        dropped = sum(one.size_bytes for one in facts if one.end_offset <= start)
+        after = log.trim_local(Offset(start))
+
+        def drop() -> None:
+            after()
+            self._dropped.inc(dropped)
+
+        yield drop
+
+    def _retain(self, archive: PartitionArchive) -> None:
+        """Retention of the whole log, by its leader."""
+        log, config = archive.log, archive.config
+        if "delete" not in config.cleanup_policy or archive.group.role is not GroupRole.LEADING:
+            return
+        log.refresh()
+        now_ms = self._storage.now_ms()
+        total = archive.archive.size_bytes + sum(one.size_bytes for one in _unarchived(archive, now_ms))
+        start = start_of_retained(
+            _all_facts(archive, now_ms), total, now_ms, config.retention_ms, config.retention_bytes, archive.limit()
+        )
+        if start is None or start <= log.start_offset:
+            return
+        try:
+            archive.group.propose_log_start(Offset(start))
+        except (ArenaFull, MillstreamError):
+            return  # the next round asks again
+        operator_log.at(log.name).info("retention: offsets %d to %d are deleted", log.start_offset, start - 1)
+
+
+def _call(callbacks: list[Callable[[], None]]) -> None:
+    for callback in callbacks:
+        callback()
+
+
+def _all_facts(archive: PartitionArchive, now_ms: int) -> Iterator[SegmentFacts]:
+    """Archived parts and segments, then local segments that are not archived, oldest first."""
+    for one in archive.archive.entries():
+        yield SegmentFacts(one.base_offset, one.end_offset, one.size_bytes, one.max_timestamp, now_ms)
+    yield from _unarchived(archive, now_ms)
+
+
+def _unarchived(archive: PartitionArchive, now_ms: int) -> Iterator[SegmentFacts]:
+    segments = archive.log.segments_list
+    for one, changed_ms in zip(segments, segments.changed_ms(now_ms), strict=True):
+        if one.end_offset > archive.archive.end_offset:
+            yield SegmentFacts(one.base_offset, one.end_offset, one.size_bytes, one.max_timestamp, changed_ms)

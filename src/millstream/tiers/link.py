@@ -1,0 +1,340 @@
+"""The reactor's side of the archive process: sends commands, gives each answer to who asked, finds memory for reads.
+
+A read takes fragments from the arena, which the process fills. While the arena has none, it waits (`_RETRY_US`) for
+others to release theirs, up to `_PATIENCE_US`; then, or when too many wait, it fails retriably. Callbacks never come
+before the call returned. After `stop` nothing is sent, and everything is refused retriably.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import Corruption, MillstreamError, Retriable, Unavailable
+from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
+from millstream.model.error_code import ErrorCode
+from millstream.storage.messages.channel import ReactorChannel
+from millstream.tiers.messages import (
+    CHANGES_LANE,
+    LANES,
+    READS_LANE,
+    Failed,
+    Find,
+    Found,
+    Put,
+    Read,
+    ReadDone,
+    Remove,
+    RemoveKeys,
+    Target,
+    Upload,
+    Uploaded,
+    decode_reply,
+    encode,
+)
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
+    from millstream.iobuf import Arena, Fragment
+    from millstream.model.quantities import Offset, TimestampMs
+    from millstream.shard.process import Child
+    from millstream.shard.reactor import Reactor
+    from millstream.telemetry.metrics import StatsSlab
+    from millstream.tiers.messages import Reply
+
+    OnDone = Callable[[MillstreamError | None], None]
+    OnRead = Callable[[IoBuf | MillstreamError], None]
+
+_RETRY_US: Final = 2_000
+_PATIENCE_US: Final = 5_000_000
+_WAITING_MAX: Final = 4096
+_ROOM_MIN: Final = 512
+
+
+class _ReadCall:
+    """One read, from `ArchiveLink.read` to its callback."""
+
+    __slots__ = (
+        "begun_us",
+        "done",
+        "end_offset",
+        "fragments",
+        "max_bytes",
+        "minimum_one",
+        "offset",
+        "owner",
+        "room",
+        "target",
+    )
+
+    def __init__(
+        self,
+        owner: ArchiveId,
+        target: Target,
+        offset: Offset,
+        end_offset: Offset,
+        max_bytes: int,
+        minimum_one: bool,
+        done: OnRead,
+        begun_us: int,
+    ) -> None:
+        self.owner = owner
+        self.target = target
+        self.offset = offset
+        self.end_offset = end_offset
+        self.max_bytes = max_bytes
+        self.minimum_one = minimum_one
+        self.done = done
+        self.begun_us = begun_us
+        self.room = max_bytes
+        self.fragments: list[Fragment] = []
+
+
+class ArchiveLink:
+    """One per shard. Lifecycle: made on the reactor after the fork; `stop` once."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        arena: Arena,
+        stats: StatsSlab,
+        child: Child,
+        ends: list[socket.socket],
+        on_ended: Callable[[str], None],
+    ) -> None:
+        """``on_ended`` hears with a reason that the process ended by itself."""
+        self._reactor = reactor
+        self._arena = arena
+        self._child = child
+        self._lanes = [ReactorChannel(reactor, end, self._heard) for end in ends]
+        self._calls: dict[int, Callable[[Any], None]] = {}
+        self._next_id = 1
+        self._reader = 0
+        self._waiting: deque[_ReadCall] = deque()
+        self._retrying = False
+        self._stopped = False
+        self._reads = stats.counter("archive_reads")
+        self._read_failures = stats.counter("archive_read_failures")
+        self._read_bytes = stats.counter("read_bytes", source="archive")
+        self._latency = stats.histogram("archive_read_latency")
+        self._on_ended = on_ended
+        reactor.add_reader(child.pidfd, self._ended)
+
+    def stop(self) -> None:
+        """End the process at once: whatever it was doing may be repeated."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._reactor.remove_reader(self._child.pidfd)
+        self._child.kill()
+        for lane in self._lanes:
+            lane.close()
+        calls, self._calls = self._calls, {}
+        for answered in calls.values():
+            answered(Failed(0, ErrorCode.KAFKA_STORAGE_ERROR, "the shard stops"))
+        while self._waiting:
+            self._start(self._waiting.popleft())
+
+    def _ended(self) -> None:
+        self._reactor.remove_reader(self._child.pidfd)
+        self._on_ended(f"{self._child.name} {self._child.poll()}")
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def upload(
+        self,
+        owner: ArchiveId,
+        path: str,
+        base_offset: Offset,
+        from_offset: Offset,
+        end_offset: Offset,
+        size_bytes: int,
+        term: Any,
+        done: Callable[[ArchivedSegment | MillstreamError], None],
+    ) -> None:
+        """`messages.Upload`."""
+
+        def answered(reply: Uploaded | Failed) -> None:
+            done(_error(reply) if isinstance(reply, Failed) else reply.segment)
+
+        number = self._expect(answered)
+        self._send(CHANGES_LANE, Upload(number, owner, path, base_offset, from_offset, end_offset, size_bytes, term))
+
+    def put(self, key: str, data: bytes, done: OnDone) -> None:
+        """`messages.Put`."""
+        self._send(CHANGES_LANE, Put(self._expect(partial(_settle, done)), key, data))
+
+    def remove(
+        self,
+        owner: ArchiveId,
+        segments: tuple[ArchivedSegment, ...],
+        parts: tuple[ManifestPart, ...],
+        done: OnDone,
+    ) -> None:
+        """`messages.Remove`."""
+        self._send(CHANGES_LANE, Remove(self._expect(partial(_settle, done)), owner, segments, parts))
+
+    def remove_keys(self, keys: tuple[str, ...], done: OnDone) -> None:
+        """`messages.RemoveKeys`."""
+        self._send(CHANGES_LANE, RemoveKeys(self._expect(partial(_settle, done)), keys))
+
+    # -- reads ---------------------------------------------------------------------------------------------------------
+
+    def find(
+        self,
+        owner: ArchiveId,
+        target: ArchivedSegment | ManifestPart,
+        timestamp: TimestampMs,
+        start_offset: Offset,
+        end_offset: Offset,
+        done: Callable[[Found | MillstreamError], None],
+    ) -> None:
+        """`messages.Find`."""
+
+        def answered(reply: Found | Failed) -> None:
+            done(_error(reply) if isinstance(reply, Failed) else reply)
+
+        number = self._expect(answered)
+        self._send(self._next_reader(), Find(number, owner, Target.of(target), timestamp, start_offset, end_offset))
+
+    def read(
+        self,
+        owner: ArchiveId,
+        target: ArchivedSegment | ManifestPart,
+        offset: Offset,
+        end_offset: Offset,
+        max_bytes: int,
+        done: OnRead,
+        *,
+        minimum_one: bool,
+    ) -> None:
+        """Whole batches from the one that holds ``offset``, below ``end_offset``, of one segment. The receiver releases
+        them.
+        """
+        call = _ReadCall(
+            owner,
+            Target.of(target),
+            offset,
+            end_offset,
+            max(0, max_bytes),
+            minimum_one,
+            done,
+            self._reactor.now_us(),
+        )
+        self._reads.inc()
+        if len(self._waiting) >= _WAITING_MAX:
+            self._reactor.call_soon(done, Retriable("too many reads wait for memory", ErrorCode.KAFKA_STORAGE_ERROR))
+        elif self._waiting or not self._start(call):
+            self._wait(call)
+
+    def _start(self, call: _ReadCall) -> bool:
+        """Send the read; False when there is no memory for it."""
+        if self._stopped:
+            self._reactor.call_soon(call.done, Retriable("the shard stops", ErrorCode.KAFKA_STORAGE_ERROR))
+            return True
+        room = max(call.room, _ROOM_MIN)
+        if call.target.segment is not None:
+            room = min(room, call.target.segment.size_bytes)
+        fragments: list[Fragment] = []
+        try:
+            while room > 0:
+                fragments.append(self._arena.allocate(min(room, MAX_FRAGMENT_BYTES)))
+                room -= fragments[-1].capacity
+        except ArenaFull:
+            _release(fragments)
+            return False
+        call.fragments = fragments
+        spans: list[int] = []
+        for fragment in fragments:
+            spans += (fragment.offset, fragment.offset + fragment.capacity)
+        number = self._expect(partial(self._finished, call))
+        self._send(
+            self._next_reader(),
+            Read(
+                number, call.owner, call.target, call.offset, call.end_offset, call.max_bytes, call.minimum_one, spans
+            ),
+        )
+        return True
+
+    def _finished(self, call: _ReadCall, reply: ReadDone | Failed) -> None:
+        if isinstance(reply, ReadDone) and reply.need_bytes:
+            call.room = reply.need_bytes
+            _release(call.fragments)
+            if self._waiting or not self._start(call):
+                self._wait(call)
+            return
+        self._latency.observe(self._reactor.now_us() - call.begun_us)
+        if isinstance(reply, Failed):
+            _release(call.fragments)
+            self._read_failures.inc()
+            call.done(_error(reply))
+            return
+        found = IoBuf()
+        left = reply.size_bytes
+        for fragment in call.fragments:
+            found.append(fragment, 0, min(left, fragment.capacity))
+            left -= min(left, fragment.capacity)
+        self._read_bytes.inc(reply.size_bytes)
+        call.done(found)
+
+    def _wait(self, call: _ReadCall) -> None:
+        self._waiting.append(call)
+        if not self._retrying:
+            self._retrying = True
+            self._reactor.call_later(_RETRY_US, self._retry)
+
+    def _retry(self) -> None:
+        self._retrying = False
+        waiting = self._waiting
+        while waiting and self._start(waiting[0]):
+            waiting.popleft()
+        oldest_us = self._reactor.now_us() - _PATIENCE_US
+        while waiting and waiting[0].begun_us < oldest_us:
+            waiting.popleft().done(Retriable("no memory to read into", ErrorCode.KAFKA_STORAGE_ERROR))
+        if waiting and not self._retrying:
+            self._retrying = True
+            self._reactor.call_later(_RETRY_US, self._retry)
+
+    # -- the channel ---------------------------------------------------------------------------------------------------
+
+    def _expect(self, answered: Callable[[Any], None]) -> int:
+        number = self._next_id
+        self._next_id += 1
+        self._calls[number] = answered
+        return number
+
+    def _next_reader(self) -> int:
+        lane = READS_LANE + self._reader
+        self._reader = (self._reader + 1) % (LANES - READS_LANE)
+        return lane
+
+    def _send(self, lane: int, command: Any) -> None:
+        if self._stopped:
+            answered = self._calls.pop(command.id)
+            stops = Failed(command.id, ErrorCode.KAFKA_STORAGE_ERROR, "the shard stops")
+            self._reactor.call_soon(answered, stops)
+            return
+        self._lanes[lane].send(encode(command))
+
+    def _heard(self, message: bytes) -> None:
+        reply: Reply = decode_reply(message)
+        self._calls.pop(reply.id)(reply)
+
+
+def _settle(done: OnDone, reply: Reply) -> None:
+    done(_error(reply) if isinstance(reply, Failed) else None)
+
+
+def _error(reply: Failed) -> MillstreamError:
+    kind = Corruption if reply.corrupt else Unavailable
+    # Clients repeat a storage error; any other code would end a consumer.
+    return kind(reply.message, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _release(fragments: list[Fragment]) -> None:
+    for fragment in fragments:
+        fragment.release()

@@ -1,0 +1,162 @@
+"""What the reactor and the archive process of a shard say to each other: small messages; bulk data are in the arena.
+
+A command with an ``id`` is answered once, by the reply that its docstring names or by a `Failed`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
+from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset, TimestampMs
+from millstream.model.replication import Term
+
+
+class Upload(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Upload the batches of a local segment from offset ``from_offset`` on. → `Uploaded`."""
+
+    id: int
+    owner: ArchiveId
+    path: str
+    base_offset: Offset
+    """Of the local segment."""
+
+    from_offset: Offset
+    end_offset: Offset
+    size_bytes: int
+    """Bytes of the local segment."""
+
+    term: Term
+
+
+class Put(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Write an object, whatever is there. → `Done`."""
+
+    id: int
+    key: str
+    data: bytes
+
+
+class Remove(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Remove segments, parts, and the segments in those parts. → `Done`."""
+
+    id: int
+    owner: ArchiveId
+    segments: tuple[ArchivedSegment, ...]
+    parts: tuple[ManifestPart, ...]
+
+
+class RemoveKeys(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Remove objects; of a folder, which ends with a slash, every object below it. → `Done`."""
+
+    id: int
+    keys: tuple[str, ...]
+
+
+class Target(msgspec.Struct, frozen=True, array_like=True):
+    """An archived segment, or the part of the manifest that has it: exactly one of the two."""
+
+    segment: ArchivedSegment | None
+    part: ManifestPart | None
+
+    @classmethod
+    def of(cls, found: ArchivedSegment | ManifestPart) -> Target:
+        """What a lookup in an `Archive` found."""
+        return cls(found, None) if isinstance(found, ArchivedSegment) else cls(None, found)
+
+    @property
+    def end_offset(self) -> Offset:
+        """End (exclusive) of the segment or of the part."""
+        found = self.segment or self.part
+        assert found is not None
+        return found.end_offset
+
+
+class Read(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Fill the spans with batches from the one that has ``offset``, below ``end_offset``. → `ReadDone`."""
+
+    id: int
+    owner: ArchiveId
+    target: Target
+    offset: Offset
+    end_offset: Offset
+    max_bytes: int
+    minimum_one: bool
+    spans: list[int]
+    """Parts of the arena: start, end, …"""
+
+
+class Find(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Find the first record from ``start_offset`` on, below ``end_offset``, with this time or later. → `Found`."""
+
+    id: int
+    owner: ArchiveId
+    target: Target
+    timestamp: TimestampMs
+    start_offset: Offset
+    end_offset: Offset
+
+
+class Stop(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """End the lane."""
+
+
+Command: TypeAlias = Upload | Put | Remove | RemoveKeys | Read | Find | Stop
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A command is carried out."""
+
+    id: int
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """A command is not carried out, or nobody knows whether it is; it may be repeated."""
+
+    id: int
+    code: ErrorCode
+    message: str
+    corrupt: bool = False
+    """The bytes of the object, or of the local segment, are not what they should be."""
+
+
+class Uploaded(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """The segment is in the store, durably."""
+
+    id: int
+    segment: ArchivedSegment
+
+
+class ReadDone(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """How a read went. ``need_bytes`` > 0: the first batch has that many bytes and did not fit; it is read again."""
+
+    id: int
+    size_bytes: int
+    need_bytes: int
+
+
+class Found(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """The record that a `Find` asked for; offset -1 if the target has none."""
+
+    id: int
+    offset: Offset
+    timestamp: TimestampMs
+    leader_epoch: Term
+    searched_to: Offset
+    """End (exclusive) of what was searched."""
+
+
+Reply: TypeAlias = Done | Failed | Uploaded | ReadDone | Found
+
+CHANGES_LANE: Final = 0
+READS_LANE: Final = 1
+LANES: Final = 4
+"""One lane for what changes the store, in order; those from `READS_LANE` on are alike and take turns."""
+
+_encoder = msgspec.msgpack.Encoder()
+encode = _encoder.encode
+decode_command = msgspec.msgpack.Decoder(Command).decode
+decode_reply = msgspec.msgpack.Decoder(Reply).decode

@@ -1,0 +1,213 @@
+"""The archive of one partition on its home shard: what its group has committed, and lookups in it.
+
+::
+
+    propose ──► group ──commit──► apply ──► Archive        the same on every replica
+    log start moves ──────────────► trim ──► Freed         what nobody needs any more
+
+An entry that was taken up already, because the state that the group folded includes it, changes nothing. A crash at any
+point leaves what is committed; an object that no entry names is no part of the archive.
+
+Reads of what is archived go to the archive process. An answer that the store does not give is a storage error, which
+clients repeat.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import MillstreamError, Rejected
+from millstream.format.archive import Archived, Spilled, decode_entry, encode_entry
+from millstream.format.manifest import ArchivedSegment, ManifestPart, decode_manifest, encode_manifest
+from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset, TimestampMs
+from millstream.model.replication import EntryKind
+from millstream.tiers.manifest import Archive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.config.topic_properties import TopicConfig
+    from millstream.format.archive import Entry
+    from millstream.format.manifest import ArchiveId
+    from millstream.iobuf import IoBuf
+    from millstream.raft.group import Group
+    from millstream.storage.log.log import Log
+    from millstream.storage.log.segment_list import Segment
+    from millstream.tiers.link import ArchiveLink
+    from millstream.tiers.manifest import Freed
+    from millstream.tiers.messages import Found
+
+    OnFound = Callable[[Found | MillstreamError | None], None]
+
+ARCHIVE_ENTRY: Final = EntryKind(1)
+
+
+class PartitionArchive:
+    """One partition's archive. Lifecycle: made when the partition is opened, or when its topic becomes tiered.
+
+    Shard: the partition's home.
+    """
+
+    __slots__ = (
+        "archive",
+        "busy",
+        "closed",
+        "config",
+        "failures",
+        "freed",
+        "group",
+        "limit",
+        "link",
+        "log",
+        "manifest_saved",
+        "owner",
+        "retry_at_us",
+        "topic_saved",
+    )
+
+    def __init__(
+        self,
+        owner: ArchiveId,
+        log: Log,
+        group: Group,
+        config: TopicConfig,
+        limit: Callable[[], int],
+        link: ArchiveLink,
+    ) -> None:
+        """``limit`` gives the offset below which everything is final.
+
+        Raises:
+            Corruption: an entry of the group cannot be read.
+        """
+        self.owner = owner
+        self.log = log
+        self.group = group
+        self.config = config
+        self.limit = limit
+        self.link = link
+        self.closed = False
+        self.busy = False
+        """A request of the archiver is under way for it."""
+        self.failures = 0
+        """Requests that failed in a row."""
+        self.retry_at_us = 0
+        """Not before this time is another request made."""
+        self.freed: list[tuple[int, ArchivedSegment | ManifestPart]] = []
+        """What has left the archive, with the time in ms from which on its object may be removed; oldest first."""
+        self.manifest_saved = b""
+        """Content of the manifest object, as written last by this process."""
+        self.topic_saved = b""
+        """The same of the description of the topic."""
+        history = group.owner_history()
+        manifest = decode_manifest(history.state) if history.state else None
+        self.archive = Archive(Offset(0)) if manifest is None else Archive.of(manifest)
+        for one in history.entries:
+            if one.kind == ARCHIVE_ENTRY:
+                self._apply(decode_entry(one.payload))
+        self.trimmed()
+        group.events.on_owner_entry = self._committed
+        group.fold_with(self._state)
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """The topic's configuration changed."""
+        self.config = config
+        self.log.retained_elsewhere = config.is_tiered
+
+    def _state(self) -> bytes:
+        return encode_manifest(self.archive.manifest(self.owner))
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def propose(self, entry: Entry) -> None:
+        """Have an entry committed. Raises MillstreamError or ArenaFull if it cannot be proposed now."""
+        self.group.propose_owner_entry(ARCHIVE_ENTRY, encode_entry(entry))
+
+    def _committed(self, kind: EntryKind, payload: bytes) -> None:
+        if kind == ARCHIVE_ENTRY:
+            self._apply(decode_entry(payload))
+
+    def _apply(self, entry: Entry) -> None:
+        archive = self.archive
+        match entry:
+            case Archived():
+                self._free(archive.trim(entry.start_offset))
+                if entry.segment.end_offset > archive.end_offset:
+                    archive.append(entry.segment)
+            case Spilled():
+                if entry.part not in archive.parts and entry.part.end_offset > archive.start_offset:
+                    archive.spilled(entry.part)
+
+    def trimmed(self) -> None:
+        """The start of the log may have moved."""
+        self._free(self.archive.trim(self.log.start_offset))
+
+    def _free(self, freed: Freed) -> None:
+        due_ms = self.log.host.now_ms() + self.config.file_delete_delay_ms
+        self.freed += [(due_ms, one) for one in (*freed.segments, *freed.parts)]
+
+    def next_upload(self) -> Segment | None:
+        """The local segment to be archived next; None if there is none."""
+        log = self.log
+        segment = log.segments_list.find(self.archive.end_offset)
+        if segment is None or not segment.sealed or segment.end_offset <= self.archive.end_offset:
+            return None
+        final = segment.end_offset <= self.limit() and log.written_position >= segment.end
+        return segment if final else None
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes of closed segments that are not archived."""
+        end = self.archive.end_offset
+        return sum(one.size_bytes for one in self.log.segments_list if one.sealed and one.end_offset > end)
+
+    # -- lookups -------------------------------------------------------------------------------------------------------
+
+    def has(self, offset: Offset) -> bool:
+        """Whether a read at this offset is the archive's: it is in no local segment."""
+        return offset < self.log.first_local_offset
+
+    def read(
+        self,
+        offset: Offset,
+        max_bytes: int,
+        done: Callable[[IoBuf | MillstreamError], None],
+        *,
+        minimum_one: bool,
+    ) -> None:
+        """Batches from the one that has ``offset``, which is below the first local one; ``done`` comes later."""
+        found = self.archive.find_offset(offset)
+        if found is None:
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            if offset < self.log.start_offset:
+                code = ErrorCode.OFFSET_OUT_OF_RANGE
+            done(Rejected(f"{self.log.name}: offset {offset} is not archived", code))
+            return
+
+        def answered(result: IoBuf | MillstreamError) -> None:
+            if isinstance(result, MillstreamError) and offset < self.log.start_offset:
+                result = Rejected(f"{self.log.name}: offset {offset} was deleted", ErrorCode.OFFSET_OUT_OF_RANGE)
+            done(result)
+
+        end = self.archive.end_offset
+        self.link.read(self.owner, found, offset, end, max_bytes, answered, minimum_one=minimum_one)
+
+    def find(self, timestamp: TimestampMs, end_offset: Offset, done: OnFound) -> None:
+        """The first archived record below ``end_offset`` with this time or a later one; None if there is none."""
+        self._find(timestamp, self.log.start_offset, end_offset, done)
+
+    def _find(self, timestamp: TimestampMs, after: Offset, end_offset: Offset, done: OnFound) -> None:
+        target = self.archive.find_time(timestamp, after)
+        if target is None or target.base_offset >= end_offset or self.closed:
+            done(None)
+            return
+
+        def answered(result: Found | MillstreamError) -> None:
+            if isinstance(result, MillstreamError) or result.offset >= 0:
+                done(result)
+            else:
+                self._find(timestamp, result.searched_to, end_offset, done)
+
+        start = max(after, self.log.start_offset)
+        self.link.find(self.owner, target, timestamp, start, end_offset, answered)

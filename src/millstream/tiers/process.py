@@ -1,0 +1,263 @@
+"""The archive process of a shard: every request to the object store, and every file of an upload.
+
+::
+
+    reactor ◄──►  changes  uploads, manifests, removals, in the order they were sent
+            ◄──►  reads    reads of archived segments; three of them, used in turn
+
+Each lane has its own socket and thread. A read fills fragments of the shard's arena, which this process maps too. An
+error is a value in the reply; what was asked may be asked again. The process holds nothing that must survive: the shard
+kills it when it stops, and stops when it ends by itself. It runs at a lower priority than the shard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import threading
+import time
+import traceback
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from millstream.errors import Corruption, MillstreamError
+from millstream.format.archive import part_key, segment_key
+from millstream.model.error_code import ErrorCode
+from millstream.objects import ObjectKey, open_store
+from millstream.shard.process import EXIT_SOFTWARE, spawn
+from millstream.storage.messages.channel import WorkerChannel, channel_pair
+from millstream.telemetry.log import log as operator_log
+from millstream.tiers.messages import (
+    LANES,
+    Done,
+    Failed,
+    Find,
+    Found,
+    Put,
+    Read,
+    ReadDone,
+    Remove,
+    RemoveKeys,
+    Stop,
+    Upload,
+    Uploaded,
+    decode_command,
+    encode,
+)
+from millstream.tiers.reading import ArchiveReader
+from millstream.tiers.uploading import Pace, upload
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+
+    from millstream.config.settings import Settings
+    from millstream.iobuf import Arena
+    from millstream.model.quantities import FilePosition
+    from millstream.objects import ObjectInfo, ObjectStore, Version
+    from millstream.objects.store import Buffer
+    from millstream.shard.process import Child
+    from millstream.storage.disk import Disk
+    from millstream.telemetry.metrics import StatsSlab
+    from millstream.tiers.messages import Command, Reply
+
+ArchiveProcess: TypeAlias = "tuple[Child, list[socket.socket]]"
+"""The process, and the reactor's ends of its lanes."""
+
+READ_PATIENCE_S: Final = 10.0
+"""A read that the store does not answer fails after this time, well before clients give up their request."""
+
+CHANGE_PATIENCE_S: Final = 30.0
+_NICE: Final = 5
+_REMOVED_AT_ONCE: Final = 500
+
+
+def store_url(settings: Settings) -> str:
+    """The URL of the object store: the setting, or a directory in the data directory."""
+    return settings.objects_url or f"file://{os.path.abspath(settings.data_dir)}/objects"
+
+
+class Counted:
+    """A store whose requests are counted in the metrics of this process."""
+
+    def __init__(self, store: ObjectStore, stats: StatsSlab) -> None:
+        operations = ("put", "get", "head", "list", "delete")
+        self._store = store
+        self._latency = {one: stats.histogram("object_request_latency", operation=one) for one in operations}
+        self._failures = {one: stats.counter("object_request_failures", operation=one) for one in operations}
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    @contextlib.contextmanager
+    def _counting(self, operation: str) -> Generator[None]:
+        begun_ns = time.monotonic_ns()
+        try:
+            yield
+        except MillstreamError:
+            self._failures[operation].inc()
+            raise
+        finally:
+            self._latency[operation].observe((time.monotonic_ns() - begun_ns) // 1000)
+
+    def put(self, key: ObjectKey, parts: Sequence[Buffer], expect: Version | None = None) -> Version:
+        with self._counting("put"):
+            return self._store.put(key, parts, expect)
+
+    def put_stream(self, key: ObjectKey, parts: Iterable[Buffer]) -> Version:
+        with self._counting("put"):
+            return self._store.put_stream(key, parts)
+
+    def get(self, key: ObjectKey, start: FilePosition, end: FilePosition) -> memoryview:
+        with self._counting("get"):
+            return self._store.get(key, start, end)
+
+    def head(self, key: ObjectKey) -> ObjectInfo | None:
+        with self._counting("head"):
+            return self._store.head(key)
+
+    def list(self, folder: str = "", after: str = "") -> Iterator[ObjectInfo]:
+        with self._counting("list"):
+            yield from self._store.list(folder, after)
+
+    def delete(self, keys: Sequence[ObjectKey]) -> None:
+        with self._counting("delete"):
+            self._store.delete(keys)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class ArchiveWorker:
+    """Carries out commands, one call each. It knows no threads and no sockets: tests call it directly."""
+
+    def __init__(
+        self, changes: ObjectStore, reads: ObjectStore, disk: Disk, arena: memoryview, bytes_per_s: float
+    ) -> None:
+        """``changes`` and ``reads`` are the same store, with different patience."""
+        self._changes = changes
+        self._disk = disk
+        self._arena = arena
+        self._pace = Pace(bytes_per_s)
+        self.reader = ArchiveReader(reads)
+        self._handlers: dict[type[Any], Callable[[Any], Reply]] = {
+            Upload: self._upload,
+            Put: self._put,
+            Remove: self._remove,
+            RemoveKeys: self._remove_keys,
+            Read: self._read,
+            Find: self._find,
+        }
+
+    def carry_out(self, command: Command) -> Reply:
+        """Execute the command; a failure is a `Failed`."""
+        assert not isinstance(command, Stop)
+        try:
+            return self._handlers[type(command)](command)
+        except MillstreamError as error:
+            return Failed(command.id, error.code, error.message, corrupt=isinstance(error, Corruption))
+        except OSError as error:
+            message = f"{error.filename or 'a file'}: {error.strerror}"
+            return Failed(command.id, ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+    def _upload(self, command: Upload) -> Reply:
+        return Uploaded(command.id, upload(self._changes, self._disk, command, self._pace))
+
+    def _put(self, command: Put) -> Reply:
+        self._changes.put(ObjectKey(command.key), [command.data])
+        return Done(command.id)
+
+    def _remove(self, command: Remove) -> Reply:
+        """The part object goes last: as long as it is there, the rest can be found again."""
+        owner = command.owner
+        segments = list(command.segments)
+        for part in command.parts:
+            if self._changes.head(ObjectKey(part_key(owner, part))) is not None:
+                segments += self.reader.segments_of(owner, part)
+        self._delete([segment_key(owner, one) for one in segments])
+        self._delete([part_key(owner, one) for one in command.parts])
+        return Done(command.id)
+
+    def _remove_keys(self, command: RemoveKeys) -> Reply:
+        for key in command.keys:
+            self._delete([info.key for info in self._changes.list(key)] if key.endswith("/") else [key])
+        return Done(command.id)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        for first in range(0, len(keys), _REMOVED_AT_ONCE):
+            self._changes.delete([ObjectKey(key) for key in keys[first : first + _REMOVED_AT_ONCE]])
+
+    def _read(self, command: Read) -> Reply:
+        spans = iter(command.spans)
+        views = [self._arena[start:end] for start, end in zip(spans, spans, strict=True)]
+        found = self.reader.read(command, views)
+        return ReadDone(command.id, found.size_bytes, found.need_bytes)
+
+    def _find(self, command: Find) -> Reply:
+        found = self.reader.find(command)
+        epoch: Any = found.leader_epoch
+        return Found(command.id, found.offset, found.timestamp, epoch, found.searched_to)
+
+
+def start_archive_process(
+    shard_id: int, arena: Arena, disk: Disk, settings: Settings, stats: StatsSlab
+) -> ArchiveProcess:
+    """Fork the process, before the shard's reactor exists."""
+    pairs = [channel_pair() for _ in range(LANES)]
+
+    def main() -> int:
+        for ours, _ in pairs:
+            ours.close()
+        operator_log.who(f"shard {shard_id} archive", stats)
+        stats.started()
+        gc.freeze()
+        os.nice(_NICE)
+        return _serve([WorkerChannel(theirs) for _, theirs in pairs], arena.view, disk, settings, stats)
+
+    child = spawn(f"archive {shard_id}", main)
+    for _, theirs in pairs:
+        theirs.close()
+    return child, [ours for ours, _ in pairs]
+
+
+def _serve(channels: list[WorkerChannel], arena: memoryview, disk: Disk, settings: Settings, stats: StatsSlab) -> int:
+    """One thread per lane, each until `Stop` or until the shard is gone. The store is opened by the first command:
+    most brokers have no tiered topic.
+    """
+    lock = threading.Lock()
+    made: list[ArchiveWorker] = []
+
+    def worker() -> ArchiveWorker:
+        with lock:
+            if not made:
+                url = store_url(settings)
+                changes = Counted(open_store(url, CHANGE_PATIENCE_S), stats)
+                reads = Counted(open_store(url, READ_PATIENCE_S), stats)
+                rate = settings.objects_upload_max_bytes_per_second / settings.shards
+                made.append(ArchiveWorker(changes, reads, disk, arena, rate))
+            return made[0]
+
+    threads = [threading.Thread(target=_run_lane, args=(worker, one), daemon=True) for one in channels[1:]]
+    for thread in threads:
+        thread.start()
+    _run_lane(worker, channels[0])
+    return 0
+
+
+def _run_lane(worker: Callable[[], ArchiveWorker], channel: WorkerChannel) -> None:
+    try:
+        while messages := channel.receive():
+            for message in messages:
+                command = decode_command(message)
+                if isinstance(command, Stop):
+                    return
+                try:
+                    reply = worker().carry_out(command)
+                except MillstreamError as error:  # the store could not be opened
+                    reply = Failed(command.id, error.code, error.message)
+                channel.send([encode(reply)])
+    except BaseException:  # noqa: BLE001  # the process cannot be trusted any more, and with it the shard
+        traceback.print_exc()
+        os._exit(EXIT_SOFTWARE)
+    os._exit(0)  # the shard is gone

@@ -1,0 +1,344 @@
+"""Reading archived segments: whole batches by offset, and records by time, through blocks of about a MiB.
+
+::
+
+    segment ──index──► blocks ──get──► memory (the newest `MEMORY_BYTES_MAX`) ──► batches
+
+No byte leaves here unchecked: a block that does not match its checksum is read once more, past every copy, and then is
+`Corruption`. Each block is read once however many readers wait for it. A reader that goes on where its last read ended
+gets more blocks with one request, doubling up to `AHEAD_BYTES_MAX`. Indexes and parts of manifests are kept, the newest
+used ones.
+
+Every call blocks, and several threads call at once. Everything here is a copy and may be forgotten.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+from crc32c import crc32c
+
+from millstream.errors import Corruption, Rejected
+from millstream.format.archive import decode_index, part_key, segment_key
+from millstream.format.manifest import decode_part, unpack_run
+from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, parse_batch
+from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import FilePosition, Offset, TimestampMs
+from millstream.objects import ObjectKey
+from millstream.tiers.manifest import find_in
+from millstream.wire.errors import BatchError
+from millstream.wire.records import batch_crc_ok, iter_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from millstream.format.archive import SegmentIndex
+    from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
+    from millstream.format.segment import Batch
+    from millstream.model.replication import Term
+    from millstream.objects import ObjectStore
+    from millstream.tiers.messages import Find, Read, Target
+
+MEMORY_BYTES_MAX: Final = 32 << 20
+"""Blocks kept in memory."""
+
+AHEAD_BYTES_MAX: Final = 4 << 20
+"""Largest range of one request, unless one block is larger."""
+
+_INDEXES_MAX: Final = 512
+_PARTS_MAX: Final = 64
+_READERS_MAX: Final = 1024
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class Kept(Generic[_Key, _Value]):
+    """The newest used values, up to a total weight. Safe for threads."""
+
+    def __init__(self, weight_max: int, weight: Callable[[_Value], int]) -> None:
+        self._weight_max = weight_max
+        self._weigh = weight
+        self._weight = 0
+        self._values: OrderedDict[_Key, _Value] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: _Key) -> _Value | None:
+        """The value, which counts as used."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is not None:
+                self._values.move_to_end(key)
+            return found
+
+    def put(self, key: _Key, value: _Value) -> None:
+        """Keep a value; the longest unused ones may leave."""
+        with self._lock:
+            before = self._values.pop(key, None)
+            self._weight += self._weigh(value) - (0 if before is None else self._weigh(before))
+            self._values[key] = value
+            while self._weight > self._weight_max and len(self._values) > 1:
+                self._weight -= self._weigh(self._values.popitem(last=False)[1])
+
+    def drop(self, key: _Key) -> None:
+        """Forget a value."""
+        with self._lock:
+            before = self._values.pop(key, None)
+            self._weight -= 0 if before is None else self._weigh(before)
+
+
+class BlockKey(NamedTuple):
+    """A block, whatever object it is in."""
+
+    owner: ArchiveId
+    base_offset: Offset
+
+
+class ReadResult(NamedTuple):
+    """How a read went."""
+
+    size_bytes: int
+    """Bytes that are whole batches."""
+
+    need_bytes: int
+    """Size of the first batch, if it does not fit; else 0."""
+
+
+class FoundRecord(NamedTuple):
+    """A record, or none (offset -1)."""
+
+    offset: Offset
+    timestamp: TimestampMs
+    leader_epoch: Term | int
+    searched_to: Offset
+
+
+class ArchiveReader:
+    """Reads of one shard's archived partitions. Safe for threads."""
+
+    def __init__(self, store: ObjectStore, memory_bytes_max: int = MEMORY_BYTES_MAX) -> None:
+        self._store = store
+        self._indexes: Kept[tuple[ArchiveId, ArchivedSegment], SegmentIndex] = Kept(_INDEXES_MAX, lambda _: 1)
+        self._parts: Kept[tuple[ArchiveId, ManifestPart], list[ArchivedSegment]] = Kept(_PARTS_MAX, lambda _: 1)
+        self._blocks: Kept[BlockKey, memoryview] = Kept(memory_bytes_max, len)
+        self._ahead: Kept[tuple[ArchiveId, Offset], int] = Kept(_READERS_MAX, lambda _: 1)
+        """Bytes to read at once, by the offset at which a reader will go on."""
+
+        self._lock = threading.Lock()
+        self._under_way: dict[BlockKey, threading.Event] = {}
+
+    def read(self, command: Read, views: Sequence[memoryview]) -> ReadResult:
+        """Fill ``views`` with batches.
+
+        Raises:
+            Rejected: the segment is not in the store any more.
+            Corruption: it is not what it should be.
+            Unavailable: the store.
+        """
+        owner = command.owner
+        segment = self._segment(owner, command.target, command.offset)
+        index = self._index(owner, segment)
+        room = sum(map(len, views))
+        taken: list[memoryview] = []
+        size = 0
+        offset = command.offset
+        number = index.find(offset)
+        ahead = self._ahead.get((owner, offset)) or 0
+        while number < len(index.blocks) and size < min(room, command.max_bytes or 1):
+            block = self._block(owner, segment, index, number, ahead)
+            full = False
+            for batch, data in _batches(block, segment):
+                if batch.last_offset < offset:
+                    continue
+                late = batch.base_offset >= command.end_offset
+                if late or (size + batch.size > min(room, command.max_bytes) and (size or not command.minimum_one)):
+                    full = True
+                    break
+                if batch.size > room:
+                    return ReadResult(0, batch.size)
+                taken.append(data)
+                size += batch.size
+                offset = Offset(batch.last_offset + 1)
+            if full:
+                break
+            number += 1
+        if size:
+            self._ahead.put((owner, offset), min(max(2 * ahead, 1 << 20), AHEAD_BYTES_MAX))
+        _copy(taken, views)
+        return ReadResult(size, 0)
+
+    def find(self, command: Find) -> FoundRecord:
+        """The first record of the target that is late enough. Errors as of `read`."""
+        owner = command.owner
+        searched = command.target.end_offset
+        for segment in self._segments(owner, command.target):
+            searched = segment.end_offset
+            if segment.max_timestamp < command.timestamp or segment.end_offset <= command.start_offset:
+                continue
+            if segment.base_offset >= command.end_offset:
+                break
+            found = self._find_in(owner, segment, command)
+            if found is not None:
+                return found
+        return FoundRecord(Offset(-1), TimestampMs(-1), -1, searched)
+
+    def _find_in(self, owner: ArchiveId, segment: ArchivedSegment, command: Find) -> FoundRecord | None:
+        index = self._index(owner, segment)
+        for number, one in enumerate(index.blocks):
+            end = index.blocks[number + 1].base_offset if number + 1 < len(index.blocks) else index.end_offset
+            if one.max_timestamp < command.timestamp or end <= command.start_offset:
+                continue
+            for batch, data in _batches(self._block(owner, segment, index, number, 0), segment):
+                if batch.max_timestamp < command.timestamp or batch.last_offset < command.start_offset:
+                    continue
+                if batch.base_offset >= command.end_offset:
+                    return None
+                found = _find_record(batch, data, command)
+                if found is not None:
+                    return found
+        return None
+
+    # -- segments and indexes ------------------------------------------------------------------------------------------
+
+    def segments_of(self, owner: ArchiveId, part: ManifestPart) -> list[ArchivedSegment]:
+        """The segments in a part of the manifest. Errors as of `read`."""
+        found = self._parts.get((owner, part))
+        if found is None:
+            data = _whole(self._store, part_key(owner, part))
+            found = [one for run in decode_part(owner, part, data) for one in unpack_run(run)]
+            self._parts.put((owner, part), found)
+        return found
+
+    def _segments(self, owner: ArchiveId, target: Target) -> list[ArchivedSegment]:
+        if target.segment is not None:
+            return [target.segment]
+        assert target.part is not None, "a target is a segment or a part"
+        return self.segments_of(owner, target.part)
+
+    def _segment(self, owner: ArchiveId, target: Target, offset: Offset) -> ArchivedSegment:
+        found = find_in(self._segments(owner, target), offset)
+        if found is None:
+            raise Corruption(f"offset {offset} is in no segment of the part that should have it")
+        return found
+
+    def _index(self, owner: ArchiveId, segment: ArchivedSegment) -> SegmentIndex:
+        found = self._indexes.get((owner, segment))
+        if found is None:
+            start = FilePosition(segment.size_bytes)
+            end = FilePosition(segment.size_bytes + segment.index_bytes)
+            found = decode_index(owner, segment, self._store.get(ObjectKey(segment_key(owner, segment)), start, end))
+            self._indexes.put((owner, segment), found)
+        return found
+
+    # -- blocks --------------------------------------------------------------------------------------------------------
+
+    def _block(
+        self, owner: ArchiveId, segment: ArchivedSegment, index: SegmentIndex, number: int, ahead_bytes: int
+    ) -> memoryview:
+        """The bytes of a block, checked. With ``ahead_bytes`` those that follow are read in the same request."""
+        key = BlockKey(owner, index.blocks[number].base_offset)
+        mine = threading.Event()
+        while True:
+            found = self._blocks.get(key)
+            if found is not None:
+                return found
+            with self._lock:
+                first = self._under_way.setdefault(key, mine)
+            if first is mine:
+                break
+            first.wait()
+        try:
+            return self._fetch(owner, segment, index, number, ahead_bytes)
+        finally:
+            with self._lock:
+                del self._under_way[key]
+            mine.set()
+
+    def _fetch(
+        self, owner: ArchiveId, segment: ArchivedSegment, index: SegmentIndex, number: int, ahead_bytes: int
+    ) -> memoryview:
+        start = index.blocks[number].position
+        last = number
+        while last + 1 < len(index.blocks) and _end(index, segment, last + 1) - start <= ahead_bytes:
+            last += 1
+        key = ObjectKey(segment_key(owner, segment))
+        for attempt in (1, 2):
+            data = self._store.get(key, start, _end(index, segment, last))
+            blocks = [
+                data[index.blocks[one].position - start : _end(index, segment, one) - start]
+                for one in range(number, last + 1)
+            ]
+            damaged = [one for one, block in enumerate(blocks) if crc32c(block) != index.blocks[number + one].checksum]
+            if not damaged:
+                break
+            if attempt == 2:
+                place = index.blocks[number + damaged[0]].position
+                raise Corruption(f"{self._store.url}: the object {key} does not match its checksum at byte {place}")
+        for one, block in enumerate(blocks):
+            # A copy of its own, so that a block that stays keeps no other one in memory.
+            kept = memoryview(bytes(block)) if len(blocks) > 1 else block
+            self._blocks.put(BlockKey(owner, index.blocks[number + one].base_offset), kept)
+        return blocks[0]
+
+
+def _end(index: SegmentIndex, segment: ArchivedSegment, number: int) -> FilePosition:
+    """Where a block ends."""
+    if number + 1 < len(index.blocks):
+        return index.blocks[number + 1].position
+    return FilePosition(segment.size_bytes)
+
+
+def _batches(block: memoryview, segment: ArchivedSegment) -> Iterator[tuple[Batch, memoryview]]:
+    """The batches of a block that matched its checksum."""
+    at = 0
+    while at < len(block):
+        try:
+            if at + BATCH_HEADER_BYTES > len(block):
+                raise WalkEnd(at, "too few bytes for a batch header")
+            batch = parse_batch(block, at, at, len(block))
+        except WalkEnd as end:
+            raise Corruption(f"the archived segment from offset {segment.base_offset} on: {end.reason}") from end
+        yield batch, block[at : at + batch.size]
+        at += batch.size
+
+
+def _find_record(batch: Batch, data: memoryview, command: Find) -> FoundRecord | None:
+    if not batch_crc_ok(data):
+        raise Corruption(f"the archived batch at offset {batch.base_offset} does not match its checksum")
+    end = Offset(batch.last_offset + 1)
+    try:
+        for record in iter_records(data):
+            if not command.start_offset <= record.offset < command.end_offset:
+                continue
+            if record.timestamp >= command.timestamp:
+                return FoundRecord(Offset(record.offset), TimestampMs(record.timestamp), batch.leader_epoch, end)
+    except BatchError:
+        # The producer's own bytes: no broker can look into them, so the batch as a whole is the answer.
+        first = max(batch.base_offset, command.start_offset)
+        return FoundRecord(Offset(first), batch.max_timestamp, batch.leader_epoch, end)
+    return None
+
+
+def _copy(taken: Sequence[memoryview], views: Sequence[memoryview]) -> None:
+    """Fill the views, one after the other."""
+    place, at = 0, 0
+    for data in taken:
+        done = 0
+        while done < len(data):
+            view = views[place]
+            count = min(len(data) - done, len(view) - at)
+            view[at : at + count] = data[done : done + count]
+            done += count
+            at += count
+            if at == len(view):
+                place, at = place + 1, 0
+
+
+def _whole(store: ObjectStore, key: str) -> memoryview:
+    """The bytes of a whole object."""
+    info = store.head(ObjectKey(key))
+    if info is None:
+        raise Rejected(f"{store.url} has no object {key}", ErrorCode.KAFKA_STORAGE_ERROR)
+    return store.get(ObjectKey(key), FilePosition(0), FilePosition(info.size_bytes))

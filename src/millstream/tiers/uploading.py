@@ -1,0 +1,171 @@
+"""Uploading a closed segment: read from the local file, checked batch by batch, in one object with its index.
+
+Nothing wrong is archived: a batch that does not match its checksum, or is out of place, cancels the upload with
+`Corruption`. The object is complete and durable when `upload` returns; before that it does not exist. A repeated upload
+of the same offsets in the same term writes the same bytes again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from millstream.errors import Corruption
+from millstream.format.archive import BLOCK_BYTES, Block, SegmentIndex, encode_index, segment_key
+from millstream.format.index import NO_TIMESTAMP
+from millstream.format.manifest import ArchivedSegment
+from millstream.format.segment import WalkEnd
+from millstream.model.quantities import FilePosition, Offset, TimestampMs
+from millstream.objects import ObjectKey
+from millstream.storage.segments import index as local_index
+from millstream.wire.records import batch_crc_ok
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.format.segment import Batch
+    from millstream.model.replication import Term
+    from millstream.objects import ObjectStore
+    from millstream.storage.disk import Disk, File
+    from millstream.tiers.messages import Upload
+
+
+class Pace:
+    """Keeps a row of uploads below a number of bytes per second; at most a second's worth at once."""
+
+    def __init__(
+        self,
+        bytes_per_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._clock = clock
+        self._pause = pause
+        self._due_s = clock()
+
+    def spend(self, size_bytes: int) -> None:
+        """Wait until so many bytes may go."""
+        now_s = self._clock()
+        self._due_s = max(self._due_s, now_s - 1.0) + size_bytes / self._bytes_per_s
+        if self._due_s > now_s:
+            self._pause(self._due_s - now_s)
+
+
+def upload(store: ObjectStore, disk: Disk, command: Upload, pace: Pace) -> ArchivedSegment:
+    """Upload the batches of a segment file from the one with ``command.from_offset`` on.
+
+    Raises:
+        Corruption: the file is not what it should be. Nothing was uploaded.
+        OSError: it cannot be read. Nothing was uploaded.
+        MillstreamError: of the store.
+    """
+    file = disk.open(command.path)
+    try:
+        start = _start(disk, file, command)
+        walk = _Walk(command, start.base_offset)
+        expected = ArchivedSegment(
+            start.base_offset, command.end_offset, 0, 0, TimestampMs(0), TimestampMs(0), command.term
+        )
+        key = ObjectKey(segment_key(command.owner, expected))
+        store.put_stream(key, walk.parts(file, start.position, pace))
+    except WalkEnd as end:
+        raise Corruption(f"{command.path}: byte {end.position}: {end.reason}") from end
+    finally:
+        file.close()
+    segment = walk.segment()
+    found = store.head(key)
+    stored_bytes = -1 if found is None else found.size_bytes
+    if stored_bytes != segment.size_bytes + segment.index_bytes:
+        raise Corruption(f"{store.url}: the object {key} has {stored_bytes} bytes after its upload")
+    return segment
+
+
+def _start(disk: Disk, file: File, command: Upload) -> Batch:
+    """The batch with the first offset."""
+    index = local_index.SegmentIndex.load(disk, command.path, command.base_offset)
+    _, position = index.place_before(command.from_offset)
+    for batch in local_index.batches_from(file, position, command.size_bytes):
+        if batch.last_offset >= command.from_offset:
+            return batch
+    raise Corruption(f"{command.path}: offset {command.from_offset} is not in its {command.size_bytes} bytes")
+
+
+class _Walk:
+    """One upload: what was seen of its batches."""
+
+    def __init__(self, command: Upload, base_offset: Offset) -> None:
+        self._command = command
+        self._base_offset = base_offset
+        self._expected = base_offset
+        self._blocks: list[Block] = []
+        self._epochs: list[tuple[Term, Offset]] = []
+        self._size_bytes = 0
+        self._checksum = 0
+        self._low = self._high = TimestampMs(NO_TIMESTAMP)
+        self._index_bytes = 0
+
+    def parts(self, file: File, position: FilePosition, pace: Pace) -> Iterator[bytes]:
+        """The bytes of the object, a block at a time."""
+        views: list[memoryview] = []
+        gathered = 0
+        first, newest = self._base_offset, TimestampMs(NO_TIMESTAMP)
+        for batch, data in local_index.whole_batches_from(file, position, self._command.size_bytes):
+            self._check(batch, data)
+            self._note(batch)
+            views.append(data)
+            gathered += batch.size
+            newest = max(newest, batch.max_timestamp)
+            if gathered >= BLOCK_BYTES:
+                pace.spend(gathered)
+                yield self._block(first, newest, views)
+                views, gathered = [], 0
+                first, newest = self._expected, TimestampMs(NO_TIMESTAMP)
+        if views:
+            pace.spend(gathered)
+            yield self._block(first, newest, views)
+        if self._expected != self._command.end_offset:
+            raise Corruption(
+                f"{self._command.path} ends at offset {self._expected}, {self._command.end_offset} was expected"
+            )
+        index = SegmentIndex(self._base_offset, self._expected, tuple(self._blocks), tuple(self._epochs))
+        data = encode_index(self._command.owner, index)
+        self._index_bytes = len(data)
+        yield data
+
+    def _check(self, batch: Batch, data: memoryview) -> None:
+        where = f"{self._command.path}: the batch at byte {batch.position}, offset {batch.base_offset}"
+        if batch.base_offset != self._expected:
+            raise Corruption(f"{where}, stands where offset {self._expected} should")
+        if not batch_crc_ok(data):
+            raise Corruption(f"{where}, does not match its checksum")
+
+    def _note(self, batch: Batch) -> None:
+        self._expected = Offset(batch.last_offset + 1)
+        if not self._epochs or batch.leader_epoch > self._epochs[-1][0]:
+            self._epochs.append((batch.leader_epoch, batch.base_offset))
+        self._high = max(self._high, batch.max_timestamp)
+        if batch.first_timestamp >= 0:
+            self._low = batch.first_timestamp if self._low < 0 else min(self._low, batch.first_timestamp)
+
+    def _block(self, first: Offset, newest: TimestampMs, views: list[memoryview]) -> bytes:
+        block = b"".join(views)
+        self._blocks.append(Block(first, FilePosition(self._size_bytes), newest, crc32c(block)))
+        self._checksum = crc32c(block, self._checksum)
+        self._size_bytes += len(block)
+        return block
+
+    def segment(self) -> ArchivedSegment:
+        """What was uploaded."""
+        return ArchivedSegment(
+            self._base_offset,
+            self._command.end_offset,
+            self._size_bytes,
+            self._checksum,
+            self._low,
+            self._high,
+            self._command.term,
+            self._index_bytes,
+        )

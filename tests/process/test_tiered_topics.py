@@ -1,0 +1,202 @@
+"""Tiered topics on a real broker with a stock client: closed segments are in the object store, local copies go, and
+readers notice nothing.
+"""
+
+import contextlib
+import os
+import shutil
+import time
+import urllib.request
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from millstream.testing.process import Broker
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+AT_ONCE = {"log.retention.check.interval.ms": 100, "checkpoint.ms": 500}
+TIERED = {
+    "storage.mode": "tiered",
+    "internal.segment.bytes": "20000",
+    "retention.ms": "-1",
+    "retention.local.target.ms": "0",
+    "file.delete.delay.ms": "100",
+}
+PATIENCE_S = 30.0
+RECORDS = 300
+
+
+def ask(broker, verb, question, key):
+    """One administrative request, with its answer for one key."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    return getattr(client, verb)(question)[key].result(20)
+
+
+def create(broker, name, partitions=1, **config):
+    settings = {**TIERED, **{key.replace("_", "."): str(value) for key, value in config.items()}}
+    ask(broker, "create_topics", [NewTopic(name, partitions, 1, config=settings)], name)
+
+
+def value(number):
+    return b"%06d " % number + bytes(range(33, 123)) * 8
+
+
+def produce(broker, topic, numbers, partition=0):
+    failed = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 2})
+    for number in numbers:
+        producer.produce(
+            topic,
+            value(number),
+            b"key %d" % number,
+            partition,
+            timestamp=1_700_000_000_000 + number,
+            on_delivery=lambda error, _: error and failed.append(error),
+        )
+        if number % 10 == 9:
+            producer.flush(20)
+    assert producer.flush(20) == 0
+    assert not failed
+
+
+def consume(broker, topic, partition=0, start=0, patience_s=PATIENCE_S):
+    """(offset, key, value, timestamp) of everything from an offset to the end."""
+    options = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": "nobody",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "fetch.wait.max.ms": 5,
+        "check.crcs": True,
+        "max.partition.fetch.bytes": 30_000,
+    }
+    found, end = [], time.monotonic() + patience_s
+    with contextlib.closing(Consumer(options)) as consumer:
+        consumer.assign([TopicPartition(topic, partition, start)])
+        while time.monotonic() < end:
+            message = consumer.poll(1)
+            if message is None:
+                continue
+            if message.error() is None:
+                found.append((message.offset(), message.key(), message.value(), message.timestamp()[1]))
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                return found
+            else:
+                raise AssertionError(message.error())
+    raise AssertionError(f"only {len(found)} records in {patience_s} s")
+
+
+def expected(numbers):
+    return [(number, b"key %d" % number, value(number), 1_700_000_000_000 + number) for number in numbers]
+
+
+def offset_of(broker, topic, spec, partition=0):
+    where = TopicPartition(topic, partition)
+    return ask(broker, "list_offsets", {where: spec}, where).offset
+
+
+def until(holds, what, patience_s=PATIENCE_S):
+    end = time.monotonic() + patience_s
+    while not (found := holds()):
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+    return found
+
+
+def local_bases(broker):
+    topics = broker.data_dir / "topics"
+    return sorted(int(path.name[:20]) for path in topics.rglob("*.log"))
+
+
+def archived(broker):
+    return sorted((broker.data_dir / "objects" / "topics").rglob("*.segment"))
+
+
+def metric(broker, name):
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
+
+
+def only_the_tail_is_local(broker):
+    return len(local_bases(broker)) <= 1 and local_bases(broker) != [0]
+
+
+def test_history_is_read_from_the_store_after_its_local_copies_are_gone_and_after_a_kill():
+    with Broker(settings=AT_ONCE) as broker:
+        create(broker, "flights")
+        produce(broker, "flights", range(RECORDS))
+        until(lambda: only_the_tail_is_local(broker), "local copies stayed")
+        assert len(archived(broker)) > 5
+        assert consume(broker, "flights") == expected(range(RECORDS))
+        local = local_bases(broker)[0]
+        assert offset_of(broker, "flights", OffsetSpec.earliest()) == 0
+        for wanted in (0, 7, local - 1, local, RECORDS - 1):
+            assert offset_of(broker, "flights", OffsetSpec.for_timestamp(1_700_000_000_000 + wanted)) == wanted
+        assert offset_of(broker, "flights", OffsetSpec.max_timestamp()) == RECORDS - 1
+        broker.kill()  # and the log cache is gone
+        broker.start()
+        assert consume(broker, "flights") == expected(range(RECORDS))
+        assert metric(broker, "millstream_archive_reads_total") > 0
+        produce(broker, "flights", range(RECORDS, RECORDS + 40))
+        until(lambda: local_bases(broker)[0] > local, "the archive does not go on after a kill")
+        assert consume(broker, "flights", start=7) == expected(range(7, RECORDS + 40))
+        broker.stop()
+        broker.start()
+        assert consume(broker, "flights", start=7) == expected(range(7, RECORDS + 40))
+
+
+def test_a_store_that_is_away_costs_readers_time_and_nothing_else():
+    with Broker(settings=AT_ONCE) as broker:
+        create(broker, "away")
+        produce(broker, "away", range(RECORDS))
+        until(lambda: only_the_tail_is_local(broker), "local copies stayed")
+        broker.stop()  # what the archive process keeps in memory is gone
+        broker.start()
+        store, hidden = broker.data_dir / "objects", broker.data_dir / "hidden"
+        os.rename(store, hidden)
+        store.write_text("no directory")
+        produce(broker, "away", range(RECORDS, RECORDS + 60))
+        with pytest.raises(AssertionError, match="only 0 records"):
+            consume(broker, "away", patience_s=2)
+        assert consume(broker, "away", start=RECORDS + 50) == expected(range(RECORDS + 50, RECORDS + 60))
+        store.unlink()
+        os.rename(hidden, store)
+        assert consume(broker, "away", patience_s=60) == expected(range(RECORDS + 60))
+        assert "error" not in broker.log_tail().lower().replace("errors", "")
+
+
+def test_records_that_are_deleted_leave_the_store_and_a_deleted_topic_leaves_nothing():
+    with Broker(settings=AT_ONCE) as broker:
+        create(broker, "gone")
+        produce(broker, "gone", range(RECORDS))
+        until(lambda: only_the_tail_is_local(broker), "local copies stayed")
+        before = len(archived(broker))
+        where = TopicPartition("gone", 0, 150)
+        assert ask(broker, "delete_records", [where], where).low_watermark == 150
+        until(lambda: 0 < len(archived(broker)) < before, "objects of deleted records stayed")
+        assert consume(broker, "gone", start=150) == expected(range(150, RECORDS))
+        with pytest.raises(AssertionError):
+            consume(broker, "gone", start=149, patience_s=5)
+        smaller = ConfigEntry("retention.bytes", "40000", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, "gone", incremental_configs=[smaller])
+        ask(broker, "incremental_alter_configs", [resource], resource)
+        until(lambda: offset_of(broker, "gone", OffsetSpec.earliest()) > 150, "retention forgot the archive")
+        kept = offset_of(broker, "gone", OffsetSpec.earliest())
+        assert consume(broker, "gone", start=kept) == expected(range(kept, RECORDS))
+        assert (RECORDS - kept) * len(value(0)) >= 40_000, "a log never shrinks below its limit"
+        ask(broker, "delete_topics", ["gone"], "gone")
+        topics = broker.data_dir / "objects" / "topics"
+        until(lambda: not [one for one in topics.rglob("*") if one.is_file()], "objects of a deleted topic stayed")
+        shutil.rmtree(topics, ignore_errors=True)
