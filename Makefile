@@ -14,7 +14,7 @@ export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONDONTWRITEBYTECODE # compiling is two thirds of what a short command costs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-all test-spark test-ci check format bench soak conformance differential fuzz simulate crash docs lock clean
+.PHONY: help setup run cluster test test-all test-spark test-ci check format bench soak conformance differential fuzz simulate crash docs lock wheel clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,10 @@ docs: setup ## Generate the reference pages and build the site into site/
 lock: setup ## Refresh requirements.lock from pyproject.toml
 	$(UV) lock --quiet
 	$(UV) export --quiet --frozen --all-extras --all-groups --no-emit-project --no-header -o requirements.lock
+
+wheel: setup ## Build the wheel into dist/ (docs/install.md)
+	@$(UV) build --quiet --wheel --out-dir dist .
+	@ls dist/*.whl
 
 clean: ## Remove what was built, but not the environment
 	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache

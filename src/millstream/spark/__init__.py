@@ -35,5 +35,12 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         import importlib
 
-        return getattr(importlib.import_module(f"millstream.spark.{_HOMES[name]}"), name)
+        try:
+            return getattr(importlib.import_module(f"millstream.spark.{_HOMES[name]}"), name)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package == "millstream":
+                raise
+            sentence = f"millstream.spark needs {package}, which is not installed: pip install 'millstream[spark]'"
+            raise ModuleNotFoundError(sentence, name=error.name) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

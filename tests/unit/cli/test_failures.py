@@ -52,3 +52,15 @@ def test_more_memory_than_the_machine_has_is_refused_before_anything_is_made(cap
     assert "memory.bytes: 900 TiB is more than the " in said
     assert said.count("\n") == 1
     assert not (tmp_path / "data").exists()
+
+
+def test_an_extra_that_is_not_installed_is_named(millstream, monkeypatch):
+    def absent(*_, **__):
+        raise ModuleNotFoundError("No module named 'pyarrow.flight'", name="pyarrow.flight")
+
+    monkeypatch.setattr("millstream.cli.config.property_facts", absent)
+    outcome = millstream("config", "list")
+    assert outcome.code == 1
+    assert outcome.err == (
+        "error: this needs the package pyarrow, which is not installed: pip install 'millstream[pipeline]'\n"
+    )
