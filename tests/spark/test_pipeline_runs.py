@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 import msgspec
 import pytest
@@ -168,6 +169,10 @@ def test_a_running_pipeline_follows_the_topic_until_it_is_stopped(spark, orders,
         def __init__(self):
             self.read = 0
             self.more = threading.Event()
+            self.phases = []
+
+        def phase(self, what):
+            self.phases.append(what)
 
         def batch(self, sink, done):
             self.read += done.rows + done.rejected
@@ -175,7 +180,8 @@ def test_a_running_pipeline_follows_the_topic_until_it_is_stopped(spark, orders,
                 self.more.set()
 
     watch = Counting()
-    pipeline = orders.send(100).pipeline(trigger=Trigger(every="100ms"))
+    source = Source(topic=orders.topic.name, format="json")  # its columns are inferred
+    pipeline = orders.send(100).pipeline(trigger=Trigger(every="100ms"), source=source, metrics="127.0.0.1:0")
     with prepared(pipeline, str(tmp_path), watch=watch) as running:
         with pytest.raises(Exception, match="running already"):
             run(pipeline, str(tmp_path), once=True)
@@ -185,6 +191,11 @@ def test_a_running_pipeline_follows_the_topic_until_it_is_stopped(spark, orders,
         watch.more.clear()
         orders.send(50)
         assert watch.more.wait(60)
+        url = next(phase for phase in watch.phases if phase.startswith("metrics at ")).split()[-1]
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            figures = answer.read().decode()
+        assert f'rows_total{{pipeline="p",sink="delta-t"}} {orders.good}\n' in figures
+        assert 'offsets_left{pipeline="p",sink="delta-t"} 0\n' in figures
         running.stop()
         thread.join(60)
         assert not thread.is_alive()

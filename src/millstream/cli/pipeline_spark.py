@@ -22,13 +22,24 @@ if TYPE_CHECKING:
 
 
 def analysed(loaded: Loaded) -> list[list[tuple[str, str]]]:
-    """The columns that each sink gets, as Spark sees them."""
+    """The columns that each sink gets, as Spark sees them; nothing while a schema has not been inferred."""
+    from millstream.pipeline.inference import needs_inference
+
+    known = state_of(loaded).schemas()
+    pipeline = loaded.pipeline
+    places = {"source": pipeline.source, **pipeline.tables}
+    missing = [name for name, declared in places.items() if needs_inference(declared) and name not in known]
+    if missing:
+        remark(f"the first run infers the schema of {', '.join(missing)}; the queries are not checked before that")
+        return []
     with plain_errors(loaded), tempfile.TemporaryDirectory(prefix="millstream-") as place, quiet_engine(place):
         spark = _session(loaded)
+        from millstream.pipeline.inference import inferred
         from millstream.pipeline.plan import analyse
 
         try:
-            return [columns for columns, _ in analyse(spark, loaded.pipeline, loaded.directory)]
+            pipeline = inferred(pipeline, state_of(loaded), pin=False)  # all of them are known
+            return [columns for columns, _ in analyse(spark, pipeline, loaded.directory)]
         finally:
             spark.stop()
 

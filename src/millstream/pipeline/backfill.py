@@ -26,6 +26,7 @@ import msgspec
 
 from millstream.errors import Rejected
 from millstream.pipeline.checks import kind_of, problems_of, sink_name
+from millstream.pipeline.inference import inferred
 from millstream.pipeline.model import Pipeline, Sink
 from millstream.pipeline.places import state_directory
 from millstream.pipeline.run import Run, prepared_run
@@ -63,6 +64,7 @@ def prepared_backfill(
     if not sinks:
         raise Rejected(f"pipeline {pipeline.pipeline} has no table sink, and a topic cannot be backfilled")
     state = PipelineState(state_directory(pipeline, directory))
+    declared = inferred(declared, state, pin=True)
     until = {sink_name(sink) + BACKFILL_SUFFIX: _hand_over(pipeline, sink, directory, state) for sink in sinks}
     named = [msgspec.structs.replace(sink, name=sink_name(sink) + BACKFILL_SUFFIX) for sink in sinks]
     running = Run(

@@ -12,11 +12,11 @@ from typing import Final, TypeAlias
 import msgspec
 
 from millstream.errors import Rejected
-from millstream.pipeline.declared import parse_schema
-from millstream.pipeline.decode import Decoder, JsonDecoder, RawDecoder, StringDecoder
 from millstream.pipeline.model import SINK_KINDS, TABLE_KINDS, Pipeline, SideTable, Sink, Source
-from millstream.pipeline.wire_schemas import WIRE_FORMATS, RegistryDecoder
+from millstream.pipeline.wire_schemas import RegistryDecoder, has_schema_ids
+from millstream.spark.declared import parse_schema
 from millstream.spark.options import READ, parse_options
+from millstream.spark.values import Decoder, JsonDecoder, RawDecoder, StringDecoder
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -86,9 +86,9 @@ def decoder_of(declared: Source | SideTable) -> Decoder:
         return RawDecoder()
     if declared.format == "string":
         return StringDecoder()
-    if declared.format == "json":
+    if declared.format == "json" and not has_schema_ids(declared):
         if declared.schema is None:
-            raise Rejected("format json needs a schema: field: type, for each field that is wanted")
+            raise Rejected("the schema of the JSON values has not been inferred yet; the first run does that")
         return JsonDecoder(parse_schema(declared.schema))
     return RegistryDecoder(declared)
 
@@ -186,15 +186,17 @@ def option_text(value: str | int | bool) -> str:
 def _schema_problems(path: Path, declared: Source | SideTable) -> Iterator[Problem]:
     if declared.pinned is not None:
         yield Problem((*path, "pinned"), "pinned is set by the runner; name registry and subject", at_key=True)
-    if declared.format in WIRE_FORMATS:
+    if has_schema_ids(declared):
         yield from _registry_problems(path, declared)
         return
     for name in ("registry", "subject"):
         if getattr(declared, name) is not None:
-            yield Problem((*path, name), f"{name} is for formats avro and protobuf", at_key=True)
+            yield Problem((*path, name), f"{name} is for formats avro, protobuf and json", at_key=True)
     if declared.format in ("raw", "string") and declared.schema is not None:
         yield Problem((*path, "schema"), f"format {declared.format} has no schema: its only field is value")
         return
+    if declared.format == "json" and declared.schema is None:
+        return  # inferred by the first run
     if isinstance(declared.schema, dict):
         faults = list(_field_problems((*path, "schema"), declared.schema))
         yield from faults

@@ -18,10 +18,11 @@ DEFAULT_BROKERS: Final = "127.0.0.1:9092"
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where records come from and what their values are.
 
-    ``schema`` declares the fields of a JSON value: a mapping of field to type, or one text in Spark's DDL. ``registry``
-    is the URL of a schema registry, for Avro and Protobuf, and ``subject`` names the schema there (``<topic>-value``);
-    ``pinned`` is set by the runner alone, to that schema. ``start`` (``earliest``, ``latest`` or a time in ISO 8601)
-    counts for the first run only. ``options`` are further options of the Spark source (``docs/spark.md``).
+    ``schema`` declares the fields of a JSON value: a mapping of field to type, or one text in Spark's DDL; without it
+    they are inferred by the first run. ``registry`` is the URL of a schema registry, for records with schema ids, and
+    ``subject`` names the schema there (``<topic>-value``); ``pinned`` is set by the runner alone, to that schema.
+    ``start`` (``earliest``, ``latest`` or a time in ISO 8601) counts for the first run only. ``options`` are further
+    options of the Spark source (``docs/spark.md``).
     """
 
     topic: str | list[str]

@@ -10,6 +10,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from millstream.pipeline.checks import kind_of, sink_name, size
+from millstream.pipeline.inference import inferred
 from millstream.pipeline.model import Pipeline, Sink
 from millstream.pipeline.query import arrow_schema, make_side_tables, optimised_plan, result_of, share_of, stream
 from millstream.pipeline.source import ROWS_FORMAT
@@ -99,6 +100,7 @@ def plan(spark: SparkSession, pipeline: Pipeline, directory: str, state: Pipelin
     Raises:
         MillstreamError: as ``analyse``, or the cluster does not answer.
     """
+    pipeline = inferred(pipeline, state, pin=False)
     analysed = analyse(spark, pipeline, directory)
     cores = spark.sparkContext.defaultParallelism
     logs = open_logs(pipeline)

@@ -26,6 +26,7 @@ from millstream.errors import Rejected
 from millstream.pipeline.checks import decoder_of, kind_of, sink_name, topics_of
 from millstream.pipeline.commit import Batch, TableSink
 from millstream.pipeline.files import WrittenFile
+from millstream.pipeline.inference import inferred
 from millstream.pipeline.letters import REPLAY_QUERY, REPLAY_SUFFIX, encode_places, remove_letters
 from millstream.pipeline.model import Pipeline, Sink
 from millstream.pipeline.places import state_directory
@@ -63,7 +64,7 @@ def replay(pipeline: Pipeline, directory: str = ".", *, watch: Watch | None = No
     Args:
         pipeline: the checked declaration, as it is now.
         directory: what relative paths in it are relative to.
-        watch: is told of what takes a while.
+        watch: follows the replay.
 
     Raises:
         Rejected: there is no such sink, the query puts records together, or its result does not fit a table.
@@ -77,8 +78,9 @@ def replay(pipeline: Pipeline, directory: str = ".", *, watch: Watch | None = No
         raise Rejected(
             f"pipeline {pipeline.pipeline} has no Delta or Iceberg sink, and only they have dead letters to replay"
         )
-    with PipelineState(state_directory(pipeline, directory)).running():
-        pipeline = pinned(pipeline)
+    state = PipelineState(state_directory(pipeline, directory))
+    with state.running():
+        pipeline = pinned(inferred(pipeline, state, pin=True))
         watch.phase("starting Spark")
         spark = pipeline_session(pipeline)
         make_side_tables(spark, pipeline)

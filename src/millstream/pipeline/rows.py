@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from millstream.pipeline.declared import ArrowType, Field
+from millstream.spark.declared import ArrowType, Field
 
 METADATA: Final[tuple[tuple[str, str, ArrowType], ...]] = (
     ("_key", "key", pa.binary()),

@@ -27,6 +27,7 @@ import msgspec
 
 from millstream.errors import Rejected
 from millstream.pipeline.checks import kind_of, problems_of, seconds, sink_name
+from millstream.pipeline.inference import inferred
 from millstream.pipeline.model import Pipeline
 from millstream.pipeline.places import state_directory
 from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, Watch
@@ -148,7 +149,7 @@ class Run:
         from millstream.pipeline.table_query import TableQuery
         from millstream.pipeline.topic_query import TopicQuery
 
-        self._pipeline = pinned(self._pipeline)
+        self._pipeline = pinned(inferred(self._pipeline, self._state, pin=True))
         logs = open_logs(self._pipeline)
         try:
             logs.places()  # a missing broker or topic ends the run before Spark takes its seconds to start

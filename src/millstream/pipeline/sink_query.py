@@ -9,7 +9,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 from pyspark.errors import StreamingQueryException
@@ -181,10 +181,11 @@ class SinkQuery:
     def left(self) -> int:
         """Offsets behind the last batch, as far as the source has reported the end of its topics."""
         progress = self._query.lastProgress if self._query is not None else None
-        newest = progress["sources"][0].get("latestOffset") if progress and progress["sources"] else None
-        if not isinstance(newest, str):
+        sources: Any = json.loads(progress.json)["sources"] if progress is not None else []
+        newest = sources[0].get("latestOffset") if sources else None
+        if not isinstance(newest, dict):
             return max(0, self.backlog - self.read)
-        ends, found = self.ends, _positions(json.loads(newest))
+        ends, found = self.ends, _positions(cast("dict[str, Any]", newest))
         return sum(
             max(0, end - ends.get(topic, {}).get(partition, 0))
             for topic, partitions in found.items()

@@ -3,6 +3,7 @@
 ::
 
     <state>/lock                    held by the process that runs the pipeline; its content is that process's id
+    <state>/schemas.json            schemas of JSON values that were inferred, if any
     <state>/<sink>/start.json       offsets at which the sink began, written once before its first batch
     <state>/<sink>/checkpoint/      Spark's own; its ``metadata`` names the query
     <state>/<sink>/progress.json    figures of the last batch, replaced whole
@@ -61,6 +62,15 @@ class PipelineState:
     def backfill(self) -> "PipelineState":
         """The state directory of this pipeline's backfill; it has a lock of its own."""
         return PipelineState(os.path.join(self.directory, "~backfill"))
+
+    def schemas(self) -> dict[str, dict[str, str]]:
+        """Inferred schemas by the name of their view."""
+        content = _read(os.path.join(self.directory, "schemas.json"))
+        return {} if content is None else json.loads(content)
+
+    def keep_schemas(self, schemas: Mapping[str, Mapping[str, str]]) -> None:
+        """Keep inferred schemas; synced, because later runs must have the same columns."""
+        _write(os.path.join(self.directory, "schemas.json"), json.dumps(schemas, indent=2).encode(), sync=True)
 
     def sink(self, name: str) -> "SinkState":
         return SinkState(os.path.join(self.directory, name))

@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from millstream.errors import Rejected
 from millstream.pipeline.checks import decoder_of
-from millstream.pipeline.decode import Decoded
 from millstream.pipeline.files import FileWriter, WrittenFile, conform, files_batch
 from millstream.pipeline.model import ErrorMode, Source
 from millstream.pipeline.places import Place
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA, METADATA, row_schema
 from millstream.spark.task import ReadTask
+from millstream.spark.values import Decoded
 
 
 class SourceSettings(msgspec.Struct, frozen=True):

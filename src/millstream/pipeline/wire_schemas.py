@@ -1,4 +1,4 @@
-"""Avro and Protobuf values with schema ids: the columns of a run are fixed when it begins.
+"""Avro, Protobuf and JSON values with schema ids: the columns of a run are fixed when it begins.
 
 ``pinned`` asks the registry once for the latest schema of each subject and puts the answer into the declaration, which
 travels to all tasks. Records of other versions are converted to it. A record whose schema has more fields, or wider
@@ -13,10 +13,10 @@ import msgspec
 import pyarrow as pa
 
 from millstream.errors import Rejected, Unavailable
-from millstream.pipeline.declared import Field
-from millstream.pipeline.decode import Decoded
 from millstream.pipeline.model import Pipeline, SideTable, Source
 from millstream.pipeline.rows import METADATA
+from millstream.spark.declared import Field
+from millstream.spark.values import Decoded
 
 WIRE_FORMATS: Final = ("avro", "protobuf")
 _OWN_NAMES: Final = frozenset(name for name, _, _ in METADATA)
@@ -40,7 +40,8 @@ class RegistryDecoder:
             raise Rejected(
                 f"{subject_of(declared)} is a schema of type {reader.schema.type}, and format is {declared.format}"
             )
-        kind = schemas.AvroDecoder if declared.format == "avro" else schemas.ProtobufDecoder
+        kinds = {"avro": schemas.AvroDecoder, "protobuf": schemas.ProtobufDecoder, "json": schemas.JsonSchemaDecoder}
+        kind = kinds[declared.format]
         self._decoder: Any = kind(source, reader)
         self._subject = subject_of(declared)
         self._type = _spark_form(self._decoder.type)
@@ -67,6 +68,11 @@ class RegistryDecoder:
         return Decoded(found.columns.cast(self._type), found.errors)
 
 
+def has_schema_ids(declared: Source | SideTable) -> bool:
+    """Whether each record names its schema: always in Avro and Protobuf, and in JSON where a registry is named."""
+    return declared.format in WIRE_FORMATS or (declared.format == "json" and declared.registry is not None)
+
+
 def subject_of(declared: Source | SideTable) -> str:
     """The subject that the columns come from."""
     topic = declared.topic if isinstance(declared.topic, str) else declared.topic[0]
@@ -86,7 +92,7 @@ def pinned(pipeline: Pipeline) -> Pipeline:
 
 
 def _pinned(declared: Any) -> Any:
-    if declared.format not in WIRE_FORMATS:
+    if not has_schema_ids(declared):
         return declared
     latest = _schemas().RegistrySchemas({"url": declared.registry}).latest(subject_of(declared))
     return msgspec.structs.replace(declared, pinned=msgspec.json.encode(latest).decode())
@@ -97,7 +103,7 @@ def _schemas() -> Any:
         from millstream.spark import schemas
     except ImportError as error:
         raise Unavailable(
-            f"formats avro and protobuf need a package that is not installed ({error}): "
+            f"records with schema ids need a package that is not installed ({error}): "
             'pip install "millstream[pipeline,schemas]"'
         ) from error
     return schemas

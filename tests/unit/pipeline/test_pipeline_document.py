@@ -3,8 +3,8 @@
 import pytest
 
 from millstream.errors import Rejected
-from millstream.pipeline.declared import parse_schema
 from millstream.pipeline.document import InvalidPipeline, load
+from millstream.spark.declared import parse_schema
 
 GOOD = """\
 pipeline: orders

@@ -108,7 +108,7 @@ def test_another_format_than_the_subjects_is_refused(registry):
         ({"schema": "id bigint"}, "has its schema in the registry"),
         ({"topic": ["a", "b"]}, "need subject"),
         ({"pinned": "{}"}, "set by the runner"),
-        ({"format": "string"}, "registry is for formats avro and protobuf"),
+        ({"format": "string"}, "registry is for formats avro, protobuf and json"),
     ],
 )
 def test_a_wrong_declaration_is_told_in_words(source, words):

@@ -214,3 +214,88 @@ def test_no_bytes_end_a_batch(resolved):
     decoded = registry_decoder(Schemas(resolved), "s").decode(pa.array(values, pa.binary()))
     assert len(decoded.columns) == len(decoded.errors) == len(values)
     assert all((error is None) == (row is not None) for row, error in zip(decoded.columns.to_pylist(), decoded.errors.to_pylist(), strict=True))  # fmt: skip  # noqa: E501
+
+
+def json_schema(properties, *, references=(), **more):
+    return Resolved(Schema(json.dumps({"type": "object", "properties": properties, **more}), "JSON"), references)
+
+
+def json_bytes(schema_id, row):
+    return b"\0" + schema_id.to_bytes(4, "big") + (row if isinstance(row, bytes) else json.dumps(row).encode())
+
+
+J1 = json_schema({"id": {"type": "integer"}, "at": {"type": "string", "format": "date-time"}}, required=["id"])
+J2 = json_schema({"id": {"type": "integer"}, "item": {"type": ["null", "string"]}}, required=["id", "item"])
+
+
+def test_json_records_of_a_schema_decode_each_by_itself():
+    schemas = Schemas(J1)
+    rows = [
+        {"id": 1, "at": "2026-01-02T03:04:05.678Z", "more": 1},
+        {"id": "1"},
+        {"at": "2026-01-02T03:04:05Z"},
+        b"{cut",
+        {"id": 2},
+    ]
+    values = [*(json_bytes(1, row) for row in rows), None, json_bytes(9, {"id": 1}), b"junk"]
+    decoded = registry_decoder(schemas, "orders-value").decode(pa.array(values, pa.binary()))
+    found = decoded.columns.to_pylist()
+    assert (found[0], found[4]) == ({"id": 1, "at": DAY}, {"id": 2, "at": None})
+    errors = decoded.errors.to_pylist()
+    assert [error is None for error in errors] == [True, False, False, False, True, True, False, False]
+    words = ["got `str`", "missing required field `id`", "malformed", "no schema with id 9", "begins with"]
+    assert [word in error for word, error in zip(words, filter(None, errors), strict=True)] == [True] * 5
+
+
+def test_json_decoding_stops_before_a_record_with_a_member_that_the_columns_lack():
+    values = pa.array([json_bytes(2, {"id": 1}), json_bytes(1, {"id": 2, "item": "tea"})], pa.binary())
+    decoder = registry_decoder(Schemas(J2, J1), "orders-value")
+    found = decoder.decode(values)
+    assert (found.boundary.row, found.boundary.schema_id, found.boundary.fields.names) == (1, 1, ["item"])
+    assert found.columns.to_pylist() == [{"id": 1, "at": None}]
+    kept = registry_decoder(Schemas(J2, J1), "orders-value", stop_at_boundary=False).decode(values)
+    assert kept.columns.to_pylist()[1] == {"id": 2, "at": None}
+
+
+def test_types_of_a_json_schema_are_columns():
+    address = Named(
+        "address.json", Schema(json.dumps({"type": "object", "properties": {"zip": {"type": "string"}}}), "JSON")
+    )
+    found = registry_decoder(
+        Schemas(
+            json_schema(
+                {
+                    "a": {"oneOf": [{"type": "null"}, {"$ref": "#/$defs/money"}]},
+                    "b": {"type": "array", "items": {"type": "boolean"}},
+                    "c": {"type": "object", "additionalProperties": {"type": "integer"}},
+                    "d": {"$ref": "address.json"},
+                    "e": {"enum": ["x", "y"]},
+                    "f": {"type": "string", "contentEncoding": "base64"},
+                    "g": {"type": "string", "format": "date"},
+                },
+                references=(address,),
+                **{"$defs": {"money": {"type": "number"}}},
+            )
+        ),
+        "orders-value",
+    ).type
+    assert [str(field.type) for field in found] == [
+        "double", "list<element: bool>", "map<string, int64>", "struct<zip: string>", "string", "binary", "date32[day]",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({}, "no columns"),
+        ({"a": {}}, "member a: a value of any type"),
+        ({"a": {"type": ["string", "integer"]}}, "member a: a union"),
+        ({"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}, "a union of several types"),
+        ({"a": {"$ref": "#"}}, "within itself"),
+        ({"a": {"$ref": "#/nothing"}}, "which is not there"),
+        ({"a": {"$ref": "other.json"}}, "not among its references"),
+    ],
+)
+def test_a_json_schema_without_column_types_is_refused(properties, words):
+    with pytest.raises(Rejected, match=words):
+        registry_decoder(Schemas(json_schema(properties)), "orders-value")

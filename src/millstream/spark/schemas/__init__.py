@@ -16,14 +16,17 @@ decoder goes on there and loses nothing.
 """
 
 from millstream.spark.schemas.avro_decoder import AvroDecoder
-from millstream.spark.schemas.decoded import Boundary, Decoded, registry_decoder
+from millstream.spark.schemas.decoded import Boundary, Decoded
+from millstream.spark.schemas.json_decoder import JsonSchemaDecoder
 from millstream.spark.schemas.protobuf_decoder import ProtobufDecoder
+from millstream.spark.schemas.registry_decoder import registry_decoder
 from millstream.spark.schemas.source import RegistrySchemas, SchemaSource
 
 __all__ = [
     "AvroDecoder",
     "Boundary",
     "Decoded",
+    "JsonSchemaDecoder",
     "ProtobufDecoder",
     "RegistrySchemas",
     "SchemaSource",

@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from millstream.errors import Rejected
 from millstream.spark.schemas.source import Resolved, SchemaSource
 
 Array: TypeAlias = Any
@@ -147,27 +146,3 @@ def is_wider(writer: Any, reader: Any) -> bool:
         return is_wider(writer.item_type, reader.item_type)
     ranks = [(pa.int32(), pa.int64()), (pa.float32(), pa.float64())]
     return any(writer == wide and reader == narrow for narrow, wide in ranks)
-
-
-def registry_decoder(source: SchemaSource, subject: str, *, stop_at_boundary: bool = True) -> WireDecoder:
-    """A decoder whose reader schema is the latest version of ``subject`` as it is now.
-
-    Args:
-        source: where schemas are asked for.
-        subject: such as ``orders-value``.
-        stop_at_boundary: stop before records with more than the reader schema has; False drops what is more.
-
-    Raises:
-        Rejected: there is no such subject, or its schema has no columns.
-    """
-    from millstream.spark.schemas.avro_decoder import AvroDecoder
-    from millstream.spark.schemas.protobuf_decoder import ProtobufDecoder
-
-    reader = source.latest(subject)
-    match reader.schema.type:
-        case "AVRO":
-            return AvroDecoder(source, reader, stop_at_boundary=stop_at_boundary)
-        case "PROTOBUF":
-            return ProtobufDecoder(source, reader, stop_at_boundary=stop_at_boundary)
-        case "JSON":
-            raise Rejected(f"{subject} is a JSON Schema, which has no column types; declare the columns")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.pipeline.declared import parse_schema
-from millstream.pipeline.decode import JsonDecoder, RawDecoder, StringDecoder
+from millstream.spark.declared import parse_schema
+from millstream.spark.values import JsonDecoder, RawDecoder, StringDecoder
 
 FIELDS = parse_schema(
     "id bigint not null, s tinyint, name string, at timestamp, day date, price decimal(5,2), raw binary,"

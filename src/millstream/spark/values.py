@@ -21,7 +21,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.pipeline.declared import ArrowType, Field
+from millstream.spark.declared import ArrowType, Field
 
 Array: TypeAlias = Any
 """A ``pyarrow.Array``."""
