@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from millstream.testing.cluster import cluster
+from millstream.testing import cluster
 
 QUIET = {"log_level": 0}
 
@@ -22,9 +22,9 @@ def admin(*brokers):
     return AdminClient({"bootstrap.servers": ",".join(broker.bootstrap for broker in brokers)} | QUIET)
 
 
-def create(broker, topic, partitions, factor=1):
+def create(broker, topic, partitions, factor=1, config=None):
     client = admin(broker)
-    for done in client.create_topics([NewTopic(topic, partitions, factor)]).values():
+    for done in client.create_topics([NewTopic(topic, partitions, factor, config=config or {})]).values():
         done.result(30)
 
 
@@ -53,6 +53,15 @@ def send(bootstrap, topic, partitions, count, name):
         )
     producer.flush(30)
     return acked
+
+
+def refusal(bootstrap, topic, acks):
+    """Error code of one record that is not sent again; None if it is acknowledged."""
+    codes = []
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": acks, "retries": 0} | QUIET)
+    producer.produce(topic, b"once", partition=0, on_delivery=lambda error, _: codes.append(error and error.code()))
+    producer.flush(20)
+    return codes[0]
 
 
 def read(bootstrap, topic, partitions, count):
@@ -140,7 +149,9 @@ def test_more_replicas_than_brokers_are_refused(three):
 
 
 def partitions(broker, topic):
-    return metadata(broker).topics[topic].partitions.values()
+    """The partitions of a topic; none as long as the broker has not heard of the topic."""
+    found = metadata(broker).topics.get(topic)
+    return found.partitions.values() if found is not None else []
 
 
 def all_in_sync(three, topic):
@@ -149,7 +160,8 @@ def all_in_sync(three, topic):
         [(part.leader, tuple(part.replicas), sorted(part.isrs)) for part in partitions(broker, topic)]
         for broker in three.brokers.values()
     ]
-    return all(each == shown[0] for each in shown) and all(isr == [1, 2, 3] for _, _, isr in shown[0])
+    agreed = all(each == shown[0] for each in shown) and bool(shown[0])
+    return agreed and all(isr == [1, 2, 3] for _, _, isr in shown[0])
 
 
 def test_every_broker_shows_leader_and_replicas_of_a_partition_with_three(three):
@@ -226,6 +238,9 @@ def test_nothing_is_lost_or_doubled_when_each_broker_dies_under_load(three):
 @pytest.mark.ci
 def test_a_stopped_broker_comes_back_with_what_it_had(three):
     create(three.brokers[1], "stopped", 3, 3)
+    create(three.brokers[1], "strict", 1, 3, {"min.insync.replicas": "3"})
+    wait_for(lambda: all_in_sync(three, "strict"))
+    assert len(send(three.bootstrap, "strict", 1, 10, "x")) == 10
     acked = send(three.bootstrap, "stopped", 3, 90, "s")
     wait_for(lambda: all_in_sync(three, "stopped"))
     began = time.monotonic()
@@ -234,6 +249,8 @@ def test_a_stopped_broker_comes_back_with_what_it_had(three):
     assert time.monotonic() - began < 4, "a broker that stops says so; silence would take five seconds"
     assert all(part.leader != 2 for part in partitions(three.brokers[3], "stopped"))
     acked += send(three.bootstrap, "stopped", 3, 90, "t")
+    assert refusal(three.bootstrap, "strict", acks="all") == KafkaError.NOT_ENOUGH_REPLICAS
+    assert refusal(three.bootstrap, "strict", acks=1) is None, "min.insync.replicas is for acks=all"
     three.restart(2)
     wait_for(lambda: all_in_sync(three, "stopped"))
     assert read(three.bootstrap, "stopped", 3, 180) == Unordered(acked)

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from crash_clients import QUIET
 from crash_workload import Workload
 
-from millstream.testing.cluster import cluster
+from millstream.testing import cluster
 
 MINUTES = float(os.environ.get("MILLSTREAM_FAULT_MINUTES", "1.5"))
 SEED = int(os.environ.get("MILLSTREAM_SEED", "1"))

@@ -127,11 +127,11 @@ def report_fates(found: Sequence[Fate], kind: str, verb: str, otherwise: str, *,
 
 
 def broker_configs(client: AdminClient, bootstrap: str, timeout_s: float) -> Mapping[str, Any]:
-    """What the broker at `bootstrap` says of its settings, by name."""
+    """What the broker that answers at `bootstrap` says of its settings, by name."""
     from millstream.cli.confluent import ConfigResource, ResourceType
 
     with explained("broker", bootstrap):
-        node_id = min(client.list_topics(timeout=timeout_s).brokers)
+        node_id = client.list_topics(timeout=timeout_s).orig_broker_id
         resource = ConfigResource(ResourceType.BROKER, str(node_id))
         future = next(iter(client.describe_configs([resource], request_timeout=timeout_s).values()))
     return answer(future, f"broker {node_id}", bootstrap, timeout_s + 1)

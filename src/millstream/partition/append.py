@@ -133,6 +133,7 @@ def append(  # noqa: C901 - a list of checks reads best as one
     ``looked``: the records were looked at and found good.
     """
     if not accepts_writes:
+        partition.expect_gaps(now_ms)
         return _STORAGE
     if size < HEADER_BYTES:
         return _MALFORMED
@@ -178,6 +179,7 @@ def append(  # noqa: C901 - a list of checks reads best as one
     except ArenaFull:
         return BUSY
     except MillstreamError as error:
+        partition.expect_gaps(now_ms)
         return _refused(error.code)
     if pid >= 0:
         partition.producers.record(pid, epoch, sequence, count, base, newest, now_ms)
@@ -235,9 +237,10 @@ def _stamp_append_time(views: Sequence[memoryview], now_ms: int) -> tuple[memory
 def _sequence_verdict(partition: Partition, verdict: object, now_ms: int) -> Outcome:
     """A sequence that is not the next one: the answer that was given before, or why not.
 
-    To a leader that has just been elected a client may send its newest batch before it has heard of those that the
-    leader before refused or took. They come next, so the batch is refused retriably. Told OUT_OF_ORDER, librdkafka
-    would begin a new producer epoch and send in it what is in the log already.
+    A client has several batches under way. When the first is refused because the leader hands over, or waits at the
+    leader before this one, those behind it arrive with a gap before them. They come again in order, so they are refused
+    retriably, too. Told OUT_OF_ORDER, librdkafka would begin a new producer epoch and send in it what is in the log
+    already.
     """
     if isinstance(verdict, Duplicate):
         partition.meters.duplicates.inc()

@@ -26,7 +26,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.partition.append import BUSY, LOOK, Outcome, append, reported_start_offset
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.lookups import TIMEOUT_US, Lookups
-from millstream.partition.partition import Partition
+from millstream.partition.partition import ALL, Acks, Partition
 from millstream.partition.read import Divergence, ReadResult, read_here, read_older, refused
 from millstream.partition.table import PartitionTable, Remote
 from millstream.partition.watch import Watch
@@ -47,10 +47,11 @@ UNDER_WAY_MAX: Final = 8 << 20
 
 _encode = msgspec.msgpack.Encoder().encode
 _GONE: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_TOO_FEW: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 
 # What travels. A loan is (offset in the lender's arena, length, token).
 Loan = tuple[int, int, int]
-_Append = tuple[int, bool, list[Loan]]  # raft group, whether the leader's own sync is enough, the batch
+_Append = tuple[int, int, list[Loan]]  # raft group, acks, batch
 _Appended = tuple[int, int, int, int]
 _Read = tuple[int, int, int, int, int, int]  # raft group, offset, max bytes, leader epoch, last epoch, watch number
 _ReadAnswer = tuple[int, int, int, int, list[Loan] | None, Divergence | None]
@@ -108,9 +109,10 @@ class Home:
     # Append
 
     def append(
-        self, to: int, raft_group: int, records: object, call: ProduceSlots, slot: int, *, own_sync: bool = False
+        self, to: int, raft_group: int, records: object, call: ProduceSlots, slot: int, *, acks: Acks = ALL
     ) -> bool:
-        """Append one batch on shard ``to``; the slot is settled when its home has (``Partition.park``).
+        """Append one batch on shard ``to``; the slot is settled when its home has (``Partition.park``). ``acks`` are
+        the client's.
 
         True: so much is under way there that the producer has to be held back until this is answered.
         """
@@ -130,7 +132,7 @@ class Home:
         batch = outgoing.get(to)
         if batch is None:
             batch = outgoing[to] = ([], [])
-        batch[0].append((raft_group, own_sync, loans))
+        batch[0].append((raft_group, acks, loans))
         batch[1].append((call, slot))
         return self._under_way > UNDER_WAY_MAX
 
@@ -191,14 +193,16 @@ class Home:
 
     def _serve_append(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
         appends = _decode_appends(payload)
-        batch = _RemoteAppends([own_sync for _, own_sync, _ in appends], reply)
+        batch = _RemoteAppends([acks == 1 for _, acks, _ in appends], reply)
         view = self._shard.arenas[sender].view
         now_ms = self._shard.reactor.wall_ms()
         accepts = self._storage.accepts_writes and not self._storage.stopping
-        for slot, (raft_group, _, loans) in enumerate(appends):
+        for slot, (raft_group, acks, loans) in enumerate(appends):
             partition = self._table.by_group.get(raft_group)
-            if partition is None:
-                batch.settle(slot, (_GONE, -1, -1, -1))
+            if partition is None or (acks == ALL and partition.lacks_replicas):
+                if partition is not None:
+                    partition.expect_gaps(now_ms)
+                batch.settle(slot, (_GONE if partition is None else _TOO_FEW, -1, -1, -1))
                 self._return_loans(sender, loans)
                 continue
             views = [view[offset : offset + size] for offset, size, _ in loans]

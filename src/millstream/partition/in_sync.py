@@ -9,7 +9,8 @@ A replica is in sync as long as it has had everything that the leader had, on it
 ``replica.lag.time.max.ms``, and its broker is alive. The leader itself always is. A new leader counts those who have
 everything that is committed, and the others as soon as they do.
 
-The answer is for clients and operators. What is committed depends on a majority of the disks, not on this.
+The answer is for clients and operators, and refuses acks=all below ``min.insync.replicas``. What is committed depends
+on a majority of the disks, not on this.
 
 **Crash.** Nothing is kept: a new leader begins anew. **Overload.** The walk is background work, in slices; it costs
 some microseconds for each partition with several replicas.
@@ -154,6 +155,7 @@ class InSync:
                 in_sync.append(node)
         seen.end = group.end_position
         nodes = tuple(sorted(in_sync))
+        partition.in_sync = len(nodes)
         self._figures.under_replicated += len(nodes) <= len(peers)
         if nodes != seen.in_sync:
             seen.in_sync = nodes

@@ -12,7 +12,7 @@ requests for it get KAFKA_STORAGE_ERROR, and the log line of the recovery names 
 from collections import deque
 from collections.abc import Callable
 from enum import IntFlag
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, NewType, Protocol
 
 from millstream.config.forms import INT64_MAX
 from millstream.config.topic_properties import TopicConfig
@@ -43,6 +43,14 @@ class AckWaiter(Protocol):
         """Time went by without a commit; answer if it is too late."""
         ...
 
+
+Acks = NewType("Acks", int)
+"""What a producer waits for: nothing (0), the leader's disk (1), a majority (`ALL`)."""
+
+ALL: Final = Acks(-1)
+
+GAPS_MS: Final = 30_000
+"""As long as Kafka's clients wait for the answer of a broker: by then each has sent again what was refused."""
 
 Ack = tuple[int, AckWaiter, int]
 """A batch whose acknowledgement waits: its end offset (exclusive), the call, its slot in the call."""
@@ -124,6 +132,7 @@ class Partition:
         "gate",
         "group",
         "high_watermark",
+        "in_sync",
         "index",
         "inspecting",
         "internal",
@@ -177,8 +186,10 @@ class Partition:
         """Who waits for the high watermark."""
         self.own_acks: deque[Ack] | None = None
         """Who waits only for this replica's own disk (acks=1). None for a sole voter, whose disk is the quorum."""
+        self.in_sync = 1
+        """Replicas in sync, this one among them; kept by ``partition.in_sync`` while this one leads."""
         self.gaps_until_ms = 0
-        """Wall clock until which batches may come out of order, because this replica leads since shortly."""
+        """Wall clock until which batches may come with a gap before them; see ``expect_gaps``."""
         self.trims: list[tuple[int, Callable[[ErrorCode], None]]] = []
         """Callers that wait for a log start at least so high; they get NONE, or why it does not come."""
         self.data_waiters: set[DataWaiter] = set()
@@ -200,6 +211,18 @@ class Partition:
             | (Gate.FOLLOWING if self.refusal is ErrorCode.NOT_LEADER_OR_FOLLOWER else 0)
             | (Gate.EVENTS if self.config.has_events else 0)
         )
+
+    def expect_gaps(self, now_ms: int) -> None:
+        """Batches were refused that their producers send again, here or by the leader before: those behind them may
+        arrive first. ``now_ms`` is the wall clock.
+        """
+        self.gaps_until_ms = now_ms + GAPS_MS
+
+    @property
+    def lacks_replicas(self) -> bool:
+        """Whether fewer replicas are in sync than acks=all wants: min.insync.replicas, or all that there are."""
+        wanted = self.config.min_insync_replicas
+        return wanted > 1 and self.in_sync < min(wanted, self.group.voters)
 
     @property
     def leader_epoch(self) -> int:
@@ -257,6 +280,7 @@ class Partition:
         """This replica leads from now on."""
         assert not self.acks and not self.own_acks, "acknowledgements of an earlier leadership wait"
         self.refusal = ErrorCode.NONE
+        self.in_sync = 1
         self.set_gate()
 
     def resign(self) -> None:

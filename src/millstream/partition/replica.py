@@ -19,7 +19,7 @@ A replica that follows knows everything that a leader knows, and answers no clie
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from millstream.errors import MillstreamError
 from millstream.model.quantities import Offset
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
     from millstream.storage.log.entries import SentBatch
 
 
-GAPS_MS: Final = 30_000
-"""As long as Kafka's clients wait for the answer of a broker: by then each has heard of the change of leaders."""
-
-
 def follow_group(partition: Partition, table: PartitionTable, now_ms: Callable[[], int]) -> None:
     """Connect a partition with its group, which was just opened. The producers keep changes already
     (``ProducerState.keep_changes``). ``now_ms`` is the wall clock.
@@ -54,7 +50,7 @@ def follow_group(partition: Partition, table: PartitionTable, now_ms: Callable[[
         partition.on_synced(Offset(high_watermark))
 
     def on_lead(_term: Term) -> None:
-        partition.gaps_until_ms = now_ms() + GAPS_MS
+        partition.expect_gaps(now_ms())
         partition.lead()
         table.leads(partition)
 

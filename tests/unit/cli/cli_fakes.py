@@ -119,7 +119,7 @@ class FakeAdmin:
             )
             for name, partitions in self.cluster.topics.items()
         }
-        return SimpleNamespace(topics=topics, brokers={1: NODE})
+        return SimpleNamespace(topics=topics, brokers={1: NODE}, orig_broker_id=1)
 
     def _listed(self, name, number):
         leaderless, short = f"{name}/{number}" in self.cluster.leaderless, f"{name}/{number}" in self.cluster.short

@@ -93,7 +93,7 @@ def test_acks_0_is_read_no_further_while_there_is_no_memory_for_it() -> None:
     waiting: list[Any] = []
     node = SimpleNamespace(
         shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)),
-        partitions=SimpleNamespace(by_name={"t": [partition]}, short_of_replicas=set()),
+        partitions=SimpleNamespace(by_name={"t": [partition]}),
         delayed=SimpleNamespace(active=True, add=lambda *delayed: waiting.append(delayed)),
         settings=None,
     )
@@ -156,7 +156,7 @@ def test_a_producer_is_read_no_further_while_another_shard_is_behind(acks: int) 
     remote = Remote("t", 0, 7, 1)
     sent: list[Any] = []
 
-    def append(shard: int, group: int, records: object, call: Any, slot: int, own_sync: bool = False) -> bool:
+    def append(shard: int, group: int, records: object, call: Any, slot: int, **_: Any) -> bool:
         sent.append((call, slot))
         return len(sent) > 1
 
@@ -183,6 +183,7 @@ def test_an_append_that_had_to_wait_is_watched_for_its_time_limit_afterwards() -
     partition.high_watermark = 0
     partition.acks = deque()
     partition.own_acks = None
+    partition.config = cast(Any, SimpleNamespace(min_insync_replicas=1))
     partition.log = cast(Any, SimpleNamespace(start_offset=0))
     waiting: list[Any] = []
     armed: list[bool] = []

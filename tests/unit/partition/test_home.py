@@ -79,6 +79,6 @@ def test_a_full_disk_and_a_shard_that_stops_refuse_what_other_shards_append(
     cast(Any, home)._shard.arenas[OTHER].view[: len(data)] = data
     answers: list[Any] = []
     reply = cast(Any, SimpleNamespace(send=lambda payload: answers.append(msgspec.msgpack.decode(payload))))
-    serve(OTHER, msgspec.msgpack.encode([(GROUP, False, [(0, len(data), 1)])]), reply)
+    serve(OTHER, msgspec.msgpack.encode([(GROUP, -1, [(0, len(data), 1)])]), reply)
     assert len(partition.log.batches) == (not error)
     assert [result[0] for result in answers[0][0]] == [error]

@@ -199,6 +199,19 @@ def test_a_new_leader_knows_too_little_for_the_latest_offset_until_its_term_star
     assert replica.served == ["open", "close"]
 
 
+def test_acks_all_wants_min_insync_replicas_but_never_more_than_there_are() -> None:
+    partition = Replica().partition
+    group = cast(Any, partition.group)
+    cases = [(1, 3, 1, False), (2, 3, 1, True), (2, 3, 2, False), (3, 3, 2, True), (5, 3, 3, False), (2, 1, 1, False)]
+    for wanted, voters, in_sync, lacking in cases:
+        partition.config = topic_config({"min.insync.replicas": str(wanted)}, Settings(data_dir="/nowhere"))
+        group.voters, partition.in_sync = voters, in_sync
+        assert partition.lacks_replicas == lacking, (wanted, voters, in_sync)
+    partition.in_sync = 3
+    group.lead()
+    assert partition.in_sync == 1, "a new leader has not heard of the others yet"
+
+
 def test_a_batch_that_overtakes_its_predecessors_on_the_way_to_a_new_leader_is_to_be_sent_again() -> None:
     replica = Replica()
     ours = {"producer_id": 5, "producer_epoch": 0}
@@ -209,6 +222,8 @@ def test_a_batch_that_overtakes_its_predecessors_on_the_way_to_a_new_leader_is_t
     assert replica.send(base_sequence=2, **ours)[0] == 0
     replica.partition.gaps_until_ms = NOW
     assert replica.send(base_sequence=4, **ours)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    replica.group.role = GroupRole.FOLLOWING  # as while it hands over: it takes nothing, and says so to each batch
+    assert [replica.send(base_sequence=sequence, **ours)[0] for sequence in (3, 4, 5)] == [NOT_LEADER] * 3
 
 
 def sent(base: int, count: int, **options: Any) -> SentBatch:

@@ -1,8 +1,8 @@
-"""AlterPartitionReassignments: move replicas to other brokers. A single node has none.
+"""AlterPartitionReassignments: move replicas to other brokers. This version moves none.
 
-A request for the present assignment succeeds, any other one is refused like an unregistered broker in Kafka, and
-nothing can be cancelled because nothing moves. So no request changes anything, and ``list_partition_reassignments`` is
-always empty.
+A request for the present replicas succeeds, one that names an unregistered broker is refused as in Kafka, any other one
+with a sentence, and nothing can be cancelled because nothing moves. So no request changes anything, and
+``list_partition_reassignments`` is always empty.
 """
 
 from collections.abc import Callable
@@ -66,6 +66,13 @@ def _judge(node: Node, topic: str, asked: ReassignablePartition) -> None:
         )
     if asked.replicas is None:
         raise Rejected("", ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    problem = assignment_problem(tuple(asked.replicas), (node.metadata.node_id,))
+    registered = node.metadata.state.registry.nodes() or (node.metadata.node_id,)
+    problem = assignment_problem(tuple(asked.replicas), registered)
     if problem is not None:
         raise Rejected(f"The manual partition assignment {problem}", ErrorCode.INVALID_REPLICATION_ASSIGNMENT)
+    if sorted(asked.replicas) != sorted(partition.replicas):
+        raise Rejected(
+            f"The replicas of {topic}-{asked.partition_index} stay on brokers {list(partition.replicas)}: this version "
+            "moves none.",
+            ErrorCode.INVALID_REPLICATION_ASSIGNMENT,
+        )

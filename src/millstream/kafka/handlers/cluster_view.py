@@ -38,8 +38,8 @@ class BrokerView(msgspec.Struct, frozen=True, gc=False):
     rack: str | None
 
 
-def brokers(node: Node, ctx: RequestContext) -> list[BrokerView]:
-    """Every broker that is alive, this one included, in order of node id.
+def brokers(node: Node, ctx: RequestContext, *, fenced: bool = False) -> list[BrokerView]:
+    """Every broker that is alive, this one included, in order of node id; with ``fenced`` those that are not, too.
 
     The address of another broker is the one that it registered for the client's listener, or for its first listener if
     it has none of that name.
@@ -48,7 +48,7 @@ def brokers(node: Node, ctx: RequestContext) -> list[BrokerView]:
     host, port = advertised(node, ctx)
     found = [BrokerView(mine, host, port, rack(node))]
     registry = node.metadata.state.registry
-    for other in registry.alive():
+    for other in registry.nodes() if fenced else registry.alive():
         if other != mine:
             profile = registry.brokers[other].profile
             named = (each for each in profile.listeners if each.name == ctx.listener)

@@ -1,7 +1,7 @@
 """DescribeCluster: the cluster's id, its controller and its brokers.
 
 From version 1 on a client names brokers or controllers as its target. Here it has reached a broker, and a request for
-controllers is refused. No broker is ever fenced on a single node, so a request for fenced ones, too, changes nothing.
+controllers is refused. From version 2 on it may ask for brokers that are fenced, too: registered, and not alive.
 """
 
 from collections.abc import Callable
@@ -49,8 +49,14 @@ def handle(
             cluster_id=node.metadata.cluster_id,
             controller_id=node.metadata.node_id,
             brokers=[
-                DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-                for each in brokers(node, ctx)
+                DescribeClusterBroker(
+                    broker_id=each.node_id,
+                    host=each.host,
+                    port=each.port,
+                    rack=each.rack,
+                    is_fenced=not node.metadata.is_alive(each.node_id),
+                )
+                for each in brokers(node, ctx, fenced=request.include_fenced_brokers)
             ],
             cluster_authorized_operations=operations,
         )

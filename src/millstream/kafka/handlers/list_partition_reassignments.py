@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: partitions that move to other brokers. On a single node there are none."""
+"""ListPartitionReassignments: partitions that move to other brokers. There are none."""
 
 from collections.abc import Callable
 from typing import Final

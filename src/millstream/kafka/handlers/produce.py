@@ -18,7 +18,7 @@ from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
 from millstream.partition.append import BUSY, LOOK, Outcome, append, reported_start_offset
-from millstream.partition.partition import Partition
+from millstream.partition.partition import ALL, Acks, Partition
 from millstream.partition.table import Remote
 from millstream.wire.batch import CODEC_MASK, HEADER_BYTES, MAGIC, TRANSACTIONAL
 from millstream.wire.compression import Codec
@@ -186,7 +186,9 @@ _MESSAGES: Final[dict[int, str]] = {
     int(ErrorCode.INVALID_TIMESTAMP): "A timestamp lies outside message.timestamp.before.max.ms or after.max.ms.",
     int(ErrorCode.MESSAGE_TOO_LARGE): "The batch is larger than the topic's max.message.bytes.",
     int(ErrorCode.KAFKA_STORAGE_ERROR): "The broker cannot store the batch now: its disk is full or the log is faulty.",
-    int(ErrorCode.NOT_ENOUGH_REPLICAS): "The broker has no memory for the batch now.",
+    int(
+        ErrorCode.NOT_ENOUGH_REPLICAS
+    ): "Fewer replicas are in sync than min.insync.replicas, or the broker has no memory for the batch now.",
 }
 
 
@@ -218,7 +220,7 @@ def handle(
             elif isinstance(entry, Partition):
                 append_here(node, entry, data.records, call, slot, now_ms)
             elif isinstance(entry, Remote):
-                if node.home.append(entry.shard, entry.raft_group, data.records, call, slot, own_sync=acks == 1):
+                if node.home.append(entry.shard, entry.raft_group, data.records, call, slot, acks=Acks(acks)):
                     ctx.hold()  # it may send far ahead of the answers; refused, it would send again, out of order
             else:
                 call.failed(slot, table.missing(key) if entry is None else ErrorCode.KAFKA_STORAGE_ERROR)
@@ -279,6 +281,10 @@ def _refuse(node: Node, call: ProduceCall) -> None:
 def append_here(node: Node, partition: Partition, records: object, call: ProduceCall, slot: int, now_ms: int) -> None:
     """Produce 4/8. Append to a partition of this shard and park the slot until the commit covers it."""
     views: Sequence[memoryview]
+    if call.request.acks == ALL and partition.lacks_replicas:
+        partition.expect_gaps(now_ms)
+        call.failed(slot, ErrorCode.NOT_ENOUGH_REPLICAS)
+        return
     if isinstance(records, memoryview):
         views, size = (records,), len(records)
     elif isinstance(records, IoBuf):
