@@ -1,5 +1,9 @@
 """Event topics of a real broker: what is pushed is fed, fetched in ranges, acknowledged, and there after a kill."""
 
+import json
+import struct
+
+import confluent_kafka
 import pytest
 
 from millstream.errors import Rejected
@@ -132,3 +136,69 @@ def test_acknowledged_events_are_there_after_a_kill_in_chunks_of_the_seeds_limit
     broker.start()
     with EventsClient(broker.bootstrap, timeout_s=WAIT_S) as client:
         check(consumed(client.open_topic("t"), 600, name="e"), EVENTS + EVENTS)
+
+
+def kafka_records(broker, name, count, offset=0):
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": name, "enable.auto.commit": False}
+    )
+    consumer.assign([confluent_kafka.TopicPartition(name, 0, offset)])
+    found = []
+    try:
+        while len(found) < count:
+            message = consumer.poll(WAIT_S)
+            assert message is not None
+            assert message.error() is None, message.error()
+            found.append(message)
+    finally:
+        consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("view", ["metadata", "data", "envelope"])
+def test_a_kafka_consumer_reads_events_as_records(client, broker, view):
+    name = f"view-{view}"
+    client.create_topic(name, configs={"kafka.view": view})
+    push_to_one(client.open_topic(name), EVENTS)
+    found = kafka_records(broker, name, 250, offset=50)
+    assert [one.offset() for one in found] == list(range(50, 300))
+    for one, (metadata, data) in zip(found, EVENTS[50:], strict=True):
+        text = json.dumps(metadata, separators=(",", ":")).encode()
+        headers = dict(one.headers() or [])
+        if view == "metadata":
+            assert one.value() == text
+            assert headers.get("mofka.data", b"") == data
+        elif view == "data":
+            assert one.value() == data
+            assert headers["mofka.metadata"] == text
+        else:
+            assert one.value() == struct.pack("<QQ", len(text), len(data)) + text + data
+
+
+def push_to_one(topic, events):
+    with topic.producer() as producer:
+        for event in events:
+            producer.push(*event)
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_kafka_producer_writes_events(client, broker, codec):
+    name = f"written-{codec}"
+    client.create_topic(name)
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "compression.type": codec, "linger.ms": 20}
+    )
+    for n in range(40):
+        producer.produce(name, json.dumps({"n": n}))
+        producer.produce(name, b"data %d" % n, headers={"mofka.metadata": json.dumps({"with": n})})
+    assert producer.flush(WAIT_S) == 0
+    refused = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(name, "no JSON", on_delivery=lambda error, _: refused.append(error))
+    producer.flush(WAIT_S)
+    assert refused[0].code() == confluent_kafka.KafkaError.INVALID_RECORD
+    with client.open_topic(name).consumer("c") as consumer:
+        found = [consumer.pull(WAIT_S) for _ in range(80)]
+    assert [(one.metadata, b"".join(one.data)) for one in found] == [
+        event for n in range(40) for event in (({"n": n}, b""), ({"with": n}, b"data %d" % n))
+    ]

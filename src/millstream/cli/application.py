@@ -99,6 +99,19 @@ application = Noun(
                 "trim": "millstream.cli.trim:trim",
             },
         ),
+        "events": Noun(
+            "events",
+            "Create event topics; push, consume, export and import events: JSON with raw data.",
+            {
+                "create": "millstream.cli.events:create",
+                "push": "millstream.cli.events:push",
+                "consume": "millstream.cli.events:consume",
+                "describe": "millstream.cli.events:describe",
+                "export": "millstream.cli.events_copy:export_topic",
+                "import": "millstream.cli.events_copy:import_topic",
+                "verify": "millstream.cli.log:verify",
+            },
+        ),
         "group": Noun(
             "group",
             "List, describe, reset and delete consumer groups.",

@@ -213,6 +213,12 @@ def _configuration(bootstrap: str, extra: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def reached(bootstrap: str) -> str:
+    """The addresses, each as ``HOST:PORT``, when one of them takes a connection; CommandFailed if none does."""
+    _reach(bootstrap)
+    return ",".join(f"{one.host}:{one.port}" for one in map(_endpoint, map(str.strip, bootstrap.split(","))))
+
+
 def reachable(bootstrap: str) -> bool:
     """Whether one of the addresses takes a connection."""
     try:

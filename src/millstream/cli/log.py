@@ -45,6 +45,7 @@ topic_option = click.option("--topic", "-t", metavar="TOPIC", help="Only this to
 @as_json_option
 def verify(data: Path, topic: str | None, partition: int | None, deep: bool, running: bool, as_json: bool) -> None:
     """Check every byte of a broker's logs; exit code 1 if anything durable is damaged."""
+    from millstream.storage.chunks import ChunkDisk
     from millstream.storage.disk import SystemDisk
     from millstream.storage.verification.log import Progress, find_logs, verify_log
     from millstream.storage.verification.wal import settled, verify_wal, wal_bytes
@@ -54,7 +55,7 @@ def verify(data: Path, topic: str | None, partition: int | None, deep: bool, run
     _must_be_data(data)
     if not running:
         _must_be_idle(data)
-    disk, root = SystemDisk(), str(data)
+    disk, root = ChunkDisk(SystemDisk()), str(data)
     logs = [one for one in find_logs(disk, root) if topic is None or (one.topic, bool(one.topic)) == (topic, True)]
     if partition is not None:
         logs = [one for one in logs if one.partition == partition]

@@ -86,6 +86,13 @@ class EventProperties:
         "",
         doc="How clients encode the metadata of an event topic. Without it they are JSON text.",
     )
+    kafka_view = Property(
+        "kafka.view",
+        Choice("metadata", "data", "envelope"),
+        "metadata",
+        doc="What a Kafka consumer gets of an event topic. metadata: JSON text, with small data in a header. data: the "
+        "data, with the metadata in a header. envelope: sizes, metadata and data in one value.",
+    )
     events_complete = Property(
         "events.complete",
         Boolean(),
@@ -111,7 +118,7 @@ def settle_kind(config: TopicConfig, defaults: Settings) -> None:
         ConfigError: with what was expected.
     """
     if not config.has_events:
-        strange = sorted(name for name in config.overrides if name.startswith("events."))
+        strange = sorted(name for name in config.overrides if name.startswith(("events.", "kafka.view")))
         if strange:
             raise ConfigError(strange[0], "is a property of event topics, expected topic.kind=events beside it")
         return

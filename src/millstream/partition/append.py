@@ -42,11 +42,14 @@ from crc32c import crc32c
 
 from millstream.core.producer_state import Append, Duplicate
 from millstream.errors import MillstreamError, Retriable, Unavailable
+from millstream.format.events.batch import EVENTS
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
+from millstream.partition.event_records import as_events
 from millstream.partition.events import check_events
 from millstream.partition.partition import Gate, Partition
 from millstream.wire.compression import CODECS, Codec
+from millstream.wire.errors import BatchError
 from millstream.wire.records import (
     CODEC_MASK,
     CONTROL,
@@ -156,11 +159,9 @@ def append(  # noqa: C901 - a list of checks reads best as one
     if not codec and count * RECORD_BYTES_MIN > size - HEADER_BYTES:
         return _INVALID
     if partition.gate & _EVENTS:
-        if stop := _stopped(partition, attributes, looked=True) or _no_events(partition, views):
+        if stop := _at_events(partition, views, attributes, newest, now_ms):
             return stop
-        looked = newest - now_ms <= partition.config.message_timestamp_after_max_ms
-        if not looked:
-            return _TOO_LATE
+        looked = True
     elif (partition.gate or attributes & LOG_APPEND_TIME) and (stop := _stopped(partition, attributes, looked)):
         return stop
     config = partition.config
@@ -201,10 +202,26 @@ def _stopped(partition: Partition, attributes: int, looked: bool) -> Outcome | N
     return None if as_wanted and not claims_time else LOOK
 
 
-def _no_events(partition: Partition, views: Sequence[memoryview]) -> Outcome | None:
-    """What is in the way of a batch at an event topic; None to go on."""
-    code = check_events(partition, views)
-    return None if code is ErrorCode.NONE else _refused(code)
+def _at_events(
+    partition: Partition, views: Sequence[memoryview], attributes: int, newest: int, now_ms: int
+) -> Outcome | None:
+    """What becomes of a batch at an event topic whose header and checksum are good; None to go on. Records of a Kafka
+    producer are made into events and appended.
+    """
+    if stop := _stopped(partition, attributes, looked=True):
+        return stop
+    if newest - now_ms > partition.config.message_timestamp_after_max_ms:
+        return _TOO_LATE
+    if attributes & EVENTS:
+        code = check_events(partition, views)
+        return None if code is ErrorCode.NONE else _refused(code)
+    if "schema" in partition.config.events_serializer:
+        return _INVALID
+    try:
+        made = as_events(views)
+    except BatchError as error:
+        return _refused(error.code)
+    return append(partition, made, len(made[0]), now_ms, accepts_writes=True)
 
 
 def append_trusted(partition: Partition, batch: bytes) -> tuple[int, int] | MillstreamError:

@@ -39,6 +39,9 @@ _COLD_SHARE: Final = 0.85
 """Of the arena: with more in use nothing is read from segments; a fetch then waits until its time is up."""
 
 
+_EVENTS_BYTES_MAX: Final = 128 * 1024
+
+
 class Armed(Protocol):
     """Whoever wants to hear of the partition's next change (``partition.watch``)."""
 
@@ -61,8 +64,7 @@ def read_here(
     A read that finds nothing arms ``watch``; with ``gather`` one that finds something does too, as its reader may want
     more.
     """
-    if partition.gate & Gate.EVENTS:
-        return refused(int(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT))
+    max_bytes = _limited(partition, max_bytes)
     start = partition.log.start_offset
     high_watermark = partition.high_watermark
     if leader_epoch >= 0 or partition.refusal:
@@ -103,6 +105,7 @@ def read_older(
     room that may take, in bytes.
     """
     high_watermark = partition.high_watermark
+    max_bytes = _limited(partition, max_bytes)
 
     def read(result: IoBuf | MillstreamError) -> None:
         if isinstance(result, MillstreamError):
@@ -113,6 +116,11 @@ def read_older(
 
     read_cold(partition, offset, max_bytes, read, minimum_one=minimum_one)
     return max(max_bytes, 1)
+
+
+def _limited(partition: Partition, max_bytes: int) -> int:
+    """Events are made into records on the reactor: so many bytes of them at once, which take a millisecond or two."""
+    return min(max_bytes, _EVENTS_BYTES_MAX) if partition.gate & Gate.EVENTS else max_bytes
 
 
 def _divergence(partition: Partition, offset: int, last_fetched_epoch: int) -> tuple[ErrorCode, Divergence | None]:

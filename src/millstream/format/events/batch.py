@@ -173,6 +173,11 @@ def decode_event_batch(view: Buffer, *, event_bytes_max: int, verify: bool = Tru
     return EventBatch(header, metadata_sizes, view[meta_at:sizes_at], data_sizes, view[data_at:])
 
 
+def is_event_batch(view: Buffer) -> bool:
+    """Whether the batch that begins here has events."""
+    return len(view) >= HEADER_BYTES and bool(view[CRC_START] << 8 & EVENTS)
+
+
 def batch_overhead(count: int) -> int:
     """Bytes of a batch of ``count`` events beside metadata and data."""
     return HEADER_BYTES + 2 * _SIZE_BYTES * count

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.core.fetch_session import FetchContext, SessionPartition, is_follower
-from millstream.iobuf import MemoryClass
+from millstream.iobuf import IoBuf, MemoryClass
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.fetch_at_once import ROOM_MAX, Lent, answer_at_once
 from millstream.kafka.handlers.fetch_refusals import (
@@ -41,6 +41,7 @@ from millstream.kafka.handlers.fetch_refusals import (
     refuse_all,
 )
 from millstream.model.error_code import ErrorCode
+from millstream.partition.event_records import as_records, has_events
 from millstream.partition.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 from millstream.partition.partition import Partition
 from millstream.partition.read import ReadResult, read_here, read_older, refused
@@ -391,7 +392,7 @@ class FetchCall:
                     diverging_epoch=NO_DIVERGENCE if diverging is None else EpochEndOffset(*diverging),
                     current_leader=leader,
                     aborted_transactions=NO_ABORTED if (error in MISSING if error else committed) else None,
-                    records=b"" if data is None else data,
+                    records=b"" if data is None else self._records(asked, data),
                 )
             )
         self._stop_watching()
@@ -410,6 +411,14 @@ class FetchCall:
             node.meters.count_sessions(len(node.fetch_sessions), node.fetch_sessions.evictions)
         message = FetchResponse(session_id=session_id, responses=responses, node_endpoints=endpoints)
         ctx.respond_vectored(message, sent)
+
+    def _records(self, asked: SessionPartition, data: IoBuf) -> IoBuf | list[bytes]:
+        """What was read, as records."""
+        if not has_events(data):
+            return data
+        metadata = self.node.metadata
+        topic = metadata.topic_by_id(asked.topic_id) if not asked.topic else metadata.topic(asked.topic)
+        return as_records(data, "metadata" if topic is None else topic.config.kafka_view)
 
     def _stop_watching(self) -> None:
         """Watch no more, but for a session; one that is gone meanwhile wants nothing either."""

@@ -29,6 +29,8 @@ import msgspec
 
 from millstream.errors import Corruption
 from millstream.format.epochs import LogState, decode_log_state, epoch_at
+from millstream.format.events.batch import decode_event_batch, is_event_batch
+from millstream.format.events.chunk import SIZE_MAX, partition_of
 from millstream.format.index import scan_index
 from millstream.format.names import (
     DELETED_SUFFIX,
@@ -44,6 +46,7 @@ from millstream.format.names import (
 )
 from millstream.format.producers import decode_producers
 from millstream.format.segment import WalkEnd, may_follow
+from millstream.storage.chunks import holds_chunks
 from millstream.storage.disk import exists, read_file, read_text
 from millstream.storage.segments.index import SegmentIndex, index_path, whole_batches_from
 from millstream.wire.errors import BatchError
@@ -57,6 +60,9 @@ if TYPE_CHECKING:
     from millstream.storage.disk import Disk, File
 
 _NO_EPOCH: Final = (-1, ("", -1, -1))
+
+_ID_DIGITS: Final = 32
+"""Of a topic's id, as its directory is named."""
 
 CORRUPT: Final = "corrupt"
 MENDED: Final = "mended"
@@ -137,8 +143,12 @@ def find_logs(disk: Disk, data_dir: str) -> list[LogFiles]:
             topic = read_text(disk, f"{root}/{topic_id}/{TOPIC_FILE}")
         except OSError:
             topic = topic_id
-        for partition in sorted(int(name) for name in _list(disk, f"{root}/{topic_id}") if name.isdigit()):
-            directory = f"{root}/{topic_id}/{partition}"
+        for name in _list(disk, f"{root}/{topic_id}"):
+            directory = f"{root}/{topic_id}/{name}"
+            events = holds_chunks(directory) and len(topic_id) == _ID_DIGITS
+            partition = partition_of(name, bytes.fromhex(topic_id)) if events else int(name) if name.isdigit() else None
+            if partition is None:
+                continue
             logs.append(LogFiles(f"{topic}/{partition}", topic, partition, directory, _segment_bytes(disk, directory)))
     return sorted(logs, key=lambda one: (one.topic, one.partition))
 
@@ -331,6 +341,9 @@ class _LogCheck:
         self._leader_epoch(path, batch, severity)
         if self._deep and batch.records:
             try:
+                if is_event_batch(view):
+                    decode_event_batch(view, event_bytes_max=2 * SIZE_MAX, verify=False)
+                    return
                 for _ in iter_records(view):
                     pass
             except BatchError as error:
