@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.brokers:
         return brokers_report.run(options.seed, options.first_seed, options.hours, planted=options.planted)
     if options.planted:
-        return _planted(Console())
+        return _planted(Console()) | brokers_report.run(None, 0, 0, planted=True)
     console = Console(soft_wrap=True)
     report = Report()
     if options.seed is not None:

@@ -130,6 +130,8 @@ class Broker:
         """Do one thing."""
         assert self.shard is not None
         self.idle = not self.shard.step()
+        for checks in self.checks:
+            checks.look()
 
     def hang_disk(self, duration_us: int) -> None:
         """The write-ahead log gets nothing done for so long."""

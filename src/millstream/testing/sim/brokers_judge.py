@@ -286,6 +286,13 @@ class Checks:
         core = self.group.core
         return core.durable >= position and (position <= core.base or core.replica.log.term_at(position) == term)
 
+    def look(self) -> None:
+        """Note what a leader has appended, as long as its cache has it; not while an end of its log is to be cut."""
+        group = self.group
+        waiting = group._writes.waiting  # pyright: ignore[reportPrivateUsage]
+        if self.log.next_offset > self._known_end and group.core.leads and not waiting:
+            self._learn(self.log.next_offset)
+
     # What the group announces
 
     def on_commit(self, high_watermark: int) -> None:
@@ -305,6 +312,7 @@ class Checks:
     def _learn(self, end_offset: int) -> None:
         """Read the headers of the log up to ``end_offset``, from memory or from the segments."""
         log = self.log
+        self._known_end = max(self._known_end, log.start_offset)
         while self._known_end < end_offset:
             found = log.read(Offset(self._known_end), Offset(end_offset), 1 << 30, minimum_one=True)
             if found is None:

@@ -149,11 +149,16 @@ def _cut_off(setting: Setting) -> Setting:
 
 
 def _checkpointing(setting: Setting) -> Setting:
-    return replace(_cut_off(setting), crashes=True, checkpoint_bytes=8 << 10, size=1_000)
+    return replace(_cut_off(setting), crashes=True, checkpoint_bytes=8 << 10, size=7_000)
 
 
 def _trimming(setting: Setting) -> Setting:
     return replace(_crashing(setting), trims=True)
+
+
+def _electing(setting: Setting) -> Setting:
+    """A leader learns late that its term start is committed."""
+    return replace(_crashing(setting), delay_us=20_000, loss=0, operations_per_s=100)
 
 
 def _grouped(setting: Setting) -> Setting:
@@ -173,7 +178,7 @@ PLANTED = (
     ),
     PlantedBug("a log start is not agreed", ((ReplicatedGroup, "propose_log_start", _trimmed_here),), 100, _trimming),
     PlantedBug(
-        "an end is answered before the term start", ((ReplicatedGroup, "is_serving", property(_leads)),), 100, _crashing
+        "an end is answered before the term start", ((ReplicatedGroup, "is_serving", property(_leads)),), 100, _electing
     ),
     PlantedBug("a coordinator serves before its term start", ((PartitionTable, "leads", _serves),), 400, _grouped),
 )
