@@ -15,13 +15,15 @@ so. The disk keeps its own truth: what the core believes to be durable is compar
 is a number of rounds. In a round anything goes; at its end everything is healed, and the cluster has to find a leader
 and to agree within a stated time. `python -m millstream.testing.sim --help` runs it.
 
-**The production code.** The same with what a broker has from the partition down to the disk, and clients that produce,
-read, delete records and commit offsets. It finds what lies between the core, the log, the partition and the disk. ::
+**The production code.** The same with what a broker has from the partition down to the disk, in a part of the seeds
+with group coordinators and the controller, and clients that produce, read, delete records, commit offsets, make and
+delete topics. It finds what lies between the core, the log, the partition and the disk. ::
 
-    brokers_history   a setting and faults from a seed     brokers_planted   bugs put in on purpose
-    brokers_clients   producers, readers, a group          brokers_report    for the command line
-    brokers_served    a broker's partitions                brokers_judge     the invariants
-    brokers           groups, logs, disks, network, time
+    brokers_history      a setting and faults from a seed    brokers_planted   bugs put in on purpose
+    brokers_clients      producers, readers, a group         brokers_report    for the command line
+    brokers_controlled   the controller, its client          brokers_judge     the invariants
+    brokers_served       a broker's partitions
+    brokers              groups, logs, disks, network, time
 
 What is absent: sockets, and wall clocks.
 """

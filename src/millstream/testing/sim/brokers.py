@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from millstream.peers.items import Beat
     from millstream.raft.replicated import ReplicatedGroup
     from millstream.storage.log.log import Log
+    from millstream.storage.recovery.recovery import RecoveryReport
 
-GROUP = RaftGroupId(7)
+GROUP = RaftGroupId(70_007)
+"""Far from those of topics that a controller makes."""
 BEGIN_US = 1_700_000_000_000_000
 SEGMENT_BYTES = 8_000
 READ_BYTES = 1 << 20
@@ -89,7 +91,7 @@ class Broker:
     def start(self) -> None:
         """Recover and come up."""
         cluster = self.cluster
-        report = recover_locally(self.disk, segment_bytes=SEGMENT_BYTES, now_ms=cluster.now // 1000, replicated=True)
+        report = self.recover()
         shard = LocalShard(
             self.disk,
             cluster.chance(f"steps {self.replica}"),
@@ -105,6 +107,11 @@ class Broker:
         self.checks = []
         self.open_groups(shard, clean=report.clean)
         self.idle = False
+
+    def recover(self) -> RecoveryReport:
+        """Recover the disk."""
+        now_ms = self.cluster.now // 1000
+        return recover_locally(self.disk, segment_bytes=SEGMENT_BYTES, now_ms=now_ms, replicated=True)
 
     def open_groups(self, shard: LocalShard, *, clean: bool) -> None:
         """Open what this broker has a replica of, and check it from now on."""
@@ -199,7 +206,8 @@ class Broker:
     def check_whole_logs(self) -> None:
         """Read everything that is committed, from memory or from the segments, and compare it."""
         for checks in self.checks:
-            self._check_whole(checks)
+            if not checks.group.closed:
+                self._check_whole(checks)
 
     def _check_whole(self, checks: Checks) -> None:
         shard, log = self.shard, checks.log
@@ -236,10 +244,10 @@ class Cluster:
         write_caching: bool = False,
         checkpoint_bytes: int = 64 * 1024,
         make: Callable[[Cluster, int], Broker] | None = None,
-        offsets: RaftGroupId | None = None,
+        more: Sequence[RaftGroupId] = (),
     ) -> None:
         """``make(cluster, node id)`` makes a broker that is more than a `Broker`; its clients number their batches.
-        ``offsets`` is the group of a second partition that such a broker has.
+        ``more`` are the other groups that each such broker has.
         """
         self.seed = seed
         self.now = BEGIN_US
@@ -256,8 +264,8 @@ class Cluster:
         """Of the group that clients use."""
         self.histories: dict[int, History] = {GROUP: self.history}
         """By group."""
-        if offsets is not None:
-            self.histories[offsets] = History(may_lose=False, numbered=False)
+        for group in more:
+            self.history_of(group)
         self.steps = 0
         self.operations = 0
         """Requests of clients."""
@@ -297,6 +305,13 @@ class Cluster:
     def after(self, delay_us: int, do: Callable[[], None]) -> None:
         """Do something later."""
         self._push(self.now + delay_us, None, do)
+
+    def history_of(self, group: RaftGroupId) -> History:
+        """What was seen of a group, maybe a new one."""
+        found = self.histories.get(group)
+        if found is None:
+            found = self.histories[group] = History(may_lose=False, numbered=False)
+        return found
 
     def send_at(self, at_us: int, to: ReplicaId, deliver: Callable[[Broker], None]) -> None:
         """Let a client's message arrive then."""
@@ -395,7 +410,11 @@ class Cluster:
         return all(map(self._agree_on, self.histories))
 
     def _agree_on(self, number: int) -> bool:
-        groups = [one.raft.groups[number] for one in self.brokers.values()]
+        groups = [one.raft.groups[number] for one in self.brokers.values() if number in one.raft.groups]
+        if self.histories[number].deleted:
+            return not groups
+        if len(groups) < len(self.brokers):
+            return False
         leader = max((one for one in groups if one.is_serving), key=lambda one: one.term, default=None)
         if leader is None or leader.committed_position != leader.end_position:
             return False

@@ -9,13 +9,16 @@ import time
 import traceback
 from collections import Counter
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import msgspec
 
+from millstream.cluster import quorum_controller
 from millstream.core.raft.options import RaftOptions
 from millstream.testing.local_storage import Stopped
 from millstream.testing.sim.brokers import BEGIN_US, GROUP, Cluster
 from millstream.testing.sim.brokers_clients import GroupMember, PlainProducer, Producer, Reader, Trimmer
+from millstream.testing.sim.brokers_controlled import CONTROLLER_GROUP, Admin, control
 from millstream.testing.sim.brokers_judge import Violation
 from millstream.testing.sim.brokers_served import OFFSETS_GROUP, serve
 
@@ -43,6 +46,8 @@ class Setting(msgspec.Struct, frozen=True):
     """Batches that a producer has under way."""
     groups: bool
     """Whether there is a group that commits offsets."""
+    controlled: bool
+    """Whether there is a controller, with topics that come and go."""
     records: int
     """Largest count of records in a batch."""
     size: int
@@ -76,6 +81,7 @@ def draw(seed: int) -> Setting:
         producers=chance.choice((1, 2, 3)),
         in_flight=chance.choice((1, IN_FLIGHT_MAX)),
         groups=chance.random() < 0.4,
+        controlled=chance.random() < 0.3,
         records=chance.choice((1, 1, 5)),
         size=chance.choice((0, 100, 1_000, 7_000)),
         fault_every_us=timeout_us // chance.choice((1, 2, 4)),
@@ -144,7 +150,8 @@ def play(seed: int, counts: Counts, setting: Setting | None = None) -> Finding |
     begun = time.process_time()
     finding: Finding | None = None
     try:
-        history.run()
+        with patch.object(quorum_controller, "new_topic_id", history.new_topic_id):
+            history.run()
     except (AssertionError, Stopped) as error:
         where = "".join(traceback.format_tb(error.__traceback__)[-4:])
         finding = Finding(seed, history.setting, str(error) or repr(error), where)
@@ -169,6 +176,8 @@ class BrokersHistory:
 
     def __init__(self, seed: int, setting: Setting | None = None) -> None:
         self.setting = setting = setting or draw(seed)
+        controlled = setting.controlled and setting.nodes > 1
+        more = [*([OFFSETS_GROUP] if setting.groups else []), *([CONTROLLER_GROUP] if controlled else [])]
         self.cluster = Cluster(
             seed,
             setting.nodes,
@@ -176,8 +185,8 @@ class BrokersHistory:
             delay_us=setting.delay_us,
             write_caching=setting.write_caching,
             checkpoint_bytes=setting.checkpoint_bytes,
-            make=serve,
-            offsets=OFFSETS_GROUP if setting.groups else None,
+            make=control if controlled else serve,
+            more=more,
         )
         self.faults: Counter[str] = Counter()
         cluster, timeout_us = self.cluster, 2 * setting.options.election_timeout_us
@@ -187,6 +196,7 @@ class BrokersHistory:
         self._plain = PlainProducer(cluster, 0, GROUP, timeout_us)
         self._readers = [Reader(cluster, number, GROUP, timeout_us) for number in range(2)]
         self._trimmer = Trimmer(cluster, "trimmer", GROUP, timeout_us)
+        self._admin = Admin(cluster, timeout_us) if controlled else None
         self._member = GroupMember(cluster, timeout_us) if setting.groups else None
         self._chance = self.cluster.chance("faults")
         self._clients = self.cluster.chance("clients")
@@ -217,18 +227,40 @@ class BrokersHistory:
             self._finish(60 * self.setting.options.election_timeout_us)
         return self.cluster
 
+    def new_topic_id(self) -> bytes:
+        """An id that a replay has, too."""
+        return self.cluster.chance("topic ids").randbytes(16)
+
     def _finish(self, limit_us: int) -> None:
         """Every producer gets its acknowledgements, brokers agree, readers come to the end."""
         cluster = self.cluster
         if not cluster.run(lambda: not any(one.unacked for one in self._producers), limit_us):
             left = [(one.name, len(one.unacked)) for one in self._producers]
             raise Violation(f"G1: nothing is acknowledged {limit_us} us after the heal: {left}")
+        if self._admin is not None:
+            self._finish_admin(self._admin, limit_us)
         cluster.settle(limit_us)
+        if self._admin is not None:
+            cluster.run(self._admin.applied, limit_us)
+            self._admin.check()
         end_us = cluster.now + limit_us
         self._poll_until(end_us)
         if not cluster.run(lambda: all(one.position >= cluster.history.top for one in self._readers), limit_us):
             left = [(one.name, one.position) for one in self._readers]
             raise Violation(f"G5: readers do not come to {cluster.history.top}: {left}")
+
+    def _finish_admin(self, admin: Admin, limit_us: int) -> None:
+        """A topic is made within the limit, and everybody knows it."""
+        made, end_us = len(admin.made), self.cluster.now + limit_us
+
+        def poll() -> None:
+            if len(admin.made) <= made and self.cluster.now < end_us:
+                admin.try_to_create()
+                self.cluster.after(self.setting.options.election_timeout_us // 5, poll)
+
+        poll()
+        if not self.cluster.run(lambda: len(admin.made) > made and admin.applied(), limit_us):
+            raise Violation(f"G1: no topic is made {limit_us} us after the heal")
 
     def _poll_until(self, end_us: int) -> None:
         behind = [one for one in self._readers if one.position < self.cluster.history.top]
@@ -252,7 +284,9 @@ class BrokersHistory:
             chance.choice(self._readers).poll()
         elif what < 0.4 and self._member is not None:
             self._member.poll()
-        elif what < 0.42 and setting.trims:
+        elif what < 0.5 and self._admin is not None:
+            self._admin.poll()
+        elif what < 0.52 and setting.trims:
             self._trim()
         else:
             producer = self._plain if what > 0.92 else chance.choice(self._producers)

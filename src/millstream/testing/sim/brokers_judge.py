@@ -104,6 +104,9 @@ class History:
         """The newest life of each."""
         self.promised: dict[ReplicaId, int] = {}
         """Newest term that a message of each replica spoke of."""
+        self.deleted = False
+        """The deletion of its topic is committed: a broker that comes up before it knows may find it without data, and
+        nothing is promised any more."""
         self.seen: Counter[str] = Counter()
         self._where: dict[int, int] = {}
         self._next_sequence: dict[int, int] = {}
@@ -118,6 +121,8 @@ class History:
 
     def on_message(self, sender: ReplicaId, to: ReplicaId, message: Message) -> None:
         """A replica sends a message (A7)."""
+        if self.deleted:
+            return
         if isinstance(message, VoteRequest):
             if message.pre:
                 return
@@ -131,6 +136,8 @@ class History:
 
     def on_term(self, sender: ReplicaId, term: int) -> None:
         """A replica tells a peer of a term."""
+        if self.deleted:
+            return
         if term > self.promised.get(sender, 0):
             self.promised[sender] = term
 
@@ -141,6 +148,8 @@ class History:
 
     def on_lead(self, replica: ReplicaId, term: int, next_offset: int) -> None:
         """A replica leads (A1, A4)."""
+        if self.deleted:
+            return
         other = self._leaders.setdefault(term, replica)
         if other != replica:
             raise Violation(f"A1: {other} and {replica} lead term {term}")
@@ -151,6 +160,8 @@ class History:
 
     def on_batch(self, replica: ReplicaId, found: Known) -> None:
         """A batch is in a replica's log (A3)."""
+        if self.deleted:
+            return
         crc = found.batch.crc
         other = self._crcs.setdefault((found.base_offset, found.batch.term), crc)
         if other != crc:
@@ -158,6 +169,8 @@ class History:
 
     def on_committed(self, replica: ReplicaId, found: Known) -> None:
         """A replica has a committed batch (A5, C5, C6)."""
+        if self.deleted:
+            return
         base, batch = found.base_offset, found.batch
         before = self.committed.get(base)
         if before is not None:
@@ -193,6 +206,12 @@ class History:
         holding = sum(voter in self.replicas and self.replicas[voter].holds(position, of) for voter in voters)
         if 2 * holding <= len(voters):
             raise Violation(f"A6: {leader.replica} commits {position}, which {holding} of {len(voters)} have on disk")
+
+    def delete(self) -> None:
+        """A replica was deleted with its topic."""
+        self.deleted = self.may_lose = True
+        self.replicas.clear()
+        self.promised.clear()
 
     # Clients
 
@@ -289,6 +308,8 @@ class Checks:
     def look(self) -> None:
         """Note what a leader has appended, as long as its cache has it; not while an end of its log is to be cut."""
         group = self.group
+        if group.closed:
+            return
         waiting = group._writes.waiting  # pyright: ignore[reportPrivateUsage]
         if self.log.next_offset > self._known_end and group.core.leads and not waiting:
             self._learn(self.log.next_offset)

@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from millstream.app.leftovers import remove_leftovers
 from millstream.core.producer_state import ProducerState
 from millstream.partition import replica
 from millstream.partition.partition import Ack, Partition
@@ -20,6 +21,8 @@ from millstream.partition.table import PartitionTable
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.raft.writes import Writes
 from millstream.storage.log.log import Log
+from millstream.testing.local_storage import DATA_DIR
+from millstream.testing.sim.brokers_controlled import ControlledBroker
 from millstream.testing.sim.brokers_history import Counts, draw, play
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.model.quantities import Offset
     from millstream.model.replication import RaftPosition, Term
     from millstream.storage.log.entries import SentEntries
+    from millstream.storage.recovery.recovery import RecoveryReport
     from millstream.testing.sim.brokers_history import Finding, Setting
 
 
@@ -70,8 +74,8 @@ def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
 _append_entries = Log.append_entries
 _write = Log.write
 _save_vote = ReplicatedGroup._save_vote
-_snapshot = ProducerState.snapshot
 _park = Partition.park
+_recover = ControlledBroker.recover
 
 
 def _reported(self: Log, sent: SentEntries, term: Term) -> None:
@@ -112,13 +116,14 @@ def _one_disk(self: Partition, ack: Ack, *, own_sync: bool) -> None:
     _park(self, ack, own_sync=True)
 
 
+def _leftovers_removed(self: ControlledBroker) -> RecoveryReport:
+    report = _recover(self)
+    remove_leftovers(self.disk, DATA_DIR)
+    return report
+
+
 def _nothing(*_: object) -> None:
     pass
-
-
-def _everything(self: ProducerState, committed_offset: Offset | None = None) -> bytes:
-    _ = committed_offset
-    return _snapshot(self)
 
 
 # What makes them reachable
@@ -131,6 +136,12 @@ def _any(setting: Setting) -> Setting:
 
 def _crashing(setting: Setting) -> Setting:
     return replace(_any(setting), crashes=True)
+
+
+def _slow_disks(setting: Setting) -> Setting:
+    """Power fails while much waits for the disks."""
+    timeout_us = setting.options.election_timeout_us
+    return replace(_crashing(setting), nodes=3, sync_us=timeout_us // 2, fault_every_us=timeout_us, operations_per_s=40)
 
 
 def _cut_off(setting: Setting) -> Setting:
@@ -148,10 +159,6 @@ def _cut_off(setting: Setting) -> Setting:
     )
 
 
-def _checkpointing(setting: Setting) -> Setting:
-    return replace(_cut_off(setting), crashes=True, checkpoint_bytes=8 << 10, size=7_000)
-
-
 def _trimming(setting: Setting) -> Setting:
     return replace(_crashing(setting), trims=True)
 
@@ -161,24 +168,31 @@ def _electing(setting: Setting) -> Setting:
     return replace(_crashing(setting), delay_us=20_000, loss=0, operations_per_s=100)
 
 
+def _controlled(setting: Setting) -> Setting:
+    return replace(_crashing(setting), nodes=3, cuts=True, controlled=True)
+
+
 def _grouped(setting: Setting) -> Setting:
     return replace(_crashing(setting), groups=True)
 
 
 PLANTED = (
-    PlantedBug("a write is reported when it is written", ((Log, "append_entries", _reported),), 20, _crashing),
+    PlantedBug("a write is reported when it is written", ((Log, "append_entries", _reported),), 100, _slow_disks),
     PlantedBug("a vote is not durable", ((ReplicatedGroup, "_save_vote", _voted_in_memory),), 40, _crashing),
-    PlantedBug("a replaced batch is acknowledged", ((ReplicatedGroup, "_resign", _unannounced),), 20, _any),
-    PlantedBug("an end is announced before it is written", ((Writes, "log_end", property(_with_waiting)),), 20, _any),
+    PlantedBug("a replaced batch is acknowledged", ((ReplicatedGroup, "_resign", _unannounced),), 20, _cut_off),
+    PlantedBug("an end is announced before it is written", ((Writes, "log_end", property(_with_waiting)),), 60, _any),
     PlantedBug("acks=all waits for one disk", ((Partition, "park", _one_disk),), 20, _any),
     PlantedBug("producers keep what a truncation took", ((ProducerState, "take_back", _nothing),), 400, _cut_off),
     PlantedBug("a follower learns no producers", ((replica, "record_batches", _nothing),), 20, _cut_off),
-    PlantedBug(
-        "a snapshot has uncommitted producers", ((ProducerState, "snapshot", _everything),), 400, _checkpointing
-    ),
-    PlantedBug("a log start is not agreed", ((ReplicatedGroup, "propose_log_start", _trimmed_here),), 100, _trimming),
+    PlantedBug("a log start is not agreed", ((ReplicatedGroup, "propose_log_start", _trimmed_here),), 20, _trimming),
     PlantedBug(
         "an end is answered before the term start", ((ReplicatedGroup, "is_serving", property(_leads)),), 100, _electing
     ),
-    PlantedBug("a coordinator serves before its term start", ((PartitionTable, "leads", _serves),), 400, _grouped),
+    PlantedBug(
+        "files of a deletion that is not committed are removed",
+        ((ControlledBroker, "recover", _leftovers_removed),),
+        20,
+        _controlled,
+    ),
+    PlantedBug("a coordinator serves before its term start", ((PartitionTable, "leads", _serves),), 20, _grouped),
 )

@@ -71,6 +71,8 @@ RARE = (
     "producer: request without an answer",
     "read from a segment",
     "reader behind the log start",
+    "topic deleted",
+    "topic made",
     "truncation of several records",
 )
 """What a run of an hour has to reach, or it does not test what it claims."""

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from millstream.testing.local_storage import LocalShard
     from millstream.testing.sim.brokers import Cluster
 
-OFFSETS_GROUP: Final = RaftGroupId(9)
+OFFSETS_GROUP: Final = RaftGroupId(70_009)
 TOPIC: Final = "t"
 _EXPIRY_MS: Final = 600_000
 _ASKED_TOPIC: Final = "read"
@@ -92,14 +92,11 @@ class Fetched(NamedTuple):
 class _Call:
     """A produce call of one slot, as `append_here` sees it."""
 
-    def __init__(
-        self, broker: ServedBroker, partition: Partition, acks: int, reply: Callable[[Produced], None]
-    ) -> None:
+    def __init__(self, partition: Partition, acks: int, reply: Callable[[Produced], None]) -> None:
         self.request = SimpleNamespace(acks=acks)
         self.results: list[tuple[int, int, int, int]] = [(0, -1, -1, -1)]
         self.context = SimpleNamespace(hold=_nothing)
         self.unsettled = 0  # the timeout of a call is the client's here
-        self._broker = broker
         self._partition = partition
         self._reply = reply
 
@@ -136,7 +133,7 @@ class ServedBroker(Broker):
 
     def open_groups(self, shard: LocalShard, *, clean: bool) -> None:
         """Open both partitions as metadata would have them opened."""
-        table = PartitionTable()
+        self.table = table = PartitionTable()
         self.delayed = DelayedAppends(shard.context.reactor, shard.storage)
         self.node: Any = SimpleNamespace(
             shard=shard.context,
@@ -144,7 +141,7 @@ class ServedBroker(Broker):
             delayed=self.delayed,
             ack_timeouts=SimpleNamespace(armed=True),
         )
-        lifecycle = Lifecycle(
+        self.lifecycle = lifecycle = Lifecycle(
             shard.context, SETTINGS, shard.storage, table, self.delayed, clean=clean, groups=self.raft
         )
         self.groups = LocalGroups(shard.context, GroupSettings(), _EXPIRY_MS)
@@ -181,10 +178,14 @@ class ServedBroker(Broker):
 
     def produce(self, batch: bytes, acks: int, reply: Callable[[Produced], None]) -> None:
         """Append one batch."""
+        self.append_to(self.partition, batch, acks, reply)
+
+    def append_to(self, partition: Partition, batch: bytes, acks: int, reply: Callable[[Produced], None]) -> None:
+        """Append one batch to a partition of this broker."""
         assert self.shard is not None
-        call: Any = _Call(self, self.partition, acks, reply)
+        call: Any = _Call(partition, acks, reply)
         now_ms = self.shard.reactor.wall_ms()
-        append_here(self.node, self.partition, memoryview(batch), call, 0, now_ms)
+        append_here(self.node, partition, memoryview(batch), call, 0, now_ms)
 
     def fetch(self, offset: int, epoch: int, last_epoch: int, max_bytes: int, reply: Callable[[Fetched], None]) -> None:
         """Read whole batches from ``offset`` on."""

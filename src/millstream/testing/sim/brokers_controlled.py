@@ -1,0 +1,375 @@
+"""Brokers of the simulated world with the controller: Raft group 0, registration, metadata, topics made and deleted.
+
+::
+
+    Admin ──► ControlledBroker.submit ──► QuorumController ─ group 0 ─ MetadataCache ──► Partitions ──► Lifecycle
+                                              │ calls, status beats
+                                              └────────────────────► the other brokers' controllers
+
+It is wired as in `app.shard_main`, for one shard. A call to another broker goes through the simulated network; a call
+without an answer has an unknown outcome, as when a connection breaks. Topics that the controller makes have a replica
+on every broker, and each of their groups is checked like the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.app.partitions import Partitions
+from millstream.cluster.controller import controller_log_config
+from millstream.cluster.follower import Follower
+from millstream.cluster.metadata import MetadataCache
+from millstream.cluster.placement import load_placement
+from millstream.cluster.quorum_controller import QuorumController
+from millstream.cluster.snapshots import KeptLog, Snapshots
+from millstream.cluster.state_files import SnapshotStore, groups_in_log, load_snapshot
+from millstream.config.settings import Settings
+from millstream.core.controller.commands import FEATURE_LEVEL
+from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
+from millstream.core.controller.requests import (
+    CreateTopic,
+    CreateTopics,
+    DeleteTopics,
+    RegisterBroker,
+    TopicReference,
+)
+from millstream.errors import MillstreamError, OutcomeUnknown, Retriable
+from millstream.format.names import partition_directory
+from millstream.model.cluster import Incarnation, NodeId
+from millstream.model.quantities import RaftGroupId
+from millstream.model.replication import node_of, replica_id
+from millstream.partition.lifecycle import Lifecycle
+from millstream.partition.partition import Partition
+from millstream.raft.replicated import ReplicatedGroup
+from millstream.storage.recovery.place import LogPlace
+from millstream.storage.recovery.recovery import recover
+from millstream.testing.local_storage import DATA_DIR, place_of
+from millstream.testing.sim.brokers import GROUP, SEGMENT_BYTES
+from millstream.testing.sim.brokers_clients import Client, idempotent_batch
+from millstream.testing.sim.brokers_judge import Violation
+from millstream.testing.sim.brokers_served import OFFSETS_GROUP, ServedBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.core.controller.requests import AnyRequest, Results
+    from millstream.peers.calls import CallDone, CallHandler
+    from millstream.peers.items import Status
+    from millstream.storage.recovery.recovery import RecoveryReport
+    from millstream.testing.local_storage import LocalShard
+    from millstream.testing.sim.brokers import Broker, Cluster
+
+CONTROLLER_GROUP: Final = RaftGroupId(0)
+CLUSTER_ID: Final = "simulatedsimulatedsim1"
+_SNAPSHOT_US: Final = 2_000_000
+_ANSWER_US: Final = 3_000_000
+"""Until a call without an answer is given up."""
+
+
+class _Mailbox:
+    """A shard without others."""
+
+    def serve(self, method: int, handler: object) -> None:
+        """Nobody else calls."""
+
+    def tell(self, shard: int, method: int, payload: bytes) -> None:
+        """There is no other shard."""
+
+
+class _Network:
+    """Calls and status beats between controllers, over the simulated network. It is its own ``calls``."""
+
+    def __init__(self, broker: ControlledBroker) -> None:
+        self._broker = broker
+        self.calls = self
+        self.handlers: dict[int, CallHandler] = {}
+
+    def serve(self, method: int, handler: CallHandler) -> None:
+        """As `peers.calls.Calls`."""
+        self.handlers[method] = handler
+
+    def call(self, node: NodeId, method: int, payload: bytes, timeout_ms: int, done: CallDone) -> None:
+        """As `peers.calls.Calls`."""
+        mine, to = self._broker, replica_id(node)
+        cluster, life = mine.cluster, mine.life
+        shard = mine.shard
+        assert shard is not None
+        if (mine.replica, to) in cluster.cut or not cluster.brokers[to].is_up:
+            shard.reactor.call_soon(done, Retriable(f"there is no connection to broker {node}"))
+            return
+        open_ = True
+
+        def finish(answer: bytes | MillstreamError) -> None:
+            nonlocal open_
+            if open_ and mine.life == life and mine.is_up:
+                open_ = False
+                done(answer)
+
+        def answered(answer: bytes | MillstreamError) -> None:
+            cluster.send(to, mine.replica, lambda _: finish(answer))
+
+        def arrive(other: Broker) -> None:
+            assert isinstance(other, ControlledBroker)
+            handler = other.network.handlers[method]
+            try:
+                handler(mine.replica, payload, timeout_ms, answered)
+            except MillstreamError as error:
+                answered(error)
+
+        cluster.send(mine.replica, to, arrive)
+        shard.reactor.call_later(_ANSWER_US, lambda: finish(OutcomeUnknown(f"broker {node} did not answer")))
+
+    def say(self, node: NodeId, status: Status) -> None:
+        """As `peers.network.Network`."""
+        sender = self._broker.replica
+
+        def arrive(other: Broker) -> None:
+            assert isinstance(other, ControlledBroker)
+            other.controller.on_status(sender, status)
+
+        self._broker.cluster.send(sender, replica_id(node), arrive)
+
+
+class _CheckedLifecycle(Lifecycle):
+    """Opens partitions, and has their groups checked."""
+
+    broker: ControlledBroker
+
+    def open(self, name: str, topic_id: bytes, index: int, raft_group: int, *more: Any, **rest: Any) -> None:
+        """As `Lifecycle`."""
+        super().open(name, topic_id, index, raft_group, *more, **rest)
+        opened = self.broker.table.find(name, index)
+        history = self.broker.cluster.history_of(RaftGroupId(raft_group))
+        if not isinstance(opened, Partition) and history.deleted:
+            history.seen["deleted topic found without its data"] += 1
+        elif not isinstance(opened, Partition):
+            raise Violation(f"B2: {self.broker.replica} can't open {name}: {getattr(opened, 'reason', opened)}")
+        elif isinstance(opened.group, ReplicatedGroup):
+            self.broker.check(history, opened.group)
+
+    def delete(self, name: str, topic_id: bytes) -> None:
+        """As `Lifecycle`."""
+        entries = self.broker.table.by_id.get(topic_id, [])
+        groups = [entry.raft_group for entry in entries]
+        super().delete(name, topic_id)
+        for group in groups:
+            self.broker.cluster.history_of(RaftGroupId(group)).delete()
+
+
+class ControlledBroker(ServedBroker):
+    """A broker with its part of the controller.
+
+    Lifecycle: as `Broker`.
+    """
+
+    def recover(self) -> RecoveryReport:
+        """Recover the disk: the controller's log says which topics there are."""
+        groups: dict[int, Any] | None = None
+
+        def locate(group: int) -> LogPlace | None:
+            nonlocal groups
+            if group in (GROUP, OFFSETS_GROUP):
+                return place_of(group, SEGMENT_BYTES, replicated=True)
+            if groups is None:
+                groups = groups_in_log(self.disk, DATA_DIR)
+            found = groups.get(group)
+            if found is None:
+                return None
+            topic, index = found
+            directory = partition_directory(DATA_DIR, topic.topic_id, index)
+            return LogPlace(directory, f"{topic.name}/{index}", 1 << 30, replicated=True)
+
+        return recover(self.disk, DATA_DIR, locate, shards=1, now_ms=self.cluster.now // 1000, in_cluster=True)
+
+    def open_groups(self, shard: LocalShard, *, clean: bool) -> None:
+        """Open what is there without a controller, then the controller, which opens the rest."""
+        super().open_groups(shard, clean=clean)
+        context, storage, node = shard.context, shard.storage, NodeId(node_of(self.replica))
+        context.mailbox, context.count, context.reactor.stats = _Mailbox(), 1, shard.stats
+        settings = Settings(data_dir=DATA_DIR, node_id=node, shards=1)
+        state = load_snapshot(self.disk, DATA_DIR)
+        placement = load_placement(self.disk, DATA_DIR, 1, state, node)
+        self.cache = MetadataCache(state, placement.homes, settings)
+        follower = Follower(context, self.cache)
+        lifecycle = _CheckedLifecycle(
+            context, settings, storage, self.table, self.delayed, clean=clean, groups=self.raft
+        )
+        lifecycle.broker = self
+        self.partitions = Partitions(self.cache, follower, self.table, lifecycle, self._existed)
+        log = storage.open_controller_log(controller_log_config(settings), clean=clean, replicated=True)
+        self.controller_group = self.raft.open(CONTROLLER_GROUP, log, self.cluster.first)
+        self.network: Any = _Network(self)
+        store = SnapshotStore(self.disk, DATA_DIR)
+        snapshots = Snapshots(
+            context.reactor, self.cache, store, KeptLog(), self.disk, DATA_DIR, placement, _SNAPSHOT_US
+        )
+        voters = tuple(node_of(one) for one in self.cluster.first.voters)
+        self.controller = QuorumController(
+            context,
+            self.controller_group,
+            self.network,
+            self.cache,
+            follower,
+            placement,
+            snapshots,
+            _says(node),
+            voters,
+        )
+        self.check(self.cluster.histories[CONTROLLER_GROUP], self.controller_group)
+        self.partitions.open_all()
+        self.controller.start(_ignore)
+
+    def _existed(self, topic_id: bytes, index: int) -> bool:
+        try:
+            return bool(self.disk.list(partition_directory(DATA_DIR, topic_id, index)))
+        except FileNotFoundError:
+            return False
+
+    # What clients ask for
+
+    def submit(self, request: AnyRequest, reply: Callable[[tuple[int, str]], None]) -> None:
+        """(error, why) of a request to the controller about one topic."""
+
+        def done(results: Results | MillstreamError) -> None:
+            if isinstance(results, MillstreamError):
+                reply((int(results.code) or -1, type(results).__name__))
+            else:
+                reply((int(results[0].error), results[0].message or ""))
+
+        self.controller.submit(request, done)
+
+    def append_to_topic(self, topic: str, batch: bytes, reply: Callable[[tuple[int]], None]) -> None:
+        """Append a batch to a topic that the controller made; (error,)."""
+        assert self.shard is not None
+        partition = self.table.local(topic, 0)
+        if partition is None:
+            reply((3,))
+            return
+        self.append_to(partition, batch, -1, lambda produced: reply((produced.error,)))
+
+
+def control(cluster: Cluster, node_id: int) -> ControlledBroker:
+    """Make a broker for `Cluster`."""
+    return ControlledBroker(cluster, node_id)
+
+
+def _says(node: NodeId) -> RegisterBroker:
+    profile = BrokerProfile(
+        (ListenerAddress("PLAINTEXT", f"host{node}", 9092),),
+        PeerAddress(f"host{node}", 9192),
+        "",
+        1,
+        "1",
+        FEATURE_LEVEL,
+    )
+    return RegisterBroker(CLUSTER_ID, node, Incarnation(node.to_bytes(16, "big")), profile)
+
+
+def _ignore(_: MillstreamError | None) -> None:
+    """The broker is ready, or will be."""
+
+
+class Admin(Client):
+    """Makes topics, appends to them and deletes them; what it was answered has to hold.
+
+    Invariants: each topic of ``made`` exists, none of ``gone`` does; about others nothing is known.
+    """
+
+    def __init__(self, cluster: Cluster, timeout_us: int) -> None:
+        super().__init__(cluster, "admin", CONTROLLER_GROUP, timeout_us)
+        self.made: list[str] = []
+        self.gone: list[str] = []
+        self._count = 0
+        self._busy = False
+
+    def poll(self) -> bool:
+        """Do something; false while an answer is awaited."""
+        if self._busy:
+            return False
+        what = self.chance.random()
+        if what < 0.3 or not self.made:
+            self.create()
+        elif what < 0.5:
+            self._delete(self.made.pop(self.chance.randrange(len(self.made))))
+        else:
+            self._append(self.chance.choice(self.made))
+        return True
+
+    def try_to_create(self) -> None:
+        """Make another topic if nothing is under way."""
+        if not self._busy:
+            self.create()
+
+    def create(self) -> None:
+        """Make another topic, on all brokers."""
+        self._count += 1
+        name = f"x{self._count}"
+        configs = (("retention.ms", "-1"),)  # the timestamps of batches are numbers here
+        request = CreateTopics((CreateTopic(name, 1, len(self.cluster.brokers), configs=configs),))
+
+        def done() -> None:
+            self.history.seen["topic made"] += 1
+            self.made.append(name)
+
+        self._submit(request, done)
+
+    def _delete(self, name: str) -> None:
+        def done() -> None:
+            self.history.seen["topic deleted"] += 1
+            self.gone.append(name)
+
+        self._submit(DeleteTopics((TopicReference(name),)), done)
+
+    def _submit(self, request: AnyRequest, done: Callable[[], None]) -> None:
+        def answered(answer: tuple[int, str] | None) -> None:
+            if answer is None or answer[0]:
+                self.history.seen[f"admin: {'no answer' if answer is None else answer[1][:40]}"] += 1
+                self.disconnect()
+            else:
+                done()
+            self._busy = False
+
+        self._ask(lambda broker, reply: broker.submit(request, reply), answered)
+
+    def _append(self, name: str) -> None:
+        self._count += 1
+        batch = idempotent_batch(self._count, 1, self.chance.randrange(500), -1, -1)
+
+        def answered(answer: tuple[int] | None) -> None:
+            self._busy = False
+            if answer is None or answer[0]:
+                self.disconnect()
+            else:
+                self.history.seen["batch in a made topic"] += 1
+
+        self._ask(lambda broker, reply: broker.append_to_topic(name, batch, reply), answered)
+
+    def _ask(
+        self, serve: Callable[[ControlledBroker, Callable[[Any], None]], None], answered: Callable[[Any], None]
+    ) -> None:
+        if not self.connected:
+            self.connect()
+        self._busy = True
+        asked: Any = serve
+        self.ask(asked, answered)
+
+    def check(self) -> None:
+        """Everybody has applied the same, and what this client was answered (E1, E2)."""
+        brokers: list[Any] = list(self.cluster.brokers.values())
+        first = brokers[0].cache
+        for broker in brokers:
+            cache = broker.cache
+            if cache.revision != first.revision or cache.state != first.state:
+                raise Violation(f"E1: {broker.replica} has another state at revision {cache.revision}")
+            for name in self.made:
+                if cache.topic(name) is None:
+                    raise Violation(f"E2: {broker.replica} does not know topic {name}, which was made")
+            for name in self.gone:
+                if cache.topic(name) is not None:
+                    raise Violation(f"E2: {broker.replica} has topic {name}, which was deleted")
+
+    def applied(self) -> bool:
+        """Whether every broker has applied everything that is committed."""
+        brokers: list[Any] = list(self.cluster.brokers.values())
+        end = brokers[0].controller_group.committed_offset
+        return all(one.cache.revision == one.controller_group.committed_offset == end for one in brokers)
