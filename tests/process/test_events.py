@@ -202,3 +202,20 @@ def test_a_kafka_producer_writes_events(client, broker, codec):
     assert [(one.metadata, b"".join(one.data)) for one in found] == [
         event for n in range(40) for event in (({"n": n}, b""), ({"with": n}, b"data %d" % n))
     ]
+
+
+@pytest.mark.slow
+def test_an_event_topic_with_three_replicas_loses_no_event_with_its_leader():
+    from millstream.testing import cluster
+
+    with cluster(3) as brokers, EventsClient(brokers.bootstrap, timeout_s=WAIT_S) as client:
+        limits = {"events.partition": '{"max_events_per_chunk": 40}'}
+        client.create_topic("t", partitions_count=2, replicas_count=3, configs=limits)
+        push(client.open_topic("t"), EVENTS, batch_size=7)
+        first, second, *_ = brokers.brokers
+        brokers.kill(first)
+        push(client.open_topic("t"), EVENTS, batch_size=7)
+        check(consumed(client.open_topic("t"), 600), EVENTS + EVENTS)
+        brokers.brokers[first].start()
+        brokers.kill(second)
+        check(consumed(client.open_topic("t"), 600, name="d"), EVENTS + EVENTS)

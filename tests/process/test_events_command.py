@@ -1,7 +1,11 @@
 """``millstream events``: what is pushed is consumed, exported and imported again; the chunks verify."""
 
 import json
+import os
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +87,16 @@ def test_verify_finds_damage_in_a_chunk(broker_factory, tmp_path, capfd):
     chunk.write_bytes(chunk.read_bytes().replace(b'{"n":30}', b'{"n":99}'))
     assert main(["events", "verify", "--data", str(broker.data_dir), "--json"]) == 1
     assert '"t/0"' in capfd.readouterr().out
+
+
+def test_the_example_fetches_what_it_selects_and_draws_it(tmp_path):
+    example = Path(__file__).parents[2] / "examples" / "relief" / "run.py"
+    picture = tmp_path / "relief.png"
+    environment = {**os.environ, "MPLBACKEND": "Agg"}
+    done = subprocess.run(
+        [sys.executable, example, picture], capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "50 tiles reach 750 m and were fetched whole" in done.stdout
+    assert "every height that was fetched is the one that was pushed" in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -210,6 +210,8 @@ def _at_events(
     """
     if stop := _stopped(partition, attributes, looked=True):
         return stop
+    if attributes & _FORBIDDEN:
+        return _INVALID
     if newest - now_ms > partition.config.message_timestamp_after_max_ms:
         return _TOO_LATE
     if attributes & EVENTS:
