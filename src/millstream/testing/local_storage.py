@@ -219,6 +219,7 @@ class LocalHelpers:
         self.file_worker.files.leisure = Leisure(wait=_at_once)
         self.file_worker.files.filling = Leisure(wait=_at_once)
         self._rings = 0
+        self._commands = 0  # in all lanes
         self._turn = 0
         self._stopping = False
         self.cleaner = Cleaner(disk, Pace(lambda _: False))
@@ -251,6 +252,7 @@ class LocalHelpers:
     def send(self, command: Command) -> None:
         # Through its bytes, as between processes.
         self._lanes[LANE_OF[type(command)]].append(decode_command(encode(command)))
+        self._commands += 1
 
     def stop_worker(self) -> None:
         self._stopping = True
@@ -265,6 +267,8 @@ class LocalHelpers:
         """What could happen next."""
         threads = self._threads
         found: list[Callable[[], None]] = []
+        if threads is None and not self._rings and not self._commands and not self._stopping:
+            return found
         under_way = False
         for lane in (WRITER_LANE, *range(WRITER_LANE)):
             name = self._names[lane]
@@ -299,6 +303,7 @@ class LocalHelpers:
     def _work(self, lane: int) -> None:
         reactor, _, on_message, _ = self._attached
         command = self._lanes[lane].popleft()
+        self._commands -= 1
         reply = self.cleaner.carry_out(command) if lane == CLEANER_LANE else self.file_worker.carry_out(command)
         if reply is not None:
             reactor.call_soon(on_message, encode(reply))

@@ -342,30 +342,40 @@ class Cluster:
     def _advance(self, end_us: int) -> bool:
         """Let time go on to the next thing that happens; false if that is after ``end_us``."""
         due = self._arrivals[0][0] if self._arrivals else end_us + 1
+        timers: list[tuple[int, Broker]] = []
         for broker in self.brokers.values():
             if broker.shard is not None and broker not in self.paused:
                 timer = broker.shard.reactor.next_due_us()
-                due = min(due, timer) if timer is not None else due
-        due = min([due, *self.paused.values()])
+                if timer is not None:
+                    timers.append((timer, broker))
+                    due = min(due, timer)
+        if self.paused:
+            due = min([due, *self.paused.values()])
         if due > end_us:
             self._set_time(end_us)
             return False
         self._set_time(max(due, self.now))
-        for broker, until_us in list(self.paused.items()):
-            if until_us <= self.now:
-                del self.paused[broker]
-                self._set_time(self.now)
+        if self.paused:
+            self._resume()
         while self._arrivals and self._arrivals[0][0] <= self.now:
             _, _, to, deliver = heapq.heappop(self._arrivals)
             self._deliver(to, deliver)
-        for broker in self.brokers.values():
-            if broker.shard is not None and broker not in self.paused:
+        for timer, broker in timers:
+            if timer <= self.now and broker.shard is not None and broker not in self.paused:
                 while broker.shard.reactor.sleep(self.now):
                     broker.idle = False
         return True
 
+    def _resume(self) -> None:
+        """Let processes go on whose pause is over; their timers may be overdue."""
+        for broker, until_us in list(self.paused.items()):
+            if until_us <= self.now:
+                del self.paused[broker]
+                self._set_time(self.now)
+                broker.idle = False
+
     def _deliver(self, to: ReplicaId | None, deliver: Callable[..., None]) -> None:
-        self.trace = hash((self.trace, self.now, self.steps, to))
+        self.trace = hash((self.trace, self.now, self.steps, -1 if to is None else to))
         if to is None:
             deliver()
             return
@@ -381,7 +391,8 @@ class Cluster:
         for broker in self.brokers.values():
             if broker.shard is not None and broker not in self.paused:
                 reactor = broker.shard.reactor
-                reactor.advance(max(0, now - reactor.now_us()))
+                if reactor.now_us() < now:
+                    reactor.advance(now - reactor.now_us())
 
     # Checks
 

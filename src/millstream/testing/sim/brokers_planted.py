@@ -191,8 +191,8 @@ PLANTED = (
     PlantedBug(
         "files of a deletion that is not committed are removed",
         ((ControlledBroker, "recover", _leftovers_removed),),
-        20,
+        200,
         _controlled,
     ),
-    PlantedBug("a coordinator serves before its term start", ((PartitionTable, "leads", _serves),), 20, _grouped),
+    PlantedBug("a coordinator serves before its term start", ((PartitionTable, "leads", _serves),), 100, _grouped),
 )

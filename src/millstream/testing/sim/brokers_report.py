@@ -43,8 +43,10 @@ def run(seed: int | None, first_seed: int, hours: float, *, planted: bool) -> in
                         _show(console, finding)
                     progress.update(task, completed=counts.hours)
                     progress.refresh()
-    if seed is not None and counts.findings:
-        _show(console, counts.findings[0])
+    if seed is not None:
+        console.print(f"trace hash {counts.trace & (1 << 64) - 1:016x}")
+        for finding in counts.findings:
+            _show(console, finding)
     _summary(console, counts)
     return 1 if counts.findings else 0
 
@@ -91,7 +93,7 @@ def _summary(console: Console, counts: Counts) -> None:
     for title, found in (("faults", counts.faults), ("events", counts.seen)):
         console.print(f"{title}: " + ", ".join(f"{what} {count}" for what, count in found.most_common()), markup=False)
     never = [what for what in RARE if not counts.seen[what]]
-    if never:
+    if never and counts.histories > 1:
         console.print(f"never reached: {', '.join(never)}", markup=False)
 
 
