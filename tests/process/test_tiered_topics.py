@@ -3,8 +3,11 @@ readers notice nothing.
 """
 
 import contextlib
+import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 import urllib.request
 
@@ -157,6 +160,8 @@ def test_history_is_read_from_the_store_after_its_local_copies_are_gone_and_afte
         assert consume(broker, "flights", start=7) == expected(range(7, RECORDS + 40))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_store_that_is_away_costs_readers_time_and_nothing_else():
     with Broker(settings=AT_ONCE) as broker:
         create(broker, "away")
@@ -200,3 +205,51 @@ def test_records_that_are_deleted_leave_the_store_and_a_deleted_topic_leaves_not
         topics = broker.data_dir / "objects" / "topics"
         until(lambda: not [one for one in topics.rglob("*") if one.is_file()], "objects of a deleted topic stayed")
         shutil.rmtree(topics, ignore_errors=True)
+
+
+def tier(broker, *arguments, code=0):
+    """A command of ``millstream tier``; its JSON."""
+    command = [sys.executable, "-m", "millstream.cli", "tier", *arguments, "--json", "--bootstrap", broker.bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_topic_comes_back_from_the_store_alone(tmp_path):
+    store = tmp_path / "bucket"
+    settings = {**AT_ONCE, "objects.url": f"file://{store}"}
+    with Broker(settings=settings) as lost:
+        create(lost, "flights", partitions=2, retention_bytes=10**9)
+        produce(lost, "flights", range(RECORDS))
+        manifest = "topics/*/0/manifest"
+        until(lambda: list(store.glob(manifest)) and only_the_tail_is_local(lost), "it was not archived")
+        (here, _) = sorted(tier(lost, "status", "flights")["partitions"], key=lambda one: one["partition"])
+        until(lambda: tier(lost, "verify")["segments"] == here["archived_segments"], "the manifest is late")
+        lost.kill()
+    end = here["archived_end_offset"]
+    assert here["local_start_offset"] == end < here["high_watermark"] == RECORDS
+    first = min(store.rglob("*.segment"))
+    orphan = first.with_name(first.name.replace("-0.segment", "-7.segment"))
+    shutil.copy(first, orphan)
+    with Broker(settings=settings) as broker:
+        (recovered,) = tier(broker, "recover")["topics"]
+        assert (recovered["topic"], recovered["partitions"], recovered["records"]) == ("flights", 2, end)
+        assert consume(broker, "flights") == expected(range(end))
+        produce(broker, "flights", range(end, end + 40))
+        assert consume(broker, "flights") == expected(range(end + 40))
+        until(lambda: tier(broker, "status")["partitions"][0]["archived_end_offset"] > end, "the archive stands still")
+        assert "is here already" in tier(broker, "recover", "flights", code=1)["topics"][0]["error"]
+        assert tier(broker, "verify")["findings"] == []
+        found = tier(broker, "scrub", "--older-than", "0", "--delete")
+        assert [one["key"] for one in found["findings"]] == [str(orphan.relative_to(store))]
+        assert not orphan.exists()
+        broker.kill()
+        broker.start()
+        assert consume(broker, "flights") == expected(range(end + 40))
+        damaged = bytearray(first.read_bytes())
+        damaged[100] ^= 1
+        first.write_bytes(damaged)
+        (finding,) = tier(broker, "verify", "flights", code=1)["findings"]
+        assert (finding["kind"], finding["key"]) == ("damaged", str(first.relative_to(store)))

@@ -6,12 +6,16 @@
 ``GET /metrics``                     Prometheus' text format
 ``GET /v1/status``                   every shard's own figures
 ``GET /v1/cluster``                  brokers, controller, and partitions without leader or with too few replicas
+``GET /v1/tiers``                    how far tiered topics are archived (``?topic=`` for one)
+``POST /v1/tiers/recover``           create topics of the object store here (``{"topics": […]}``, empty for all)
 ``GET /v1/topics/<name>/segments``   where the files of a topic are (``partition.manifest``)
 ===================================  ==================================================================
 """
 
 from collections.abc import Callable
 from typing import Any, Protocol
+
+import msgspec
 
 from millstream.admin.overview import Facts, Overview
 from millstream.admin.page import POLICY, page
@@ -22,6 +26,10 @@ from millstream.telemetry.metrics import StatsSlab
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PAGE_ROWS_MAX = 200
+
+
+class _Topics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    topics: list[str] = []
 
 
 class Broker(Protocol):
@@ -40,6 +48,14 @@ class Broker(Protocol):
         ...
 
     def segments(self, topic: str) -> dict[str, Any]: ...
+
+    def tiers(self, topic: str | None) -> dict[str, Any]:
+        """How far tiered topics are archived."""
+        ...
+
+    def recover_topics(self, names: list[str]) -> dict[str, Any]:
+        """Create topics from the object store."""
+        ...
 
     def overview(self, topics_max: int, groups_max: int) -> Overview: ...
 
@@ -83,11 +99,26 @@ def make_router(broker: Broker, stats: StatsSlab) -> Router:
             unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise HttpError(404 if unknown else 400, error.code.name, error.message) from None
 
+    def tiers(request: Request) -> Response:
+        return Response(dump(broker.tiers(request.query.get("topic"))))
+
+    def recover(request: Request) -> Response:
+        try:
+            names = msgspec.json.decode(request.body, type=_Topics).topics
+        except msgspec.MsgspecError as error:
+            raise HttpError(400, "INVALID_REQUEST", f'expected {{"topics": ["NAME", …]}}: {error}') from None
+        try:
+            return Response(dump(broker.recover_topics(names)))
+        except MillstreamError as error:
+            raise HttpError(400 if isinstance(error, Rejected) else 503, error.code.name, error.message) from None
+
     router = Router(counted("other"))
     router.add("GET", "/", people)
     router.add("GET", "/healthz", health)
     router.add("GET", "/metrics", metrics, count=counted("metrics"))
     router.add("GET", "/v1/status", status)
     router.add("GET", "/v1/cluster", cluster)
+    router.add("GET", "/v1/tiers", tiers)
+    router.add("POST", "/v1/tiers/recover", recover, body_bytes_max=1 << 20)
     router.add("GET", "/v1/topics/{topic}/segments", segments, count=counted("manifest"))
     return router

@@ -21,6 +21,7 @@ from millstream.app.overview import serve_overview
 from millstream.app.partitions import Partitions
 from millstream.app.peer_shard import PeerShard, registration
 from millstream.app.shared import Shared
+from millstream.app.tiers import serve_tiers
 from millstream.cluster.client import ControllerClient
 from millstream.cluster.controller import Controller, controller_log_config
 from millstream.cluster.follower import Follower
@@ -270,6 +271,7 @@ class ShardProcess:
         control.serve("segments", self._segments)
         control.serve("stop", self._stop)
         serve_cluster_status(control, shard.reactor, self.metadata, self.controller)
+        serve_tiers(control, shard.reactor, self.table, self.client if shard.id == CONTROLLER_SHARD else None)
         serve_overview(control, shard.reactor, self.metadata, self.table, self.node.coordinator.local)
         handover = shared.handover[shard.id]
         handover.keep_receiver()

@@ -87,6 +87,16 @@ application = Noun(
             "Run a cluster of several brokers on this machine.",
             {"cluster": "millstream.cli.dev:cluster", "restart": "millstream.cli.dev:restart"},
         ),
+        "tier": Noun(
+            "tier",
+            "Show what is archived in the object store, check it, and recover topics from it.",
+            {
+                "status": "millstream.cli.tier:status",
+                "recover": "millstream.cli.tier:recover",
+                "verify": "millstream.cli.tier:verify",
+                "scrub": "millstream.cli.tier:scrub",
+            },
+        ),
         "topic": Noun(
             "topic",
             "Create, list, describe, alter, trim and delete topics.",

@@ -126,7 +126,10 @@ class Lifecycle:
                 assert self._groups is not None, "a partition with several replicas on a single node"
                 group = self._groups.open(RaftGroupId(raft_group), log, Configuration(voters))
             else:
-                term = 0 if fresh else next_term(log, self._storage.term, clean=self._clean)
+                recovered = fresh and log.epoch >= 0  # from the object store, where no term is to be used again
+                term = next_term(log, self._storage.term, clean=self._clean and not recovered)
+                if fresh and not recovered:
+                    term = 0
                 group = SoleVoterGroup(log, term)
             archive = self._open_archive(topic_id, index, log, group, config)
         except Corruption as error:

@@ -25,6 +25,8 @@ class CreateTopic(msgspec.Struct, frozen=True, array_like=True):
     replication_factor: int = -1
     assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
     configs: tuple[tuple[str, str | None], ...] = ()
+    topic_id: bytes = NO_TOPIC_ID
+    """The id that a recovered topic had; a new one without it."""
 
 
 class TopicReference(msgspec.Struct, frozen=True, array_like=True):

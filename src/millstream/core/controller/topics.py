@@ -109,7 +109,10 @@ def _created(
         placer.count(replicas)
     else:
         replicas = _placed_replicas(state, topic, rules, placer)
-    return TopicCreated(name, rules.new_topic_id(), _partitions(replicas, first_group), configs)
+    if topic.topic_id in state.topics_by_id:
+        raise Rejected(f"The id of topic '{name}' is that of another topic.", ErrorCode.TOPIC_ALREADY_EXISTS)
+    topic_id = topic.topic_id if topic.topic_id != NO_TOPIC_ID else rules.new_topic_id()
+    return TopicCreated(name, topic_id, _partitions(replicas, first_group), configs)
 
 
 def _configs(topic: CreateTopic, rules: Rules) -> dict[str, str]:

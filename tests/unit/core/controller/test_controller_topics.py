@@ -181,7 +181,7 @@ def test_leaders_are_spread_over_the_brokers():
             (("retention.ms", None), ("segment.ms", None)),
             "Null value not supported for topic configs: retention.ms,seg",
         ),
-        ((("remote.storage.enable", "true"),), "tiered storage"),
+        ((("remote.storage.enable", "true"),), "storage.mode"),
     ],
 )
 def test_a_bad_configuration_is_refused_with_the_reason(bench, configs, words):

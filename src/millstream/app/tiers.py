@@ -1,0 +1,195 @@
+"""Tiered topics for the HTTP port: how far they are archived, and recovery of topics from the object store.
+
+**Recovery** brings topics of a lost broker into this one, with their id, configuration, leader epochs and archived
+records. For each partition it writes the ``epochs`` file of a log whose files start at the end of the archive; then the
+controller creates the topic with its old id, and the partition opens such a log like any other. A crash in between
+leaves directories that no topic names, which the next start removes. What was not archived is lost with the old broker.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from millstream.core.controller.requests import CreateTopic
+from millstream.core.raft.messages import Configuration
+from millstream.errors import Corruption, MillstreamError, Rejected
+from millstream.format.archive import manifest_key
+from millstream.format.epochs import LogState, RaftBase, encode_log_state
+from millstream.format.manifest import ArchiveId, encode_manifest
+from millstream.format.names import EPOCHS_FILE, partition_directory
+from millstream.model.error_code import ErrorCode
+from millstream.model.replication import RaftPosition, Term
+from millstream.objects import ObjectKey, open_store
+from millstream.partition.partition import Partition
+from millstream.raft.stored import Folded, encode_folded
+from millstream.storage.disk import make_directories, replace_file
+from millstream.tiers.inspection import describe_topics, manifest_of
+from millstream.tiers.manifest import Archive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from millstream.app.asking import Asking
+    from millstream.cluster.client import ControllerClient
+    from millstream.format.archive import TopicDescription
+    from millstream.objects import ObjectStore
+    from millstream.partition.table import PartitionTable
+    from millstream.shard.control import ControlEnd
+    from millstream.shard.reactor import Reactor
+    from millstream.storage.disk import Disk
+
+TIERS: Final = "tiers"
+RECREATE: Final = "recreate"
+"""Questions on the control channel."""
+
+_SHARE: Final = 0.1
+_TIMEOUT_MS: Final = 30_000
+_STORE_PATIENCE_S: Final = 20.0
+
+
+class TierStatus(msgspec.Struct):
+    """How far one partition is archived. Offsets that end something are exclusive."""
+
+    topic: str
+    partition: int
+    log_start_offset: int
+    local_start_offset: int
+    archived_end_offset: int
+    high_watermark: int
+    archived_segments: int
+    archived_bytes: int
+    local_bytes: int
+    lag_bytes: int
+    failures: int
+    """Requests to the store that failed in a row."""
+
+
+def serve_tiers(control: ControlEnd, reactor: Reactor, table: PartitionTable, client: ControllerClient | None) -> None:
+    """Answer on a shard; ``client`` on the one that has topics created."""
+
+    def status(topic: str | None, answer: Callable[[Any], None]) -> None:
+        found: list[TierStatus] = []
+
+        def walk() -> Generator[None, None, None]:
+            for partition in list(table.by_group.values()):
+                if partition.archive is not None and topic in (None, partition.name):
+                    found.append(_status(partition))
+                yield
+
+        reactor.background("other", walk(), _SHARE, lambda: answer(msgspec.to_builtins(found)))
+
+    def recreate(arguments: Any, answer: Callable[[Any], None]) -> None:
+        if client is None:
+            answer(None)
+            return
+        name, topic_id, partitions, configs = arguments
+        wanted = CreateTopic(name, partitions, -1, (), tuple(configs.items()), bytes.fromhex(topic_id))
+
+        def created(results: Any) -> None:
+            if isinstance(results, MillstreamError):
+                answer(results)
+            elif results[0].error:
+                answer(Rejected(results[0].message or results[0].error.name, results[0].error))
+            else:
+                answer(None)
+
+        client.create_topics([wanted], created, timeout_ms=_TIMEOUT_MS)
+
+    control.serve(TIERS, status)
+    control.serve(RECREATE, recreate)
+
+
+def _status(partition: Partition) -> TierStatus:
+    archive, log = partition.archive, partition.log
+    assert archive is not None
+    return TierStatus(
+        partition.name,
+        partition.index,
+        log.start_offset,
+        max(log.start_offset, log.first_local_offset),
+        archive.archive.end_offset,
+        partition.high_watermark,
+        archive.archive.segment_count,
+        archive.archive.size_bytes,
+        log.size_bytes,
+        archive.lag_bytes,
+        archive.failures,
+    )
+
+
+def tier_status(asking: Asking, url: str, topic: str | None) -> dict[str, Any]:
+    """Every tiered partition of the broker, or those of one topic."""
+    found = [one for answer in asking.ask_all(TIERS, topic) for one in answer]
+    return {"objects_url": url, "partitions": sorted(found, key=lambda one: (one["topic"], one["partition"]))}
+
+
+def recover_topics(asking: Asking, disk: Disk, data_dir: str, url: str, names: list[str]) -> list[dict[str, Any]]:
+    """Create the topics that the store describes, with what is archived of them; all of them without ``names``. The
+    result says of each topic what became of it. Called on a thread that may block.
+
+    Raises:
+        Rejected: the store does not describe a topic that was named.
+        Unavailable: the store.
+    """
+    store = open_store(url, _STORE_PATIENCE_S)
+    described = {one.name: one for one in describe_topics(store)}
+    missing = [name for name in names if name not in described]
+    if missing:
+        known = ", ".join(sorted(described)) or "no topic"
+        raise Rejected(
+            f"{url} has nothing of the topic {missing[0]}; it has {known}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    results: list[dict[str, Any]] = []
+    for name in names or sorted(described):
+        topic = described[name]
+        result: dict[str, Any] = {"topic": name, "topic_id": topic.topic_id, "partitions": topic.partitions}
+        try:
+            result["records"] = _write_states(store, disk, data_dir, topic)
+            asking.ask_all(RECREATE, (name, topic.topic_id, topic.partitions, topic.configs), _TIMEOUT_MS * 1000)
+        except MillstreamError as error:
+            result["error"] = error.message
+        results.append(result)
+    return results
+
+
+def _write_states(store: ObjectStore, disk: Disk, data_dir: str, topic: TopicDescription) -> int:
+    """Write an ``epochs`` file for each partition; the number of archived records. A topic that is here is refused."""
+    topic_id = bytes.fromhex(topic.topic_id)
+    if os.path.isdir(os.path.dirname(partition_directory(data_dir, topic_id, 0))):
+        raise Rejected(f"the topic {topic.name} is here already", ErrorCode.TOPIC_ALREADY_EXISTS)
+    states: dict[int, LogState] = {}
+    records = 0
+    for index in range(topic.partitions):
+        owner = ArchiveId(uuid.UUID(topic.topic_id), index)
+        state = _state(store, owner)
+        if state is not None:
+            states[index] = state
+            records += state.local_start - state.start_offset
+    for index, state in states.items():
+        directory = partition_directory(data_dir, topic_id, index)
+        for made in make_directories(disk, directory):
+            disk.sync_directory(made)
+        replace_file(disk, f"{directory}/{EPOCHS_FILE}", encode_log_state(state))
+    return records
+
+
+def _state(store: ObjectStore, owner: ArchiveId) -> LogState | None:
+    """The state of a log of which everything is archived; None if nothing of it is in the store."""
+    if store.head(ObjectKey(manifest_key(owner))) is None:
+        return None
+    manifest = manifest_of(store, owner)
+    if manifest.owner != owner:
+        raise Corruption(f"{store.url}: the object {manifest_key(owner)} is the manifest of another partition")
+    archive = Archive.of(manifest)
+    end = archive.end_offset
+    payload = encode_folded(Folded(Configuration(()), encode_manifest(archive.manifest(owner))))
+    return LogState(
+        start_offset=manifest.start_offset,
+        epochs=tuple(one for one in manifest.epochs if one[1] < end),
+        base=RaftBase(end, RaftPosition(end), Term(0), payload),
+        local_start=end,
+    )

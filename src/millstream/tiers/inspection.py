@@ -1,0 +1,216 @@
+"""Looking through an object store without a broker: is every archived segment there and sound, and what is superfluous.
+
+The manifest objects say what is archived. They may be a minute older than what the partitions committed, so an object
+behind the end of its manifest is never superfluous: it may be committed already. Superfluous is what lies before that
+end and is not in the manifest: an upload of a leader that lost its term, a crash between upload and commit, a removal
+that did not come to its end.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from crc32c import crc32c
+
+from millstream.errors import Corruption, MillstreamError
+from millstream.format.archive import (
+    TOPICS_FOLDER,
+    decode_index,
+    decode_topic,
+    manifest_key,
+    part_key,
+    segment_key,
+    topic_key,
+)
+from millstream.format.manifest import (
+    ArchiveId,
+    decode_manifest,
+    decode_part,
+    parse_part_name,
+    unpack_run,
+)
+from millstream.model.quantities import FilePosition, Offset
+from millstream.objects import ObjectKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.format.archive import TopicDescription
+    from millstream.format.manifest import ArchivedSegment, Manifest
+    from millstream.objects import ObjectInfo, ObjectStore
+
+_READ_BYTES: Final = 4 << 20
+_PARTITION: Final = re.compile(r"topics/([0-9a-f]{32})/(\d+)/(.+)")
+_SEGMENT: Final = re.compile(r"(\d{20})-(\d{20})-(\d+)\.segment")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that is wrong, or superfluous."""
+
+    kind: str
+    """``damaged``, ``missing`` or ``superfluous``."""
+
+    topic: str
+    partition: int
+    key: str
+    what: str
+    size_bytes: int = 0
+
+
+class ArchivedPartition(msgspec.Struct, frozen=True):
+    """One partition of the store."""
+
+    owner: ArchiveId
+    topic: str
+    """Its name; the id if the description is gone."""
+
+    objects: dict[str, ObjectInfo]
+    """Every object of it, by key."""
+
+
+class Tally(msgspec.Struct):
+    """What was examined."""
+
+    partitions: int = 0
+    segments: int = 0
+    bytes: int = 0
+    findings: list[Finding] = []
+
+
+def read_whole(store: ObjectStore, key: str) -> memoryview:
+    """The bytes of an object. Raises Corruption if there is none."""
+    info = store.head(ObjectKey(key))
+    if info is None:
+        raise Corruption(f"{store.url} has no object {key}")
+    return store.get(ObjectKey(key), FilePosition(0), FilePosition(info.size_bytes))
+
+
+def describe_topics(store: ObjectStore) -> list[TopicDescription]:
+    """The topics that the store can recover, by name. One whose description is damaged is left out."""
+    found: list[TopicDescription] = []
+    for info in store.list(TOPICS_FOLDER):
+        if info.key.count("/") == 2 and info.key.endswith("/topic"):
+            try:
+                found.append(decode_topic(read_whole(store, info.key)))
+            except Corruption:
+                continue
+    return sorted(found, key=lambda one: one.name)
+
+
+def find_partitions(store: ObjectStore, topic: str | None = None) -> list[ArchivedPartition]:
+    """Every partition that has objects, or those of one topic."""
+    objects: dict[ArchiveId, dict[str, ObjectInfo]] = {}
+    for info in store.list(TOPICS_FOLDER):
+        match = _PARTITION.fullmatch(info.key)
+        if match is not None:
+            owner = ArchiveId(uuid.UUID(match[1]), int(match[2]))
+            objects.setdefault(owner, {})[info.key] = info
+    names: dict[uuid.UUID, str] = {}
+    for owner in objects:
+        if owner.topic_id not in names:
+            try:
+                names[owner.topic_id] = decode_topic(read_whole(store, topic_key(owner))).name
+            except Corruption:
+                names[owner.topic_id] = owner.topic_id.hex
+    ordered = sorted(objects, key=lambda one: (names[one.topic_id], one.partition_index))
+    return [
+        ArchivedPartition(owner, names[owner.topic_id], objects[owner])
+        for owner in ordered
+        if topic in (None, names[owner.topic_id])
+    ]
+
+
+def manifest_of(store: ObjectStore, owner: ArchiveId) -> Manifest:
+    """The manifest object of a partition. Raises Corruption if it is missing or damaged."""
+    return decode_manifest(read_whole(store, manifest_key(owner)))
+
+
+def segments_of(store: ObjectStore, manifest: Manifest) -> Iterator[ArchivedSegment]:
+    """The segments of a manifest, those in parts included, oldest first. Raises Corruption."""
+    for part in manifest.parts:
+        for run in decode_part(manifest.owner, part, read_whole(store, part_key(manifest.owner, part))):
+            yield from unpack_run(run)
+    for run in manifest.runs:
+        yield from unpack_run(run)
+
+
+def verify(
+    store: ObjectStore, partitions: list[ArchivedPartition], advance: Callable[[int], None] | None = None
+) -> Tally:
+    """Read every archived byte. ``advance`` hears of bytes that were read."""
+    tally = Tally()
+    for partition in partitions:
+        tally.partitions += 1
+        try:
+            for segment in segments_of(store, manifest_of(store, partition.owner)):
+                tally.segments += 1
+                key = segment_key(partition.owner, segment)
+                try:
+                    _verify_segment(store, partition.owner, segment, key, advance)
+                except MillstreamError as error:
+                    kind = "damaged" if key in partition.objects else "missing"
+                    tally.findings.append(_finding(kind, partition, key, error.message))
+                tally.bytes += segment.size_bytes
+        except MillstreamError as error:
+            tally.findings.append(_finding("damaged", partition, manifest_key(partition.owner), error.message))
+    return tally
+
+
+def _verify_segment(
+    store: ObjectStore, owner: ArchiveId, segment: ArchivedSegment, key: str, advance: Callable[[int], None] | None
+) -> None:
+    checksum = position = 0
+    while position < segment.size_bytes:
+        end = min(position + _READ_BYTES, segment.size_bytes)
+        checksum = crc32c(store.get(ObjectKey(key), FilePosition(position), FilePosition(end)), checksum)
+        if advance is not None:
+            advance(end - position)
+        position = end
+    if checksum != segment.checksum:
+        raise Corruption("its bytes do not match the checksum in the manifest")
+    end = segment.size_bytes + segment.index_bytes
+    decode_index(owner, segment, store.get(ObjectKey(key), FilePosition(segment.size_bytes), FilePosition(end)))
+
+
+def find_superfluous(store: ObjectStore, partitions: list[ArchivedPartition], before_ms: int) -> Tally:
+    """Objects that were written before a time and that nothing needs."""
+    tally = Tally()
+    for partition in partitions:
+        tally.partitions += 1
+        try:
+            manifest = manifest_of(store, partition.owner)
+            needed = {manifest_key(partition.owner)}
+            needed |= {part_key(partition.owner, one) for one in manifest.parts}
+            end = manifest.start_offset
+            for segment in segments_of(store, manifest):
+                tally.segments += 1
+                needed.add(segment_key(partition.owner, segment))
+                end = max(end, segment.end_offset)
+        except MillstreamError as error:
+            # Without it nobody knows what is needed.
+            tally.findings.append(_finding("damaged", partition, manifest_key(partition.owner), error.message))
+            continue
+        for key, info in partition.objects.items():
+            tally.bytes += info.size_bytes
+            ends = _end_offset(key)
+            if key not in needed and ends is not None and ends <= end and info.modified_ms < before_ms:
+                finding = _finding("superfluous", partition, key, "no manifest names it")
+                tally.findings.append(msgspec.structs.replace(finding, size_bytes=info.size_bytes))
+    return tally
+
+
+def _end_offset(key: str) -> Offset | None:
+    """End (exclusive) of what a segment or part object holds; None for another object."""
+    name = key.rpartition("/")[2]
+    match = _SEGMENT.fullmatch(name)
+    if match is not None:
+        return Offset(int(match[2]))
+    part = parse_part_name(name)
+    return None if part is None else part.end_offset
+
+
+def _finding(kind: str, partition: ArchivedPartition, key: str, what: str) -> Finding:
+    return Finding(kind, partition.topic, partition.owner.partition_index, key, what)
