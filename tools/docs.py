@@ -91,6 +91,7 @@ def configuration_page() -> str:
     from millstream.config.properties.node import NodeProperties
     from millstream.config.properties.storage import StorageProperties
     from millstream.config.properties.topics import TopicDefaultProperties
+    from millstream.config.properties.transactions import TransactionProperties
     from millstream.config.properties.without_effect import WithoutEffectProperties
     from millstream.config.topic_properties import REFUSED_VALUES, TopicConfig
 
@@ -100,6 +101,7 @@ def configuration_page() -> str:
         ("Network", NetworkProperties),
         ("Storage", StorageProperties),
         ("Groups and producers", GroupProperties),
+        ("Transactions", TransactionProperties),
         ("Cluster", ClusterProperties),
         ("Defaults of topics", TopicDefaultProperties),
         ("Without effect", WithoutEffectProperties),

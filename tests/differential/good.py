@@ -6,6 +6,7 @@ Each builder makes what its request needs and returns the request, valid at ever
 from collections.abc import Callable
 
 from differential.good_admin import GOOD_ADMIN
+from differential.good_transactions import GOOD_TRANSACTIONS
 from differential.talk import Talk, Topic, batch, produce_request
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 from millstream.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -156,5 +157,6 @@ GOOD: dict[int, Callable[[Talk], Request]] = {
     44: lambda t: alter_request(t.topic().name, ("retention.ms", "1000")),
     60: lambda _: DescribeClusterRequest(),
     **GOOD_ADMIN,
+    **GOOD_TRANSACTIONS,
 }
 """API key → a good request."""

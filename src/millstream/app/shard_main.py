@@ -34,6 +34,7 @@ from millstream.cluster.state_files import SnapshotStore
 from millstream.cluster.transfers import Transfers
 from millstream.config.settings import Settings
 from millstream.coordinator.router import GroupRouter
+from millstream.coordinator.transactions import Transactions
 from millstream.core.fetch_session import FetchSessions, SessionPartition
 from millstream.errors import MillstreamError, Rejected
 from millstream.format.archive import TopicDescription
@@ -247,7 +248,12 @@ class ShardProcess:
             groups = self.peers.raft.groups
             node.transfers = Transfers(shard, self.metadata, self.peers.network, groups.get)
         node.producer_ids = ProducerIds(self.client)
-        node.coordinator = GroupRouter(shard, settings, self.metadata, self.client, InternalLogs(self.table))
+        logs = InternalLogs(self.table)
+        node.coordinator = GroupRouter(shard, settings, self.metadata, self.client, logs)
+        node.transactions = Transactions(
+            shard, settings, self.metadata, self.client, logs, node.home.markers.write, node.producer_ids.next
+        )
+        self.delayed.verifying.ask = node.transactions.verify
 
         def forget(asked: SessionPartition) -> None:
             if isinstance(asked.watch, Watch):
@@ -304,7 +310,9 @@ class ShardProcess:
         InSync(self.shard, self.table, NodeId(metadata.node_id), self.follower.report_leader, alive, lag_us).start()
 
     def _tell_when_ready(self, control: ControlEnd) -> None:
-        """Ready means that groups are loaded, too: clients that ask for their coordinator at once are not put off."""
+        """Ready means that groups and transactional ids are loaded, too: clients that ask for their coordinator at once
+        are not put off.
+        """
         told = False
 
         def ready() -> None:
@@ -315,7 +323,7 @@ class ShardProcess:
                 control.ask("ready", self.shard.id, _nothing, READY_TIMEOUT_US)
 
         late = self.shard.reactor.call_later(LOADING_US, ready)
-        self.node.coordinator.when_loaded(ready)
+        self.node.coordinator.when_loaded(lambda: self.node.transactions.when_loaded(ready))
 
     def _take_connections(self) -> None:
         self.shared.handover[self.shard.id].take(self._connected)
@@ -362,6 +370,7 @@ class ShardProcess:
 
         def drain() -> None:
             self.node.coordinator.stop()
+            self.node.transactions.stop()
             self.drain.start(drained)
 
         def drained() -> None:

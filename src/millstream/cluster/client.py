@@ -32,7 +32,7 @@ from millstream.core.controller.requests import (
     encode_request,
 )
 from millstream.core.controller.rules import PARTITIONS_MAX
-from millstream.core.controller.topic_names import GROUP_METADATA
+from millstream.core.controller.topic_names import GROUP_METADATA, TRANSACTION_STATE
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable
 from millstream.model.error_code import ErrorCode
 from millstream.shard.context import Shard
@@ -137,7 +137,11 @@ class ControllerClient:
         """Request the creation of this turn's topics, in requests within the size limit."""
         wanted, self._wanted = self._wanted, []
         settings = self._cache.settings
-        most = max(settings.num_partitions, settings.offsets_topic_num_partitions)
+        most = max(
+            settings.num_partitions,
+            settings.offsets_topic_num_partitions,
+            settings.transaction_state_log_num_partitions,
+        )
         at_once = max(PARTITIONS_MAX // most, 1)
         for start in range(0, len(wanted), at_once):
             names = wanted[start : start + at_once]
@@ -153,15 +157,19 @@ class ControllerClient:
             self.submit(CreateTopics(tuple(self._spec(name) for name in names)), created)
 
     def _spec(self, name: str) -> CreateTopic:
-        if name != GROUP_METADATA:
+        settings = self._cache.settings
+        if name == GROUP_METADATA:
+            partitions, segment_bytes = settings.offsets_topic_num_partitions, settings.offsets_topic_segment_bytes
+            codec = "producer"
+        elif name == TRANSACTION_STATE:
+            partitions = settings.transaction_state_log_num_partitions
+            segment_bytes = settings.transaction_state_log_segment_bytes
+            codec = "uncompressed"
+        else:
             return CreateTopic(name)
-        # Kafka's properties for this topic: compacted, in segments that load fast.
-        configs = (
-            ("cleanup.policy", "compact"),
-            ("compression.type", "producer"),
-            ("segment.bytes", str(self._cache.settings.offsets_topic_segment_bytes)),
-        )
-        return CreateTopic(name, self._cache.settings.offsets_topic_num_partitions, configs=configs)
+        # Kafka's properties for these topics: compacted, in segments that load fast.
+        configs = (("cleanup.policy", "compact"), ("compression.type", codec), ("segment.bytes", str(segment_bytes)))
+        return CreateTopic(name, partitions, configs=configs)
 
     def _created(self, result: Result) -> None:
         name = result.name

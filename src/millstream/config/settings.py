@@ -18,6 +18,7 @@ from millstream.config.properties.node import NodeProperties
 from millstream.config.properties.storage import StorageProperties
 from millstream.config.properties.tiers import TierProperties
 from millstream.config.properties.topics import TopicDefaultProperties
+from millstream.config.properties.transactions import TransactionProperties
 from millstream.config.properties.without_effect import WithoutEffectProperties
 from millstream.config.property import Property, declared
 from millstream.config.relations import check_relations
@@ -32,6 +33,7 @@ class Settings(
     NetworkProperties,
     TopicDefaultProperties,
     GroupProperties,
+    TransactionProperties,
     StorageProperties,
     TierProperties,
     WithoutEffectProperties,

@@ -1,7 +1,9 @@
-"""Group coordination on this broker: the shell that runs ``core.group`` and stores its records in
-``__consumer_offsets``.
+"""Coordination on this broker: the shells that run ``core.group`` and ``core.txn`` and store their records in
+``__consumer_offsets`` and ``__transaction_state``.
 
 ``hashing`` decides which partition stores a group, ``records`` how it is stored. ``groups_partition`` runs the groups
 of one partition on its home shard, ``local_groups`` all groups of a shard. ``router`` is the interface for handlers on
-any shard.
+any shard. ``transactions`` is that interface for transactional ids, ``transactions_partition`` runs those of one
+partition, ``marker_sender`` ends decided transactions in their partitions. ``log_replay`` reads a partition from its
+start for both.
 """

@@ -24,6 +24,7 @@ from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCo
 from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from millstream.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from millstream.wire.schema import Message
 
 OFFSET_COMMIT: Final = 8
@@ -32,6 +33,7 @@ JOIN_GROUP: Final = 11
 HEARTBEAT: Final = 12
 LEAVE_GROUP: Final = 13
 SYNC_GROUP: Final = 14
+TXN_OFFSET_COMMIT: Final = 28
 DELETE_GROUPS: Final = 42
 OFFSET_DELETE: Final = 47
 CONSUMER_GROUP_HEARTBEAT: Final = 68
@@ -45,6 +47,7 @@ DESCRIBE: Final = 62
 _TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
     OFFSET_COMMIT: (OffsetCommitRequest, OffsetCommitResponse),
     OFFSET_FETCH: (OffsetFetchRequestGroup, OffsetFetchResponseGroup),
+    TXN_OFFSET_COMMIT: (TxnOffsetCommitRequest, OffsetCommitResponse),
     JOIN_GROUP: (JoinGroupRequest, JoinGroupResponse),
     HEARTBEAT: (HeartbeatRequest, HeartbeatResponse),
     LEAVE_GROUP: (LeaveGroupRequest, LeaveGroupResponse),

@@ -17,10 +17,11 @@ crash loses nothing that was acknowledged, because the state is a function of th
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from millstream.coordinator.log_replay import LogReplay
 from millstream.coordinator.records import decode_record, encode_record
 from millstream.core.group.consumer.topics import Topics
 from millstream.core.group.coordinator import GroupCoordinator
@@ -36,15 +37,15 @@ from millstream.core.group.outputs import (
     Resolve,
     Tick,
     TopicDeleted,
+    TransactionEnded,
     Write,
 )
 from millstream.core.group.regex import matcher, weight
-from millstream.errors import Corruption, MillstreamError, Rejected, Retriable
+from millstream.errors import Corruption, MillstreamError, Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.telemetry.log import RateLimit, log
-from millstream.wire.errors import BatchError
-from millstream.wire.records import Record, build_batch, iter_batches, iter_records, parse_header
+from millstream.wire.records import COMMIT, BatchHeader, Record, build_batch, iter_records, marker_of
 from millstream.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ _NewRecord: TypeAlias = tuple[bytes, bytes | None, tuple[()], int]
 Done = Callable[[Message | ErrorCode], None]
 """Callback for the response of a request, or for the code that refuses it as a whole."""
 
-_READ_BYTES: Final = 256 << 10
 _BATCH_BYTES: Final = 256 << 10
 """Approximate maximum size of one batch. Records of one request stay together."""
 WRITE_BYTES_MAX: Final = 4 << 20
@@ -64,9 +64,7 @@ Kafka's limit is ``max.message.bytes`` of the topic, 1 MiB.
 """
 _FLUSH_RECORDS: Final = 1_000
 """Records encoded in one callback; a single larger write is encoded whole. A few ms."""
-_LOAD_SHARE: Final = 0.5
 _LOAD_SLICE_RECORDS: Final = 16
-_RETRY_US: Final = 100_000
 _EXPIRY_SLICE_GROUPS: Final = 16
 _ANSWERS_AT_ONCE: Final = 32
 """Responses sent in one callback. A rebalance answers all members of a group, of which there may be thousands."""
@@ -93,6 +91,8 @@ class OffsetsPartition(Protocol):
     def high_watermark(self) -> int: ...
 
     def append(self, batch: bytes, done: Callable[[int | MillstreamError], None]) -> None: ...
+
+    def on_transaction_ended(self, callback: Callable[[int, bool], None]) -> None: ...
 
     def read(self, offset: Offset, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]) -> None: ...
 
@@ -160,7 +160,12 @@ class GroupsPartition:
         """While loading: the last record of each key, without deleted ones, in log order. The groups depend on these
         alone, as in a compacted log.
         """
-        self._read(Offset(partition.log_start_offset))
+        self._pending: dict[int, dict[bytes, Record]] = {}
+        """While loading: the same of each transaction that is open, by producer id."""
+        self._loading = LogReplay(partition, reactor, self._collect, self._replay, self._loaded, self._fail)
+        self._ended: list[TransactionEnded] = []  # while loading
+        partition.on_transaction_ended(self._transaction_ended)
+        self._loading.start()
 
     @property
     def refusal(self) -> ErrorCode:
@@ -171,51 +176,19 @@ class GroupsPartition:
 
     # Loading
 
-    def _read(self, offset: Offset) -> None:
-        partition = self.partition
-        if offset >= partition.high_watermark:
-            if self._latest:
-                self._background(self._replay(), offset, self._loaded)
-            else:
-                self._loaded()
+    def _collect(self, header: BatchHeader, batch: memoryview) -> Generator[None, None, None]:
+        """Collect the records of one batch, or end the transaction of its producer."""
+        if header.is_control:
+            pending = self._pending.pop(header.producer_id, {})
+            if marker_of(batch)[0] == COMMIT:
+                for key, record in pending.items():
+                    known = self._latest.get(key)
+                    if known is None or known.offset < record.offset:
+                        self._latest[key] = record
             return
-
-        def read(result: list[bytes] | MillstreamError) -> None:
-            if self.state is not State.LOADING:
-                return
-            if isinstance(result, Retriable):
-                self._reactor.call_later(_RETRY_US, lambda: self._read(offset))
-            elif isinstance(result, MillstreamError):
-                self._fail(offset, result)
-            else:
-                self._collect(offset, result)
-
-        partition.read(offset, _READ_BYTES, read)
-
-    def _collect(self, offset: int, chunks: Sequence[bytes]) -> None:
-        """Collect the records that were read at ``offset``, in slices; then continue reading."""
-        next_offset = offset
-
-        def collect() -> Generator[None, None, None]:
-            nonlocal next_offset
-            for chunk in chunks:
-                for batch in iter_batches(chunk):
-                    header = parse_header(batch)
-                    if not header.is_control:
-                        yield from self._collect_batch(batch)
-                    next_offset = header.base_offset + header.last_offset_delta + 1
-                    yield
-
-        def collected() -> None:
-            if next_offset == offset:
-                self._fail(offset, Corruption("there is no whole batch where one must be"))
-            else:
-                self._read(Offset(next_offset))
-
-        self._background(collect(), offset, collected)
-
-    def _collect_batch(self, batch: memoryview) -> Generator[None, None, None]:
         latest = self._latest
+        if header.is_transactional:
+            latest = self._pending.setdefault(header.producer_id, {})
         for record in iter_records(batch):
             if record.key is None:
                 raise Corruption(f"the record at offset {record.offset} has no key")
@@ -228,30 +201,19 @@ class GroupsPartition:
 
     def _replay(self) -> Generator[None, None, None]:
         latest, self._latest = self._latest, {}
-        for count, record in enumerate(latest.values()):
+        # A transaction may have committed an offset that was stored before what the log has behind it.
+        for count, record in enumerate(sorted(latest.values(), key=lambda record: record.offset)):
             decoded = decode_record(record)
             if decoded is not None:
-                self.core.replay(*decoded)
+                self.core.replay(*decoded, Offset(record.offset))
             if count % _LOAD_SLICE_RECORDS == 0:
                 yield
-
-    def _background(self, work: Generator[None, None, None], offset: int, done: Callable[[], None]) -> None:
-        """Do a part of the loading in slices. An invalid record from ``offset`` on ends the loading."""
-
-        def guarded() -> Generator[None, None, None]:
-            try:
-                for _ in work:
-                    if self.state is not State.LOADING:
-                        return
-                    yield
-            except (Corruption, BatchError) as error:
-                self._fail(offset, error)
-
-        def finished() -> None:
-            if self.state is State.LOADING:
-                done()
-
-        self._reactor.background("loading", guarded(), _LOAD_SHARE, finished)
+        for producer_id, records in self._pending.items():
+            for record in records.values():
+                decoded = decode_record(record)
+                if decoded is not None:
+                    self.core.replay_pending(producer_id, *decoded, Offset(record.offset))
+            yield
 
     def _loaded(self) -> None:
         self.state = State.ACTIVE
@@ -259,6 +221,10 @@ class GroupsPartition:
             took_ms = (self._reactor.now_us() - self._begun_us) // 1000
             self._log.info("%d groups loaded from %d records in %d ms", len(self.core.groups), self._records, took_ms)
         self._carry_out(self.core.loaded(self._reactor.now_us(), self._reactor.wall_ms()))
+        self._pending = {}
+        ended, self._ended = self._ended, []
+        for given in ended:
+            self.step(given)
         deleted, self._deleted_topics = self._deleted_topics, []
         for topic, topic_id in deleted:
             self.step(TopicDeleted(topic, topic_id))
@@ -266,7 +232,7 @@ class GroupsPartition:
 
     def _fail(self, offset: int, error: MillstreamError) -> None:
         self.state = State.FAILED
-        self._latest = {}
+        self._latest, self._pending = {}, {}
         self.core.unload()
         self._log.error(
             "the groups of this partition are not served: reading its log from offset %d: %s", offset, error.message
@@ -347,6 +313,13 @@ class GroupsPartition:
         if self.state is State.ACTIVE:
             self.step(Tick())
 
+    def _transaction_ended(self, producer_id: int, commits: bool) -> None:
+        """A marker of this partition is committed."""
+        if self.state is State.LOADING:
+            self._ended.append(TransactionEnded(producer_id, commits))  # the reading may have passed it, or not
+        elif self.state in (State.ACTIVE, State.STOPPING):
+            self.step(TransactionEnded(producer_id, commits))
+
     def topic_deleted(self, topic: str, topic_id: bytes) -> None:
         """Drop the committed offsets of a deleted topic."""
         if self.state is State.ACTIVE:
@@ -376,7 +349,8 @@ class GroupsPartition:
             return
         was_loading = self.state is State.LOADING
         self.state = State.CLOSED
-        self._latest = {}
+        self._loading.stop()
+        self._latest, self._pending = {}, {}
         if self._timer is not None:
             self._timer.cancel()
         self._writes.clear()
@@ -404,13 +378,16 @@ class GroupsPartition:
         size = 0
         for write in writes:
             records, more = _encode(write, timestamp)
+            if receipts and (more > WRITE_BYTES_MAX or write.producer is not None):
+                self._append(batch, receipts)
+                batch, receipts, size = [], [], 0
             if more > WRITE_BYTES_MAX:
-                if receipts:
-                    self._append(batch, receipts)
-                    batch, receipts, size = [], [], 0
                 group_id = write.records[0][0].group
                 why = f"a request of group {group_id} has more than {WRITE_BYTES_MAX} bytes to write"
                 self._under_way.append(_Batch([write.receipt], Rejected(why, ErrorCode.MESSAGE_TOO_LARGE)))
+                continue
+            if write.producer is not None:
+                self._append(records, [write.receipt], write.producer)
                 continue
             batch += records
             size += more
@@ -422,7 +399,8 @@ class GroupsPartition:
             self._append(batch, receipts)
         self._settle()
 
-    def _append(self, records: list[_NewRecord], receipts: list[int]) -> None:
+    def _append(self, records: list[_NewRecord], receipts: list[int], producer: tuple[int, int] = (-1, -1)) -> None:
+        """Append a batch; of a ``producer`` (id, epoch) it is part of its transaction."""
         batch = _Batch(receipts)
 
         def appended(result: int | MillstreamError) -> None:
@@ -430,7 +408,9 @@ class GroupsPartition:
             self._settle()
 
         self._under_way.append(batch)
-        self.partition.append(build_batch(records), appended)
+        producer_id, epoch = producer
+        content = build_batch(records, producer_id=producer_id, producer_epoch=epoch, transactional=producer_id >= 0)
+        self.partition.append(content, appended)
 
     def _settle(self) -> None:
         """Report writes with a known outcome to the core, in order."""
@@ -480,5 +460,7 @@ def client_code(error: MillstreamError) -> ErrorCode:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR:
             return ErrorCode.NOT_COORDINATOR
+        case ErrorCode.INVALID_PRODUCER_EPOCH:
+            return error.code
         case _:
             return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -15,6 +15,7 @@ from millstream.coordinator.asks import (
     OFFSET_COMMIT,
     OFFSET_DELETE,
     SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
     Ask,
 )
 from millstream.coordinator.groups_partition import Done, GroupsPartition, OffsetsPartition, State
@@ -45,16 +46,22 @@ from millstream.wire.messages.heartbeat import HeartbeatRequest
 from millstream.wire.messages.join_group import JoinGroupRequest
 from millstream.wire.messages.leave_group import LeaveGroupRequest
 from millstream.wire.messages.list_groups import ListedGroup
-from millstream.wire.messages.offset_commit import OffsetCommitRequest
+from millstream.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from millstream.wire.messages.offset_delete import OffsetDeleteRequest
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from millstream.wire.messages.sync_group import SyncGroupRequest
-from millstream.wire.schema import Message
+from millstream.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from millstream.wire.schema import ZERO_UUID, Message
 
 if TYPE_CHECKING:
     from millstream.shard.context import Shard
 
 _EXPIRY_SHARE: Final = 0.1
+_NEWEST_COMMIT: Final = OffsetCommitRequest.VERSIONS[1]
 _COUNT_US: Final = 1_000_000
 
 
@@ -131,7 +138,7 @@ class LocalGroups:
         elif groups.state is not State.ACTIVE:
             done(groups.refusal)
         else:
-            groups.step(_input(api, version, client_id, client_host, request, require_stable, done))
+            groups.step(_input(api, version, client_id, client_host, request, require_stable, done, self._topics))
 
     def ask_for(self, ask: Ask, request: Message, done: Done) -> None:
         """``ask`` for a request from another shard."""
@@ -184,6 +191,7 @@ def _input(
     request: Message,
     require_stable: bool,
     done: Callable[[Message | ErrorCode], None],
+    topics: Topics | None,
 ) -> Input:
     """The core's input for a request."""
     if api == HEARTBEAT:
@@ -192,6 +200,9 @@ def _input(
     if api == OFFSET_COMMIT:
         assert isinstance(request, OffsetCommitRequest)
         return Commit(done, request, version)
+    if api == TXN_OFFSET_COMMIT:
+        assert isinstance(request, TxnOffsetCommitRequest)
+        return _transactional(done, request, topics)
     if api == JOIN_GROUP:
         assert isinstance(request, JoinGroupRequest)
         return Join(done, request, version, client_id, client_host, _member_suffix())
@@ -217,6 +228,41 @@ def _input(
         return DeleteOffsets(done, request)
     assert isinstance(request, OffsetFetchRequestGroup)
     return FetchOffsets(done, request, require_stable)
+
+
+def _transactional(
+    done: Callable[[Message | ErrorCode], None], request: TxnOffsetCommitRequest, existing: Topics | None
+) -> Commit:
+    """The commit of a transaction, worded as an OffsetCommit, which names topics by id, too."""
+
+    def topic_id(name: str) -> bytes:
+        topic = None if existing is None else existing.by_name(name)
+        return ZERO_UUID if topic is None else topic.topic_id
+
+    topics = [
+        OffsetCommitRequestTopic(
+            name=topic.name,
+            topic_id=topic_id(topic.name),
+            partitions=[
+                OffsetCommitRequestPartition(
+                    partition_index=one.partition_index,
+                    committed_offset=one.committed_offset,
+                    committed_leader_epoch=one.committed_leader_epoch,
+                    committed_metadata=one.committed_metadata,
+                )
+                for one in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    commit = OffsetCommitRequest(
+        group_id=request.group_id,
+        generation_id_or_member_epoch=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        topics=topics,
+    )
+    return Commit(done, commit, _NEWEST_COMMIT, (request.producer_id, request.producer_epoch))
 
 
 def _member_suffix() -> str:

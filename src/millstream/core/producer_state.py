@@ -22,12 +22,11 @@ In a log with several replicas a truncation may take batches back. What such a b
 committed (``keep_changes``), so that ``take_back`` undoes it, and a snapshot is made as of a committed offset.
 
 A crash loses nothing, because the state is a function of the log. It is rebuilt from a snapshot (``snapshot``,
-``load``) and the batch headers behind it, each passed to ``record``. A snapshot with a wrong checksum raises
-``Corruption``, and the caller replays the whole log. Pure: the caller passes the time.
+``load``) and the batch headers behind it, each passed to ``record``, or to ``end_transaction`` for a marker. A snapshot
+with a wrong checksum raises ``Corruption``, and the caller replays the whole log. Pure: the caller passes the time.
 
-A crash loses nothing: the state is a function of the log. It is rebuilt from a snapshot (``snapshot``/``load``) and the
-batch headers behind it, each given to ``record``. A snapshot that does not match its checksum raises ``Corruption``;
-the caller then replays the whole log. Pure: no clock, no file; times are handed in.
+Which transactions of the producers are open, and which were aborted, is in ``transactions`` (``core.txn``). It shares
+the snapshot and the truncation, not the budget: an evicted producer's open transaction still ends with its marker.
 """
 
 from __future__ import annotations
@@ -41,9 +40,10 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 from crc32c import crc32c
 
+from millstream.core.txn.partition_state import PartitionTransactions
 from millstream.errors import Corruption
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import Offset
+from millstream.model.quantities import CoordinatorEpoch, Offset, ProducerEpoch, ProducerId
 
 BATCHES_KEPT: Final = 5
 """Maximum in-flight batches of a client with idempotence (``max.in.flight.requests.per.connection``)."""
@@ -55,7 +55,13 @@ _SNAPSHOT_HEAD: Final = struct.Struct(">BI")  # format version, number of produc
 _SNAPSHOT_PRODUCER: Final = struct.Struct(">qhiqB")  # id, epoch, next sequence, last append (ms), number of batches
 _SNAPSHOT_BATCH: Final = struct.Struct(">iiqq")  # base sequence, record count, base offset, timestamp
 _SNAPSHOT_CRC: Final = struct.Struct(">I")  # CRC-32C of everything before it
-_SNAPSHOT_VERSION: Final = 1
+_SNAPSHOT_COORDINATOR: Final = struct.Struct(">i")  # coordinator epoch of the last marker, behind a producer's batches
+_SNAPSHOT_VERSION: Final = 2
+_WITHOUT_TRANSACTIONS: Final = 1
+"""Version of snapshots that say nothing of transactions."""
+
+_ANY_SEQUENCE: Final = -1
+"""Next sequence of a producer of whom only a marker is known."""
 
 
 class Verdict(Enum):
@@ -70,7 +76,7 @@ Append: Final = Verdict.APPEND
 class Duplicate(msgspec.Struct, frozen=True):
     """The batch is already in the log at ``base_offset``. ``timestamp`` is its max timestamp in ms."""
 
-    base_offset: int
+    base_offset: Offset
     record_count: int
     timestamp: int
 
@@ -78,10 +84,12 @@ class Duplicate(msgspec.Struct, frozen=True):
 class _Producer:
     """One producer id. ``batches`` holds (base sequence, record count, base offset, timestamp), oldest first."""
 
-    __slots__ = ("batches", "epoch", "last_append_ms", "next_sequence")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_append_ms", "next_sequence")
 
     def __init__(self, epoch: int, next_sequence: int, last_append_ms: int) -> None:
         self.epoch = epoch
+        self.coordinator_epoch = -1
+        """Epoch of the coordinator that wrote the producer's last marker; -1 for none."""
         self.next_sequence = next_sequence
         self.last_append_ms = last_append_ms
         self.batches: list[tuple[int, int, int, int]] = []
@@ -90,6 +98,7 @@ class _Producer:
         """The same, apart."""
         other = _Producer(self.epoch, self.next_sequence, self.last_append_ms)
         other.batches = list(self.batches)
+        other.coordinator_epoch = self.coordinator_epoch
         return other
 
 
@@ -97,7 +106,7 @@ class _Change(NamedTuple):
     """What a batch changed: it ends at ``end_offset``, and its producer was ``before``, None if unknown."""
 
     end_offset: int
-    producer_id: int
+    producer_id: ProducerId
     before: _Producer | None
 
 
@@ -165,7 +174,7 @@ class ProducerState:
     ``_producers`` is ordered by last append, oldest first.
     """
 
-    __slots__ = ("_budget", "_producers", "_uncommitted", "expiration_ms", "watched")
+    __slots__ = ("_budget", "_producers", "_uncommitted", "expiration_ms", "transactions", "watched")
 
     def __init__(self, expiration_ms: int, budget: ProducerBudget) -> None:
         self.expiration_ms = expiration_ms
@@ -173,6 +182,7 @@ class ProducerState:
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
         self._uncommitted: deque[_Change] | None = None
         """What each batch changed that a truncation may still take, oldest first; None in a log that is never cut."""
+        self.transactions = PartitionTransactions()
         self.watched = False
         """True while the budget's heap holds this state. Only the budget writes it."""
 
@@ -180,7 +190,7 @@ class ProducerState:
         return len(self._producers)
 
     def check(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, record_count: int
+        self, producer_id: ProducerId, producer_epoch: ProducerEpoch, base_sequence: int, record_count: int
     ) -> Literal[Verdict.APPEND] | Duplicate | ErrorCode:
         """Decide about a client's batch, without changing anything. ``producer_id`` is >= 0."""
         producer = self._producers.get(producer_id)
@@ -194,14 +204,15 @@ class ProducerState:
 
     @staticmethod
     def _check_unusual(
-        producer: _Producer, producer_epoch: int, base_sequence: int, record_count: int
+        producer: _Producer, producer_epoch: ProducerEpoch, base_sequence: int, record_count: int
     ) -> Literal[Verdict.APPEND] | Duplicate | ErrorCode:
         if producer_epoch == producer.epoch:
             for sequence, count, base_offset, timestamp in producer.batches:
                 if sequence == base_sequence and count == record_count:
-                    return Duplicate(base_offset, count, timestamp)
+                    return Duplicate(Offset(base_offset), count, timestamp)
             # Kafka accepts any sequence of a producer whose epoch is "none", so it is accepted here.
-            return Append if producer_epoch == _NO_EPOCH else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            anything = producer_epoch == _NO_EPOCH or producer.next_sequence == _ANY_SEQUENCE
+            return Append if anything else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if producer_epoch < producer.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if base_sequence == 0 or producer.epoch == _NO_EPOCH:
@@ -210,11 +221,11 @@ class ProducerState:
 
     def record(
         self,
-        producer_id: int,
-        producer_epoch: int,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
         base_sequence: int,
         record_count: int,
-        base_offset: int,
+        base_offset: Offset,
         timestamp: int,
         now_ms: int,
     ) -> None:
@@ -223,24 +234,69 @@ class ProducerState:
 
         ``timestamp`` is the batch's max timestamp. ``now_ms`` is the wall clock, from which expiry counts.
         """
-        producers = self._producers
-        producer = producers.get(producer_id)
-        if self._uncommitted is not None:
-            before = None if producer is None else producer.copy()
-            self._uncommitted.append(_Change(base_offset + record_count, producer_id, before))
-        if producer is None:
-            producer = self._admit(producer_id, producer_epoch, now_ms)
-        else:
-            producers.move_to_end(producer_id)
-            producer.last_append_ms = now_ms
-            if producer.epoch != producer_epoch:
-                producer.epoch = producer_epoch
-                producer.batches.clear()
+        producer = self._touch(producer_id, producer_epoch, base_offset + record_count, now_ms)
         producer.next_sequence = (base_sequence + record_count) & LAST_SEQUENCE
         batches = producer.batches
         batches.append((base_sequence, record_count, base_offset, timestamp))
         if len(batches) > BATCHES_KEPT:
             del batches[0]
+
+    def _touch(self, producer_id: ProducerId, producer_epoch: ProducerEpoch, end_offset: int, now_ms: int) -> _Producer:
+        """The producer, in ``producer_epoch``, as the one with the newest append."""
+        producers = self._producers
+        producer = producers.get(producer_id)
+        if self._uncommitted is not None:
+            before = None if producer is None else producer.copy()
+            self._uncommitted.append(_Change(end_offset, producer_id, before))
+        if producer is None:
+            return self._admit(producer_id, producer_epoch, now_ms)
+        producers.move_to_end(producer_id)
+        producer.last_append_ms = now_ms
+        if producer.epoch != producer_epoch:
+            producer.epoch = producer_epoch
+            producer.batches.clear()
+            producer.next_sequence = 0
+        return producer
+
+    def epoch_of(self, producer_id: ProducerId) -> int | None:
+        """The producer's epoch; None if it is unknown."""
+        producer = self._producers.get(producer_id)
+        return None if producer is None else producer.epoch
+
+    def check_epoch(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> ErrorCode:
+        """NONE unless the producer is known in a later epoch."""
+        producer = self._producers.get(producer_id)
+        fenced = producer is not None and producer_epoch < producer.epoch
+        return ErrorCode.INVALID_PRODUCER_EPOCH if fenced else ErrorCode.NONE
+
+    def check_marker(
+        self, producer_id: ProducerId, producer_epoch: ProducerEpoch, coordinator_epoch: CoordinatorEpoch
+    ) -> ErrorCode:
+        """Decide about a marker, without changing anything: an older coordinator or an older producer is fenced."""
+        producer = self._producers.get(producer_id)
+        if producer is not None and coordinator_epoch < producer.coordinator_epoch:
+            return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        return self.check_epoch(producer_id, producer_epoch)
+
+    def end_transaction(
+        self,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        coordinator_epoch: CoordinatorEpoch,
+        offset: Offset,
+        now_ms: int,
+        *,
+        committed: bool,
+    ) -> None:
+        """Record a marker that is in the log at ``offset``. A later epoch than the producer's fences what it still
+        sends in that one (KIP-890).
+        """
+        known = producer_id in self._producers
+        producer = self._touch(producer_id, producer_epoch, offset + 1, now_ms)
+        producer.coordinator_epoch = coordinator_epoch
+        if not known:
+            producer.next_sequence = _ANY_SEQUENCE
+        self.transactions.ended(producer_id, offset, aborted=not committed)
 
     # A log with several replicas, whose end may be cut
 
@@ -253,9 +309,11 @@ class ProducerState:
         changes = self._uncommitted
         while changes and changes[0].end_offset <= end_offset:
             changes.popleft()
+        self.transactions.committed(end_offset)
 
     def take_back(self, offset: Offset) -> None:
         """The log is cut at ``offset``: undo what the batches from there on changed. They are not committed."""
+        self.transactions.take_back(offset)
         changes = self._uncommitted
         while changes and changes[-1].end_offset > offset:
             _, producer_id, before = changes.pop()
@@ -268,7 +326,7 @@ class ProducerState:
             else:
                 # The time of the last append stays: producers are in the order of it.
                 producer.epoch, producer.next_sequence = before.epoch, before.next_sequence
-                producer.batches = before.batches
+                producer.batches, producer.coordinator_epoch = before.batches, before.coordinator_epoch
 
     def _as_of(self, committed_offset: Offset | None) -> dict[int, _Producer]:
         """The producers, without what batches at or behind ``committed_offset`` changed."""
@@ -283,7 +341,7 @@ class ProducerState:
                     found[producer_id] = before
         return found
 
-    def _admit(self, producer_id: int, producer_epoch: int, now_ms: int) -> _Producer:
+    def _admit(self, producer_id: ProducerId, producer_epoch: ProducerEpoch, now_ms: int) -> _Producer:
         budget = self._budget
         if budget.count >= budget.limit:
             budget.evict_one()
@@ -294,16 +352,19 @@ class ProducerState:
         producer = self._producers[producer_id] = _Producer(producer_epoch, 0, now_ms)
         return producer
 
-    def active(self) -> list[tuple[int, int, int, int]]:
-        """(producer id, epoch, last sequence, timestamp of the last batch in ms) of all producers, oldest append
-        first.
+    def active(self) -> list[tuple[int, int, int, int, int, int]]:
+        """(producer id, epoch, last sequence, timestamp of the last batch in ms, epoch of the last marker's
+        coordinator, first offset of the open transaction) of all producers, oldest append first. -1 for what there is
+        not.
         """
         return [
             (
                 producer_id,
                 producer.epoch,
-                (producer.next_sequence - 1) & LAST_SEQUENCE,
+                (producer.next_sequence - 1) & LAST_SEQUENCE if producer.batches else -1,
                 producer.batches[-1][3] if producer.batches else -1,
+                producer.coordinator_epoch,
+                self.transactions.open.get(producer_id, -1),
             )
             for producer_id, producer in self._producers.items()
         ]
@@ -340,6 +401,7 @@ class ProducerState:
         """Drop all producers: before a replay, and when the partition closes."""
         self._budget.count -= len(self._producers)
         self._producers.clear()
+        self.transactions.clear()
         if self._uncommitted is not None:
             self._uncommitted.clear()
 
@@ -353,6 +415,8 @@ class ProducerState:
             )
             for batch in producer.batches:
                 out += _SNAPSHOT_BATCH.pack(*batch)
+            out += _SNAPSHOT_COORDINATOR.pack(producer.coordinator_epoch)
+        out += self.transactions.encode(committed_offset)
         out += _SNAPSHOT_CRC.pack(crc32c(out))
         return bytes(out)
 
@@ -367,7 +431,7 @@ class ProducerState:
         if size < _SNAPSHOT_HEAD.size or _SNAPSHOT_CRC.unpack_from(data, size)[0] != crc32c(data[:size]):
             raise Corruption("a producer snapshot does not match its checksum")
         version, count = _SNAPSHOT_HEAD.unpack_from(data, 0)
-        if version != _SNAPSHOT_VERSION:
+        if version not in (_WITHOUT_TRANSACTIONS, _SNAPSHOT_VERSION):
             raise Corruption(f"a producer snapshot has format {version}, this broker reads {_SNAPSHOT_VERSION}")
         position = _SNAPSHOT_HEAD.size
         try:
@@ -383,7 +447,12 @@ class ProducerState:
                 for _ in range(batches):
                     producer.batches.append(_SNAPSHOT_BATCH.unpack_from(data, position))
                     position += _SNAPSHOT_BATCH.size
-            if position != size:
+                if version == _SNAPSHOT_VERSION:
+                    (producer.coordinator_epoch,) = _SNAPSHOT_COORDINATOR.unpack_from(data, position)
+                    position += _SNAPSHOT_COORDINATOR.size
+            if version == _SNAPSHOT_VERSION:
+                self.transactions.decode(data[position:size])
+            elif position != size:
                 raise Corruption(f"a producer snapshot has {size - position} bytes too many")
         except struct.error:
             self.clear()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from millstream.cluster.transfers import Transfers
     from millstream.config.settings import Settings
     from millstream.coordinator.router import GroupRouter
+    from millstream.coordinator.transactions import Transactions
     from millstream.core.fetch_session import FetchSessions
     from millstream.kafka.dispatch import Api
     from millstream.kafka.loggers import Loggers
@@ -77,6 +78,7 @@ class Node:
         "shard",
         "storage",
         "telemetry",
+        "transactions",
         "transfers",
     )
 
@@ -96,6 +98,7 @@ class Node:
     meters: "Meters"
     coordinator: "GroupRouter"
     producer_ids: "ProducerIds"
+    transactions: "Transactions"
     fetch_sessions: "FetchSessions"
     ack_timeouts: "AckTimeouts"
     storage: "ShardStorage"

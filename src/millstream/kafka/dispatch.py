@@ -83,6 +83,11 @@ SERVED: Final[dict[int, str]] = {
     21: "delete_records",
     22: "init_producer_id",
     23: "offset_for_leader_epoch",
+    24: "add_partitions_to_txn",
+    25: "add_offsets_to_txn",
+    26: "end_txn",
+    27: "write_txn_markers",
+    28: "txn_offset_commit",
     29: "describe_acls",
     30: "create_acls",
     31: "delete_acls",
@@ -103,6 +108,8 @@ SERVED: Final[dict[int, str]] = {
     68: "consumer_group_heartbeat",
     69: "consumer_group_describe",
     61: "describe_producers",
+    65: "describe_transactions",
+    66: "list_transactions",
     71: "get_telemetry_subscriptions",
     72: "push_telemetry",
     74: "list_config_resources",
@@ -129,6 +136,8 @@ READING: Final = frozenset(
         "consumer_group_describe",
         "describe_log_dirs",
         "describe_producers",
+        "describe_transactions",
+        "list_transactions",
     )
 )
 """These ask other shards, and hold what they got until all have answered, however short they are."""

@@ -4,7 +4,7 @@ plain ``int``.
 Raft's own (term, position in a group's log, replica) are in `millstream.model.replication`.
 """
 
-from typing import NewType
+from typing import NewType, TypeAlias
 
 Offset = NewType("Offset", int)
 """Kafka offset of a record in its partition, dense from 0. An end offset is exclusive; -1 stands for none."""
@@ -28,3 +28,17 @@ ShardId = NewType("ShardId", int)
 
 TimestampMs = NewType("TimestampMs", int)
 """Wall-clock time in milliseconds since 1970 UTC, as in a Kafka record; -1 stands for none."""
+
+# Numbers of the Kafka protocol, which come from clients and from records unchecked.
+
+ProducerId: TypeAlias = int
+"""Identity of a producer, unique in the cluster's life; -1 stands for none."""
+
+ProducerEpoch: TypeAlias = int
+"""Number of a producer's life, from 0 to 32,767; a later one fences those before. -1 stands for none."""
+
+CoordinatorEpoch: TypeAlias = int
+"""Leader epoch of the partition of ``__transaction_state`` whose leader coordinates a transaction; -1 for none."""
+
+TransactionVersion: TypeAlias = int
+"""Version of transactions (KIP-890): from 2 on each ends with a new epoch."""

@@ -9,23 +9,27 @@ exactly one batch, whole, of format 2        INVALID_RECORD (CORRUPT_MESSAGE: a
 no larger than ``max.message.bytes`` and     MESSAGE_TOO_LARGE,
 ``segment.bytes``                            RECORD_LIST_TOO_LARGE
 CRC-32C over everything behind the epoch     CORRUPT_MESSAGE
-no transaction (they are not served), no     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-control batch                                INVALID_RECORD
 base offset 0, count matches the offset      INVALID_RECORD
 deltas, a codec that exists
+no control batch; one of a transaction has   INVALID_RECORD
+a producer and a sequence number, and its    TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+request names the transaction
 this replica leads                           NOT_LEADER_OR_FOLLOWER
 the topic is not one of the broker's own     INVALID_TOPIC_EXCEPTION
 at an event topic: events that are not too   INVALID_RECORD, MESSAGE_TOO_LARGE,
 large, and the topic is not complete         POLICY_VIOLATION
 timestamp inside the topic's bounds          INVALID_TIMESTAMP
+a producer whose transaction is open here    INVALID_TXN_STATE
+writes to it only
 idempotent sequence is the next one          OUT_OF_ORDER_SEQUENCE_NUMBER, … or the first answer again
 ===========================================  =====================================
 
 Where the header does not settle it the answer is ``LOOK``: the topic has a codec of its own or asks something of every
 record, or the largest timestamp is out of bounds, so that somebody has to say which records are. The caller then takes
-the batch to ``partition.inspecting``. Records of other topics are stored unread: that they fill their batch as its
-header says is between producer and consumer, guarded by the checksum. (Apache Kafka walks over every record, which here
-would double the cost of a batch.)
+the batch to ``partition.inspecting``. ``VERIFY`` is the answer to the first batch of a transaction, of which the
+coordinator has to say that this partition is part of it: ``partition.verifying`` asks. Records of other topics are
+stored unread: that they fill their batch as its header says is between producer and consumer, guarded by the checksum.
+(Apache Kafka walks over every record, which here would double the cost of a batch.)
 
 A refused batch leaves no trace. Memory that cannot be had and a full disk are retriable errors, given before an
 offset is. The base offset and the leader epoch are written in the log's own copy, outside the checksum; nothing else
@@ -41,7 +45,7 @@ from typing import Final
 from crc32c import crc32c
 
 from millstream.core.producer_state import Append, Duplicate
-from millstream.errors import MillstreamError, Retriable, Unavailable
+from millstream.errors import MillstreamError, Rejected, Retriable, Unavailable
 from millstream.format.events.batch import EVENTS
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
@@ -67,7 +71,7 @@ from millstream.wire.records import (
 _REFUSING: Final = int(Gate.CLOSED | Gate.FOLLOWING | Gate.INTERNAL)
 _CODEC: Final = int(Gate.CODEC)
 _EVENTS: Final = int(Gate.EVENTS)
-_FORBIDDEN: Final = CONTROL | TRANSACTIONAL
+_SPECIAL: Final = CONTROL | TRANSACTIONAL
 
 _ATTRIBUTES_AND_DELTA: Final = struct.Struct(">hi")
 _CRC_AT: Final = 17
@@ -93,10 +97,15 @@ _CLOSED: Final = _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _STORAGE: Final = _refused(ErrorCode.KAFKA_STORAGE_ERROR)
 _TOO_LATE: Final = _refused(ErrorCode.INVALID_TIMESTAMP)
 _OWN_TOPIC: Final = _refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+_OUTSIDE: Final = _refused(ErrorCode.INVALID_TXN_STATE)
 _TRANSACTIONAL: Final = _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 BUSY: Final = _refused(ErrorCode.NOT_ENOUGH_REPLICAS)
 """No memory now; to be told by identity."""
+
+VERIFY: Final = _refused(ErrorCode.INVALID_TXN_STATE)
+"""Nothing was decided: the transaction's coordinator has to be asked. Compare with ``is``; never a client's answer.
+"""
 
 LOOK: Final = _refused(ErrorCode.UNKNOWN_SERVER_ERROR)
 """Nothing was decided: the records have to be looked at. To be told by identity, and never a client's answer."""
@@ -129,11 +138,12 @@ def append(  # noqa: C901 - a list of checks reads best as one
     *,
     accepts_writes: bool,
     looked: bool = False,
+    transactional: bool = False,
 ) -> Outcome:
     """Produce 5/8. Check the batch in ``views`` (``size`` bytes in all) and propose it.
 
     ``views`` are borrowed: they are copied before this returns. ``now_ms`` is the wall clock for timestamp rules.
-    ``looked``: the records were looked at and found good.
+    ``looked``: the records were looked at and found good. ``transactional``: the request names a transaction.
     """
     if not accepts_writes:
         partition.expect_gaps(now_ms)
@@ -152,12 +162,11 @@ def append(  # noqa: C901 - a list of checks reads best as one
     if (crc32c(head[CRC_START:]) if len(views) == 1 else checksum(views)) != crc:
         return _CORRUPT
     codec = attributes & CODEC_MASK
-    if attributes & _FORBIDDEN:
-        return _TRANSACTIONAL if attributes & TRANSACTIONAL else _INVALID
-    if count < 1 or last_delta != count - 1 or codec > _LAST_CODEC or first:
+    too_many = not codec and count * RECORD_BYTES_MIN > size - HEADER_BYTES
+    if count < 1 or last_delta != count - 1 or codec > _LAST_CODEC or first or too_many:
         return _INVALID
-    if not codec and count * RECORD_BYTES_MIN > size - HEADER_BYTES:
-        return _INVALID
+    if attributes & _SPECIAL and (stop := _special(partition, attributes, pid, epoch, sequence, transactional)):
+        return stop
     if partition.gate & _EVENTS:
         if stop := _at_events(partition, views, attributes, newest, now_ms):
             return stop
@@ -175,6 +184,8 @@ def append(  # noqa: C901 - a list of checks reads best as one
         verdict = partition.producers.check(pid, epoch, sequence, count)
         if verdict is not Append:
             return _sequence_verdict(partition, verdict, now_ms)
+        if partition.transactions.open and not attributes & TRANSACTIONAL and pid in partition.transactions.open:
+            return _OUTSIDE
     try:
         base = partition.group.replicate(views, size, count, newest)
     except ArenaFull:
@@ -184,6 +195,8 @@ def append(  # noqa: C901 - a list of checks reads best as one
         return _refused(error.code)
     if pid >= 0:
         partition.producers.record(pid, epoch, sequence, count, base, newest, now_ms)
+        if attributes & TRANSACTIONAL:
+            partition.transactions.began(pid, base)
     partition.meters.accepted(size, count)
     return (_NONE, base, base + count, append_time)
 
@@ -210,7 +223,7 @@ def _at_events(
     """
     if stop := _stopped(partition, attributes, looked=True):
         return stop
-    if attributes & _FORBIDDEN:
+    if attributes & _SPECIAL:
         return _INVALID
     if newest - now_ms > partition.config.message_timestamp_after_max_ms:
         return _TOO_LATE
@@ -226,20 +239,41 @@ def _at_events(
     return append(partition, made, len(made[0]), now_ms, accepts_writes=True)
 
 
+def _special(
+    partition: Partition, attributes: int, producer_id: int, epoch: int, sequence: int, named: bool
+) -> Outcome | None:
+    """What is in the way of a control batch or one of a transaction; None to go on."""
+    if attributes & TRANSACTIONAL and not named:
+        return _TRANSACTIONAL
+    if attributes & CONTROL or producer_id < 0 or sequence < 0 or partition.gate & _EVENTS:
+        return _INVALID
+    if partition.gate & _REFUSING or partition.transactions.accepts(producer_id, epoch):
+        return None
+    return VERIFY
+
+
 def append_trusted(partition: Partition, batch: bytes) -> tuple[int, int] | MillstreamError:
-    """Append a batch of the broker's own; (base offset, end offset) or what prevented it."""
+    """Append a batch of the broker's own; (base offset, end offset) or what prevented it. A transactional one opens
+    its producer's transaction here.
+    """
     if partition.refusal:
         why = "closed" if partition.closed else "led by another replica"
         return Unavailable(f"{partition.log.name}: the partition is {why}", partition.refusal)
     header = unpack_header(batch, 0)
     count, max_timestamp = header[12], header[8]
     assert header[1] + OVERHEAD_BYTES == len(batch)
+    if header[5] & TRANSACTIONAL:
+        error = partition.producers.check_epoch(header[9], header[10])
+        if error is not ErrorCode.NONE:
+            return Rejected(f"{partition.log.name}: producer {header[9]} is fenced", error)
     try:
         base = partition.group.replicate((memoryview(batch),), len(batch), count, max_timestamp)
     except ArenaFull:
         return Retriable("no memory for the batch now", ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except MillstreamError as error:
         return error
+    if header[5] & TRANSACTIONAL:
+        partition.transactions.began(header[9], base)
     return base, base + count
 
 

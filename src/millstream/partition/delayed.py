@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from millstream.partition.append import BUSY, LOOK, append
+from millstream.partition.append import BUSY, LOOK, VERIFY, Outcome, append
 from millstream.partition.inspecting import Done, InspectedAppends
 from millstream.partition.partition import Partition
+from millstream.partition.verifying import ProducerTransaction, VerifyingAppends
 from millstream.shard.reactor import Reactor
 from millstream.storage.shard_storage import ShardStorage
 
@@ -28,16 +29,23 @@ BYTES_MAX: Final = 64 << 20
 class _Waiting:
     """One append: ``views`` stay valid until ``done``."""
 
-    __slots__ = ("deadline_us", "done", "partition", "size", "views")
+    __slots__ = ("deadline_us", "done", "partition", "size", "transaction", "views")
 
     def __init__(
-        self, partition: Partition, views: Sequence[memoryview], size: int, done: Done, deadline_us: int
+        self,
+        partition: Partition,
+        views: Sequence[memoryview],
+        size: int,
+        done: Done,
+        deadline_us: int,
+        transaction: ProducerTransaction | None,
     ) -> None:
         self.partition = partition
         self.views = views
         self.size = size
         self.done = done
         self.deadline_us = deadline_us
+        self.transaction = transaction
 
 
 class DelayedAppends:
@@ -54,15 +62,42 @@ class DelayedAppends:
         self._bytes = 0
         self.active = False
         self.inspected = InspectedAppends(reactor, storage, self)
+        self.verifying = VerifyingAppends(reactor, storage, self)
 
-    def add(self, partition: Partition, views: Sequence[memoryview], size: int, done: Done) -> None:
-        """Append as soon as there is room; ``done`` gets the outcome. ``views`` must stay until then."""
+    def add(
+        self,
+        partition: Partition,
+        views: Sequence[memoryview],
+        size: int,
+        done: Done,
+        transaction: ProducerTransaction | None = None,
+    ) -> None:
+        """Append as soon as there is room; ``done`` gets the outcome. ``views`` must stay until then. ``transaction``
+        is what the request says of its transaction.
+        """
         if self._bytes + size > BYTES_MAX:
             done(BUSY, None)
             return
         self._bytes += size
-        self._waiting.append(_Waiting(partition, views, size, done, self._reactor.now_us() + WAIT_US))
+        deadline_us = self._reactor.now_us() + WAIT_US
+        self._waiting.append(_Waiting(partition, views, size, done, deadline_us, transaction))
         self._arm()
+
+    def take(
+        self,
+        why: Outcome,
+        partition: Partition,
+        views: Sequence[memoryview],
+        size: int,
+        transaction: ProducerTransaction | None,
+        done: Done,
+    ) -> bool:
+        """Have the records of a batch looked at (``why`` is ``LOOK``), or its transaction's coordinator asked
+        (``VERIFY``), and append it then. ``views`` are copied before this returns. False: no room for that now.
+        """
+        if why is VERIFY:
+            return self.verifying.add(partition, views, size, transaction, done)
+        return self.inspected.add(partition, views, size, done)
 
     @property
     def own_waits(self) -> bool:
@@ -91,16 +126,22 @@ class DelayedAppends:
             accepts = self._storage.accepts_writes and not self._storage.stopping
             if not own or not accepts:  # a full disk refuses at once, and so does a shard that stops
                 outcome = append(
-                    first.partition, first.views, first.size, self._reactor.wall_ms(), accepts_writes=accepts
+                    first.partition,
+                    first.views,
+                    first.size,
+                    self._reactor.wall_ms(),
+                    accepts_writes=accepts,
+                    transactional=first.transaction is not None,
                 )
-            looked_at = outcome is LOOK and self.inspected.add(first.partition, first.views, first.size, first.done)
-            if outcome is LOOK and not looked_at:
-                outcome = BUSY
+            taken = False
+            if outcome is LOOK or outcome is VERIFY:
+                taken = self.take(outcome, first.partition, first.views, first.size, first.transaction, first.done)
+                outcome = outcome if taken else BUSY
             if outcome is BUSY and now_us < first.deadline_us:
                 break
             waiting.popleft()
             self._bytes -= first.size
-            if not looked_at:
+            if not taken:
                 first.done(outcome, None)
         self.active = False
         if waiting or own:

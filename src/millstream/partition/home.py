@@ -23,12 +23,14 @@ from millstream.core.fetch_session import SessionPartition
 from millstream.errors import MillstreamError
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import BUSY, LOOK, Outcome, append, reported_start_offset
+from millstream.partition.append import BUSY, LOOK, VERIFY, Outcome, append, reported_start_offset
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.lookups import TIMEOUT_US, Lookups
+from millstream.partition.markers import Markers
 from millstream.partition.partition import ALL, Acks, Partition
-from millstream.partition.read import Divergence, ReadResult, read_here, read_older, refused
+from millstream.partition.read import Aborted, Divergence, ReadResult, read_here, read_older, refused
 from millstream.partition.table import PartitionTable, Remote
+from millstream.partition.verifying import ProducerTransaction
 from millstream.partition.watch import Watch
 from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
@@ -51,14 +53,14 @@ _TOO_FEW: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 
 # What travels. A loan is (offset in the lender's arena, length, token).
 Loan = tuple[int, int, int]
-_Append = tuple[int, int, list[Loan]]  # raft group, acks, batch
+_Append = tuple[int, int, list[Loan], ProducerTransaction | None]  # raft group, acks, batch, transaction
 _Appended = tuple[int, int, int, int]
 _Read = tuple[int, int, int, int, int, int]  # raft group, offset, max bytes, leader epoch, last epoch, watch number
-_ReadAnswer = tuple[int, int, int, int, list[Loan] | None, Divergence | None]
+_ReadAnswer = tuple[int, int, int, int, list[Loan] | None, Divergence | None, Aborted | None]
 
 _decode_appends = msgspec.msgpack.Decoder(list[_Append]).decode
 _decode_appended = msgspec.msgpack.Decoder(tuple[list[_Appended], dict[int, Refusal] | None]).decode
-_decode_read = msgspec.msgpack.Decoder(tuple[int, bool, bool, list[_Read]]).decode
+_decode_read = msgspec.msgpack.Decoder(tuple[int, bool, bool, bool, list[_Read]]).decode
 _decode_read_answers = msgspec.msgpack.Decoder(list[_ReadAnswer]).decode
 _decode_numbers = msgspec.msgpack.Decoder(list[int]).decode
 
@@ -105,11 +107,20 @@ class Home:
         mailbox.serve(WAKE, self._serve_wake)
         mailbox.serve(UNWATCH, self._serve_unwatch)
         self.lookups = Lookups(mailbox, table)
+        self.markers = Markers(mailbox, shard.reactor, table)
 
     # Append
 
     def append(
-        self, to: int, raft_group: int, records: object, call: ProduceSlots, slot: int, *, acks: Acks = ALL
+        self,
+        to: int,
+        raft_group: int,
+        records: object,
+        call: ProduceSlots,
+        slot: int,
+        *,
+        acks: Acks = ALL,
+        transaction: ProducerTransaction | None = None,
     ) -> bool:
         """Append one batch on shard ``to``; the slot is settled when its home has (``Partition.park``). ``acks`` are
         the client's.
@@ -132,7 +143,7 @@ class Home:
         batch = outgoing.get(to)
         if batch is None:
             batch = outgoing[to] = ([], [])
-        batch[0].append((raft_group, acks, loans))
+        batch[0].append((raft_group, acks, loans, transaction))
         batch[1].append((call, slot))
         return self._under_way > UNDER_WAY_MAX
 
@@ -168,7 +179,7 @@ class Home:
             def answered(
                 answer: bytes | memoryview | MillstreamError,
                 message: int = self._next_message,
-                size: int = sum(loan[1] for _, _, lent in appends for loan in lent),
+                size: int = sum(loan[1] for _, _, lent, _ in appends for loan in lent),
             ) -> None:
                 slots = self._unanswered.pop(message)
                 self._under_way -= size
@@ -184,7 +195,7 @@ class Home:
                     call.settle(slot, result)
 
             self._unanswered[self._next_message] = slots
-            loans = [token for _, _, lent in appends for _, _, token in lent]
+            loans = [token for _, _, lent, _ in appends for _, _, token in lent]
             self._mailbox.call(to, APPEND, _encode(appends), answered, TIMEOUT_US, loans)
 
     def unanswered(self) -> list[ProduceSlots]:
@@ -193,11 +204,11 @@ class Home:
 
     def _serve_append(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
         appends = _decode_appends(payload)
-        batch = _RemoteAppends([acks == 1 for _, acks, _ in appends], reply)
+        batch = _RemoteAppends([one[1] == 1 for one in appends], reply)
         view = self._shard.arenas[sender].view
         now_ms = self._shard.reactor.wall_ms()
         accepts = self._storage.accepts_writes and not self._storage.stopping
-        for slot, (raft_group, acks, loans) in enumerate(appends):
+        for slot, (raft_group, acks, loans, transaction) in enumerate(appends):
             partition = self._table.by_group.get(raft_group)
             if partition is None or (acks == ALL and partition.lacks_replicas):
                 if partition is not None:
@@ -207,28 +218,35 @@ class Home:
                 continue
             views = [view[offset : offset + size] for offset, size, _ in loans]
             size = sum(len(part) for part in views)
-            if self._delayed.active:
-                outcome = BUSY
-            else:
-                outcome = append(partition, views, size, now_ms, accepts_writes=accepts)
-            if outcome is LOOK and not self._look(partition, views, size, batch, slot):
+            outcome, named = BUSY, transaction is not None
+            if not self._delayed.active:
+                outcome = append(partition, views, size, now_ms, accepts_writes=accepts, transactional=named)
+            taken = outcome is LOOK or outcome is VERIFY
+            if taken and not self._look(outcome, partition, views, size, batch, slot, transaction):
                 outcome = BUSY
             if outcome is BUSY:
-                self._append_later(sender, loans, partition, views, size, batch, slot)
+                self._append_later(sender, loans, partition, views, size, batch, slot, transaction)
                 continue
-            if outcome is not LOOK:
+            if not taken:
                 batch.appended(partition, slot, outcome)
             self._return_loans(sender, loans)
 
     def _look(
-        self, partition: Partition, views: list[memoryview], size: int, batch: "_RemoteAppends", slot: int
+        self,
+        why: Outcome,
+        partition: Partition,
+        views: list[memoryview],
+        size: int,
+        batch: "_RemoteAppends",
+        slot: int,
+        transaction: ProducerTransaction | None,
     ) -> bool:
-        """The records have to be looked at first; False if there is no room for that now."""
+        """``DelayedAppends.take`` for a batch of another shard."""
 
         def done(outcome: Outcome, refusal: Refusal | None) -> None:
             batch.appended(partition, slot, outcome, refusal)
 
-        return self._delayed.inspected.add(partition, views, size, done)
+        return self._delayed.take(why, partition, views, size, transaction, done)
 
     def _append_later(
         self,
@@ -239,6 +257,7 @@ class Home:
         size: int,
         batch: "_RemoteAppends",
         slot: int,
+        transaction: ProducerTransaction | None,
     ) -> None:
         """No memory now: keep the loans and try again."""
 
@@ -246,7 +265,7 @@ class Home:
             batch.appended(partition, slot, outcome, refusal)
             self._return_loans(sender, loans)
 
-        self._delayed.add(partition, views, size, done)
+        self._delayed.add(partition, views, size, done, transaction)
 
     def _return_loans(self, lender: int, loans: list[Loan]) -> None:
         for _, _, token in loans:
@@ -263,6 +282,7 @@ class Home:
         *,
         minimum_one: bool,
         gather: bool,
+        committed: bool,
     ) -> None:
         """Read partitions of shard ``to`` for one fetch; ``call.take_many`` gets all results at once."""
         reads: list[_Read] = []
@@ -290,16 +310,17 @@ class Home:
                 failure = refused(_GONE)  # no consumer knows that a read timed out, and Java's ends with it
                 results.extend((asked, failure) for asked, _ in items)
             else:
-                for (asked, _), (error, high_watermark, stable, start, loans, diverging) in zip(
+                for (asked, _), (error, high_watermark, stable, start, loans, diverging, aborted) in zip(
                     items, _decode_read_answers(answer), strict=True
                 ):
                     data = None if loans is None else self._borrowed(to, loans)
                     if error or diverging is not None or (data is not None and not gather):
                         self._unarmed(asked)
-                    results.append((asked, (error, high_watermark, stable, start, data, diverging)))
+                    results.append((asked, (error, high_watermark, stable, start, data, diverging, aborted)))
             call.take_many(results)
 
-        self._mailbox.call(to, READ, _encode((max_bytes, minimum_one, gather, reads)), answered, TIMEOUT_US)
+        wanted = _encode((max_bytes, minimum_one, gather, committed, reads))
+        self._mailbox.call(to, READ, wanted, answered, TIMEOUT_US)
 
     def _unarmed(self, asked: SessionPartition) -> None:
         """The read found something, so the other shard armed nothing."""
@@ -315,7 +336,7 @@ class Home:
         return data
 
     def _serve_read(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
-        room, minimum_one, gather, reads = _decode_read(payload)
+        room, minimum_one, gather, committed, reads = _decode_read(payload)
         batch = _RemoteReads(self, len(reads), reply)
         granted = not minimum_one
         for slot, (raft_group, offset, max_bytes, leader_epoch, last_epoch, number) in enumerate(reads):
@@ -336,13 +357,14 @@ class Home:
                 minimum_one=not granted,
                 gather=gather,
                 last_fetched_epoch=last_epoch,
+                committed=committed,
             )
             if result is None:
 
                 def done(result: ReadResult, slot: int = slot) -> None:
                     batch.put(slot, result)
 
-                taken = read_older(partition, offset, limit, done, minimum_one=not granted)
+                taken = read_older(partition, offset, limit, done, minimum_one=not granted, committed=committed)
             else:
                 taken = 0 if result[4] is None else len(result[4])
                 batch.put(slot, result)
@@ -442,9 +464,9 @@ class _RemoteReads:
         self._results: list[_ReadAnswer | None] = [None] * count
 
     def put(self, slot: int, result: ReadResult) -> None:
-        error, high_watermark, stable, start, data, diverging = result
+        error, high_watermark, stable, start, data, diverging, aborted = result
         loans = None if data is None else self._home.lend_all(data)
-        self._results[slot] = (error, high_watermark, stable, start, loans, diverging)
+        self._results[slot] = (error, high_watermark, stable, start, loans, diverging, aborted)
         self._missing -= 1
         if not self._missing:
             lent = [token for answer in self._results if answer is not None for _, _, token in answer[4] or ()]

@@ -65,6 +65,16 @@ class InternalLog:
         elif delayed.own_waits or not attempt():
             delayed.add_own(attempt)
 
+    def on_transaction_ended(self, callback: Callable[[int, bool], None]) -> None:
+        """Call ``callback`` with (producer id, whether it committed) when a marker of this partition is committed,
+        instead of who was called before.
+        """
+        self._partition.on_transaction_ended = callback
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._partition.leader_epoch
+
     def read(self, offset: Offset, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]) -> None:
         """Read whole committed batches from ``offset`` on, at least one if there is any; an empty list at the end."""
 

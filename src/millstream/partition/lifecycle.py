@@ -26,6 +26,7 @@ from millstream.model.events import PartitionIndex
 from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import ReplicaId, Term
 from millstream.partition.delayed import DelayedAppends
+from millstream.partition.known_producers import enter_batch
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Opened, Partition
 from millstream.partition.replica import follow_group
@@ -152,6 +153,8 @@ class Lifecycle:
         partition.opened_at = Opened(partition.high_watermark, log.durable_position)
         if voters:
             follow_group(partition, self._table, self._shard.reactor.wall_ms)
+        log.first_unstable = partition.first_unstable
+        log.aborted = partition.transactions.aborted_between
         self._table.add(name, topic_id, partition)
 
     def _open_archive(
@@ -262,13 +265,7 @@ def replay_producers(log: Log, producers: ProducerState, now_ms: int) -> None:
     if start >= log.next_offset:
         return
 
-    def each(header: tuple[int, ...]) -> None:
-        base_offset, last_delta, max_timestamp = header[0], header[6], header[8]
-        producer_id, epoch, sequence = header[9], header[10], header[11]
-        if producer_id >= 0 and sequence >= 0:
-            producers.record(producer_id, epoch, sequence, last_delta + 1, base_offset, max_timestamp, now_ms)
-
-    log.replay_headers(start, each)
+    log.replay_headers(start, lambda header: enter_batch(producers, header, now_ms))
 
 
 def _nothing() -> None:

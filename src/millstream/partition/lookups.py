@@ -25,8 +25,8 @@ PRODUCERS: Final = 26
 TIMEOUT_US: Final = 30_000_000
 """For a shard that does not answer: the default request timeout of Kafka's clients."""
 
-ActiveProducer = tuple[int, int, int, int]
-"""(producer id, epoch, last sequence, timestamp of the last batch)"""
+ActiveProducer = tuple[int, int, int, int, int, int]
+"""As ``ProducerState.active`` lists it."""
 
 Producers = tuple[int, list[ActiveProducer]]
 """(error code, producers)"""

@@ -19,6 +19,7 @@ from millstream.config.topic_properties import TopicConfig
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.core.producer_state import ProducerState
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.partition.meters import Meters
 from millstream.raft.group import Group, GroupRole
 
@@ -139,12 +140,14 @@ class Partition:
         "log",
         "meters",
         "name",
+        "on_transaction_ended",
         "opened_at",
         "own_acks",
         "producers",
         "raft_group",
         "refusal",
         "topic_id",
+        "transactions",
         "trims",
     )
 
@@ -168,6 +171,11 @@ class Partition:
         self.group = group
         self.config = config
         self.producers = producers
+        self.transactions = producers.transactions
+        self.on_transaction_ended: Callable[[int, bool], None] | None = None
+        """Called with (producer id, whether it committed) when a marker is committed; set by who keeps state in this
+        partition.
+        """
         self.meters = meters
         self.internal = name.startswith("__")
         self.closed = False
@@ -235,12 +243,25 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """End (exclusive) of what a read_committed reader may see: without transactions, the high watermark."""
-        return self.high_watermark
+        """End (exclusive) of what a read_committed reader may see: where the oldest transaction begins that has not
+        ended, without one the high watermark.
+        """
+        high_watermark = self.high_watermark
+        if not self.transactions.unstable:
+            return high_watermark
+        first = self.transactions.first_unstable(Offset(high_watermark))
+        # Its records may have been deleted (DeleteRecords).
+        return high_watermark if first < 0 else max(min(first, high_watermark), self.log.start_offset)
+
+    def first_unstable(self) -> int:
+        """First offset of the oldest transaction that has not ended, -1 if there is none."""
+        return self.transactions.first_unstable(Offset(self.high_watermark)) if self.transactions.unstable else -1
 
     def on_commit(self, high_watermark: int) -> None:
         """Produce 8/8. The high watermark moved: answer what it covers, wake who waits for data."""
         self.high_watermark = high_watermark
+        if self.transactions.unstable and self.log.committed is None:
+            self.transactions.committed(Offset(high_watermark))
         acks = self.acks
         while acks and acks[0][0] <= high_watermark:
             _, call, slot = acks.popleft()
@@ -296,6 +317,7 @@ class Partition:
     def trimmed(self) -> None:
         """The log start has moved: tell who waits for it, and fetch sessions."""
         start = self.log.start_offset
+        self.transactions.trim(start)
         if self.archive is not None:
             self.archive.trimmed()
         waiting, self.trims = self.trims, []

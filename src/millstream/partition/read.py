@@ -20,20 +20,28 @@ from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.partition.epoch_end import epoch_end
 from millstream.partition.partition import Gate, Partition
+from millstream.wire.batch import HEADER_BYTES, OVERHEAD_BYTES, unpack_header
 
 Divergence = tuple[int, int]
 """(leader epoch, end offset): the last point that the reader's log and this one have in common."""
 
-# (error code, high watermark, last stable offset, log start offset, batches or None, divergence or None)
-ReadResult = tuple[int, int, int, int, IoBuf | None, Divergence | None]
+Aborted = list[tuple[int, int]]
+"""Aborted transactions as (producer id, first offset), by first offset."""
+
+# (error code, high watermark, last stable offset, log start offset, batches or None, divergence or None,
+#  aborted transactions among the batches for a read_committed reader)
+ReadResult = tuple[int, int, int, int, IoBuf | None, Divergence | None, Aborted | None]
 
 _NONE: Final = int(ErrorCode.NONE)
 
 
 def refused(code: int) -> ReadResult:
     """Nothing was read, and nothing is said of the partition, as Kafka says nothing either."""
-    return (code, -1, -1, -1, None, None)
+    return (code, -1, -1, -1, None, None, None)
 
+
+_ABORTED_AT_ONCE: Final = 100
+"""More aborted transactions than this are listed for the batches that were read only, whose end is found first."""
 
 _COLD_SHARE: Final = 0.85
 """Of the arena: with more in use nothing is read from segments; a fetch then waits until its time is up."""
@@ -58,15 +66,18 @@ def read_here(
     minimum_one: bool,
     gather: bool = False,
     last_fetched_epoch: int = -1,
+    committed: bool = False,
 ) -> ReadResult | None:
     """Fetch 5/8. Read for one fetch from a partition of this shard; None: ``read_older`` has to, from the files.
 
     A read that finds nothing arms ``watch``; with ``gather`` one that finds something does too, as its reader may want
-    more.
+    more. ``committed``: nothing from the last stable offset on.
     """
     max_bytes = _limited(partition, max_bytes)
     start = partition.log.start_offset
     high_watermark = partition.high_watermark
+    stable = partition.last_stable_offset
+    end = Offset(stable if committed else high_watermark)
     if leader_epoch >= 0 or partition.refusal:
         error = partition.serving(leader_epoch)
         if error is not ErrorCode.NONE:
@@ -74,53 +85,88 @@ def read_here(
     if last_fetched_epoch >= 0:
         error, diverging = _divergence(partition, offset, last_fetched_epoch)
         if diverging is not None:
-            return (_NONE, high_watermark, high_watermark, start, None, diverging)
+            return (_NONE, high_watermark, stable, start, None, diverging, None)
         if error is not ErrorCode.NONE:
             return refused(int(error))
     error = offset_error(partition, offset)
     if error is not ErrorCode.NONE:
         return refused(int(error))
-    if offset >= high_watermark:
+    if offset >= end:
         watch.arm(partition)
-        return (_NONE, high_watermark, high_watermark, start, None, None)
+        return (_NONE, high_watermark, stable, start, None, None, None)
     if max_bytes <= 0 and not minimum_one:
         # There is something, but this answer has no room for it; the next fetch of the session looks again.
-        return (_NONE, high_watermark, high_watermark, start, None, None)
+        return (_NONE, high_watermark, stable, start, None, None, None)
     if gather:
         watch.arm(partition)
-    found = read_cached(partition, offset, max_bytes, minimum_one=minimum_one)
+    found = read_cached(partition, offset, max_bytes, minimum_one=minimum_one, end=end)
     if found is not None:
-        return (_NONE, high_watermark, high_watermark, start, found, None)
+        aborted = _aborted(partition, offset, end, found) if committed else None
+        return (_NONE, high_watermark, stable, start, found, None, aborted)
     arena = partition.log.host.arena
     if arena.in_use_bytes + max_bytes > _COLD_SHARE * arena.capacity_bytes:
         # Old data can wait; the memory that is left is for what is being written.
-        return (_NONE, high_watermark, high_watermark, start, None, None)
+        return (_NONE, high_watermark, stable, start, None, None, None)
     return None
 
 
 def read_older(
-    partition: Partition, offset: int, max_bytes: int, done: Callable[[ReadResult], None], *, minimum_one: bool
+    partition: Partition,
+    offset: int,
+    max_bytes: int,
+    done: Callable[[ReadResult], None],
+    *,
+    minimum_one: bool,
+    committed: bool = False,
 ) -> int:
     """What ``read_here`` left: ``done`` is called when the helper process has read. Returns how much of the request's
     room that may take, in bytes.
     """
     high_watermark = partition.high_watermark
     max_bytes = _limited(partition, max_bytes)
+    stable = partition.last_stable_offset
+    end = Offset(stable if committed else high_watermark)
 
     def read(result: IoBuf | MillstreamError) -> None:
         if isinstance(result, MillstreamError):
             done(refused(int(result.code)))
         else:
             partition.fetched_bytes += len(result)
-            done((_NONE, high_watermark, high_watermark, partition.log.start_offset, result, None))
+            aborted = _aborted(partition, offset, end, result) if committed else None
+            done((_NONE, high_watermark, stable, partition.log.start_offset, result, None, aborted))
 
-    read_cold(partition, offset, max_bytes, read, minimum_one=minimum_one)
+    read_cold(partition, offset, max_bytes, read, minimum_one=minimum_one, end=end)
     return max(max_bytes, 1)
 
 
 def _limited(partition: Partition, max_bytes: int) -> int:
     """Events are made into records on the reactor: so many bytes of them at once, which take a millisecond or two."""
     return min(max_bytes, _EVENTS_BYTES_MAX) if partition.gate & Gate.EVENTS else max_bytes
+
+
+def _aborted(partition: Partition, offset: int, end: Offset, data: IoBuf) -> Aborted | None:
+    """The aborted transactions that a read_committed reader has to know for ``data``, which was read from ``offset``
+    on and ends at ``end`` or before.
+    """
+    transactions = partition.transactions
+    if not transactions:
+        return None
+    start = Offset(offset)
+    found = transactions.aborted_between(start, end)
+    if len(found) > _ABORTED_AT_ONCE:
+        found = transactions.aborted_between(start, _end_of(data))
+    return [one[:2] for one in found]
+
+
+def _end_of(data: IoBuf) -> Offset:
+    """End offset (exclusive) of the batches in ``data``."""
+    end = position = 0
+    size = len(data)
+    while size - position >= HEADER_BYTES:
+        header = unpack_header(data.copy(position, HEADER_BYTES))
+        end = header[0] + header[6] + 1
+        position += header[1] + OVERHEAD_BYTES
+    return Offset(end)
 
 
 def _divergence(partition: Partition, offset: int, last_fetched_epoch: int) -> tuple[ErrorCode, Divergence | None]:
@@ -144,9 +190,14 @@ def offset_error(partition: Partition, offset: int) -> ErrorCode:
     return ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def read_cached(partition: Partition, offset: int, max_bytes: int, *, minimum_one: bool) -> IoBuf | None:
-    """Fetch 6/8. Batches from the log cache, or None when they are colder than that."""
-    found = partition.log.read(Offset(offset), Offset(partition.high_watermark), max_bytes, minimum_one)
+def read_cached(
+    partition: Partition, offset: int, max_bytes: int, *, minimum_one: bool, end: Offset | None = None
+) -> IoBuf | None:
+    """Fetch 6/8. Batches below ``end`` (the high watermark) from the log cache, or None when they are colder than
+    that.
+    """
+    limit = Offset(partition.high_watermark) if end is None else end
+    found = partition.log.read(Offset(offset), limit, max_bytes, minimum_one)
     if found is not None:
         partition.fetched_bytes += len(found)
     return found
@@ -159,13 +210,17 @@ def read_cold(
     done: Callable[[IoBuf | MillstreamError], None],
     *,
     minimum_one: bool,
+    end: Offset | None = None,
 ) -> None:
-    """Batches from a segment file, through the helper process, or from the archive."""
+    """Batches below ``end`` (the high watermark) from a segment file, through the helper process, or from the
+    archive, which has no batch of a transaction that has not ended.
+    """
     archive = partition.archive
     if archive is not None and archive.has(Offset(offset)):
         archive.read(Offset(offset), max_bytes, done, minimum_one=minimum_one)
         return
-    partition.log.read_cold(Offset(offset), Offset(partition.high_watermark), max_bytes, minimum_one, done)
+    limit = Offset(partition.high_watermark) if end is None else end
+    partition.log.read_cold(Offset(offset), limit, max_bytes, minimum_one, done)
 
 
 def read(partition: Partition, offset: int, max_bytes: int, done: Callable[[IoBuf | MillstreamError], None]) -> None:

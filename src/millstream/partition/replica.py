@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import MillstreamError
 from millstream.model.quantities import Offset
+from millstream.partition.known_producers import enter_batch
 from millstream.raft.group import GroupRole
-from millstream.wire.records import HEADER_BYTES, unpack_header
+from millstream.wire.records import CONTROL, HEADER_BYTES, marker_of, unpack_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -94,8 +95,8 @@ def record_batches(producers: ProducerState, batches: Sequence[SentBatch], now_m
         head = batch.views[0]
         if len(head) < HEADER_BYTES:
             head = memoryview(b"".join(batch.views))
-        header = unpack_header(head, 0)
-        max_timestamp, producer_id, epoch, sequence = header[8], header[9], header[10], header[11]
-        if producer_id >= 0 and sequence >= 0:
-            count = batch.last_offset - batch.base_offset + 1
-            producers.record(producer_id, epoch, sequence, count, batch.base_offset, max_timestamp, now_ms)
+        header = list(unpack_header(head, 0))
+        header[0] = batch.base_offset
+        if header[5] & CONTROL:
+            header += marker_of(b"".join(batch.views))
+        enter_batch(producers, header, now_ms)

@@ -121,10 +121,20 @@ API: Final = Label(
         "ConsumerGroupDescribe",
         "DescribeProducers",
         "DescribeCluster",
+        "AddPartitionsToTxn",
+        "AddOffsetsToTxn",
+        "EndTxn",
+        "WriteTxnMarkers",
+        "TxnOffsetCommit",
+        "DescribeTransactions",
+        "ListTransactions",
         "Other",
     ),
 )
 GENERATION: Final = Label("generation", ("0", "1", "2"))
+TRANSACTION_STATE: Final = Label(
+    "state", ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
+)
 GROUP_STATE: Final = Label(
     "state", ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling")
 )
@@ -277,6 +287,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("group_expired_members", "Members removed after their session timeout."),
     _counter("group_offset_commits", "Offsets committed."),
     _counter("group_expired_offsets", "Offsets removed after offsets.retention.minutes."),
+    # Transactions
+    _gauge("transactional_ids", "Transactional ids.", label=TRANSACTION_STATE),
     # Shard runtime
     _latency("reactor_callback", "One callback of the reactor.", per_shard=True),
     _counter("reactor_stalls", "Callbacks that ran longer than 500 µs.", per_shard=True),

@@ -10,6 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from millstream.wire.messages.acknowledge_events import AcknowledgeEventsRequest, AcknowledgeEventsResponse
+from millstream.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from millstream.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -44,7 +46,9 @@ from millstream.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from millstream.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from millstream.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from millstream.wire.messages.events_metadata import EventsMetadataRequest, EventsMetadataResponse
 from millstream.wire.messages.feed_events import FeedEventsRequest, FeedEventsResponse
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
@@ -69,6 +73,7 @@ from millstream.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from millstream.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -81,6 +86,8 @@ from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 from millstream.wire.messages.push_events import PushEventsRequest, PushEventsResponse
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from millstream.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from millstream.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from millstream.wire.schema import Request, Response
 
 
@@ -127,6 +134,13 @@ APIS: Final[dict[int, Api]] = {
         _api(DescribeAclsRequest, DescribeAclsResponse),
         _api(CreateAclsRequest, CreateAclsResponse),
         _api(DeleteAclsRequest, DeleteAclsResponse),
+        _api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+        _api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+        _api(EndTxnRequest, EndTxnResponse),
+        _api(WriteTxnMarkersRequest, WriteTxnMarkersResponse),
+        _api(TxnOffsetCommitRequest, TxnOffsetCommitResponse),
+        _api(DescribeTransactionsRequest, DescribeTransactionsResponse),
+        _api(ListTransactionsRequest, ListTransactionsResponse),
         _api(DescribeConfigsRequest, DescribeConfigsResponse),
         _api(CreatePartitionsRequest, CreatePartitionsResponse),
         _api(DeleteGroupsRequest, DeleteGroupsResponse),

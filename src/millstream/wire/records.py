@@ -64,6 +64,7 @@ __all__ = [
     "control_record",
     "iter_batches",
     "iter_records",
+    "marker_of",
     "parse_header",
     "unpack_header",
 ]
@@ -75,6 +76,8 @@ NewRecord: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
 ABORT: Final = 0
 COMMIT: Final = 1
 
+_CONTROL_KEY_BYTES: Final = 4
+_CONTROL_VALUE_BYTES: Final = 6
 _INT64: Final = 1 << 63
 _pack_crc_into = struct.Struct(">I").pack_into
 _pack_control_key = struct.Struct(">hh").pack
@@ -253,3 +256,16 @@ def _append_nullable(out: bytearray, data: bytes | None) -> None:
 def control_record(kind: int, coordinator_epoch: int, timestamp: int) -> NewRecord:
     """An end-of-transaction marker (``ABORT`` or ``COMMIT``), for ``build_batch`` with ``control``."""
     return _pack_control_key(0, kind), _pack_control_value(0, coordinator_epoch), (), timestamp
+
+
+def marker_of(batch: Buffer) -> tuple[int, int]:
+    """What the control batch in ``batch`` says: ``ABORT`` or ``COMMIT``, or another number for what ends no
+    transaction, and the epoch of the coordinator that wrote it. -1 for what cannot be read.
+    """
+    try:
+        record = next(iter_records(batch))
+    except (BatchError, StopIteration):
+        return -1, -1
+    key, value = record.key or b"", record.value or b""
+    kind = int.from_bytes(key[2:4], "big", signed=True) if len(key) >= _CONTROL_KEY_BYTES else -1
+    return kind, int.from_bytes(value[2:6], "big", signed=True) if len(value) >= _CONTROL_VALUE_BYTES else -1

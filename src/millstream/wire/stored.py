@@ -20,6 +20,7 @@ from millstream.wire.messages.consumer_group_storage import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 from millstream.wire.messages.group_storage import GroupMetadataKey, OffsetCommitKey
+from millstream.wire.messages.transaction_storage import TransactionLogKey
 from millstream.wire.schema import Embedded, Piece, Stored, StoredKey
 
 _V = TypeVar("_V", bound=Stored | Embedded)
@@ -56,6 +57,11 @@ def decode_offsets_key(buf: Piece) -> OffsetsKey | None:
     """Decode a key of ``__consumer_offsets``; None for an unknown record type."""
     cls = _OFFSETS_KEYS.get(_lead(buf))
     return None if cls is None else decode_message(cls, 0, buf, 2)
+
+
+def decode_transaction_key(buf: Piece) -> TransactionLogKey | None:
+    """Decode a key of ``__transaction_state``; None for an unknown record type."""
+    return decode_message(TransactionLogKey, 0, buf, 2) if _lead(buf) == TransactionLogKey.API_KEY else None
 
 
 def encode_versioned(message: Stored | Embedded, version: int) -> bytes:

@@ -113,6 +113,9 @@ class FakePartition:
         self.read_error = None
         self.defer = None
 
+    def on_transaction_ended(self, callback):
+        self.ended = callback
+
     def end_offset(self):
         if not self.batches:
             return 0

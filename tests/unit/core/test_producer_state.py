@@ -153,12 +153,27 @@ def test_a_snapshot_brings_back_every_verdict():
 def test_snapshot_bytes_are_these():
     s = state()
     append(s, 7, 1, 0, 2, 50, now_ms=9)
+    s.transactions.began(8, 1)
+    s.transactions.ended(8, 2, aborted=True)
+    s.transactions.began(9, 3)
     body = bytes.fromhex(
-        "01 00000001"  # version, producers
+        "02 00000001"  # version, producers
         "0000000000000007 0001 00000002 0000000000000009 01"  # id, epoch, next sequence, last append, batches
         "00000000 00000002 0000000000000032 000000000000041a"  # base sequence, count, base offset, timestamp
+        "ffffffff"  # epoch of the last marker's coordinator
+        "00000001 00000001"  # open and aborted transactions
+        "0000000000000009 0000000000000003"  # producer id, first offset
+        "0000000000000008 0000000000000001 0000000000000002 0000000000000003"  # …, marker, last stable offset
     )
     assert s.snapshot() == body + struct.pack(">I", crc32c(body))
+
+
+def test_a_snapshot_that_says_nothing_of_transactions_is_read():
+    body = bytes.fromhex("01 00000001 0000000000000007 0001 00000000 0000000000000009 00")
+    s = state()
+    s.load(body + struct.pack(">I", crc32c(body)))
+    assert s.active() == [(7, 1, -1, -1, -1, -1)]
+    assert not s.transactions
 
 
 def test_a_snapshot_with_any_byte_changed_or_missing_is_refused():

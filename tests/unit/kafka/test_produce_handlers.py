@@ -94,7 +94,7 @@ def test_acks_0_is_read_no_further_while_there_is_no_memory_for_it() -> None:
     node = SimpleNamespace(
         shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)),
         partitions=SimpleNamespace(by_name={"t": [partition]}),
-        delayed=SimpleNamespace(active=True, add=lambda *delayed: waiting.append(delayed)),
+        delayed=SimpleNamespace(active=True, add=lambda *delayed: waiting.append(delayed[:4])),
         settings=None,
     )
     context = Context()
@@ -191,7 +191,7 @@ def test_an_append_that_had_to_wait_is_watched_for_its_time_limit_afterwards() -
     node = SimpleNamespace(
         shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)),
         partitions=SimpleNamespace(by_name={"t": [partition]}),
-        delayed=SimpleNamespace(active=True, add=lambda *delayed: waiting.append(delayed)),
+        delayed=SimpleNamespace(active=True, add=lambda *delayed: waiting.append(delayed[:4])),
         ack_timeouts=timeouts,
     )
     context = Context()

@@ -30,6 +30,7 @@ class MemoryLog:
         self.batches = []
         self.on_durable = None
         self.full = False
+        self.committed = None
 
     def make_room(self, views, size, last_offset, leader_epoch):
         if self.full:

@@ -39,13 +39,15 @@ def home_with(partition: Any, method: int = READ, storage: Any = None) -> tuple[
 def test_a_reader_that_goes_back_from_the_end_leaves_no_watch_behind() -> None:
     """It reads a quiet partition again and again: the other shard forgets its watch with every answer that has data."""
     log = SimpleNamespace(start_offset=0, next_offset=10, read=lambda *_: IoBuf())
-    partition = SimpleNamespace(log=log, high_watermark=10, refusal=0, gate=0, data_waiters=set(), fetched_bytes=0)
+    partition = SimpleNamespace(
+        log=log, high_watermark=10, last_stable_offset=10, refusal=0, gate=0, data_waiters=set(), fetched_bytes=0
+    )
     home, serve = home_with(partition)
     answers: list[bytes] = []
     reply = cast(Any, SimpleNamespace(send=lambda payload, loans: answers.append(payload)))
     for offset, waiting in ((10, 1), (0, 0), (10, 1), (11, 0)):
         read = (GROUP, offset, 1000, -1, -1, NUMBER)
-        serve(OTHER, msgspec.msgpack.encode((1000, True, False, [read])), reply)
+        serve(OTHER, msgspec.msgpack.encode((1000, True, False, False, [read])), reply)
         assert len(partition.data_waiters) == len(home._armed) == waiting
     assert len(answers) == 4
 
@@ -58,7 +60,9 @@ def test_a_read_that_is_not_answered_is_to_be_tried_again(error: MillstreamError
     asked = SessionPartition("t", bytes(16), FetchPartition(0))
     told: list[Any] = []
     call = cast(Any, SimpleNamespace(take_many=told.extend, watch=Watch))
-    home.read(OTHER, [(asked, Remote("t", 0, GROUP, OTHER))], 1000, call, minimum_one=True, gather=False)
+    home.read(
+        OTHER, [(asked, Remote("t", 0, GROUP, OTHER))], 1000, call, minimum_one=True, gather=False, committed=False
+    )
     assert told == [(asked, refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))]
 
 
@@ -79,6 +83,6 @@ def test_a_full_disk_and_a_shard_that_stops_refuse_what_other_shards_append(
     cast(Any, home)._shard.arenas[OTHER].view[: len(data)] = data
     answers: list[Any] = []
     reply = cast(Any, SimpleNamespace(send=lambda payload: answers.append(msgspec.msgpack.decode(payload))))
-    serve(OTHER, msgspec.msgpack.encode([(GROUP, -1, [(0, len(data), 1)])]), reply)
+    serve(OTHER, msgspec.msgpack.encode([(GROUP, -1, [(0, len(data), 1)], None)]), reply)
     assert len(partition.log.batches) == (not error)
     assert [result[0] for result in answers[0][0]] == [error]

@@ -252,7 +252,7 @@ def test_a_header_in_two_views_is_read_whole() -> None:
     one = sent(0, 1, producer_id=5, producer_epoch=1, base_sequence=0)
     view = one.views[0]
     record_batches(producers, [one._replace(views=[view[:30], view[30:]])], NOW)
-    assert producers.active() == [(5, 1, 0, NOW)]
+    assert producers.active() == [(5, 1, 0, NOW, -1, -1)]
 
 
 @pytest.mark.parametrize("seed", range(30))

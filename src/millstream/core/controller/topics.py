@@ -29,6 +29,7 @@ from millstream.core.controller.topic_names import (
     CLUSTER_METADATA,
     GROUP_METADATA,
     INTERNAL_TOPICS,
+    TRANSACTION_STATE,
     colliding_topic,
     illegal_topic_name,
 )
@@ -272,9 +273,10 @@ def _added(
     topic = state.topics.get(asked.name)
     if topic is None:
         raise Rejected("", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if asked.name == GROUP_METADATA:
+    if asked.name in (GROUP_METADATA, TRANSACTION_STATE):
+        what = "group finds its offsets" if asked.name == GROUP_METADATA else "transactional id finds its coordinator"
         raise Rejected(
-            f"The number of partitions of {GROUP_METADATA} cannot be changed: by it each group finds its offsets.",
+            f"The number of partitions of {asked.name} cannot be changed: by it each {what}.",
             ErrorCode.INVALID_PARTITIONS,
         )
     have = len(topic.partitions)

@@ -18,6 +18,7 @@ from millstream.core.group.rebalance import renew_session
 from millstream.core.group.state import GroupState
 from millstream.core.group.turn import Turn
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.wire.messages.group_storage import OffsetCommitKey, OffsetCommitValue
 from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -52,17 +53,23 @@ def check_unknown_group(commit: Commit) -> ErrorCode:
     """Whether a commit may create its group."""
     if commit.request.generation_id_or_member_epoch < 0:
         return ErrorCode.NONE
+    if commit.producer is not None:
+        return ErrorCode.ILLEGAL_GENERATION
     return ErrorCode.GROUP_ID_NOT_FOUND if commit.version >= GROUP_ID_NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
 
 
 def commit_offsets(turn: Turn, group: Group, commit: Commit) -> None:
     """Handle an OffsetCommit. The response leaves when the offsets are durable."""
     request = commit.request
-    error = _check(group, request) if group.consumer is None else check_commit(group.consumer, request, commit.version)
+    error = _check_all(group, commit)
     if error is not ErrorCode.NONE:
         turn.out.answer(commit.token, commit_error(request, error))
         return
-    if group.consumer is None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+    if (
+        group.consumer is None
+        and request.member_id in group.members
+        and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
+    ):
         renew_session(turn, group.members[request.member_id])
     limit = turn.settings.offset_metadata_max_bytes
     offsets: list[tuple[str, int, CommittedOffset]] = []
@@ -77,16 +84,32 @@ def commit_offsets(turn: Turn, group: Group, commit: Commit) -> None:
                     OffsetCommitResponsePartition(partition_index=index, error_code=ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 )
                 continue
-            offset = _offset(partition, request.retention_time_ms, topic.topic_id, turn.wall_ms)
+            offset = _offset(partition, request.retention_time_ms, topic.topic_id, turn)
             offsets.append((topic.name, index, offset))
             records.append(offset_record(group.group_id, topic.name, index, offset))
             results.append(OffsetCommitResponsePartition(partition_index=index))
         topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=results))
     response = OffsetCommitResponse(topics=topics)
     if records:
-        turn.write(tuple(records), PendingCommit(group, commit.token, offsets, response))
+        turn.write(tuple(records), PendingCommit(group, commit, offsets, response), commit.producer)
     else:
         turn.out.answer(commit.token, response)
+
+
+def _check_all(group: Group, commit: Commit) -> ErrorCode:
+    """Whether this commit may be stored. A producer need not say on whose behalf it commits (KIP-447)."""
+    request = commit.request
+    if commit.producer is not None and (
+        request.generation_id_or_member_epoch < 0 and not request.member_id and request.group_instance_id is None
+    ):
+        return ErrorCode.NONE
+    if group.consumer is not None:
+        error = check_commit(group.consumer, request, commit.version)
+        stale = error is ErrorCode.STALE_MEMBER_EPOCH and commit.producer is not None
+        return ErrorCode.ILLEGAL_GENERATION if stale else error
+    error = _check(group, request)
+    # A member without an assignment may commit what it processed before, as part of its transaction.
+    return ErrorCode.NONE if error is ErrorCode.REBALANCE_IN_PROGRESS and commit.producer is not None else error
 
 
 def _check(group: Group, request: OffsetCommitRequest) -> ErrorCode:
@@ -106,9 +129,8 @@ def _check(group: Group, request: OffsetCommitRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _offset(
-    partition: OffsetCommitRequestPartition, retention_ms: int, topic_id: bytes, wall_ms: int
-) -> CommittedOffset:
+def _offset(partition: OffsetCommitRequestPartition, retention_ms: int, topic_id: bytes, turn: Turn) -> CommittedOffset:
+    wall_ms = turn.wall_ms
     return CommittedOffset(
         partition.committed_offset,
         max(partition.committed_leader_epoch, -1),
@@ -116,6 +138,7 @@ def _offset(
         wall_ms,
         -1 if retention_ms == NO_RETENTION_TIME else min(wall_ms + retention_ms, _TIME_MAX_MS),
         topic_id,
+        turn.next_receipt,
     )
 
 
@@ -136,8 +159,8 @@ def offset_record(
     )
 
 
-def stored_offset(value: OffsetCommitValue) -> CommittedOffset:
-    """The offset in a record."""
+def stored_offset(value: OffsetCommitValue, offset: Offset) -> CommittedOffset:
+    """The committed offset in the record at ``offset`` of the log."""
     return CommittedOffset(
         value.offset,
         value.leader_epoch,
@@ -145,6 +168,7 @@ def stored_offset(value: OffsetCommitValue) -> CommittedOffset:
         value.commit_timestamp,
         value.expire_timestamp,
         value.topic_id,
+        offset - _BEFORE_RECEIPTS,
     )
 
 
@@ -160,6 +184,9 @@ def offsets_under_way(turn: Turn, group: Group) -> set[tuple[str, int]]:
     }
 
 
+_BEFORE_RECEIPTS: Final = 1 << 62
+"""More than any offset: what was read from the log comes before all that was written since."""
+
 _TIME_MAX_MS: Final = (1 << 63) - 1
 """Maximum time in a record, in ms. The maximum retention time means for ever."""
 
@@ -167,23 +194,28 @@ _TIME_MAX_MS: Final = (1 << 63) - 1
 class PendingCommit:
     """A commit in flight to the log."""
 
-    __slots__ = ("group", "offsets", "response", "token")
+    __slots__ = ("group", "offsets", "producer", "response", "token")
 
     def __init__(
         self,
         group: Group,
-        token: Token,
+        commit: Commit,
         offsets: list[tuple[str, int, CommittedOffset]],
         response: OffsetCommitResponse,
     ) -> None:
         self.group = group
-        self.token = token
+        self.token: Token = commit.token
+        self.producer = commit.producer
         self.offsets = offsets
         self.response = response
 
     def settle(self, turn: Turn, error: ErrorCode) -> None:
-        """Make durable offsets visible, or drop them."""
-        if error is ErrorCode.NONE:
+        """Make durable offsets visible, now or with their transaction, or drop them."""
+        if error is ErrorCode.NONE and self.producer is not None:
+            for topic, partition, offset in self.offsets:
+                self.group.pending_offsets.put(self.producer[0], topic, partition, offset)
+            turn.out.answer(self.token, self.response)
+        elif error is ErrorCode.NONE:
             put = self.group.offsets.put
             for topic, partition, offset in self.offsets:
                 put(topic, partition, offset)

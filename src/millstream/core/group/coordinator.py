@@ -17,6 +17,7 @@ nothing that a client sends raises.
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from millstream.core.group.commit import (
     PendingCommit,
@@ -60,6 +61,7 @@ from millstream.core.group.outputs import (
     Sync,
     Tick,
     TopicDeleted,
+    TransactionEnded,
     Value,
 )
 from millstream.core.group.rebalance import (
@@ -75,6 +77,7 @@ from millstream.core.group.sync import check_request as check_sync
 from millstream.core.group.sync import sync_error, sync_group
 from millstream.core.group.turn import Forget, Pending, Turn, Waiting
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset, ProducerId
 from millstream.wire.messages.group_storage import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -85,6 +88,9 @@ from millstream.wire.messages.leave_group import LeaveGroupResponse
 from millstream.wire.messages.offset_delete import OffsetDeleteResponse
 from millstream.wire.messages.offset_fetch import OffsetFetchResponseGroup
 from millstream.wire.schema import ZERO_UUID
+
+_UNKNOWN: Final = Offset(0)
+"""Where a record is, if that does not matter."""
 
 
 class GroupCoordinator:
@@ -157,6 +163,8 @@ class GroupCoordinator:
                 self._topic_deleted(turn, given.topic, given.topic_id)
             case DescribeConsumer():
                 requests.describe(turn, self.groups.get(given.group_id), given)
+            case TransactionEnded():
+                self._transaction_ended(turn, given)
             case ExpressionsResolved():
                 requests.resolved(turn, self.groups.get(given.group_id), given)
             case Due():
@@ -256,13 +264,15 @@ class GroupCoordinator:
 
     def _fetch(self, turn: Turn, fetch: FetchOffsets) -> None:
         group = self.groups.get(fetch.group.group_id)
-        if not fetch.require_stable or group is None or not group.writes_in_flight:
-            turn.out.answer(fetch.token, fetch_offsets(group, fetch.group, self.topics))
+        stable = fetch.require_stable
+        if not stable or group is None or not group.writes_in_flight:
+            turn.out.answer(fetch.token, fetch_offsets(group, fetch.group, self.topics, require_stable=stable))
             return
 
         def answer(error: ErrorCode) -> OffsetFetchResponseGroup:
             _ = error  # a failed write needs no error here: its offsets are not in the response
-            return fetch_offsets(self.groups.get(fetch.group.group_id), fetch.group, self.topics)
+            current = self.groups.get(fetch.group.group_id)
+            return fetch_offsets(current, fetch.group, self.topics, require_stable=True)
 
         turn.when_written(group, fetch.token, answer)
 
@@ -312,6 +322,21 @@ class GroupCoordinator:
                 self._busy[group_id].extend(waiting)
                 return
 
+    def _transaction_ended(self, turn: Turn, ended: TransactionEnded) -> None:
+        """The offsets of a transaction become those of their groups, or are dropped. The log says so already."""
+        for group in list(self.groups.values()):
+            if not group.pending_offsets:
+                continue
+            offsets = group.pending_offsets.take(ended.producer_id)
+            if ended.commits:
+                for (topic, partition), offset in offsets.items():
+                    known = group.offsets.get(topic, partition)
+                    if known is None or known.order < offset.order:
+                        group.offsets.put(topic, partition, offset)
+                turn.counts.committed_offsets += len(offsets)
+            elif offsets and _is_nothing(group):
+                self._vanish(group.group_id)
+
     def _topic_deleted(self, turn: Turn, topic: str, topic_id: bytes) -> None:
         """Delete the offsets of a deleted topic, including those in flight to the log.
 
@@ -320,6 +345,8 @@ class GroupCoordinator:
         gone = (topic_id, ZERO_UUID)
         doomed: dict[str, set[int]] = {}
         for group in self.groups.values():
+            if group.pending_offsets:
+                group.pending_offsets.forget_topic(topic, gone)
             partitions = group.offsets.topics.get(topic)
             if partitions is not None:
                 doomed[group.group_id] = {index for index, offset in partitions.items() if offset.topic_id in gone}
@@ -365,8 +392,8 @@ class GroupCoordinator:
 
     # Loading and unloading
 
-    def replay(self, key: Key, value: Value | None) -> None:
-        """Process one record of the log, in order, before ``loaded``."""
+    def replay(self, key: Key, value: Value | None, offset: Offset = _UNKNOWN) -> None:
+        """Process one record of the log, which is at ``offset``, in order, before ``loaded``."""
         group = self.groups.get(key.group)
         if isinstance(key, OffsetCommitKey):
             if value is None:
@@ -378,7 +405,7 @@ class GroupCoordinator:
             assert isinstance(value, OffsetCommitValue)
             if group is None:
                 group = self._enter(Group(key.group, value.commit_timestamp))
-            group.offsets.put(key.topic, key.partition, stored_offset(value))
+            group.offsets.put(key.topic, key.partition, stored_offset(value, offset))
         elif not isinstance(key, GroupMetadataKey):
             assert not isinstance(value, OffsetCommitValue | GroupMetadataValue)
             if group is None and value is not None:
@@ -402,6 +429,12 @@ class GroupCoordinator:
                 group.vanish()
             restore(group, value)
             self._enter(group)
+
+    def replay_pending(self, producer_id: ProducerId, key: Key, value: Value | None, offset: Offset) -> None:
+        """Process one record of a transaction that is open at the end of the log, after every ``replay``."""
+        if isinstance(key, OffsetCommitKey) and isinstance(value, OffsetCommitValue):
+            group = self.groups.get(key.group) or self._enter(Group(key.group, value.commit_timestamp))
+            group.pending_offsets.put(producer_id, key.topic, key.partition, stored_offset(value, offset))
 
     def loaded(self, now_us: int, wall_ms: int) -> Outputs:
         """The log has been read. From now on members have their session timeout to send a request."""
@@ -445,5 +478,6 @@ def _is_nothing(group: Group) -> bool:
         and not group.members
         and not group.pending_joins
         and not group.offsets
+        and not group.pending_offsets
         and not group.writes_in_flight
     )

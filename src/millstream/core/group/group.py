@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.deadlines import JOIN, SYNC, Deadline
 from millstream.core.group.member import Member, Protocols
-from millstream.core.group.offsets import GroupOffsets
+from millstream.core.group.offsets import GroupOffsets, PendingOffsets
 from millstream.core.group.state import MAY_FOLLOW, GroupState
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
@@ -50,6 +50,7 @@ class Group:
         "new_member_added",
         "offsets",
         "pending_joins",
+        "pending_offsets",
         "pending_syncs",
         "previous_state",
         "protocol_name",
@@ -99,6 +100,7 @@ class Group:
         self.last_receipt = 0
         """Receipt of the group's newest write."""
         self.offsets = GroupOffsets()
+        self.pending_offsets = PendingOffsets()
 
     def enter(self, counts: GroupCounts) -> None:
         """The group exists from now on; count it."""

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from millstream.model.quantities import ProducerId
 from millstream.wire.schema import ZERO_UUID
 
 NO_OFFSET: Final = -1
@@ -19,6 +20,47 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
     commit_ms: int
     expire_ms: int = -1
     topic_id: bytes = ZERO_UUID
+    order: int = 0
+    """Place in the order of the log. What a transaction commits does not replace what was stored behind it."""
+
+
+class PendingOffsets:
+    """Offsets of one group in transactions that are open: durable, and not committed yet.
+
+    Producer id → (topic, partition) → offset.
+    """
+
+    __slots__ = ("by_producer",)
+
+    def __init__(self) -> None:
+        self.by_producer: dict[int, dict[tuple[str, int], CommittedOffset]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.by_producer)
+
+    def put(self, producer_id: ProducerId, topic: str, partition: int, offset: CommittedOffset) -> None:
+        self.by_producer.setdefault(producer_id, {})[topic, partition] = offset
+
+    def holds(self, topic: str, partition: int) -> bool:
+        """Whether an open transaction is going to commit an offset for this partition."""
+        return any((topic, partition) in places for places in self.by_producer.values())
+
+    def take(self, producer_id: ProducerId) -> dict[tuple[str, int], CommittedOffset]:
+        """The transaction has ended: its offsets, which are forgotten here."""
+        return self.by_producer.pop(producer_id, {})
+
+    def forget_topic(self, topic: str, topic_ids: tuple[bytes, ...]) -> None:
+        """A topic was deleted."""
+        for producer_id, places in list(self.by_producer.items()):
+            left = {
+                place: offset
+                for place, offset in places.items()
+                if place[0] != topic or offset.topic_id not in topic_ids
+            }
+            if left:
+                self.by_producer[producer_id] = left
+            else:
+                del self.by_producer[producer_id]
 
 
 class GroupOffsets:

@@ -8,6 +8,7 @@ import msgspec
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.member import Token
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import ProducerId
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.consumer_group_storage import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -115,11 +116,14 @@ class Leave(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """An OffsetCommit."""
+    """An OffsetCommit. With ``producer`` (id, epoch) a TxnOffsetCommit: the offsets become the group's when the
+    producer's transaction commits. ``version`` is then that of an OffsetCommit which is worded alike.
+    """
 
     token: Token
     request: OffsetCommitRequest
     version: int
+    producer: tuple[int, int] | None = None
 
 
 class FetchOffsets(msgspec.Struct, frozen=True):
@@ -183,6 +187,13 @@ class Persisted(msgspec.Struct, frozen=True):
     error: ErrorCode = ErrorCode.NONE
 
 
+class TransactionEnded(msgspec.Struct, frozen=True):
+    """The marker of a producer's transaction is durable in this partition."""
+
+    producer_id: ProducerId
+    commits: bool
+
+
 class TopicDeleted(msgspec.Struct, frozen=True):
     """A topic was deleted, and the offsets committed for it are to be deleted. A new topic may already have its
     name.
@@ -216,6 +227,7 @@ Input: TypeAlias = (
     | ExpressionsResolved
     | Due
     | Persisted
+    | TransactionEnded
     | TopicDeleted
     | Expire
     | Tick
@@ -238,10 +250,13 @@ Value: TypeAlias = (
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Records to append in order (a value None is a tombstone). Then ``Persisted(receipt)`` is stepped."""
+    """Records to append in order (a value None is a tombstone). Then ``Persisted(receipt)`` is stepped. With
+    ``producer`` (id, epoch) they are part of that producer's transaction.
+    """
 
     receipt: int
     records: tuple[tuple[Key, Value | None], ...]
+    producer: tuple[int, int] | None = None
 
 
 class Resolve(msgspec.Struct, frozen=True):

@@ -44,7 +44,7 @@ def tombstones(group_id: str, places: list[tuple[str, int]]) -> Iterator[_Remova
 
 def expire_group(turn: Turn, group: Group, forgotten: list[Group]) -> None:
     """Write tombstones for what has expired. ``forgotten`` gets the group once its deletion is durable."""
-    if group.writes_in_flight:
+    if group.writes_in_flight or group.pending_offsets:
         return
     expired = [
         (topic, partition)

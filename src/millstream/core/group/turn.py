@@ -79,13 +79,25 @@ class Turn:
         self.wall_ms = wall_ms
         self.out = Outputs()
 
-    def write(self, records: tuple[tuple[Key, Value | None], ...], pending: Pending) -> None:
-        """Persist ``records``. ``pending`` is settled when that is done or has failed."""
+    @property
+    def next_receipt(self) -> int:
+        """Receipt of the next ``write``. Receipts rise in the order of the log."""
+        return self.receipts[0] + 1
+
+    def write(
+        self,
+        records: tuple[tuple[Key, Value | None], ...],
+        pending: Pending,
+        producer: tuple[int, int] | None = None,
+    ) -> None:
+        """Persist ``records``, as part of the transaction of ``producer`` (id, epoch) if that is given. ``pending`` is
+        settled when that is done or has failed.
+        """
         receipt = self.receipts[0] = self.receipts[0] + 1
         self.writes[receipt] = pending
         pending.group.writes_in_flight += 1
         pending.group.last_receipt = receipt
-        self.out.writes.append(Write(receipt, records))
+        self.out.writes.append(Write(receipt, records, producer))
 
     def when_written(self, group: Group, token: Token, answer: Callable[[ErrorCode], Message]) -> None:
         """Respond when the newest write of ``group``, which is in flight, is durable or has failed.

@@ -1,7 +1,8 @@
 """ApiVersions: what this broker serves, in which versions (KIP-511 for the fall-back), and which features it has.
 
 A feature's level says that all brokers of a cluster speak something: ``group.version`` 1 is consumer groups of the next
-generation (KIP-848). Features of Kafka that this version does not have are not listed.
+generation (KIP-848), ``transaction.version`` 2 that every transaction ends with a new epoch (KIP-890). Features of
+Kafka that this version does not have are not listed.
 """
 
 import struct
@@ -19,7 +20,7 @@ from millstream.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-FEATURES: Final = {"group.version": (0, 1)}
+FEATURES: Final = {"group.version": (0, 1), "transaction.version": (0, 2)}
 """Name → lowest and highest level that is supported; the highest is in force."""
 SOFTWARE_KEPT: Final = 1024
 """Characters of a client library's name and version that are kept with its connection, as of a client id."""

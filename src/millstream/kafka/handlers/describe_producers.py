@@ -1,9 +1,8 @@
 """DescribeProducers: the idempotent producers with state in a partition (KIP-664).
 
-A producer is listed from its first batch until it expires (``producer.id.expiration.ms``) or is evicted. No producer
-has an open transaction, and no coordinator ever wrote a marker. Partitions of other shards are reached through
-``partition.lookups``; the response leaves when all have answered. A partition that is named repeatedly is listed
-repeatedly within bounds (``repeats``).
+A producer is listed from its first batch until it expires (``producer.id.expiration.ms``) or is evicted, with the first
+offset of its open transaction. Partitions of other shards are reached through ``partition.lookups``; the response
+leaves when all have answered. A partition that is named repeatedly is listed repeatedly within bounds (``repeats``).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers import repeats
 from millstream.kafka.handlers.gathering import gather
 from millstream.model.error_code import ErrorCode
+from millstream.partition.lookups import ActiveProducer as OneProducer
 from millstream.partition.lookups import Producers
 from millstream.partition.partition import Partition
 from millstream.partition.table import Remote
@@ -25,7 +25,6 @@ from millstream.wire.messages.describe_producers import (
     DescribeProducersTopicResponse,
 )
 
-_NO_COORDINATOR: Final = -1
 _WORDS: Final = {
     int(ErrorCode.INVALID_TOPIC_EXCEPTION): "No topic can have this name.",
     int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): "This broker has no such partition.",
@@ -69,11 +68,8 @@ def handle(
     gather(distinct, ask, all_described)
 
 
-def _partition(index: int, error: int, producers: Sequence[tuple[int, int, int, int]]) -> DescribeProducersPartition:
-    listed = [
-        ActiveProducer(producer_id, epoch, sequence, timestamp, _NO_COORDINATOR)
-        for producer_id, epoch, sequence, timestamp in producers
-    ]
+def _partition(index: int, error: int, producers: Sequence[OneProducer]) -> DescribeProducersPartition:
+    listed = [ActiveProducer(*one) for one in producers]
     return DescribeProducersPartition(index, error, _WORDS.get(error), listed)
 
 

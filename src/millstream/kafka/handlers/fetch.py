@@ -48,6 +48,7 @@ from millstream.partition.read import ReadResult, read_here, read_older, refused
 from millstream.partition.table import Remote
 from millstream.partition.watch import Watch
 from millstream.wire.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -82,6 +83,7 @@ class FetchCall:
 
     __slots__ = (
         "behind",
+        "committed",
         "context",
         "ctx",
         "deadline_us",
@@ -106,6 +108,7 @@ class FetchCall:
         self.node = node
         self.ctx = ctx
         self.request = request
+        self.committed = request.isolation_level == READ_COMMITTED
         self.context = context
         self.deadline_us = ctx.received_us + min(request.max_wait_ms, MAX_WAIT_MS) * 1000
         self.results: dict[SessionPartition, ReadResult] = {}
@@ -166,6 +169,7 @@ class FetchCall:
                 minimum_one=not self.granted,
                 gather=gather,
                 last_fetched_epoch=asked.last_fetched_epoch,
+                committed=self.committed,
             )
             if result is None:
                 room -= self._read_older(entry, asked, limit)
@@ -176,7 +180,15 @@ class FetchCall:
         for shard, items in remote.items():
             self.reading += 1
             share = max(room, 0) // len(remote)
-            node.home.read(shard, items, share, self, minimum_one=not self.granted, gather=self.gathers)
+            node.home.read(
+                shard,
+                items,
+                share,
+                self,
+                minimum_one=not self.granted,
+                gather=self.gathers,
+                committed=self.committed,
+            )
         self._read_done()
 
     def _refuse(self, asked: SessionPartition, code: ErrorCode) -> None:
@@ -205,7 +217,9 @@ class FetchCall:
         def done(result: ReadResult) -> None:
             self.take(asked, result)
 
-        taken = read_older(partition, asked.fetch_offset, limit, done, minimum_one=not self.granted)
+        taken = read_older(
+            partition, asked.fetch_offset, limit, done, minimum_one=not self.granted, committed=self.committed
+        )
         self.granted = True
         return taken
 
@@ -295,7 +309,7 @@ class FetchCall:
         for asked, result in self.results.items():
             if result[4] is not None:
                 result[4].release()
-                self.results[asked] = (*result[:4], None, None)
+                self.results[asked] = (*result[:4], None, None, None)
                 if asked not in self.partial:
                     self.partial.append(asked)
         self.size = 0
@@ -366,11 +380,11 @@ class FetchCall:
             ctx.respond(FetchResponse(error_code=int(code), session_id=context.session_id))
             return
         version = ctx.api_version
-        committed = self.request.isolation_level == READ_COMMITTED
+        committed = self.committed
         responses: list[FetchableTopicResponse] = []
         endpoints: list[NodeEndpoint] = []
         topic: FetchableTopicResponse | None = None
-        for asked, (error, high_watermark, stable, start, data, diverging) in results.items():
+        for asked, (error, high_watermark, stable, start, data, diverging, aborted) in results.items():
             size = 0 if data is None else len(data)
             if not context.include(asked, error, high_watermark, start, size, forced=diverging is not None):
                 continue
@@ -379,6 +393,9 @@ class FetchCall:
                 responses.append(topic)
             if error == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_FROM:
                 error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            told: list[AbortedTransaction] | None = NO_ABORTED if (error in MISSING if error else committed) else None
+            if aborted:
+                told = [AbortedTransaction(*one) for one in aborted]
             leader = NO_LEADER
             if error in TOLD_WHO_LEADS and version >= _LEADERS_FROM:
                 leader = leader_of(node, ctx, asked, endpoints)
@@ -391,7 +408,7 @@ class FetchCall:
                     log_start_offset=start,
                     diverging_epoch=NO_DIVERGENCE if diverging is None else EpochEndOffset(*diverging),
                     current_leader=leader,
-                    aborted_transactions=NO_ABORTED if (error in MISSING if error else committed) else None,
+                    aborted_transactions=told,
                     records=b"" if data is None else self._records(asked, data),
                 )
             )

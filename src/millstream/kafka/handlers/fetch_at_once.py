@@ -117,6 +117,7 @@ def _is_plain(partition: Partition, asked: FetchPartition) -> bool:
     return (
         not partition.gate & Gate.EVENTS
         and offset_error(partition, asked.fetch_offset) is _NONE
+        and not partition.transactions
         and asked.last_fetched_epoch < 0
         and (epoch < 0 or partition.serving(epoch) is _NONE)
     )

@@ -1,26 +1,48 @@
-"""InitProducerId: an id for an idempotent producer, from blocks that the controller made durable.
+"""InitProducerId: an id for a producer, from blocks that the controller made durable.
 
 Without a transactional id every request gets a new id at epoch 0, whatever id the caller had: an idempotent producer
-increases its epoch by itself (KIP-360). A request with a transactional id is refused with UNSUPPORTED_VERSION, which is
-final for clients. An id without an epoch, or an epoch without an id, is INVALID_REQUEST.
+increases its epoch by itself (KIP-360). With a transactional id the coordinator decides (``core.txn``): the producer
+keeps its id, and the one before it is fenced. An id without an epoch, or an epoch without an id, is INVALID_REQUEST.
 """
 
 from collections.abc import Callable
+from typing import Final
 
+from millstream.core.txn.messages import Identity
 from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.transactional import in_version
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+_FENCED_FROM: Final = 4
+"""First version that knows PRODUCER_FENCED."""
 
 
 def handle(
     node: Node, ctx: RequestContext, request: InitProducerIdRequest, respond: Callable[[InitProducerIdResponse], None]
 ) -> None:
-    """Answer with a new id at epoch 0."""
-    _ = ctx
+    """Answer with a new id at epoch 0, or with what the coordinator of the transactional id says."""
     if request.transactional_id is not None:
-        code = ErrorCode.INVALID_REQUEST if not request.transactional_id else ErrorCode.UNSUPPORTED_VERSION
-        respond(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
+
+        def begun(identity: Identity) -> None:
+            error = in_version(identity.error, ctx.api_version >= _FENCED_FROM)
+            respond(
+                InitProducerIdResponse(
+                    error_code=error, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
+                )
+            )
+
+        if not request.transactional_id:
+            begun(Identity(ErrorCode.INVALID_REQUEST))
+            return
+        node.transactions.init(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            request.producer_id,
+            request.producer_epoch,
+            begun,
+        )
         return
 
     if (request.producer_id < 0) != (request.producer_epoch < 0):

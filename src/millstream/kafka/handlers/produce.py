@@ -17,10 +17,11 @@ from typing import Final
 from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import BUSY, LOOK, Outcome, append, reported_start_offset
+from millstream.partition.append import BUSY, LOOK, VERIFY, Outcome, append, reported_start_offset
 from millstream.partition.partition import ALL, Acks, Partition
 from millstream.partition.table import Remote
-from millstream.wire.batch import CODEC_MASK, HEADER_BYTES, MAGIC, TRANSACTIONAL
+from millstream.partition.verifying import ProducerTransaction
+from millstream.wire.batch import CODEC_MASK, HEADER_BYTES, MAGIC
 from millstream.wire.compression import Codec
 from millstream.wire.inspection import Refusal
 from millstream.wire.messages.produce import (
@@ -51,13 +52,16 @@ Result = tuple[int, int, int, int]
 class ProduceCall:
     """A produce under way: its slots in request order and how many are not settled."""
 
-    __slots__ = ("context", "refusals", "request", "results", "unsettled")
+    __slots__ = ("context", "refusals", "request", "results", "transaction", "unsettled")
 
     def __init__(self, context: RequestContext, request: ProduceRequest, slots: int) -> None:
         self.context = context
         self.request = request
         self.results: list[Result] = [_PENDING] * slots
         self.unsettled = slots
+        self.transaction: ProducerTransaction | None = None
+        if request.transactional_id is not None:
+            self.transaction = ProducerTransaction(request.transactional_id, context.api_version)
         self.refusals: dict[int, Refusal] | None = None  # by slot, of batches whose records were looked at
 
     def acked(self, slot: int) -> None:
@@ -206,7 +210,7 @@ def handle(
         _refuse(node, call)
         return
     by_id = ctx.api_version >= _BY_ID_FROM
-    unusual = ctx.api_version < _ZSTD_FROM or request.transactional_id is not None
+    old = ctx.api_version < _ZSTD_FROM
     now_ms = node.shard.reactor.wall_ms()
     table = node.partitions
     slot = 0
@@ -215,12 +219,21 @@ def handle(
         entries = (table.by_id if by_id else table.by_name).get(key)  # type: ignore[call-overload]
         for data in topic.partition_data:
             entry = entries[data.index] if entries is not None and 0 <= data.index < len(entries) else None
-            if unusual and (error := _unusual_error(ctx, request, data.records)) is not None:
-                call.failed(slot, error)
+            if old and _is_zstd(data.records):
+                call.failed(slot, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             elif isinstance(entry, Partition):
                 append_here(node, entry, data.records, call, slot, now_ms)
             elif isinstance(entry, Remote):
-                if node.home.append(entry.shard, entry.raft_group, data.records, call, slot, acks=Acks(acks)):
+                held = node.home.append(
+                    entry.shard,
+                    entry.raft_group,
+                    data.records,
+                    call,
+                    slot,
+                    acks=Acks(acks),
+                    transaction=call.transaction,
+                )
+                if held:
                     ctx.hold()  # it may send far ahead of the answers; refused, it would send again, out of order
             else:
                 call.failed(slot, table.missing(key) if entry is None else ErrorCode.KAFKA_STORAGE_ERROR)
@@ -243,20 +256,10 @@ def _byte_at(records: object, place: int) -> int:
     return records[place] if isinstance(records, memoryview) and len(records) > place else -1
 
 
-def _unusual_error(ctx: RequestContext, request: ProduceRequest, records: object) -> ErrorCode | None:
-    """What an old version or a transactional id has against a batch.
-
-    A consumer as old as its producer could not read zstd (KIP-110). A request may name a transactional id and carry
-    ordinary batches; one of a transaction was not added to it, as no transactions are served.
-    """
+def _is_zstd(records: object) -> bool:
+    """Whether a batch is compressed with zstd. A consumer as old as its producer could not read it (KIP-110)."""
     attributes = _byte_at(records, _ATTRIBUTES_AT)
-    if attributes < 0:
-        return None
-    if ctx.api_version < _ZSTD_FROM and attributes & CODEC_MASK == Codec.ZSTD:
-        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    if request.transactional_id is not None and attributes & TRANSACTIONAL:
-        return ErrorCode.INVALID_TXN_STATE
-    return None
+    return attributes >= 0 and attributes & CODEC_MASK == Codec.ZSTD
 
 
 def _refuse(node: Node, call: ProduceCall) -> None:
@@ -295,9 +298,11 @@ def append_here(node: Node, partition: Partition, records: object, call: Produce
     if node.delayed.active:
         outcome = BUSY
     else:
-        outcome = append(partition, views, size, now_ms, accepts_writes=node.storage.accepts_writes)
-    if outcome is BUSY or outcome is LOOK:
-        _append_later(node, partition, views, size, call, slot, look=outcome is LOOK)
+        accepts = node.storage.accepts_writes
+        named = call.transaction is not None
+        outcome = append(partition, views, size, now_ms, accepts_writes=accepts, transactional=named)
+    if outcome is BUSY or outcome is LOOK or outcome is VERIFY:
+        _append_later(node, partition, views, size, call, slot, outcome)
     else:
         _settle(partition, outcome, call, slot)
 
@@ -322,10 +327,11 @@ def _append_later(
     size: int,
     call: ProduceCall,
     slot: int,
-    *,
-    look: bool,
+    why: Outcome,
 ) -> None:
-    """Have the records looked at first; or, without memory now, keep the batch and read no more from this producer."""
+    """Have the records looked at first, or the transaction's coordinator asked; or, without memory now, keep the batch
+    and read no more from this producer.
+    """
 
     def done(outcome: Outcome, refusal: Refusal | None) -> None:
         if refusal is not None:
@@ -334,7 +340,7 @@ def _append_later(
         if call.unsettled and call.request.acks and not node.ack_timeouts.armed:
             node.ack_timeouts.arm()
 
-    if look and node.delayed.inspected.add(partition, views, size, done):
+    if why is not BUSY and node.delayed.take(why, partition, views, size, call.transaction, done):
         return
     call.context.hold()
-    node.delayed.add(partition, (memoryview(b"".join(views)),), size, done)
+    node.delayed.add(partition, (memoryview(b"".join(views)),), size, done, call.transaction)

@@ -53,7 +53,7 @@ from millstream.wire.errors import BatchError
 from millstream.wire.records import batch_crc_ok, parse_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from millstream.format.compacted import RawRecord
     from millstream.format.index import SegmentSummary
@@ -107,6 +107,7 @@ class Cleaner:
         self._keys: KeyMap | None = None
         self._buffer: mmap.mmap | None = None
         self._end_offset = 0
+        self._aborted = _Aborted(())
 
     def carry_out(self, command: Command) -> Reply | None:
         """Execute the command. Returns its reply, if it has one."""
@@ -142,6 +143,7 @@ class Cleaner:
         self._buffer = mmap.mmap(-1, command.buffer_bytes)
         self._keys = KeyMap(memoryview(self._buffer), command.load_percent / 100, os.urandom(_SALT_BYTES))
         self._end_offset = command.first_offset
+        self._aborted = _Aborted(command.aborted)
         size = 0
         try:
             for source in command.sources:
@@ -164,7 +166,7 @@ class Cleaner:
             base = header.base_offset
             if base + header.last_offset_delta < first_offset:
                 continue
-            if not header.is_control:
+            if not header.is_control and not self._aborted.holds(header):
                 for record in _records(source, header, batch):
                     offset = base + record.offset_delta
                     if record.key is not None and offset >= first_offset and not put(record.key, offset):
@@ -195,16 +197,19 @@ class Cleaner:
         assert self._keys is not None
         command = output.command
         one = Pass(self._end_offset, command.now_ms, command.delete_retention_ms)
+        aborted = _Aborted(command.aborted)
         left = source.size_bytes
         for header, batch in self._batches(source):
             left -= header.size
             if header.is_control or header.base_offset >= one.end_offset:
                 output.add(batch, header.record_count)
                 continue
-            try:
-                kept, count = _filter(header, batch, self._keys, one)
-            except BatchError as error:
-                raise _damaged(source, header, error.message) from error
+            kept, count = None, 0
+            if not aborted.holds(header):
+                try:
+                    kept, count = _filter(header, batch, self._keys, one)
+                except BatchError as error:
+                    raise _damaged(source, header, error.message) from error
             output.gone += header.record_count - count
             if kept is not None:
                 output.add(kept, count)
@@ -271,6 +276,21 @@ class Cleaner:
                 self._disk.unlink(name + CLEANED_SUFFIX)
             except OSError:
                 continue
+
+
+class _Aborted:
+    """Which batches belong to aborted transactions."""
+
+    __slots__ = ("_spans",)
+
+    def __init__(self, aborted: Iterable[tuple[int, int, int]]) -> None:
+        self._spans: dict[int, list[tuple[int, int]]] = {}
+        for producer_id, first, marker in aborted:
+            self._spans.setdefault(producer_id, []).append((first, marker))
+
+    def holds(self, header: BatchHeader) -> bool:
+        spans = self._spans.get(header.producer_id) if self._spans and header.is_transactional else None
+        return spans is not None and any(first <= header.base_offset < marker for first, marker in spans)
 
 
 class _Output:

@@ -226,6 +226,7 @@ class Compaction:
                 self._load_percent,
                 self._bytes_per_second,
                 self._cpu_percent,
+                _aborted(log, Offset(end)),
             )
         )
 
@@ -282,6 +283,7 @@ class Compaction:
                 self._storage.now_ms(),
                 config.delete_retention_ms,
                 {number: offset for number, offset in run.producers.items() if start <= offset < end},
+                _aborted(log, run.end_offset),
             )
         )
 
@@ -473,6 +475,11 @@ def _facts(log: Log, now_ms: int) -> list[SegmentFacts]:
         )
         for one, changed_ms in zip(log.segments_list, log.segments_list.changed_ms(now_ms), strict=True)
     ]
+
+
+def _aborted(log: OpenLog, end_offset: Offset) -> list[tuple[int, int, int]]:
+    """The aborted transactions below ``end_offset``, which is stable."""
+    return [] if log.aborted is None else log.aborted(log.durable_start, end_offset)
 
 
 def _source(segment: Segment) -> Source:

@@ -14,7 +14,7 @@ from millstream.errors import Corruption
 from millstream.format.segment import WalkEnd
 from millstream.storage.segments.index import SegmentIndex, whole_batches_from
 from millstream.storage.segments.reads import unsound
-from millstream.wire.records import batch_crc_ok, unpack_header
+from millstream.wire.records import CONTROL, batch_crc_ok, marker_of, unpack_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,8 @@ def _segment(
             if batch.last_offset < from_offset:
                 continue
             if batch_crc_ok(data):
-                each(unpack_header(data, 0))
+                header = unpack_header(data, 0)
+                each((*header, *marker_of(data)) if header[5] & CONTROL else header)
             else:
                 faults.corrupt(name, segment.path, batch.base_offset, unsound(segment.path, batch))
     except WalkEnd as end:

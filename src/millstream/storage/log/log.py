@@ -289,8 +289,8 @@ class Log(OpenLog):
         self._shard.timestamps.find_largest(self, end_offset, done)
 
     def replay_headers(self, from_offset: Offset, each: Callable[[tuple[int, ...]], None]) -> None:
-        """Call `each` with the 13 header fields of every sound batch from that of `from_offset` on, from segments here.
-        Blocks.
+        """Call `each` with the 13 header fields of every sound batch from that of `from_offset` on, from segments here,
+        and behind those of a control batch what `wire.records.marker_of` gives. Blocks.
 
         Raises:
             Corruption: the segment files are not whole.

@@ -124,6 +124,7 @@ class OpenLog:
 
     __slots__ = (
         "_config",
+        "aborted",
         "active_producers",
         "behind",
         "cache",
@@ -141,6 +142,7 @@ class OpenLog:
         "durable_vote",
         "epoch",
         "epochs",
+        "first_unstable",
         "generation",
         "group",
         "host",
@@ -267,6 +269,10 @@ class OpenLog:
         """Gives the producers' state as of `snapshot_offset`; called by checkpoints."""
         self.committed: Callable[[], int] | None = None
         """Gives the offset below which no truncation takes anything (exclusive); None if the log is never cut."""
+        self.aborted: Callable[[Offset, Offset], list[tuple[int, int, int]]] | None = None
+        """Gives the aborted transactions in a range of offsets; called by compaction."""
+        self.first_unstable: Callable[[], int] | None = None
+        """Gives the first offset of the oldest transaction that has not ended, -1 if there is none."""
         self.move_start: Callable[[Offset], None] | None = None
         """Asks the group to agree on a log start, for retention; None if the log trims itself."""
         self.active_producers: Callable[[], dict[int, int]] | None = None
@@ -319,8 +325,12 @@ class OpenLog:
 
     @property
     def stable_offset(self) -> Offset:
-        """End (exclusive) of what retention and compaction may look at: durable, and never truncated."""
-        return self.durable_offset if self.committed is None else Offset(min(self.committed(), self.durable_offset))
+        """End (exclusive) of what retention and compaction may look at: durable, never truncated, and of transactions
+        that have ended.
+        """
+        end = self.durable_offset if self.committed is None else Offset(min(self.committed(), self.durable_offset))
+        unstable = -1 if self.first_unstable is None else self.first_unstable()
+        return end if unstable < 0 else Offset(min(end, unstable))
 
     @property
     def snapshot_offset(self) -> Offset:

@@ -146,6 +146,8 @@ class GatherKeys(msgspec.Struct, frozen=True, array_like=True, tag=10):
     load_percent: int
     bytes_per_second: float
     cpu_percent: int
+    aborted: list[tuple[int, int, int]] = []
+    """Aborted transactions: (producer id, first offset, offset of the marker). Their keys are not gathered."""
 
 
 class Rewrite(msgspec.Struct, frozen=True, array_like=True, tag=11):
@@ -162,6 +164,8 @@ class Rewrite(msgspec.Struct, frozen=True, array_like=True, tag=11):
     delete_retention_ms: int
     producers: dict[int, int]
     """The last offset of each producer that is still known."""
+    aborted: list[tuple[int, int, int]] = []
+    """Aborted transactions, as in `GatherKeys`: none of their records survives."""
 
 
 class PutRewritten(msgspec.Struct, frozen=True, array_like=True, tag=12):

@@ -192,7 +192,7 @@ class ServedBroker(Broker):
         partition = self.partition
 
         def answer(result: ReadResult) -> None:
-            error, high_watermark, _, start, found, diverging = result
+            error, high_watermark, _, start, found, diverging, _ = result
             data = b""
             if found is not None:
                 data = found.copy(0, len(found))

@@ -254,7 +254,7 @@ def _producers(partition: Partition, kept: list[Batch]) -> None:
             right = says == should or (excused and isinstance(should, Duplicate))
         if not right:
             raise Violation(f"{log!r}: a second copy of {one[:2]} of {one.producer} is {says}, not {should}")
-    for number, (_, epoch, sequence, _) in actual.items():
+    for number, (_, epoch, sequence, *_) in actual.items():
         if state.check(number, epoch, (sequence + 1) & 0x7FFF_FFFF, 1) is not Append:
             raise Violation(f"{log!r}: producer {number} cannot go on at {sequence + 1}")
 

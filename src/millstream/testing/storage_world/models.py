@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.format.epochs import StoredControl, StoredVote
+from millstream.model.quantities import Offset
 
 FOREVER_MS = 2**62
 
@@ -105,7 +106,7 @@ def replayed(batches: list[Batch]) -> ProducerState:
     for one in batches:
         if one.producer.id >= 0:
             number, epoch, sequence = one.producer
-            state.record(number, epoch, sequence, one.next - one.base, one.base, one.timestamp, 0)
+            state.record(number, epoch, sequence, one.next - one.base, Offset(one.base), one.timestamp, 0)
     return state
 
 

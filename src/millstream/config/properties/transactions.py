@@ -1,0 +1,45 @@
+"""Settings of transactions."""
+
+from __future__ import annotations
+
+from millstream.config.forms import Integer
+from millstream.config.property import Property
+
+_MIB = 2**20
+
+
+class TransactionProperties:
+    """Transactional ids, and the topic that stores them."""
+
+    transaction_max_timeout_ms = Property(
+        "transaction.max.timeout.ms",
+        Integer(1, 2**31 - 1, unit="ms"),
+        900_000,
+        doc="Maximum transaction timeout that a producer may request. A transaction that is open for longer than its "
+        "timeout is aborted.",
+    )
+    transactional_id_expiration_ms = Property(
+        "transactional.id.expiration.ms",
+        Integer(1, unit="ms"),
+        604_800_000,
+        doc="Time without a transaction after which a transactional id is forgotten.",
+    )
+    transaction_remove_expired_interval_ms = Property(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        Integer(1, unit="ms"),
+        3_600_000,
+        doc="Interval between two searches for transactional ids that have expired.",
+    )
+    transaction_state_log_num_partitions = Property(
+        "transaction.state.log.num.partitions",
+        Integer(1, 1_000),
+        50,
+        doc="Number of partitions of __transaction_state, fixed at its creation. A transactional id decides its "
+        "partition.",
+    )
+    transaction_state_log_segment_bytes = Property(
+        "transaction.state.log.segment.bytes",
+        Integer(_MIB, unit="bytes"),
+        100 * _MIB,
+        doc="Segment size of __transaction_state.",
+    )

@@ -1,0 +1,452 @@
+"""Transactional ids: requests about them, for handlers on any shard.
+
+::
+
+    handler ─► Transactions ─► the partition that keeps the id ─► here, or one call through the mailbox
+
+The partition is Kafka's hash of the transactional id. ``__transaction_state`` is created when a client first looks for
+a coordinator. While it does not exist, or its partition is not led by this broker, requests are refused with
+NOT_COORDINATOR, after which clients look for the coordinator again. A shard that does not take the call (overload), or
+does not answer in time, is COORDINATOR_NOT_AVAILABLE, which clients repeat.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from millstream.cluster.metadata import TopicMeta
+from millstream.cluster.placement import ELSEWHERE
+from millstream.coordinator.groups_partition import State
+from millstream.coordinator.hashing import partition_of
+from millstream.coordinator.marker_sender import WriteMarker
+from millstream.coordinator.transactions_partition import Done, NextId, TransactionsPartition
+from millstream.core.controller.topic_names import TRANSACTION_STATE
+from millstream.core.txn.messages import (
+    AddPartitions,
+    Answer,
+    End,
+    Identity,
+    InitProducer,
+    Request,
+    TransactionSettings,
+)
+from millstream.core.txn.state import TransactionState
+from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION, Place
+from millstream.errors import MillstreamError
+from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import ProducerEpoch, ProducerId, TransactionVersion
+from millstream.partition.internal import InternalLog, InternalLogs
+from millstream.partition.verifying import Question
+from millstream.telemetry.log import RateLimit, log
+
+if TYPE_CHECKING:
+    from millstream.cluster.client import ControllerClient
+    from millstream.cluster.metadata import MetadataCache
+    from millstream.config.settings import Settings
+    from millstream.shard.context import Shard
+    from millstream.shard.mailbox import Reply
+
+# Methods of the mailbox.
+INIT: Final = 63
+ADD: Final = 64
+END: Final = 65
+DESCRIBE: Final = 66
+LIST: Final = 67
+
+_TIMEOUT_US: Final = 30_000_000
+_FAILURES_A_MINUTE: Final = 6
+_EXPIRY_SHARE: Final = 0.1
+_COUNT_US: Final = 1_000_000
+
+Described = tuple[int, str, int, int, int, int, list[Place]]
+"""(error, state, timeout in ms, start in ms, producer id, producer epoch, partitions)"""
+
+Listed = tuple[str, int, str, int]
+"""(transactional id, producer id, state, start in ms; -1 while there is no transaction)"""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_init = msgspec.msgpack.Decoder(tuple[int, str, int, int, int]).decode
+_decode_add = msgspec.msgpack.Decoder(tuple[int, str, int, int, tuple[Place, ...], bool, int]).decode
+_decode_end = msgspec.msgpack.Decoder(tuple[int, str, int, int, bool, int]).decode
+_decode_ids = msgspec.msgpack.Decoder(tuple[int, str]).decode
+_decode_answer = msgspec.msgpack.Decoder(tuple[int, list[int]]).decode
+_decode_described = msgspec.msgpack.Decoder(Described).decode
+_decode_listed = msgspec.msgpack.Decoder(tuple[int, list[Listed]]).decode
+
+_RUNNING: Final = frozenset({TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+
+
+def _told(error: ErrorCode) -> Described:
+    return (int(error), "", 0, 0, 0, 0, [])
+
+
+class Transactions:
+    """Routes requests to the shard of their coordinator, and runs the coordinators of this shard.
+
+    Lifecycle: one per shard, built before the mailbox runs and before partitions open. ``stop`` when the broker drains.
+    """
+
+    def __init__(
+        self,
+        shard: "Shard",
+        settings: "Settings",
+        metadata: "MetadataCache",
+        controller: "ControllerClient",
+        logs: InternalLogs,
+        write_marker: WriteMarker,
+        next_id: NextId,
+    ) -> None:
+        self._shard = shard
+        self._metadata = metadata
+        self._controller = controller
+        self._settings = TransactionSettings(
+            settings.transaction_max_timeout_ms, settings.transactional_id_expiration_ms
+        )
+        self._expiry_interval_us = settings.transaction_remove_expired_interval_ms * 1000
+        self._write_marker = write_marker
+        self._next_id = next_id
+        self._failures = RateLimit(_FAILURES_A_MINUTE)
+        self.partitions: dict[int, TransactionsPartition] = {}
+        self._loading = 0
+        self._awaiting_load: list[Callable[[], None]] = []
+        self._gauges = {
+            state: shard.stats.gauge("transactional_ids", state=state.shown)
+            for state in TransactionState
+            if state not in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
+        }
+        mailbox = shard.mailbox
+        mailbox.serve(INIT, self._serve_init)
+        mailbox.serve(ADD, self._serve_add)
+        mailbox.serve(END, self._serve_end)
+        mailbox.serve(DESCRIBE, self._serve_describe)
+        mailbox.serve(LIST, self._serve_list)
+        logs.on_open(self._opened)
+        logs.on_close(self._closed)
+        shard.reactor.call_later(self._expiry_interval_us, self._expire)
+        shard.reactor.call_later(_COUNT_US, self._count)
+
+    # The partitions of this shard
+
+    def _opened(self, partition: InternalLog) -> None:
+        if partition.name == TRANSACTION_STATE:
+            self._loading += 1
+            self.partitions[partition.index] = TransactionsPartition(
+                partition, self._shard.reactor, self._settings, self._write_marker, self._next_id, self._loaded
+            )
+
+    def _loaded(self) -> None:
+        self._loading -= 1
+        if not self._loading:
+            awaiting, self._awaiting_load = self._awaiting_load, []
+            for done in awaiting:
+                done()
+
+    def when_loaded(self, done: Callable[[], None]) -> None:
+        """Call ``done`` when no partition of this shard is loading, maybe at once."""
+        if self._loading:
+            self._awaiting_load.append(done)
+        else:
+            done()
+
+    def _closed(self, partition: InternalLog) -> None:
+        if partition.name == TRANSACTION_STATE:
+            closed = self.partitions.pop(partition.index, None)
+            if closed is not None:
+                closed.close()
+
+    def stop(self) -> None:
+        """Refuse all waiting requests, so that clients look for the next coordinator."""
+        for partition in self.partitions.values():
+            partition.stop()
+
+    def _expire(self) -> None:
+        def walk() -> Generator[None, None, None]:
+            for partition in list(self.partitions.values()):
+                yield from partition.expire()
+
+        def done() -> None:
+            self._shard.reactor.call_later(self._expiry_interval_us, self._expire)
+
+        self._shard.reactor.background("expiry", walk(), _EXPIRY_SHARE, done)
+
+    def _count(self) -> None:
+        """Keep the numbers of transactional ids by state in the metrics."""
+        counts = dict.fromkeys(self._gauges, 0)
+
+        def walk() -> Generator[None, None, None]:
+            for partition in list(self.partitions.values()):
+                for place, transaction in enumerate(list(partition.core.transactions.values())):
+                    if transaction.image is not None:
+                        counts[transaction.image.state] += 1
+                    if place % 64 == 0:
+                        yield
+
+        def done() -> None:
+            for state, gauge in self._gauges.items():
+                gauge.set(counts[state])
+            self._shard.reactor.call_later(_COUNT_US, self._count)
+
+        self._shard.reactor.background("other", walk(), _EXPIRY_SHARE, done)
+
+    # Finding
+
+    def ensure(self, done: Callable[[ErrorCode], None]) -> None:
+        """Call ``done(NONE)`` when there is a coordinator. Creates ``__transaction_state`` if necessary."""
+
+        def ensured(topic: TopicMeta | MillstreamError) -> None:
+            if isinstance(topic, MillstreamError):
+                if self._failures.allows():
+                    more = self._failures.left_out()
+                    log.warning("%s could not be created: %s%s", TRANSACTION_STATE, topic.message, more)
+                done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            else:
+                done(ErrorCode.NONE)
+
+        self._controller.ensure_topic(TRANSACTION_STATE, ensured)
+
+    def _place(self, transactional_id: str) -> tuple[int, int | None]:
+        """(partition, home shard or None) of a transactional id."""
+        topic = self._metadata.topic(TRANSACTION_STATE)
+        if topic is None:
+            return 0, None
+        partition = partition_of(transactional_id, len(topic.partitions))
+        home = topic.partitions[partition].home_shard
+        return partition, None if home == ELSEWHERE else home
+
+    def _here(self, partition: int, request: Request) -> None:
+        """Process a request for a transactional id of ``partition`` on this shard."""
+        found = self.partitions.get(partition)
+        if found is None:
+            _refuse(request, ErrorCode.NOT_COORDINATOR)
+        elif found.state is not State.ACTIVE:
+            _refuse(request, found.refusal)
+        else:
+            found.ask(request)
+
+    def _there(self, home: int, method: int, question: object, done: Done) -> None:
+        """Ask another shard."""
+
+        def told(answer: bytes | memoryview | MillstreamError) -> None:
+            if isinstance(answer, MillstreamError):
+                done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                return
+            refusal, numbers = _decode_answer(answer)
+            if refusal:
+                done(ErrorCode(refusal))
+            elif method == ADD:
+                done(tuple(map(ErrorCode, numbers)))
+            else:
+                done(Identity(ErrorCode(numbers[0]), numbers[1], numbers[2]))
+
+        self._shard.mailbox.call(home, method, _encode(question), told, _TIMEOUT_US)
+
+    # Requests
+
+    def init(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        done: Callable[[Identity], None],
+    ) -> None:
+        """Begin a producer: fence the one before it and get an epoch."""
+        partition, home = self._place(transactional_id)
+        told = _identity(done)
+        if home is None:
+            told(ErrorCode.NOT_COORDINATOR)
+        elif home == self._shard.id:
+            request = InitProducer(told, transactional_id, timeout_ms, producer_id, producer_epoch)
+            self._here(partition, request)
+        else:
+            question = (partition, transactional_id, timeout_ms, producer_id, producer_epoch)
+            self._there(home, INIT, question, told)
+
+    def add(
+        self,
+        transactional_id: str,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        partitions: tuple[Place, ...],
+        client_version: TransactionVersion,
+        done: Callable[[Sequence[ErrorCode]], None],
+        *,
+        verify_only: bool = False,
+    ) -> None:
+        """Add partitions to a transaction, or ask about them. ``done`` gets one code for each."""
+
+        def told(answer: Answer | ErrorCode) -> None:
+            if isinstance(answer, Identity):
+                answer = answer.error
+            done((answer,) * len(partitions) if isinstance(answer, ErrorCode) else answer)
+
+        place, home = self._place(transactional_id)
+        if home is None:
+            told(ErrorCode.NOT_COORDINATOR)
+        elif home == self._shard.id:
+            request = AddPartitions(
+                told, transactional_id, producer_id, producer_epoch, partitions, verify_only, client_version
+            )
+            self._here(place, request)
+        else:
+            question = (place, transactional_id, producer_id, producer_epoch, partitions, verify_only, client_version)
+            self._there(home, ADD, question, told)
+
+    def verify(self, question: Question, answer: Callable[[Sequence[int]], None]) -> None:
+        """``partition.verifying.Ask``: of a client that leaves adding to the broker add, of others ask."""
+        self.add(
+            question.transactional_id,
+            question.producer_id,
+            question.producer_epoch,
+            question.partitions,
+            EPOCH_PER_TRANSACTION if question.adds else 0,
+            answer,
+            verify_only=not question.adds,
+        )
+
+    def end(
+        self,
+        transactional_id: str,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        commits: bool,
+        client_version: TransactionVersion,
+        done: Callable[[Identity], None],
+    ) -> None:
+        """Commit or abort a transaction."""
+        partition, home = self._place(transactional_id)
+        told = _identity(done)
+        if home is None:
+            told(ErrorCode.NOT_COORDINATOR)
+        elif home == self._shard.id:
+            self._here(partition, End(told, transactional_id, producer_id, producer_epoch, commits, client_version))
+        else:
+            question = (partition, transactional_id, producer_id, producer_epoch, commits, client_version)
+            self._there(home, END, question, told)
+
+    def _serve_init(self, sender: int, payload: bytes, reply: "Reply") -> None:
+        _ = sender
+        partition, transactional_id, timeout_ms, producer_id, epoch = _decode_init(payload)
+        self._here(partition, InitProducer(_replying(reply), transactional_id, timeout_ms, producer_id, epoch))
+
+    def _serve_add(self, sender: int, payload: bytes, reply: "Reply") -> None:
+        _ = sender
+        partition, transactional_id, producer_id, epoch, places, verify_only, version = _decode_add(payload)
+        request = AddPartitions(_replying(reply), transactional_id, producer_id, epoch, places, verify_only, version)
+        self._here(partition, request)
+
+    def _serve_end(self, sender: int, payload: bytes, reply: "Reply") -> None:
+        _ = sender
+        partition, transactional_id, producer_id, epoch, commits, version = _decode_end(payload)
+        self._here(partition, End(_replying(reply), transactional_id, producer_id, epoch, commits, version))
+
+    # Descriptions
+
+    def describe(self, transactional_id: str, done: Callable[[Described], None]) -> None:
+        """One transactional id."""
+        partition, home = self._place(transactional_id)
+        if not transactional_id:
+            done(_told(ErrorCode.INVALID_REQUEST))
+        elif home is None:
+            done(_told(ErrorCode.NOT_COORDINATOR))
+        elif home == self._shard.id:
+            done(self._describe_here(partition, transactional_id))
+        else:
+
+            def told(answer: bytes | memoryview | MillstreamError) -> None:
+                failed = isinstance(answer, MillstreamError)
+                done(_told(ErrorCode.COORDINATOR_NOT_AVAILABLE) if failed else _decode_described(answer))
+
+            self._shard.mailbox.call(home, DESCRIBE, _encode((partition, transactional_id)), told, _TIMEOUT_US)
+
+    def _serve_describe(self, sender: int, payload: bytes, reply: "Reply") -> None:
+        _ = sender
+        reply.send(_encode(self._describe_here(*_decode_ids(payload))))
+
+    def _describe_here(self, partition: int, transactional_id: str) -> Described:
+        found = self.partitions.get(partition)
+        if found is None:
+            return _told(ErrorCode.NOT_COORDINATOR)
+        if found.state is not State.ACTIVE:
+            return _told(found.refusal)
+        transaction = found.core.transactions.get(transactional_id)
+        image = None if transaction is None else transaction.image
+        if image is None:
+            return _told(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return (
+            0,
+            image.state.shown,
+            image.timeout_ms,
+            image.start_ms,
+            image.producer_id,
+            image.producer_epoch,
+            sorted(image.partitions),
+        )
+
+    def list(self, done: Callable[[ErrorCode, "list[Listed]"], None]) -> None:
+        """Every transactional id of this broker; an error if a shard did not answer or is still loading."""
+        found: list[Listed] = []
+        failed = ErrorCode.NONE
+        missing = self._shard.count
+
+        def take(error: ErrorCode, listed: "Sequence[Listed]") -> None:
+            nonlocal missing, failed
+            missing -= 1
+            failed = error if error is not ErrorCode.NONE else failed
+            found.extend(listed)
+            if not missing:
+                done(failed, [] if failed is not ErrorCode.NONE else found)
+
+        def take_bytes(answer: bytes | memoryview | MillstreamError) -> None:
+            if isinstance(answer, MillstreamError):
+                take(ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
+            else:
+                error, listed = _decode_listed(answer)
+                take(ErrorCode(error), listed)
+
+        for shard in range(self._shard.count):
+            if shard == self._shard.id:
+                take(*self._list_here())
+            else:
+                self._shard.mailbox.call(shard, LIST, b"", take_bytes, _TIMEOUT_US)
+
+    def _serve_list(self, sender: int, payload: bytes, reply: "Reply") -> None:
+        _ = sender, payload
+        error, listed = self._list_here()
+        reply.send(_encode((int(error), listed)))
+
+    def _list_here(self) -> "tuple[ErrorCode, list[Listed]]":
+        listed: list[Listed] = []
+        for partition in self.partitions.values():
+            if partition.state is State.LOADING:
+                return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
+            for transactional_id, transaction in partition.core.transactions.items():
+                image = transaction.image
+                if image is not None:
+                    start_ms = image.start_ms if image.state in _RUNNING else -1
+                    listed.append((transactional_id, image.producer_id, image.state.shown, start_ms))
+        return ErrorCode.NONE, listed
+
+
+def _identity(done: Callable[[Identity], None]) -> Done:
+    def told(answer: Answer | ErrorCode) -> None:
+        assert isinstance(answer, Identity | ErrorCode)
+        done(Identity(answer) if isinstance(answer, ErrorCode) else answer)
+
+    return told
+
+
+def _replying(reply: "Reply") -> Done:
+    def told(answer: Answer | ErrorCode) -> None:
+        if isinstance(answer, ErrorCode):
+            reply.send(_encode((int(answer), [])))
+        else:
+            reply.send(_encode((0, [int(number) for number in answer])))
+
+    return told
+
+
+def _refuse(request: Request, error: ErrorCode) -> None:
+    assert callable(request.token)
+    request.token(error)

@@ -1,0 +1,111 @@
+"""AddPartitionsToTxn: make partitions part of a transaction.
+
+Versions up to 3 come from clients with one transaction each. All of its partitions must exist: otherwise those that do
+are answered with OPERATION_NOT_ATTEMPTED. From version 4 on a request has several transactions, which are answered one
+by one, and may only ask about the partitions.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.gathering import gather
+from millstream.kafka.handlers.transactional import in_version
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+_SEVERAL_FROM: Final = 4
+_FENCED_FROM: Final = 2
+_ABORTABLE_FROM: Final = 5
+_BROKERS_VERSION: Final = 2
+"""Transaction version of what a broker adds for a client (KIP-890)."""
+
+
+def handle(
+    node: Node,
+    ctx: RequestContext,
+    request: AddPartitionsToTxnRequest,
+    respond: Callable[[AddPartitionsToTxnResponse], None],
+) -> None:
+    """Answer when every transaction's coordinator has answered."""
+    version = ctx.api_version
+    if version >= _SEVERAL_FROM:
+
+        def ask(
+            one: AddPartitionsToTxnTransaction, done: Callable[[list[AddPartitionsToTxnTopicResult]], None]
+        ) -> None:
+            _add(node, version, one, _BROKERS_VERSION, done)
+
+        def all_added(results: list[list[AddPartitionsToTxnTopicResult]]) -> None:
+            pairs = zip(request.transactions, results, strict=True)
+            by_transaction = [AddPartitionsToTxnResult(one.transactional_id, topics) for one, topics in pairs]
+            respond(AddPartitionsToTxnResponse(results_by_transaction=by_transaction))
+
+        gather(request.transactions, ask, all_added)
+        return
+    one = AddPartitionsToTxnTransaction(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        False,
+        request.v3_and_below_topics,
+    )
+    _add(
+        node, version, one, 0, lambda topics: respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics))
+    )
+
+
+def _add(
+    node: Node,
+    version: int,
+    one: AddPartitionsToTxnTransaction,
+    client_version: int,
+    done: Callable[[list[AddPartitionsToTxnTopicResult]], None],
+) -> None:
+    """Add the partitions of one transaction, if all of them exist."""
+    places = list(dict.fromkeys((topic.name, index) for topic in one.topics for index in topic.partitions))
+    missing = {place for place in places if node.metadata.partition(*place) is None}
+    if missing and not one.verify_only:
+        codes = [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if place in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for place in places
+        ]
+        done(_topics(one.topics, dict(zip(places, codes, strict=True))))
+        return
+
+    def added(codes: Sequence[ErrorCode]) -> None:
+        worded = [in_version(code, version >= _FENCED_FROM, version >= _ABORTABLE_FROM) for code in codes]
+        done(_topics(one.topics, dict(zip(places, worded, strict=True))))
+
+    if not places:
+        done([])
+        return
+    node.transactions.add(
+        one.transactional_id,
+        one.producer_id,
+        one.producer_epoch,
+        tuple(places),
+        client_version,
+        added,
+        verify_only=one.verify_only,
+    )
+
+
+def _topics(
+    topics: list[AddPartitionsToTxnTopic], codes: dict[tuple[str, int], ErrorCode]
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            topic.name,
+            [AddPartitionsToTxnPartitionResult(index, codes[topic.name, index]) for index in topic.partitions],
+        )
+        for topic in topics
+    ]

@@ -1,0 +1,185 @@
+"""Markers: the control batches with which a coordinator ends a transaction in a partition (KIP-98).
+
+A marker is appended like a batch of the broker's own, and its writer hears when it is committed; only then can
+read_committed consumers read past the transaction. ``Markers`` writes to the partitions of its shard and has other
+shards write to theirs.
+
+A marker of an older coordinator, or of an older epoch than the producer's, is refused and changes nothing. Of a
+transaction that ends with a new epoch (KIP-890 version 2) a marker is written once: what comes again is acknowledged
+without another. A marker for a producer without an open transaction here is written, too, because it fences. An append
+that finds no memory waits before the appends of clients. A crash loses no marker whose writer heard of it; the
+coordinator writes the others again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from millstream.errors import MillstreamError
+from millstream.iobuf import ArenaFull
+from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import CoordinatorEpoch, ProducerEpoch, ProducerId, TransactionVersion
+from millstream.partition.lookups import TIMEOUT_US
+from millstream.partition.partition import Partition
+from millstream.partition.table import Elsewhere, Remote
+from millstream.wire.records import ABORT, COMMIT, build_batch, control_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.partition.table import PartitionTable
+    from millstream.shard.mailbox import Mailbox, Reply
+    from millstream.shard.reactor import Reactor
+
+WRITE_MARKER: Final = 38
+EPOCH_PER_TRANSACTION: Final = 2
+"""Transaction version from which every transaction ends with a new epoch."""
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction, for one partition or several."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    commits: bool
+    coordinator_epoch: CoordinatorEpoch
+    transaction_version: TransactionVersion
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[int, Marker]).decode
+_decode_code = msgspec.msgpack.Decoder(int).decode
+
+
+class Markers:
+    """Writes markers from one shard.
+
+    Lifecycle: made with the shard's ``Home``. Shard: one each.
+    """
+
+    def __init__(self, mailbox: Mailbox, reactor: Reactor, table: PartitionTable) -> None:
+        self._mailbox = mailbox
+        self._reactor = reactor
+        self._table = table
+        mailbox.serve(WRITE_MARKER, self._serve)
+
+    def write(self, place: tuple[str, int], marker: Marker, done: Callable[[ErrorCode], None]) -> None:
+        """Write a marker to a partition (topic, index) that this broker leads; ``done`` is called once, when it is
+        committed or with why it is not.
+        """
+        entry = self._table.find(*place)
+        if isinstance(entry, Partition):
+            append_marker(entry, marker, self._reactor.wall_ms(), done)
+        elif isinstance(entry, Elsewhere):
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif isinstance(entry, Remote):
+
+            def answered(answer: bytes | memoryview | MillstreamError) -> None:
+                done(answer.code if isinstance(answer, MillstreamError) else ErrorCode(_decode_code(answer)))
+
+            self._mailbox.call(entry.shard, WRITE_MARKER, _encode((entry.raft_group, marker)), answered, TIMEOUT_US)
+        else:
+            done(self._table.missing(place[0]) if entry is None else ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _serve(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
+        _ = sender
+        raft_group, marker = _decode(payload)
+        partition = self._table.by_group.get(raft_group)
+        if partition is None:
+            reply.send(_encode(int(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
+        else:
+            append_marker(partition, marker, self._reactor.wall_ms(), lambda code: reply.send(_encode(int(code))))
+
+
+def append_marker(partition: Partition, marker: Marker, now_ms: int, done: Callable[[ErrorCode], None]) -> None:
+    """Write a marker to a partition of this shard; ``done`` gets NONE when it is committed. ``now_ms`` is the wall
+    clock.
+    """
+    waiting = _MarkerAppend(partition, marker, done)
+
+    def attempt() -> bool:
+        outcome = _append(partition, marker, now_ms)
+        if outcome is None and partition.delayed is not None:
+            return False
+        waiting.start(outcome if outcome is not None else ErrorCode.NOT_ENOUGH_REPLICAS)
+        return True
+
+    delayed = partition.delayed
+    if delayed is None:
+        attempt()
+    elif delayed.own_waits or not attempt():
+        delayed.add_own(attempt)
+
+
+def _append(partition: Partition, marker: Marker, now_ms: int) -> int | ErrorCode | None:
+    """End offset of the marker (exclusive) or why there is none; None: no memory now."""
+    if partition.refusal:
+        return partition.refusal
+    producers = partition.producers
+    error = producers.check_marker(marker.producer_id, marker.producer_epoch, marker.coordinator_epoch)
+    if error is not ErrorCode.NONE:
+        return error
+    if (
+        marker.transaction_version >= EPOCH_PER_TRANSACTION
+        and marker.producer_id not in partition.transactions.open
+        and producers.epoch_of(marker.producer_id) == marker.producer_epoch
+    ):
+        return partition.log.next_offset  # written before; committed with everything that is in the log now
+    batch = build_batch(
+        [control_record(COMMIT if marker.commits else ABORT, marker.coordinator_epoch, now_ms)],
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        transactional=True,
+        control=True,
+    )
+    try:
+        base = partition.group.replicate((memoryview(batch),), len(batch), 1, now_ms)
+    except ArenaFull:
+        return None
+    except MillstreamError as refused:
+        return refused.code
+    producers.end_transaction(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        base,
+        now_ms,
+        committed=marker.commits,
+    )
+    return base + 1
+
+
+class _MarkerAppend:
+    """Waits for the commit of one marker (``partition.AckWaiter``)."""
+
+    __slots__ = ("done", "marker", "partition")
+
+    def __init__(self, partition: Partition, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
+        self.partition = partition
+        self.marker = marker
+        self.done = done
+
+    def start(self, outcome: int | ErrorCode) -> None:
+        """Take the outcome of ``_append``."""
+        if isinstance(outcome, ErrorCode):
+            self.done(outcome)
+        elif outcome <= self.partition.high_watermark:
+            self.acked(0)
+        else:
+            self.partition.acks.append((outcome, self, 0))
+
+    def acked(self, slot: int) -> None:
+        assert slot == 0
+        ended = self.partition.on_transaction_ended
+        if ended is not None:
+            ended(self.marker.producer_id, self.marker.commits)
+        self.done(ErrorCode.NONE)
+
+    def expire(self, now_us: int) -> None:
+        """The coordinator waits for as long as it takes."""
+
+    def failed(self, slot: int, error: ErrorCode) -> None:
+        assert slot == 0
+        self.done(error)

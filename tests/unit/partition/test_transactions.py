@@ -1,0 +1,168 @@
+"""Transactions in one partition, over a real log: what is taken, what is stable, and all of it again after a crash."""
+
+import random
+from typing import Any
+
+import pytest
+
+from millstream.model.error_code import ErrorCode
+from millstream.partition.append import VERIFY, append
+from millstream.partition.markers import Marker, append_marker
+from millstream.partition.read import read_here, read_older
+from millstream.testing.sim_disk import SimDisk
+from millstream.testing.storage_world.life import Life
+from millstream.testing.storage_world.models import TopicModel
+from millstream.wire.records import build_batch
+
+SETTINGS = {"wal_file_bytes": 65_536, "wal_bytes": 4 * 65_536}
+TOPIC = TopicModel(1, "topic", {})
+NOW = 1_700_000_000_000
+
+
+class World:
+    """One partition on a disk that survives `crash`."""
+
+    def __init__(self, snapshot_bytes: int = 1) -> None:
+        self.disk = SimDisk(random.Random(1))
+        self.snapshot_bytes = snapshot_bytes
+        self.sequences: dict[tuple[int, int], int] = {}
+        self.start()
+
+    def start(self) -> None:
+        self.life = Life(self.disk, random.Random(1), [TOPIC], shards=1, now_ms=NOW, settings=SETTINGS)
+        self.life.shard(1).storage.checkpointer.snapshot_bytes = self.snapshot_bytes
+
+    @property
+    def partition(self) -> Any:
+        return self.life.partition(TOPIC)
+
+    def crash(self) -> None:
+        self.disk.crash(torn=False)
+        self.start()
+
+    def settle(self) -> None:
+        shard = self.life.shard(1)
+        shard.run(lambda: shard.storage.wal.idle)
+
+    def put(self, producer: int, epoch: int = 0, **options: Any) -> Any:
+        sequence = self.sequences.get((producer, epoch), 0)
+        transactional = options.pop("transactional", True)
+        data = build_batch(
+            [(None, b"v", (), NOW)],
+            producer_id=producer,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            transactional=transactional,
+            control=options.pop("control", False),
+        )
+        named = options.pop("named", transactional)
+        outcome = append(self.partition, [memoryview(data)], len(data), NOW, accepts_writes=True, transactional=named)
+        if not outcome[0]:
+            self.sequences[producer, epoch] = sequence + 1
+        self.settle()
+        return outcome
+
+    def verify(self, producer: int, epoch: int = 0) -> None:
+        transactions = self.partition.transactions
+        assert transactions.verified(producer, epoch, transactions.ask_verification(producer))
+
+    def mark(
+        self, producer: int, epoch: int = 0, *, commits: bool = True, version: int = 0, coordinator: int = 1
+    ) -> Any:
+        told: list[ErrorCode] = []
+        append_marker(self.partition, Marker(producer, epoch, commits, coordinator, version), NOW, told.append)
+        self.settle()
+        (code,) = told
+        return code
+
+    def stable(self) -> int:
+        return self.partition.last_stable_offset
+
+    def read_committed(self, offset: int = 0) -> tuple[int, list[tuple[int, int]]]:
+        """(end of what may be read, aborted transactions in it)"""
+        watch: Any = type("Watch", (), {"arm": lambda self, partition: None})()
+        told: list[Any] = []
+        result = read_here(self.partition, offset, 1 << 20, -1, watch, minimum_one=True, committed=True)
+        if result is None:
+            read_older(self.partition, offset, 1 << 20, told.append, minimum_one=True, committed=True)
+            self.life.shard(1).run(lambda: bool(told))
+            (result,) = told
+        if result[4] is not None:
+            result[4].release()
+        return result[2], result[6] or []
+
+
+def test_a_batch_whose_transaction_nobody_vouches_for_opens_none() -> None:
+    world = World()
+    assert world.put(1) is VERIFY
+    world.verify(1)
+    assert world.put(1)[0] == 0
+    assert world.put(1)[0] == 0, "the transaction is open: nobody is asked"
+    assert world.put(1, named=False)[0] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert world.put(1, transactional=False)[0] == ErrorCode.INVALID_TXN_STATE
+    assert world.put(1, control=True)[0] == ErrorCode.INVALID_RECORD
+    world.mark(1)
+    assert world.put(1) is VERIFY, "the next transaction"
+
+
+@pytest.mark.parametrize("end", ["on", "snapshot", "replay"])
+def test_the_stable_offset_and_the_aborted_list_survive_a_crash(end: str) -> None:
+    world = World(snapshot_bytes=1 if end == "snapshot" else 1 << 30)
+    for producer in (1, 2, 3):
+        world.verify(producer)
+        world.put(producer)
+    assert world.stable() == 0
+    assert world.mark(1, commits=False) is ErrorCode.NONE
+    assert world.stable() == 1
+    assert world.mark(2) is ErrorCode.NONE
+    assert world.stable() == 2
+    world.put(3)
+    if end == "snapshot":
+        world.life.shard(1).call(world.life.shard(1).storage.checkpoint)
+    if end != "on":
+        world.crash()
+    assert world.read_committed() == (2, [(1, 0)])
+    assert world.partition.first_unstable() == 2
+    assert [one[5] for one in world.partition.producers.active()] == [-1, -1, 2]
+    assert world.put(3)[0] == 0, "its transaction is open still"
+    world.mark(3, commits=False)
+    assert world.read_committed() == (world.partition.high_watermark, [(1, 0), (3, 2)])
+    assert world.read_committed(5) == (world.partition.high_watermark, [(3, 2)])
+
+
+def test_a_marker_of_a_later_epoch_fences_what_comes_late() -> None:
+    world = World()
+    world.verify(1)
+    world.put(1)
+    assert world.mark(1, 1, version=2) is ErrorCode.NONE
+    end = world.partition.log.next_offset
+    assert world.mark(1, 1, version=2) is ErrorCode.NONE
+    assert world.partition.log.next_offset == end, "it is written once"
+    world.verify(1, 0)
+    assert world.put(1, 0)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert world.mark(1, 0) is ErrorCode.INVALID_PRODUCER_EPOCH
+    world.verify(1, 1)
+    assert world.put(1, 1)[0] == 0, "the next epoch begins at sequence 0"
+
+
+def test_a_coordinator_that_was_replaced_ends_nothing() -> None:
+    world = World()
+    world.verify(1)
+    world.put(1)
+    world.mark(1, coordinator=5)
+    world.crash()
+    world.verify(1)
+    world.put(1)
+    assert world.mark(1, coordinator=4) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert world.mark(1, coordinator=6) is ErrorCode.NONE
+
+
+def test_retention_stops_at_a_transaction_that_is_open() -> None:
+    world = World()
+    world.put(9, transactional=False)
+    world.verify(1)
+    world.put(1)
+    world.put(9, transactional=False)
+    assert world.partition.log.stable_offset == 1
+    world.mark(1)
+    assert world.partition.log.stable_offset == 4
