@@ -19,8 +19,7 @@ import numpy as np
 from matplotlib import cbook
 from matplotlib import pyplot as plt
 
-from millstream.events import EventsClient
-from millstream.format.events import StrideView
+from millstream.events import EventsClient, StrideView
 from millstream.model.events import DataPosition
 from millstream.testing import Broker
 

@@ -1,7 +1,9 @@
 """Event topics of a real broker: what is pushed is fed, fetched in ranges, acknowledged, and there after a kill."""
 
 import json
+import random
 import struct
+import threading
 
 import confluent_kafka
 import pytest
@@ -88,6 +90,27 @@ def test_a_consumer_goes_on_where_it_acknowledged_and_its_lag_is_a_groups(topic,
         assert consumer.pull(WAIT_S).id == 10
         consumer.seek(0, 3)
         assert consumer.pull(WAIT_S).id == 3
+
+
+def test_acknowledgements_of_many_connections_only_move_forward(topic, broker):
+    push(topic, EVENTS)
+    ids = random.Random(1).sample(range(150), 90)
+
+    def acknowledge(part):
+        with (
+            EventsClient(broker.bootstrap, timeout_s=WAIT_S) as client,
+            client.open_topic(topic.name).consumer("many", targets=[0]) as consumer,
+        ):
+            for one in part:
+                consumer.acknowledge(0, one).result(WAIT_S)
+
+    threads = [threading.Thread(target=acknowledge, args=(ids[n::3],)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with topic.consumer("many", targets=[0]) as consumer:
+        assert consumer.lag() == {0: 149 - max(ids)}
 
 
 def test_a_complete_topic_ends_and_takes_no_more(topic):

@@ -40,6 +40,7 @@ from millstream.errors import MillstreamError, Rejected
 from millstream.format.archive import TopicDescription
 from millstream.format.events.chunk import partition_uuid
 from millstream.format.names import partition_directory
+from millstream.kafka.acknowledgements import Acknowledgements
 from millstream.kafka.context import Node
 from millstream.kafka.dispatch import Dispatcher
 from millstream.kafka.loggers import Loggers
@@ -237,7 +238,6 @@ class ShardProcess:
         node.delayed = self.delayed
         node.meters = self.lifecycle.meters
         node.home = Home(shard, self.table, self.storage, self.delayed)
-        node.acknowledging = {}
         node.events = EventsHome(shard, self.table, self.storage)
         node.admin_home = AdminHome(shard, self.table)
         node.loggers = Loggers(shard)
@@ -254,6 +254,8 @@ class ShardProcess:
             shard, settings, self.metadata, self.client, logs, node.home.markers.write, node.producer_ids.next
         )
         self.delayed.verifying.ask = node.transactions.verify
+
+        node.acknowledgements = Acknowledgements(shard, node.coordinator)
 
         def forget(asked: SessionPartition) -> None:
             if isinstance(asked.watch, Watch):

@@ -163,6 +163,10 @@ class GroupRouter:
 
     # Requests for one group
 
+    def home_of(self, group_id: str) -> int | None:
+        """The shard that coordinates a group; None if this broker has none that does."""
+        return self._place(group_id)[1]
+
     def ask(
         self,
         group_id: str,

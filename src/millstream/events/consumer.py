@@ -54,6 +54,7 @@ FEED_BYTES_MAX: Final = 1 << 20
 WAIT_MS: Final = 500
 _EVENTS_MAX: Final = (1 << 31) - 1
 _PAUSE_SECONDS: Final = 0.05
+_CANCEL_SECONDS: Final = 0.2
 
 
 class _Wanted(NamedTuple):
@@ -450,5 +451,9 @@ def _closed(link: Link | None) -> None:
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    """Cancel a task and wait for its end. ``asyncio.wait_for`` loses a cancellation that comes with the result (Python
+    3.11), so it is repeated.
+    """
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_CANCEL_SECONDS)

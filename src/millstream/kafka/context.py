@@ -22,9 +22,6 @@ from millstream.wire.codec import encode_message, encode_response_vectored
 from millstream.wire.schema import Response
 
 if TYPE_CHECKING:
-    from collections import deque
-    from collections.abc import Callable
-
     from millstream.cluster.client import ControllerClient
     from millstream.cluster.metadata import MetadataCache
     from millstream.cluster.producer_ids import ProducerIds
@@ -33,6 +30,7 @@ if TYPE_CHECKING:
     from millstream.coordinator.router import GroupRouter
     from millstream.coordinator.transactions import Transactions
     from millstream.core.fetch_session import FetchSessions
+    from millstream.kafka.acknowledgements import Acknowledgements
     from millstream.kafka.dispatch import Api
     from millstream.kafka.loggers import Loggers
     from millstream.kafka.telemetry import Telemetry
@@ -61,7 +59,7 @@ class Node:
 
     __slots__ = (
         "ack_timeouts",
-        "acknowledging",
+        "acknowledgements",
         "admin_home",
         "controller",
         "coordinator",
@@ -93,8 +91,7 @@ class Node:
     telemetry: "Telemetry"
     delayed: "DelayedAppends"
     events: "EventsHome"
-    acknowledging: "dict[str, deque[Callable[[], None]]]"
-    """Acknowledgements of events under way on this shard, by consumer; the first of each is at work."""
+    acknowledgements: "Acknowledgements"
     meters: "Meters"
     coordinator: "GroupRouter"
     producer_ids: "ProducerIds"

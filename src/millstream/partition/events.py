@@ -25,7 +25,7 @@ from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import BytePosition, FilePosition, Offset
 from millstream.partition.read import offset_error
-from millstream.storage.log.event_log import EventLog
+from millstream.storage.log.event_log import BatchPlace, EventLog
 from millstream.wire.batch import HEADER_BYTES, unpack_header
 from millstream.wire.errors import BatchError
 
@@ -303,52 +303,91 @@ def _fetch_cached(
     """Results and bytes of the first events, as long as they are refused or in memory."""
     results: list[tuple[int, int]] = []
     found = IoBuf()
-    held: tuple[_Batch, list[int], IoBuf] | None = None
+    held: _CachedBatch | None = None
     ranges_left = _RANGES_MAX
+    taken = 0
     try:
         for offset, text in wanted:
             if not log.start_offset <= offset < partition.high_watermark:
                 results.append((int(ErrorCode.OFFSET_OUT_OF_RANGE), 0))
                 continue
-            if held is None or not held[0].base <= offset < held[0].base + held[0].events:
+            if held is None or not held.base <= offset < held.end:
                 if held is not None:
-                    held[2].release()
-                    held = None
+                    held.give_up(found)
                 held = _cached_batch(partition, log, Offset(offset))
                 if held is None:
                     break
-            batch, begins, buffer = held
-            place = log.place_of(Offset(offset))
-            if place is None:
-                break
-            number = offset - batch.base
-            begin, size = begins[number], batch.data_sizes[number]
             try:
-                descriptor = decode_descriptor(text)
-                position = FilePosition(place.before.data + begin - batch.data_at)
-                if not descriptor.is_of(position, size):
-                    raise Rejected(f"the descriptor is not that of event {offset}")
-                ranges = descriptor.flatten(ranges_left)
+                ranges = held.selected(offset - held.base, text, ranges_left)
             except MillstreamError as error:
                 results.append((int(error.code), 0))
                 continue
-            selected = sum(one.end - one.offset for one in ranges)
-            if results and len(found) + selected > max_bytes:
+            selected = sum([end - start for start, end in ranges])
+            if results and taken + selected > max_bytes:
                 break
-            ranges_left -= len(ranges)
-            for one in ranges:
-                found.append_buf(buffer.share(begin + one.offset, one.end - one.offset))
+            ranges_left -= len(ranges) - 1
+            taken += selected
+            held.take(ranges, found)
             results.append((0, selected))
     finally:
         if held is not None:
-            held[2].release()
+            held.give_up(found)
     return results, found
 
 
-def _cached_batch(partition: Partition, log: EventLog, offset: Offset) -> tuple[_Batch, list[int], IoBuf] | None:
-    """The batch with an offset, where each event's data begin in it, and its bytes; None if it is not in memory."""
-    buffer = log.read(offset, Offset(partition.high_watermark), 0, True)
+class _CachedBatch:
+    """A batch in memory, and what was taken of its data. Ranges that meet are given as one."""
+
+    __slots__ = ("_begins", "_buffer", "_described", "_end", "_sizes", "_start", "_to_chunk", "base", "end")
+
+    def __init__(self, place: BatchPlace, batch: _Batch, buffer: IoBuf) -> None:
+        self.base = batch.base
+        self.end = batch.base + batch.events
+        self._buffer = buffer
+        self._sizes = batch.data_sizes
+        self._begins = starts(FilePosition(batch.data_at), batch.data_sizes)
+        self._to_chunk = place.before.data - batch.data_at
+        self._described = encode_descriptors(place.chunk, place.before, batch.data_sizes)
+        self._start = self._end = 0
+
+    def selected(self, number: int, text: bytes, ranges_max: int) -> Sequence[tuple[int, int]]:
+        """Where in the buffer the bytes are that a descriptor selects of event ``number`` of the batch.
+
+        Raises:
+            Rejected: it is not that event's descriptor, or selects too many ranges.
+        """
+        begin, size = self._begins[number], self._sizes[number]
+        if text == self._described[number * DESCRIPTOR_BYTES : (number + 1) * DESCRIPTOR_BYTES]:
+            return ((begin, begin + size),)  # all of it, as most consumers want it
+        descriptor = decode_descriptor(text)
+        if not descriptor.is_of(FilePosition(begin + self._to_chunk), size):
+            raise Rejected(f"the descriptor is not that of event {self.base + number}")
+        return [(begin + one.offset, begin + one.end) for one in descriptor.flatten(ranges_max)]
+
+    def take(self, ranges: Sequence[tuple[int, int]], found: IoBuf) -> None:
+        """Add ranges to what was found."""
+        for start, end in ranges:
+            if start != self._end:
+                self._flush(found)
+                self._start = start
+            self._end = end
+
+    def give_up(self, found: IoBuf) -> None:
+        """Add what is left, and let the batch go."""
+        self._flush(found)
+        self._buffer.release()
+
+    def _flush(self, found: IoBuf) -> None:
+        if self._end > self._start:
+            found.append_buf(self._buffer.share(self._start, self._end - self._start))
+        self._start = self._end = 0
+
+
+def _cached_batch(partition: Partition, log: EventLog, offset: Offset) -> _CachedBatch | None:
+    """The batch with an offset; None if it is not in memory."""
+    place = log.place_of(offset)
+    buffer = None if place is None else log.read(offset, Offset(partition.high_watermark), 0, True)
     if buffer is None:
         return None
-    batch = _Batch.at(buffer, BytePosition(0))
-    return batch, starts(FilePosition(batch.data_at), batch.data_sizes), buffer
+    assert place is not None
+    return _CachedBatch(place, _Batch.at(buffer, BytePosition(0)), buffer)
