@@ -23,6 +23,7 @@ from confluent_kafka import (
 )
 
 AdminClient = admin.AdminClient
+ClusterMetadata = admin.ClusterMetadata
 AlterConfigOpType = admin.AlterConfigOpType
 ConfigEntry = admin.ConfigEntry
 ConfigResource = admin.ConfigResource
@@ -37,6 +38,7 @@ __all__ = [
     "OFFSET_END",
     "AdminClient",
     "AlterConfigOpType",
+    "ClusterMetadata",
     "ConfigEntry",
     "ConfigResource",
     "Consumer",

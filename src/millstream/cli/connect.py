@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
     from concurrent.futures import Future
 
-    from millstream.cli.confluent import AdminClient, Consumer, Producer, TopicPartition
+    from millstream.cli.confluent import AdminClient, ClusterMetadata, Consumer, Producer, TopicPartition
 
 _SILENT = logging.getLogger("millstream.cli.librdkafka")
 _SILENT.setLevel(logging.CRITICAL + 1)
 _CONNECT_TIMEOUT_S = 5.0
 _KAFKA_PORT = 9092
+_NO_LEADER = "LEADER_NOT_AVAILABLE"
+_NO_OFFSET = -1
+"""Below it an offset is one of librdkafka's own words."""
 _NOT_SERVED = "KAFKA_STORAGE_ERROR"
 
 
@@ -131,10 +134,19 @@ def broker_configs(client: AdminClient, bootstrap: str, timeout_s: float) -> Map
     from millstream.cli.confluent import ConfigResource, ResourceType
 
     with explained("broker", bootstrap):
-        node_id = client.list_topics(timeout=timeout_s).orig_broker_id
+        node_id = _answering(client.list_topics(timeout=timeout_s))
         resource = ConfigResource(ResourceType.BROKER, str(node_id))
         future = next(iter(client.describe_configs([resource], request_timeout=timeout_s).values()))
     return answer(future, f"broker {node_id}", bootstrap, timeout_s + 1)
+
+
+def _answering(found: ClusterMetadata) -> int:
+    """The broker that gave this metadata. Others may be gone and still be listed."""
+    if found.orig_broker_id in found.brokers:
+        return found.orig_broker_id
+    address = (found.orig_broker_name or "").partition("/")[0]
+    same = (node for node, broker in found.brokers.items() if f"{broker.host}:{broker.port}" == address)
+    return next(same, min(found.brokers))
 
 
 def partition_numbers(client: AdminClient, topic: str, bootstrap: str, timeout_s: float) -> list[int]:
@@ -192,11 +204,16 @@ def found_at(
         try:
             result = answer(future, where, bootstrap, timeout_s + 1)
             epoch = result.leader_epoch
+            if result.offset < _NO_OFFSET:
+                raise CommandFailed(
+                    f"{where}: its leader does not answer; 'millstream cluster health' says which broker to start",
+                    _NO_LEADER,
+                )
             found[partition.topic, partition.partition] = FoundOffset(
                 int(result.offset), None if epoch is None or epoch < 0 else int(epoch)
             )
         except CommandFailed as error:
-            if not served_only or error.code != _NOT_SERVED:
+            if not served_only or error.code not in (_NOT_SERVED, _NO_LEADER):
                 raise
     return found
 

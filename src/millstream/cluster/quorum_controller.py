@@ -38,6 +38,7 @@ from millstream.cluster.committed import CommittedCommands
 from millstream.cluster.controller import new_topic_id
 from millstream.cluster.figures import ClusterFigures
 from millstream.cluster.follower import Follower
+from millstream.cluster.leaving import tell_leaving
 from millstream.cluster.messages import QUORUM, Commit, Quorum, encode
 from millstream.cluster.metadata import MetadataCache, live_settings
 from millstream.cluster.own_shards import PENDING_MAX, Done, OwnShards, append_commands
@@ -86,9 +87,6 @@ BEAT_US: Final = 500_000
 FORWARD_US: Final = 10_000_000
 FORWARD_RETRY_US: Final = 100_000
 """A request that finds no leader waits for one: a fail-over takes two seconds, a split vote some more."""
-
-LEAVE_US: Final = 500_000
-LEAVE_RETRY_US: Final = 20_000
 
 START_US: Final = 50_000
 """Between attempts to register while the broker starts."""
@@ -165,6 +163,8 @@ class QuorumController:
         self._epoch: BrokerEpoch | None = None
         """Of this broker's registration; None until it is answered."""
         self._asked = False
+        self._was_ready = False
+        """Whether what is committed is news; before that it is what happened while this broker was away."""
         self._ready: Callable[[MillstreamError | None], None] | None = None
         self._figures = ClusterFigures(shard.stats)
         self._stopping = False
@@ -187,31 +187,11 @@ class QuorumController:
 
     def leave(self, done: Callable[[], None]) -> None:
         """This broker stops: let the controller take it for not alive at once, instead of after some silence. ``done``
-        is called in any case, within ``LEAVE_US``.
+        is called in any case, soon.
         """
         self._leaving = True
-        waiting = True
-
-        def finish(_: object = None) -> None:
-            nonlocal waiting
-            if waiting:
-                waiting = False
-                done()
-
-        def tell() -> None:
-            leader, epoch = self.leader, self._epoch
-            if not waiting:
-                return
-            if epoch is None or leader == self._node:
-                finish()
-            elif leader is None:  # the one that this broker handed over to has not spoken yet
-                self._shard.reactor.call_later(LEAVE_RETRY_US, tell)
-            else:
-                request = encode_request(FenceBroker(self._node, epoch))
-                self._network.calls.call(leader, CONTROLLER_REQUEST, request, LEAVE_US // 1000, finish)
-
-        self._shard.reactor.call_later(LEAVE_US, finish)
-        tell()
+        reactor = self._shard.reactor
+        tell_leaving(reactor, self._network, CONTROLLER_REQUEST, self._node, self._epoch, lambda: self.leader, done)
 
     def stop(self, done: Callable[[], None]) -> None:
         """Refuse new requests, give those under way an unknown outcome, and call ``done`` when a snapshot is saved."""
@@ -242,9 +222,11 @@ class QuorumController:
         leadership = self._leadership
         if leadership is not None:
             node = NodeId(node_of(sender))
-            leadership.liveness.beat(
-                leadership.state, node, status.epoch, status.revision, self._shard.reactor.now_us()
-            )
+            now = self._shard.reactor.now_us()
+            leadership.liveness.beat(leadership.state, node, status.epoch, status.revision, now)
+            broker = leadership.state.registry.brokers.get(node)
+            if broker is not None and broker.fenced:
+                self._fence(leadership)  # it waits to serve
 
     # A request
 
@@ -353,7 +335,8 @@ class QuorumController:
 
     def _deliver(self, base: int, commands: tuple[AnyCommand, ...]) -> None:
         """Commands are committed: this broker and its shards apply them."""
-        announce(commands, self._cache)
+        if self._was_ready:
+            announce(commands, self._cache)
         homes: list[int] = []
         for command in commands:
             self._place(command, homes)
@@ -428,8 +411,7 @@ class QuorumController:
             return
         leadership = self._leadership
         if leadership is not None:
-            for request in leadership.liveness.due(leadership.state, self._shard.reactor.now_us()):
-                self._decide(leadership, request, _ignore)
+            self._fence(leadership)
         self._figures.show(self._committed.registry, self._group.term, active=self.is_deciding)
         if self._epoch is None:
             self._register()
@@ -437,6 +419,11 @@ class QuorumController:
             self._beat(self._epoch)
         self._check_ready()
         self._shard.reactor.call_later(START_US if self._ready is not None else BEAT_US, self._tick)
+
+    def _fence(self, leadership: _Leadership) -> None:
+        """Fence who is silent, and lift the fence of who is alive again."""
+        for request in leadership.liveness.due(leadership.state, self._shard.reactor.now_us()):
+            self._decide(leadership, request, _ignore)
 
     def _register(self) -> None:
         if self._asked or self.leader is None:
@@ -466,6 +453,7 @@ class QuorumController:
             return
         broker = self._cache.state.registry.brokers.get(self._node)
         if broker is not None and broker.epoch == self._epoch and not broker.fenced:
+            self._was_ready = True
             ready, self._ready = self._ready, None
             ready(None)
 

@@ -376,7 +376,7 @@ class ReplicatedGroup:
             self._host.leads(self)
             self.events.on_lead(role.term)
         elif role.role is Role.FOLLOWER and role.leader != NO_REPLICA:
-            operator_log.info("%s: follows replica %d in term %d", self.log.name, role.leader, role.term)
+            operator_log.debug("%s: follows replica %d in term %d", self.log.name, role.leader, role.term)
 
     def _save_vote(self, state: VoteState) -> None:
         try:
