@@ -264,6 +264,8 @@ class Cluster:
         """Of the group that clients use."""
         self.histories: dict[int, History] = {GROUP: self.history}
         """By group."""
+        self.state_hashes: dict[int, bytes] = {}
+        """Of the controller's state at each revision, as the first broker that applied it had it."""
         for group in more:
             self.history_of(group)
         self.steps = 0

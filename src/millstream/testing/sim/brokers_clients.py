@@ -258,8 +258,10 @@ class Reader(Client):
             self._fetch()
         elif what < 0.88:
             self._list(LATEST)
-        elif what < 0.94:
+        elif what < 0.92:
             self._list(EARLIEST)
+        elif what < 0.96:
+            self._ask_barrier()
         else:
             self._ask_epoch()
         return True
@@ -336,6 +338,21 @@ class Reader(Client):
                 raise Violation(f"C4: the log ends at {offset}, {self.history.top} is committed")
 
         self.ask(lambda broker, reply: broker.list_offset(timestamp, reply), answered)
+
+    def _ask_barrier(self) -> None:
+        committed = self.history.top
+
+        def answered(answer: tuple[int, int] | None) -> None:
+            if not self._answered(answer):
+                return
+            assert answer is not None
+            self.history.seen["read barrier"] += 1
+            if answer[1] < committed and not self.history.may_lose:
+                raise Violation(
+                    f"A15: a read is served at {answer[1]}, {committed} was committed when it was asked for"
+                )
+
+        self.ask(lambda broker, reply: broker.read_barrier(reply), answered)
 
     def _ask_epoch(self) -> None:
         offset, of, current = self.position, self._last_epoch, self._known_epoch

@@ -33,6 +33,7 @@ from millstream.core.controller.requests import (
     RegisterBroker,
     TopicReference,
 )
+from millstream.core.controller.state import state_hash
 from millstream.errors import MillstreamError, OutcomeUnknown, Retriable
 from millstream.format.names import partition_directory
 from millstream.model.cluster import Incarnation, NodeId
@@ -216,8 +217,17 @@ class ControlledBroker(ServedBroker):
             voters,
         )
         self.check(self.cluster.histories[CONTROLLER_GROUP], self.controller_group)
+        self._on_applied, follower.on_applied = follower.on_applied, self._applied
         self.partitions.open_all()
         self.controller.start(_ignore)
+
+    def _applied(self, revision: int) -> None:
+        """Commands up to ``revision`` are applied (E1)."""
+        mine = state_hash(self.cache.state)
+        other = self.cluster.state_hashes.setdefault(revision, mine)
+        if other != mine:
+            raise Violation(f"E1: {self.replica} has another state at revision {revision}")
+        self._on_applied(revision)
 
     def _existed(self, topic_id: bytes, index: int) -> bool:
         try:

@@ -18,6 +18,7 @@ A6  A majority has on disk what a leader calls committed.
 A7  A replica votes once a term, and comes back in no older term than it spoke of.
 A9  Nothing committed is cut off.
 A10 What was durable is there after a crash.
+A15 A read barrier sees everything that was committed before it.
 B7  A log start never moves back.
 C1  What was acknowledged is committed, and stays.
 C4  A reader sees what is committed.
@@ -25,6 +26,8 @@ C5  Nothing is committed that nobody sent.
 C6  A batch of an idempotent producer is committed once, in order.
 C7  A reader that follows the newest leader keeps its place.
 D2  Committed offsets of a group never go back.
+E1  Brokers that applied the same commands of the controller have the same state.
+E2  A topic exists from the answer that it was made to its deletion, on every broker.
 G4  After a heal everybody agrees.
 ==  ==================================================================================================================
 """

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from millstream.app.leftovers import remove_leftovers
 from millstream.core.producer_state import ProducerState
+from millstream.core.raft import leading
 from millstream.partition import replica
 from millstream.partition.partition import Ack, Partition
 from millstream.partition.table import PartitionTable
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.core.raft.ready import VoteState
+    from millstream.core.raft.replica import Leading
     from millstream.model.quantities import Offset
-    from millstream.model.replication import RaftPosition, Term
+    from millstream.model.replication import RaftPosition, ReplicaId, Term
     from millstream.storage.log.entries import SentEntries
     from millstream.storage.recovery.recovery import RecoveryReport
     from millstream.testing.sim.brokers_history import Finding, Setting
@@ -122,6 +124,10 @@ def _leftovers_removed(self: ControlledBroker) -> RecoveryReport:
     return report
 
 
+def _answered(_replica: object, leader: Leading, _voter: ReplicaId) -> int:
+    return leader.round
+
+
 def _nothing(*_: object) -> None:
     pass
 
@@ -168,6 +174,12 @@ def _electing(setting: Setting) -> Setting:
     return replace(_crashing(setting), delay_us=20_000, loss=0, operations_per_s=100)
 
 
+def _partitioned(setting: Setting) -> Setting:
+    """Two leaders at a time: the old one does not ask the others whether it leads."""
+    options = replace(setting.options, check_quorum=False)
+    return replace(_any(setting), nodes=3, crashes=False, cuts=True, options=options)
+
+
 def _controlled(setting: Setting) -> Setting:
     return replace(_crashing(setting), nodes=3, cuts=True, controlled=True)
 
@@ -194,5 +206,6 @@ PLANTED = (
         200,
         _controlled,
     ),
+    PlantedBug("a read is served without a round", ((leading, "round_of", _answered),), 300, _partitioned),
     PlantedBug("a coordinator serves before its term start", ((PartitionTable, "leads", _serves),), 100, _grouped),
 )

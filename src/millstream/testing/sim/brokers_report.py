@@ -71,6 +71,7 @@ RARE = (
     "log start",
     "producer: NOT_LEADER_OR_FOLLOWER",
     "producer: request without an answer",
+    "read barrier",
     "read from a segment",
     "reader behind the log start",
     "topic deleted",

@@ -217,6 +217,11 @@ class ServedBroker(Broker):
         """(error, epoch, end offset) of OffsetForLeaderEpoch."""
         reply(epoch_end(self.partition, current_epoch, epoch))
 
+    def read_barrier(self, reply: Callable[[tuple[int, int]], None]) -> None:
+        """(error, committed end) once it is proved that this broker leads."""
+        group = self.group
+        group.read_barrier(lambda error: reply((int(error.code) if error else 0, group.committed_offset)))
+
     def delete_records(self, offset: int, reply: Callable[[tuple[int, int, int]], None]) -> None:
         """(error, log start, term of the leader) of DeleteRecords."""
         partition = self.partition
