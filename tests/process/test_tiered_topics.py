@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from millstream.testing import cluster
 from millstream.testing.process import Broker
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -253,3 +254,43 @@ def test_a_topic_comes_back_from_the_store_alone(tmp_path):
         first.write_bytes(damaged)
         (finding,) = tier(broker, "verify", "flights", code=1)["findings"]
         assert (finding["kind"], finding["key"]) == ("damaged", str(first.relative_to(store)))
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_every_replica_drops_what_its_leader_archived_and_another_leader_goes_on(tmp_path):
+    store = tmp_path / "bucket"
+    with cluster(3, settings={**AT_ONCE, "objects.url": f"file://{store}"}) as three:
+        brokers = three.brokers
+        settings = {**TIERED, "min.insync.replicas": "2"}
+        ask(brokers[1], "create_topics", [NewTopic("copies", 1, 3, config=settings)], "copies")
+        until(lambda: leader(brokers[1]) in brokers, "nobody leads")
+        produce(brokers[1], "copies", range(RECORDS))
+        (topic_id,) = [one.name for one in (store / "topics").iterdir()] or [""]
+        copies = {node: broker.data_dir / "topics" / topic_id for node, broker in brokers.items()}
+
+        def bases(node):
+            return sorted(int(path.name[:20]) for path in copies[node].rglob("*.log"))
+
+        until(lambda: all(bases(node) and bases(node)[0] > 0 for node in brokers), "a replica keeps what is archived")
+        assert consume(brokers[1], "copies") == expected(range(RECORDS))
+        first = leader(brokers[1])
+        terms = {path.stem.rpartition("-")[2] for path in store.rglob("*.segment")}
+        assert len(terms) == 1, "one leader archives"
+        three.kill(first)
+        other = next(broker for node, broker in brokers.items() if node != first)
+        until(lambda: leader(other) not in (first, -1), "nobody leads after the kill")
+        produce(other, "copies", range(RECORDS, RECORDS + 60))
+        assert consume(other, "copies") == expected(range(RECORDS + 60))
+        until(
+            lambda: {path.stem.rpartition("-")[2] for path in store.rglob("*.segment")} > terms,
+            "the next leader archives nothing",
+        )
+        three.restart(first)
+        assert consume(other, "copies") == expected(range(RECORDS + 60))
+
+
+def leader(broker):
+    client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    topics = client.list_topics(timeout=20).topics
+    return topics["copies"].partitions[0].leader if "copies" in topics else -1
