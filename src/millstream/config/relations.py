@@ -44,7 +44,11 @@ def check_relations(settings: Settings) -> None:
 
 
 def _check_cluster(settings: Settings) -> None:
-    """A broker of a cluster has an id, an address for other brokers, and seeds."""
+    """A broker of a cluster has an id, an address for other brokers, and seeds; if topics are tiered, a store too."""
+    if settings.seeds and settings.storage_mode == "tiered" and not settings.objects_url:
+        raise ConfigError(
+            "storage.mode.default", "tiered in a cluster needs objects.url: a store that every broker reaches"
+        )
     peer = settings.peer_listen
     if settings.seeds and peer is None:
         raise ConfigError("seeds", "needs peer.listen as well: the address on which other brokers reach this one")

@@ -417,6 +417,12 @@ def topic_config(overrides: Mapping[str, str], defaults: Settings) -> TopicConfi
             what = "an event topic" if resolved.has_events else "a compacted topic"
             raise ConfigError("storage.mode", f"{what} cannot be tiered; only segments that are never rewritten can be")
         own["storage_mode"] = "local"
+    if resolved.is_tiered and defaults.seeds and not defaults.objects_url:
+        raise ConfigError(
+            "storage.mode",
+            "a tiered topic of a cluster needs an object store that every broker reaches; start each broker with "
+            "--set objects.url=URL",
+        )
     if resolved.min_compaction_lag_ms > resolved.max_compaction_lag_ms:
         raise ConfigError(
             "min.compaction.lag.ms",

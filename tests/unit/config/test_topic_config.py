@@ -235,3 +235,18 @@ def test_a_segment_ends_where_its_index_would_be_too_large():
 def test_the_index_is_reckoned_as_it_is_stored():
     assert format_index.ENTRY_BYTES == INDEX_ENTRY_BYTES
     assert PLACE_BYTES == INDEX_INTERVAL_MIN_BYTES
+
+
+def test_a_tiered_topic_of_a_cluster_needs_a_store_that_all_brokers_reach():
+    cluster = {"node_id": 1, "seeds": "127.0.0.1:9700", "peer_listen": "127.0.0.1:9700"}
+    with pytest.raises(ConfigError, match=r"objects\.url"):
+        topic_config({"storage.mode": "tiered"}, Settings(**cluster))
+    assert topic_config({"storage.mode": "tiered"}, Settings(objects_url="s3://bucket", **cluster)).is_tiered
+    with pytest.raises(ConfigError, match=r"objects\.url"):
+        Settings(storage_mode="tiered", **cluster)
+
+
+def test_a_compacted_topic_cannot_be_tiered_and_ignores_the_default():
+    with pytest.raises(ConfigError, match="compacted topic cannot be tiered"):
+        topic_config({"storage.mode": "tiered", "cleanup.policy": "compact"}, Settings())
+    assert not topic_config({"cleanup.policy": "compact"}, Settings(storage_mode="tiered")).is_tiered
