@@ -152,6 +152,17 @@ def test_a_column_of_another_type_is_refused(spark, topic):
         table.count()
 
 
+@SLOW
+def test_values_come_as_typed_columns_with_the_reason_where_one_does_not_decode(spark, topic):
+    written = topic(1).produce(10)
+    options = {"value.format": "json", "value.schema": "id bigint"}
+    rows = load(spark, written, **options).where("_error IS NOT NULL").select("_offset", "id", "_error").collect()
+    assert sorted(row._offset for row in rows) == list(range(10))
+    assert {(row.id, len(row._error) > 5) for row in rows} == {(None, True)}
+    texts = load(spark, written, **{"value.format": "string"}).selectExpr("value", "_error").collect()
+    assert sorted(row.value.encode() for row in texts) == sorted(written.sent)
+
+
 def test_rows_are_written_and_read_back(spark, topic):
     target = topic(3)
     rows = spark.range(1000).selectExpr("CAST(id % 10 AS STRING) AS key", "CAST(id AS STRING) AS value")

@@ -13,7 +13,7 @@ import msgspec
 
 from millstream.errors import Rejected
 from millstream.pipeline.model import SINK_KINDS, TABLE_KINDS, Pipeline, SideTable, Sink, Source
-from millstream.pipeline.wire_schemas import RegistryDecoder, has_schema_ids
+from millstream.pipeline.wire_schemas import has_schema_ids, registry_decoder_of
 from millstream.spark.declared import parse_schema
 from millstream.spark.options import READ, parse_options
 from millstream.spark.values import Decoder, JsonDecoder, RawDecoder, StringDecoder
@@ -36,7 +36,9 @@ _TAKEN_OPTIONS: Final = {
     "startingtimestamp": "source.start", "startingoffsetsbytimestamp": "source.start",
     "maxoffsetspertrigger": "source.max_records", "maxbytespertrigger": "source.max_bytes",
     "includeheaders": "nothing: headers are not columns of a pipeline", "endingoffsets": "trigger.available_now",
-    "filter.pushdown": "transform.sql", "stats.dir": "nothing: the pipeline counts by itself",
+    "value.format": "source.format", "value.schema": "source.schema", "schema.registry.url": "source.registry",
+    "value.subject": "source.subject", "filter.pushdown": "transform.sql",
+    "stats.dir": "nothing: the pipeline counts by itself",
 }  # fmt: skip
 
 
@@ -90,7 +92,7 @@ def decoder_of(declared: Source | SideTable) -> Decoder:
         if declared.schema is None:
             raise Rejected("the schema of the JSON values has not been inferred yet; the first run does that")
         return JsonDecoder(parse_schema(declared.schema))
-    return RegistryDecoder(declared)
+    return registry_decoder_of(declared)
 
 
 def start_ms(start: str) -> int | None:

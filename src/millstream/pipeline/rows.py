@@ -5,19 +5,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from millstream.spark.declared import ArrowType, Field
+from millstream.spark.declared import Field
+from millstream.spark.typed import METADATA, TOPIC_COLUMNS
 
-METADATA: Final[tuple[tuple[str, str, ArrowType], ...]] = (
-    ("_key", "key", pa.binary()),
-    ("_topic", "topic", pa.string()),
-    ("_partition", "partition", pa.int32()),
-    ("_offset", "offset", pa.int64()),
-    ("_timestamp", "timestamp", pa.timestamp("us", tz="UTC")),
-)
-"""Column of a pipeline, column of the Spark source, type."""
-
-TOPIC_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
-"""What a task reads of a topic."""
+__all__ = ["DEAD_LETTER_SCHEMA", "METADATA", "TOPIC_COLUMNS", "row_schema"]
 
 DEAD_LETTER_SCHEMA: Final = pa.schema(
     [

@@ -160,6 +160,17 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Whether the query fails if records were deleted before they were read (retention, topic deleted or "
         "created again). false: log the loss and continue.",
     ),
+    Option(
+        "value.format", _one_of("raw", "string", "json", "avro", "protobuf"), "raw",
+        "Form of the values. raw: the columns of the topic. Others: the fields of the value as typed columns, beside "
+        "them _key, _topic, _partition, _offset, _timestamp, and _error: the reason where a record does not decode.",
+    ),
+    Option("value.schema", _text, None, "Fields of JSON values, in Spark DDL: id bigint not null, name string."),
+    Option(
+        "schema.registry.url", _text, None,
+        "Schema registry for records with schema ids: avro, protobuf, and json with JSON Schema.",
+    ),
+    Option("value.subject", _text, None, "Subject whose latest schema the columns have; <topic>-value."),
     Option("includeHeaders", _boolean, False, "Whether the column headers is added."),
     Option("fetchOffset.numRetries", _count, 3, "Accepted without effect; kafka.request.timeout.ms limits retries."),
     Option("fetchOffset.retryIntervalMs", _duration, 10, "Accepted without effect."),

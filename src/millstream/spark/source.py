@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
     Filter,
     InputPartition,
 )
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from millstream.errors import Rejected
@@ -35,6 +36,15 @@ from millstream.spark.schema import spark_schema, wanted_columns
 from millstream.spark.sink import TopicStreamWriter, TopicWriter, write_settings
 from millstream.spark.stream import TopicStream
 from millstream.spark.task import ReadTask
+from millstream.spark.typed import (
+    ValueFormat,
+    decoder_for,
+    settled,
+    topic_columns,
+    typed_rows,
+    typed_schema,
+    value_format,
+)
 from millstream.spark.wanted import Column
 
 try:
@@ -60,11 +70,17 @@ class MillstreamDataSource(DataSource):
         return "millstream"
 
     def schema(self) -> StructType:
-        return spark_schema(self._read_options()["includeHeaders"])
+        options = self._read_options()
+        value = value_format(options)
+        if value is None:
+            return spark_schema(options["includeHeaders"])
+        return from_arrow_schema(typed_schema(decoder_for(settled(value)).fields))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._read_options()
         check_read_options(options, streaming=False)
+        if (value := value_format(options)) is not None:
+            return TypedReader(options, *_typed(value, schema))
         kind = PushdownTopicReader if options["filter.pushdown"] else TopicReader
         return kind(options, wanted_columns(schema))
 
@@ -76,6 +92,8 @@ class MillstreamDataSource(DataSource):
             and {"maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"} & options.given
         ):
             raise Rejected("limits per trigger need Spark 4.2 or newer: this one does not say where a batch begins")
+        if (value := value_format(options)) is not None:
+            return TypedStreamReader(options, *_typed(value, schema))
         return TopicStreamReader(options, wanted_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -179,6 +197,60 @@ class TopicStreamReader(DataSourceStreamReader, _AvailableNow):
     def _is_default(self, limit: Any) -> bool:
         """Whether the options' limits apply. A trigger that reads everything passes another limit."""
         return limit == self.getDefaultReadLimit()
+
+
+class TypedReader(TopicReader):
+    """A batch whose tasks decode values."""
+
+    def __init__(self, options: Options, value: ValueFormat, names: tuple[str, ...]) -> None:
+        super().__init__(options, topic_columns())
+        self._value = value
+        self._names = names
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read_typed(partition, self._value, self._names)
+
+
+class TypedStreamReader(TopicStreamReader):
+    """A stream whose tasks decode values."""
+
+    def __init__(self, options: Options, value: ValueFormat, names: tuple[str, ...]) -> None:
+        super().__init__(options, topic_columns())
+        self._value = value
+        self._names = names
+
+    def __getstate__(self) -> Any:
+        return self._options, self._value, self._names
+
+    def __setstate__(self, state: Any) -> None:
+        self.__init__(*state)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read_typed(partition, self._value, self._names)
+
+
+def _typed(value: ValueFormat, schema: StructType) -> tuple[ValueFormat, tuple[str, ...]]:
+    """The format with the registry's schema, and the names of the wanted columns.
+
+    Raises:
+        Rejected: a column is unknown or of another type, among others because the registry has a newer version.
+    """
+    value = settled(value)
+    known = {field.name: field.dataType for field in from_arrow_schema(typed_schema(decoder_for(value).fields))}
+    for field in schema.fields:
+        if known.get(field.name) != field.dataType:
+            found = known[field.name].simpleString() if field.name in known else "unknown"
+            raise Rejected(
+                f"column {field.name!r} is {found}, not {field.dataType.simpleString()}; a schema that changed "
+                "just now takes effect when the query is made again"
+            )
+    return value, tuple(schema.fieldNames())
+
+
+def _read_typed(partition: InputPartition, value: ValueFormat, names: tuple[str, ...]) -> Iterator[Any]:
+    if not isinstance(partition.value, ReadTask):
+        return iter(())
+    return typed_rows(partition.value, value, names)
 
 
 def _read(partition: InputPartition) -> Iterator[Any]:

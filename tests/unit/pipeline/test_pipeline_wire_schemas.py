@@ -12,9 +12,10 @@ pytest.importorskip("confluent_kafka.schema_registry")
 from millstream.errors import Rejected
 from millstream.pipeline.checks import decoder_of, problems_of
 from millstream.pipeline.model import Pipeline, Sink, Source
-from millstream.pipeline.wire_schemas import SchemaChanged, pinned
+from millstream.pipeline.wire_schemas import pinned
 from millstream.registry.model import Schema
 from millstream.spark import schemas as spark_schemas
+from millstream.spark.registry_values import SchemaChanged
 from millstream.spark.schemas.source import Resolved
 
 V1 = [{"name": "id", "type": "long"}, {"name": "tags", "type": {"type": "array", "items": "string"}}]
@@ -83,7 +84,7 @@ def test_a_record_with_more_fields_stops_the_batch_and_the_next_run_has_them(reg
     registry.held.reverse()
     old = pinned(declared())
     registry.held.reverse()
-    with pytest.raises(SchemaChanged, match=r"has item string.*Run the pipeline again"):
+    with pytest.raises(SchemaChanged, match=r"has item string.*Start again"):
         decoder_of(old.source).decode(values)
     new = decoder_of(pinned(declared()).source).decode(values)
     assert new.columns.to_pylist() == [{"id": 1, "tags": [], "item": "tea"}]
