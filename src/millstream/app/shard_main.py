@@ -309,7 +309,16 @@ class ShardProcess:
         def lag_us() -> int:
             return metadata.settings.replica_lag_time_max_ms * 1000
 
-        InSync(self.shard, self.table, NodeId(metadata.node_id), self.follower.report_leader, alive, lag_us).start()
+        follower = self.follower
+        InSync(
+            self.shard,
+            self.table,
+            NodeId(metadata.node_id),
+            follower.report_leader,
+            follower.report_heard,
+            alive,
+            lag_us,
+        ).start()
 
     def _tell_when_ready(self, control: ControlEnd) -> None:
         """Ready means that groups and transactional ids are loaded, too: clients that ask for their coordinator at once

@@ -48,7 +48,7 @@ class Follower:
         self._cache = cache
         self._queue: deque[Commit] = deque()
         self._applying = False
-        self._leaders: dict[bytes, dict[int, tuple[int, tuple[int, ...]]]] = {}
+        self._leaders: dict[bytes, dict[int, tuple[int, int, tuple[int, ...]]]] = {}
         self.on_applied: Callable[[int], None] = self._tell_controller
         """Called with the revision when a commit is applied. The controller replaces it on its own shard."""
         self.on_leaders: Callable[[list[LeaderEpochs]], None] = _untold
@@ -70,9 +70,15 @@ class Follower:
         """Report that this shard leads a partition in ``leader_epoch``, and the nodes of the replicas ``in_sync`` (none
         for all of them). Every shard then shows it in its metadata.
         """
+        self.report_heard(topic_id, index, leader_epoch, self._cache.node_id, in_sync)
+
+    def report_heard(
+        self, topic_id: bytes, index: int, leader_epoch: int, leader: int, in_sync: tuple[int, ...] = ()
+    ) -> None:
+        """Report which node a replica of this shard takes for the leader, or that it hears none (`UNKNOWN`, `LOST`)."""
         if not self._leaders:
             self._shard.reactor.end_of_turn(self._tell_leaders)
-        self._leaders.setdefault(topic_id, {})[index] = (leader_epoch, in_sync)
+        self._leaders.setdefault(topic_id, {})[index] = (leader_epoch, leader, in_sync)
 
     def learn_leaders(self, changed: list[LeaderEpochs]) -> None:
         """Let every shard of this broker show these leaders, which are on other brokers."""
@@ -111,9 +117,8 @@ class Follower:
         self._shard.mailbox.tell(CONTROLLER_SHARD, APPLIED, encode(revision))
 
     def _tell_leaders(self) -> None:
-        node = self._cache.node_id
         changed = [
-            LeaderEpochs(topic_id, [(index, epoch, node, in_sync) for index, (epoch, in_sync) in facts.items()])
+            LeaderEpochs(topic_id, [(index, *fact) for index, fact in facts.items()])
             for topic_id, facts in self._leaders.items()
         ]
         self._leaders = {}

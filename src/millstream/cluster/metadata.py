@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from millstream.cluster.messages import LeaderFact
+from millstream.cluster.messages import LOST, LeaderFact
 from millstream.cluster.placement import ELSEWHERE
 from millstream.config.errors import ConfigError
 from millstream.config.group_properties import group_config
@@ -159,6 +159,7 @@ class MetadataCache:
         self._group_places: dict[int, tuple[bytes, int]] = {}
         """Topic id and partition index of every Raft group."""
         self._names: tuple[str, ...] | None = None
+        self._sent_away = False
         self._listeners: list[MetadataListener] = []
         for group in self.state.group_configs:
             self._set_group(group)
@@ -191,6 +192,16 @@ class MetadataCache:
     def leader_of(self, part: PartitionMeta) -> int | None:
         """The broker that leads a partition; None if the one that led it last is not alive."""
         return part.leader if self.is_alive(part.leader) else None
+
+    def sends_away(self, topics: Iterable[TopicMeta]) -> bool:
+        """Whether a client that asks for these topics should ask another broker: the replica here of a partition has
+        heard no leader for some seconds, so this broker may be cut off. Every other time, so that a client that finds
+        no other broker is answered.
+        """
+        if not any(part.leader == LOST for topic in topics for part in topic.partitions):
+            return False
+        self._sent_away = not self._sent_away
+        return self._sent_away
 
     def in_sync(self, part: PartitionMeta) -> list[int]:
         """The replicas of a partition that are in sync, without brokers that are not alive."""
@@ -315,9 +326,9 @@ class MetadataCache:
         for index, epoch, node, in_sync in epochs:
             if index < len(partitions) and epoch >= partitions[index].leader_epoch:
                 part = partitions[index]
-                partitions[index] = msgspec.structs.replace(
-                    part, leader_epoch=epoch, leader=node, in_sync=in_sync or part.replicas
-                )
+                if not in_sync:
+                    in_sync = part.in_sync if epoch == part.leader_epoch else part.replicas
+                partitions[index] = msgspec.structs.replace(part, leader_epoch=epoch, leader=node, in_sync=in_sync)
         self._put(TopicMeta(self.state.topics_by_id[topic_id], tuple(partitions), self.settings))
 
     def _set_group(self, group: str) -> None:

@@ -9,6 +9,9 @@ A replica is in sync as long as it has had everything that the leader had, on it
 ``replica.lag.time.max.ms``, and its broker is alive. The leader itself always is. A new leader counts those who have
 everything that is committed, and the others as soon as they do.
 
+A replica that follows reports whom it hears. One that hears nobody says so, after some seconds in stronger words: its
+broker may be cut off from the others, and clients that ask it would be sent to a leader that is none.
+
 The answer is for clients and operators, and refuses acks=all below ``min.insync.replicas``. What is committed depends
 on a majority of the disks, not on this.
 
@@ -34,6 +37,11 @@ if TYPE_CHECKING:
     from millstream.shard.context import Shard
 
 PERIOD_US: Final = 500_000
+LOST_US: Final = 3_000_000
+"""An election takes less than this, unless no majority is reached."""
+UNKNOWN: Final = -1
+LOST: Final = -2
+"""In the place of a leader's node: no leader is heard, now, or for ``LOST_US``."""
 _SHARE: Final = 0.2
 _SLICE: Final = 16
 
@@ -76,17 +84,24 @@ class InSync:
         table: PartitionTable,
         node: NodeId,
         report: Callable[[bytes, int, int, tuple[int, ...]], None],
+        report_heard: Callable[[bytes, int, int, int], None],
         alive: Callable[[], frozenset[int]],
         lag_us: Callable[[], int],
     ) -> None:
-        """``node`` is this broker. ``report(topic id, partition index, leader epoch, node ids in sync)`` is
-        called for what changed, ``alive()`` gives the brokers that are not fenced, ``lag_us()`` the time after which a
-        replica that lags is not in sync.
+        """``node`` is this broker. ``report(topic id, partition index, leader epoch, node ids in sync)`` is called for
+        what changed where this shard leads, ``report_heard(topic id, partition index, term, node of the leader, UNKNOWN
+        or LOST)`` where it follows. ``alive()`` gives the brokers that are not fenced, ``lag_us()`` the time after
+        which a replica that lags is not in sync.
         """
         self._reactor = shard.reactor
         self._table = table
         self._node = node
         self._report = report
+        self._report_heard = report_heard
+        self._silent_since_us: dict[int, int] = {}
+        """Raft groups whose replica here hears no leader, and since when."""
+        self._heard: dict[int, tuple[int, int]] = {}
+        """What was reported last of the leader of a group that this replica follows: (term, node)."""
         self._alive = alive
         self._lag_us = lag_us
         self._seen: dict[int, _Seen] = {}
@@ -105,6 +120,7 @@ class InSync:
     def start(self) -> None:
         """Look from now on."""
         self._table.on_open(self._look_at)
+        self._table.on_close(self._resigned)
         self._later()
 
     def _later(self) -> None:
@@ -126,12 +142,36 @@ class InSync:
                 else:
                     figures.leaderless += group.leader == NO_REPLICA
                     self._seen.pop(raft_group, None)
+                    self._listen(partition)
             if number % _SLICE == 0:
                 yield
-        for gone in self._seen.keys() - self._table.by_group.keys():
-            del self._seen[gone]
+        for kept in (self._seen, self._heard, self._silent_since_us):
+            for gone in kept.keys() - self._table.by_group.keys():
+                del kept[gone]
         for name, gauge in self._gauges.items():
             gauge.set(getattr(figures, name))
+
+    def _resigned(self, partition: Partition) -> None:
+        """This replica leads no more; clients are not to be sent to it."""
+        if partition.group.voters > 1 and not partition.closed:
+            self._tell_heard(partition, UNKNOWN)
+
+    def _listen(self, partition: Partition) -> None:
+        """Report whom a replica that does not lead takes for the leader, if that has changed."""
+        leader = partition.group.leader
+        now = self._reactor.now_us()
+        if leader != NO_REPLICA:
+            self._silent_since_us.pop(partition.raft_group, None)
+            self._tell_heard(partition, node_of(leader))
+            return
+        since = self._silent_since_us.setdefault(partition.raft_group, now)
+        self._tell_heard(partition, LOST if now - since >= LOST_US else UNKNOWN)
+
+    def _tell_heard(self, partition: Partition, leader: int) -> None:
+        heard = (partition.group.term, leader)
+        if self._heard.get(partition.raft_group) != heard:
+            self._heard[partition.raft_group] = heard
+            self._report_heard(partition.topic_id, partition.index, *heard)
 
     def _look_at(self, partition: Partition) -> None:
         group = partition.group
@@ -143,6 +183,8 @@ class InSync:
         if seen is None or seen.term != group.term:
             seen = self._seen[partition.raft_group] = _Seen(group.term, group.committed_position)
             self._elections.inc()
+            self._heard.pop(partition.raft_group, None)
+            self._silent_since_us.pop(partition.raft_group, None)
         oldest = now - self._lag_us()
         alive = self._alive()
         in_sync = [self._node]

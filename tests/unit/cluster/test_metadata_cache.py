@@ -4,7 +4,7 @@ import pytest
 from cluster_world import World
 
 from millstream.cluster.announce import announce
-from millstream.cluster.messages import Commit
+from millstream.cluster.messages import LOST, UNKNOWN, Commit
 from millstream.cluster.metadata import MetadataCache, MetadataListener
 from millstream.config.settings import Settings
 from millstream.core.controller.commands import (
@@ -127,6 +127,21 @@ def test_brokers_and_replicas_reach_listeners_and_void_encoded_answers(capfd):
     assert "broker 1 registered: release 0.1.0, h:33145" in lines
     assert "1 partitions of topic t get other replicas" in lines
     assert "broker 2 has stopped or gives no sign of life, and is fenced" in lines
+
+
+def test_a_client_is_sent_away_every_other_time_while_a_replica_here_hears_no_leader():
+    cache = cache_of(created("t"))
+    assert not cache.sends_away(cache.topics())
+    cache.set_leader_epochs(ID, [(0, 7, 1, (1,)), (0, 7, UNKNOWN, ())])
+    assert cache.leader_of(cache.partition("t", 0)) is None
+    assert not cache.sends_away(cache.topics()), "an election takes its time"
+    cache.set_leader_epochs(ID, [(0, 7, LOST, ())])
+    assert [cache.sends_away(cache.topics()) for _ in range(4)] == [True, False, True, False]
+    assert cache.partition("t", 0).in_sync == (1,), "who was in sync is not known better here"
+    cache.set_leader_epochs(ID, [(0, 6, 1, ())])
+    assert cache.sends_away(cache.topics()), "the news of an older leadership"
+    cache.set_leader_epochs(ID, [(0, 8, 1, ())])
+    assert cache.leader_of(cache.partition("t", 0)) == 1
 
 
 def test_properties_that_this_release_does_not_take_are_left_out_and_the_rest_counts(capfd):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from millstream.model.replication import NO_REPLICA
-from millstream.partition.in_sync import InSync
+from millstream.partition.in_sync import LOST, LOST_US, UNKNOWN, InSync
 from millstream.raft.group import PeerState
 from millstream.telemetry.metrics import StatsSlab
 
@@ -17,20 +17,27 @@ class Bench:
     def __init__(self):
         self.now = 10_000_000
         self.alive = {1, 2, 3}
-        self.told = []
+        self.told, self.nodes = [], []
         self.group = SimpleNamespace(
             term=4, peers=[], committed_position=10, end_position=10, is_serving=True, voters=3, leader=NO_REPLICA
         )
         self.stats = StatsSlab()
-        self.partition = SimpleNamespace(group=self.group, raft_group=7, topic_id=ID, index=2)
-        self.table = SimpleNamespace(by_group={7: self.partition}, on_open=lambda callback: None)
+        self.partition = SimpleNamespace(group=self.group, raft_group=7, topic_id=ID, index=2, closed=False)
+        self.table = SimpleNamespace(
+            by_group={7: self.partition}, on_open=lambda callback: None, on_close=lambda callback: None
+        )
         clock = SimpleNamespace(now_us=lambda: self.now, call_later=lambda *_: None)
         shard = SimpleNamespace(reactor=clock, stats=self.stats)
-        self.watch = InSync(shard, self.table, 1, self.report, lambda: frozenset(self.alive), lambda: LAG_US)
+        self.watch = InSync(
+            shard, self.table, 1, self.report, self.heard, lambda: frozenset(self.alive), lambda: LAG_US
+        )
 
     def report(self, topic_id, index, epoch, in_sync):
         assert (topic_id, index) == (ID, 2)
         self.told.append((epoch, in_sync))
+
+    def heard(self, topic_id, index, term, node):
+        self.nodes.append((term, node))
 
     def look(self, second, third, *, after_us=0, end=10, silent=()):
         """Broker 2 and 3 have so much on their disks; who is silent has not answered since the last look."""
@@ -85,6 +92,24 @@ def test_a_new_term_is_told_anew(change):
         bench.group.is_serving = True
         bench.table.by_group[7] = bench.partition
     assert bench.look(10, 10) == (bench.group.term, (1, 2, 3))
+
+
+def test_a_replica_that_follows_tells_whom_it_hears_and_when_it_hears_nobody():
+    bench = Bench()
+    bench.look(10, 10)
+    bench.group.is_serving = False
+    bench.watch._resigned(bench.partition)
+    bench.look(10, 10)
+    assert bench.nodes == [(4, UNKNOWN)], "told once"
+    bench.look(10, 10, after_us=LOST_US - 1)
+    assert bench.nodes == [(4, UNKNOWN)]
+    bench.look(10, 10, after_us=1)
+    assert bench.nodes.pop() == (4, LOST)
+    bench.group.leader = 3
+    bench.look(10, 10)
+    bench.group.leader = NO_REPLICA
+    bench.look(10, 10)
+    assert bench.nodes == [(4, UNKNOWN), (4, 3), (4, UNKNOWN)]
 
 
 def figures(bench):

@@ -30,6 +30,10 @@ def handle(
     """Answer with the leader once the topic exists."""
 
     def done(error: ErrorCode, message: str | None = None) -> None:
+        offsets = node.metadata.topic(GROUP_METADATA) if request.key_type == _GROUP else None
+        if offsets is not None and node.metadata.sends_away([offsets]):
+            ctx.connection.close()  # see `metadata`
+            return
         respond(_answer(node, ctx, request, error, message))
 
     if request.key_type == _GROUP:

@@ -16,6 +16,10 @@ UNKNOWN_TOPIC_OR_PARTITION, as from Kafka, and the topic is created meanwhile, s
 effect. If it cannot be created the client is told why; if it is not known yet,
 LEADER_NOT_AVAILABLE, on which every client asks again.
 
+A broker that has heard no leader of a partition for seconds, though it holds a replica, may be cut off from the others.
+Every other time it answers by closing the connection, so that the client asks another broker: librdkafka goes on asking
+the one that it is connected with, for ever.
+
 Encoding a partition costs microseconds, and clients ask often and for much: the bytes of a topic are made once for each
 version and kept with the topic's metadata, which is a new object whenever the topic changes. An answer is those pieces
 in a row; one about all topics is made once until any of them changes, and sent to all who ask from where it is. Bad
@@ -138,6 +142,10 @@ class _Names:
     def one_less(self) -> None:
         self.missing -= 1
         if self.missing:
+            return
+        metadata = self.node.metadata
+        if metadata.sends_away(topic for name in self.names if (topic := metadata.topic(name)) is not None):
+            self.ctx.connection.close()
             return
         pieces = [self.piece(name) for name in self.names]
         self.ctx.respond_encoded(_answer(self.node, self.ctx, self.request, b"".join(pieces), len(pieces)))
