@@ -4,6 +4,7 @@ import json
 import random
 import struct
 import threading
+import urllib.request
 
 import confluent_kafka
 import pytest
@@ -159,6 +160,13 @@ def test_acknowledged_events_are_there_after_a_kill_in_chunks_of_the_seeds_limit
     broker.start()
     with EventsClient(broker.bootstrap, timeout_s=WAIT_S) as client:
         check(consumed(client.open_topic("t"), 600, name="e"), EVENTS + EVENTS)
+    data_bytes = 2 * sum(len(data) for _, data in EVENTS)
+    with urllib.request.urlopen(f"{broker.http}/metrics") as answer:
+        metrics = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[:1] != "#")
+    assert int(metrics['millstream_events_fed_total{source="segment"}']) == 600
+    assert int(metrics['millstream_event_data_bytes_total{source="segment"}']) == data_bytes
+    assert int(metrics["millstream_event_files_opened_total"])
+    assert int(metrics["millstream_event_files_reused_total"])
 
 
 def kafka_records(broker, name, count, offset=0):

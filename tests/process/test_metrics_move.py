@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from millstream.events import EventsClient
 from millstream.telemetry.table import ASKED, METRICS, Kind
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -47,7 +48,10 @@ while True:
 
 FAULTS = "a healthy disk has none; test_operator_log, test_full_disks and test_faults make them"
 OVERLOAD = "only under more load than a test should make; test_mailbox, test_overload and test_fetch_call do"
+IN_MEMORY = "only events that are in memory no more are read from files; test_events does that"
 NOT_HERE = {
+    "event_files_opened": IN_MEMORY,
+    "event_files_reused": IN_MEMORY,
     "log_faulty": FAULTS,
     "storage_faults": FAULTS,
     "storage_read_only": FAULTS,
@@ -142,6 +146,12 @@ def test_a_bit_of_everything_moves_every_metric_that_a_healthy_broker_can_move(b
     refused.produce("keyed", b"no key")
     refused.flush(20)
     consume(broker, "g", 20_000)
+    with EventsClient(broker.bootstrap) as client:
+        client.create_topic("events")
+        with client.open_topic("events").producer() as producer:
+            producer.push({}, b"data")
+        with client.open_topic("events").consumer("e") as consumer:
+            consumer.pull(20)
     with subprocess.Popen([sys.executable, "-c", MEMBER, broker.bootstrap], stdout=subprocess.PIPE) as member:
         assert member.stdout.readline() == b"in\n"
         member.kill()

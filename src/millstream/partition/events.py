@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.partition.partition import Partition
     from millstream.storage.log.event_reads import EventReads, Wanted
     from millstream.storage.messages.commands import DataFetched, EventsFed
+    from millstream.telemetry.metrics import StatsSlab
 
 FEED_BYTES_MAX: Final = 4 << 20
 """Metadata and descriptors of one feed, whatever its consumer grants."""
@@ -93,6 +94,16 @@ class FoundData(msgspec.Struct, frozen=True, array_like=True):
     results: list[tuple[int, int]] = []
 
 
+class EventMeters:
+    """Counters of one shard: what consumers read, from memory and from files."""
+
+    def __init__(self, stats: StatsSlab) -> None:
+        self.fed_cached = stats.counter("events_fed", source="cache")
+        self.fed_cold = stats.counter("events_fed", source="segment")
+        self.data_cached = stats.counter("event_data_bytes", source="cache")
+        self.data_cold = stats.counter("event_data_bytes", source="segment")
+
+
 def check_events(partition: Partition, views: Sequence[memoryview]) -> ErrorCode:
     """What is wrong with a batch for an event topic; NONE if nothing is."""
     if partition.config.events_complete:
@@ -108,7 +119,13 @@ def check_events(partition: Partition, views: Sequence[memoryview]) -> ErrorCode
 # -- feed --------------------------------------------------------------------------------------------------------------
 
 
-def feed(partition: Partition, reads: EventReads, ask: FeedAsk, done: Callable[[Fed, IoBuf | None], None]) -> None:
+def feed(
+    partition: Partition,
+    reads: EventReads,
+    ask: FeedAsk,
+    done: Callable[[Fed, IoBuf | None], None],
+    meters: EventMeters,
+) -> None:
     """Call ``done`` once, now or when the worker has read; with an empty feed where there is nothing yet."""
     refusal = _refusal(partition, ask) or offset_error(partition, ask.offset)
     if refusal is not ErrorCode.NONE:
@@ -124,6 +141,7 @@ def feed(partition: Partition, reads: EventReads, ask: FeedAsk, done: Callable[[
     cached = log.read(Offset(ask.offset), Offset(end), _HOT_BYTES, True)
     if cached is not None and log.place_of(Offset(ask.offset)) is not None:
         fed, metadata = _feed_cached(partition, log, cached, Offset(ask.offset), events_max, max_bytes)
+        meters.fed_cached.inc(len(fed.metadata_sizes) // _SIZE_BYTES)
         cached.release()
         done(fed, metadata)
         return
@@ -149,6 +167,7 @@ def feed(partition: Partition, reads: EventReads, ask: FeedAsk, done: Callable[[
         metadata = data.share(0, told.meta_bytes)
         data.release()
         partition.fetched_bytes += told.bytes
+        meters.fed_cold.inc(told.count)
         done(fed, metadata)
 
     reads.feed(log, Offset(ask.offset), Offset(end), min(events_max, 1 << 30), max_bytes, read)
@@ -253,7 +272,11 @@ def _sizes(data: bytes) -> array[int]:
 
 
 def fetch_data(
-    partition: Partition, reads: EventReads, ask: DataAsk, done: Callable[[FoundData, IoBuf | None], None]
+    partition: Partition,
+    reads: EventReads,
+    ask: DataAsk,
+    done: Callable[[FoundData, IoBuf | None], None],
+    meters: EventMeters,
 ) -> None:
     """Call ``done`` once, now or when the worker has read, with the first of the wanted events: those that are in
     memory, or those of one chunk that are not.
@@ -268,6 +291,7 @@ def fetch_data(
     results, found = _fetch_cached(partition, log, ask.wanted, max_bytes)
     if results:
         partition.fetched_bytes += len(found)
+        meters.data_cached.inc(len(found))
         done(FoundData(results=results), found)
         return
     cold = _below(ask.wanted, Offset(partition.high_watermark))
@@ -279,6 +303,7 @@ def fetch_data(
             return
         fetched, data = answer
         partition.fetched_bytes += len(data)
+        meters.data_cold.inc(len(data))
         done(FoundData(results=fetched.results), data)
 
     reads.fetch(log, cold, max_bytes, room, read)

@@ -15,7 +15,7 @@ import msgspec
 from millstream.errors import MillstreamError
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
-from millstream.partition.events import DataAsk, Fed, FeedAsk, FoundData, feed, fetch_data
+from millstream.partition.events import DataAsk, EventMeters, Fed, FeedAsk, FoundData, feed, fetch_data
 from millstream.partition.lookups import TIMEOUT_US
 from millstream.partition.partition import Gate, Partition
 from millstream.partition.table import PartitionTable, Remote
@@ -57,6 +57,7 @@ class EventsHome:
         self._table = table
         self._storage = storage
         self._waiting: dict[tuple[int, int, int], set[_Waiter]] = {}
+        self.meters = EventMeters(shard.stats)
         shard.mailbox.serve(FEED, self._serve_feed)
         shard.mailbox.serve(EVENT_DATA, self._serve_data)
 
@@ -107,7 +108,7 @@ class EventsHome:
         if not partition.gate & Gate.EVENTS:
             done(FoundData(_WRONG_KIND, f"{partition.name} is no event topic"), None)
             return
-        fetch_data(partition, self._storage.event_reads, ask, done)
+        fetch_data(partition, self._storage.event_reads, ask, done, self.meters)
 
     def park(self, waiter: _Waiter) -> Timer:
         """A feed waits until something changes or its time is up."""
@@ -197,7 +198,7 @@ class _Waiter:
 
     def look(self) -> None:
         """Answer if there is something, or wait."""
-        feed(self.partition, self._home.storage.event_reads, self.ask, self._read)
+        feed(self.partition, self._home.storage.event_reads, self.ask, self._read, self._home.meters)
 
     def _read(self, fed: Fed, metadata: IoBuf | None) -> None:
         over = self._over or self._home.now_us() >= self.deadline_us

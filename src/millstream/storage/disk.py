@@ -435,16 +435,19 @@ class FileCache:
         self._lock = threading.Lock()
         self._by_path: OrderedDict[str, _Entry] = OrderedDict()  # least recently used first
         self._in_use: dict[int, _Entry] = {}  # by identity of the file
+        self.opened = self.reused = 0  # how often a file had to be opened, and how often it was open
 
     def acquire(self, path: str, *, create: bool = False) -> File:
         """The open file. The caller returns it with ``release``. Raises OSError as ``Disk.open`` does."""
         with self._lock:
             entry = self._by_path.get(path)
             if entry is None:
+                self.opened += 1
                 entry = self._by_path[path] = _Entry(self._disk.open(path, create=create))
                 if len(self._by_path) > self._limit:
                     self._close_oldest(entry)
             else:
+                self.reused += 1
                 self._by_path.move_to_end(path)
             entry.users += 1
             self._in_use[id(entry.file)] = entry

@@ -7,6 +7,7 @@ answer says the size (``need``), and the shard asks again with more room.
 from __future__ import annotations
 
 import errno
+import threading
 from array import array
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,8 @@ from millstream.storage.messages.commands import DataFetched, EventsFed, Feed, F
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.storage.disk import Buffer, Disk
+    from millstream.storage.disk import Buffer, Disk, FileCache
+    from millstream.telemetry.metrics import StatsSlab
 
 _EVENT_BYTES = 8
 """Of each event in a feed's answer: the sizes of its metadata and its descriptor."""
@@ -28,9 +30,13 @@ _EVENT_BYTES = 8
 class EventReader:
     """Reads of one shard's chunks; every method may run on several threads at once."""
 
-    def __init__(self, disk: Disk, arena: memoryview) -> None:
+    def __init__(self, disk: Disk, arena: memoryview, stats: StatsSlab | None) -> None:
         self._disk = disk
         self._arena = arena
+        self._lock = threading.Lock()
+        self._counted = [0, 0]
+        names = ("event_files_opened", "event_files_reused")
+        self._counters = [] if stats is None else [stats.counter(name) for name in names]
 
     def feed(self, command: Feed) -> EventsFed:
         """Metadata, their sizes, sizes of descriptors, and descriptors, in this order."""
@@ -89,7 +95,15 @@ class EventReader:
 
     def _reads(self, path: str) -> ChunkReads:
         assert is_chunk_disk(self._disk), "events without a disk that keeps chunks"
+        self._count(self._disk.files)
         return ChunkReads(self._disk.files, [self._disk.segment(path).chunk])
+
+    def _count(self, files: FileCache) -> None:
+        """Show what the cache of descriptors did since the last read, for writes too."""
+        with self._lock:
+            for place, now in enumerate((files.opened, files.reused)[: len(self._counters)]):
+                self._counters[place].inc(now - self._counted[place])
+                self._counted[place] = now
 
     def _fill(self, spans: Sequence[int], pieces: Sequence[Buffer]) -> None:
         ends = iter(spans)

@@ -150,7 +150,9 @@ def start_helpers(
         begin("worker")
         gc.freeze()
         direct_bytes_min = DIRECT_BYTES_MIN if settings.storage_direct_io else None
-        worker = Worker(disk, data_dir, arena.view, direct_bytes_min, ReadFaults(stats["worker"]))
+        worker = Worker(
+            disk, data_dir, arena.view, direct_bytes_min, ReadFaults(stats["worker"]), stats=stats["worker"]
+        )
         return run_worker(worker, [WorkerChannel(end) for end in theirs[:LANES]])
 
     def cleaner_main() -> int:

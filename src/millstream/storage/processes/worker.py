@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from millstream.storage.disk import Disk
     from millstream.storage.messages.channel import WorkerChannel
     from millstream.storage.segments.read_faults import ReadFaults
+    from millstream.telemetry.metrics import StatsSlab
 
 
 class Worker:
@@ -89,13 +90,14 @@ class Worker:
         direct_bytes_min: int | None,
         faults: ReadFaults,
         wait: Callable[[float], object] = time.sleep,
+        stats: StatsSlab | None = None,
     ) -> None:
         self._disk = disk
         self._wait = wait
         self.files = SegmentFiles(disk, data_dir, arena, direct_bytes_min, faults)
         self.reader = Reader(self.files, arena)
         inspector = Inspector(arena)
-        events = EventReader(disk, arena)
+        events = EventReader(disk, arena, stats)
         self._parts: list[Checkpoint] = []
         self._handlers: dict[type[Command], Callable[..., Reply | None]] = {
             Write: self._write,
