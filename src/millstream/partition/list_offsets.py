@@ -41,8 +41,9 @@ def list_offset(
 ) -> None:
     """Call ``done`` once, now or when the helper process has looked."""
     error = partition.serving(current_leader_epoch)
-    if error is ErrorCode.NONE and timestamp not in _OF_THE_START and not partition.group.is_serving:
-        error = ErrorCode.OFFSET_NOT_AVAILABLE  # a leader that has just been elected may not know all that is committed
+    if error is ErrorCode.NONE and not partition.group.is_serving:
+        # A leader that has just been elected may know neither all that is committed nor the newest log start.
+        error = ErrorCode.OFFSET_NOT_AVAILABLE
     if error is not ErrorCode.NONE:
         done((int(error), -1, -1, -1))
         return

@@ -400,7 +400,8 @@ class GroupMember(Client):
         self._offset = 0
         self._busy = False
         self._acked_in: dict[int, int] = {}
-        self._checked = True
+        self._unknown: set[int] = set()
+        """Offsets whose commit was not answered: it may still come."""
 
     def poll(self) -> bool:
         """Commit or ask; false while an answer is awaited."""
@@ -428,9 +429,12 @@ class GroupMember(Client):
         self._offset += 1
         offset = self._offset
 
+        self._unknown.add(offset)
+
         def answered(answer: tuple[int, int] | None) -> None:
             if self._answered(answer):
                 assert answer is not None
+                self._unknown.discard(offset)
                 self.history.seen["committed offset"] += 1
                 self._acked_in[answer[1]] = offset
 
@@ -444,7 +448,7 @@ class GroupMember(Client):
                 return
             assert answer is not None
             _, offset, term = answer
-            if not at_least(floor, term) <= max(offset, 0) <= self._offset:
+            if offset not in self._unknown and not at_least(floor, term) <= max(offset, 0) <= self._offset:
                 needed = at_least(floor, term)
                 raise Violation(f"D2: the coordinator of term {term} has offset {offset}, {needed} was committed")
 

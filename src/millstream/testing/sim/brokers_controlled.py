@@ -37,6 +37,7 @@ from millstream.core.controller.state import state_hash
 from millstream.errors import MillstreamError, OutcomeUnknown, Retriable
 from millstream.format.names import partition_directory
 from millstream.model.cluster import Incarnation, NodeId
+from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
 from millstream.model.replication import node_of, replica_id
 from millstream.partition.lifecycle import Lifecycle
@@ -137,15 +138,19 @@ class _CheckedLifecycle(Lifecycle):
     broker: ControlledBroker
 
     def open(self, name: str, topic_id: bytes, index: int, raft_group: int, *more: Any, **rest: Any) -> None:
-        """As `Lifecycle`."""
+        """As `Lifecycle`, but not a partition that a snapshot has and whose deletion is committed: it
+        would come up empty, and vote.
+        """
+        history = self.broker.cluster.history_of(RaftGroupId(raft_group))
+        if history.deleted:
+            history.seen["deleted topic known from a snapshot"] += 1
+            self.enter_elsewhere(name, topic_id, PartitionIndex(index), RaftGroupId(raft_group))
+            return
         super().open(name, topic_id, index, raft_group, *more, **rest)
         opened = self.broker.table.find(name, index)
-        history = self.broker.cluster.history_of(RaftGroupId(raft_group))
-        if not isinstance(opened, Partition) and history.deleted:
-            history.seen["deleted topic found without its data"] += 1
-        elif not isinstance(opened, Partition):
+        if not isinstance(opened, Partition):
             raise Violation(f"B2: {self.broker.replica} can't open {name}: {getattr(opened, 'reason', opened)}")
-        elif isinstance(opened.group, ReplicatedGroup):
+        if isinstance(opened.group, ReplicatedGroup):
             self.broker.check(history, opened.group)
 
     def delete(self, name: str, topic_id: bytes) -> None:

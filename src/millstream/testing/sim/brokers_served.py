@@ -96,6 +96,7 @@ class _Call:
         self.request = SimpleNamespace(acks=acks)
         self.results: list[tuple[int, int, int, int]] = [(0, -1, -1, -1)]
         self.context = SimpleNamespace(hold=_nothing)
+        self.transaction = None
         self.unsettled = 0  # the timeout of a call is the client's here
         self._partition = partition
         self._reply = reply
