@@ -33,6 +33,7 @@ from millstream.cluster.snapshots import KeptLog, Snapshots
 from millstream.cluster.state_files import SnapshotStore
 from millstream.cluster.transfers import Transfers
 from millstream.config.settings import Settings
+from millstream.coordinator.across_brokers import AcrossBrokers
 from millstream.coordinator.router import GroupRouter
 from millstream.coordinator.transactions import Transactions
 from millstream.core.fetch_session import FetchSessions, SessionPartition
@@ -250,9 +251,16 @@ class ShardProcess:
         node.producer_ids = ProducerIds(self.client)
         logs = InternalLogs(self.table)
         node.coordinator = GroupRouter(shard, settings, self.metadata, self.client, logs)
+        write_marker = node.home.markers.write
+        across = None
+        if self.peers is not None:
+            across = AcrossBrokers(self.peers.network.calls, self.metadata, write_marker)
+            write_marker = across.write
         node.transactions = Transactions(
-            shard, settings, self.metadata, self.client, logs, node.home.markers.write, node.producer_ids.next
+            shard, settings, self.metadata, self.client, logs, write_marker, node.producer_ids.next
         )
+        if across is not None:
+            across.serve(node.transactions)
         self.delayed.verifying.ask = node.transactions.verify
 
         node.acknowledgements = Acknowledgements(shard, node.coordinator)

@@ -17,6 +17,7 @@ import msgspec
 
 from millstream.cluster.metadata import TopicMeta
 from millstream.cluster.placement import ELSEWHERE
+from millstream.coordinator.across_brokers import AcrossBrokers, Addition
 from millstream.coordinator.groups_partition import State
 from millstream.coordinator.hashing import partition_of
 from millstream.coordinator.marker_sender import WriteMarker
@@ -107,6 +108,8 @@ class Transactions:
         self._write_marker = write_marker
         self._next_id = next_id
         self._failures = RateLimit(_FAILURES_A_MINUTE)
+        self.across: AcrossBrokers | None = None
+        """The way to other brokers, if there are any."""
         self.partitions: dict[int, TransactionsPartition] = {}
         self._loading = 0
         self._awaiting_load: list[Callable[[], None]] = []
@@ -274,7 +277,26 @@ class Transactions:
         *,
         verify_only: bool = False,
     ) -> None:
-        """Add partitions to a transaction, or ask about them. ``done`` gets one code for each."""
+        """Add partitions to a transaction, or ask about them, on whichever broker coordinates it. ``done`` gets one
+        code for each.
+        """
+        addition = Addition(transactional_id, producer_id, producer_epoch, partitions, verify_only, client_version)
+        if self.across is not None:
+            node = self.across.leader_elsewhere((TRANSACTION_STATE, self._place(transactional_id)[0]))
+            if node is not None:
+                self.across.add(node, addition, done)
+                return
+        self.add_here(addition, done)
+
+    def add_here(self, addition: Addition, done: Callable[[Sequence[ErrorCode]], None]) -> None:
+        """``add``, if this broker coordinates the transaction."""
+        transactional_id, producer_id, producer_epoch = (
+            addition.transactional_id,
+            addition.producer_id,
+            addition.producer_epoch,
+        )
+        partitions, verify_only = addition.partitions, addition.verify_only
+        client_version = addition.client_version
 
         def told(answer: Answer | ErrorCode) -> None:
             if isinstance(answer, Identity):

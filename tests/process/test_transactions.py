@@ -1,0 +1,103 @@
+"""Transactions under a stock client: all or nothing, through kills of the broker, and between brokers."""
+
+import threading
+import time
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from transaction_copy import FROM, QUIET, TO, Copier, fill, read
+
+from millstream.testing import Broker, cluster
+
+pytestmark = pytest.mark.process
+
+
+def test_a_reader_sees_all_of_what_is_committed_and_nothing_of_what_is_not():
+    with Broker(topics={FROM: 2, TO: 2}, shards=2) as broker:
+        fill(broker.bootstrap, 2, 40)
+        copier = Copier(broker.bootstrap, 2, every_other=2)
+        assert copier.run(time.monotonic() + 30, 40)
+        assert sorted(read(broker.bootstrap, 2, "read_committed")) == list(range(40))
+        assert len(read(broker.bootstrap, 2, "read_uncommitted")) > 40
+        successor = Copier(broker.bootstrap, 2)
+        successor.run(time.monotonic() + 30, 40)
+        copier.producer.begin_transaction()
+        copier.producer.produce(TO, b"-1", partition=0)
+        with pytest.raises(KafkaException):
+            copier.producer.commit_transaction(20)
+        assert sorted(read(broker.bootstrap, 2, "read_committed")) == list(range(40))
+        copier.close()
+        successor.close()
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.timeout(400)
+def test_each_record_is_copied_once_through_kills_of_the_broker():
+    count = 3000
+    with Broker(topics={FROM: 3, TO: 3}, shards=2) as broker:
+        fill(broker.bootstrap, 3, count)
+        copier = Copier(broker.bootstrap, 3, each=20, every_other=5)
+        found = []
+        until_s = time.monotonic() + 240
+        thread = threading.Thread(target=lambda: found.append(copier.run(until_s, count)))
+        thread.start()
+        kills = 0
+        while thread.is_alive() and kills < 6:
+            thread.join(3)
+            if thread.is_alive():
+                broker.kill()
+                broker.restart()
+                kills += 1
+        thread.join(240)
+        assert found == [True]
+        copier.close()
+        print(f"{kills} kills, {copier.began} producers, {copier.done} transactions")
+        assert sorted(read(broker.bootstrap, 3, "read_committed")) == list(range(count))
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.timeout(400)
+def test_a_transaction_spans_brokers_and_outlives_each_of_them():
+    count = 900
+    with cluster(3) as three:
+        client = AdminClient({"bootstrap.servers": three.bootstrap} | QUIET)
+        for done in client.create_topics([NewTopic(FROM, 3, 3), NewTopic(TO, 3, 3)]).values():
+            done.result(30)
+        fill(three.bootstrap, 3, count)
+        copier = Copier(three.bootstrap, 3, each=20, every_other=5)
+        found = []
+        until_s = time.monotonic() + 240
+        thread = threading.Thread(target=lambda: found.append(copier.run(until_s, count)))
+        thread.start()
+        for node in (1, 2, 3):
+            thread.join(5)
+            if not thread.is_alive():
+                break
+            three.kill(node)
+            thread.join(5)
+            three.restart(node)
+        thread.join(240)
+        assert found == [True]
+        copier.close()
+        assert sorted(read(three.bootstrap, 3, "read_committed")) == list(range(count))
+
+
+def test_a_transaction_that_takes_too_long_is_aborted():
+    with Broker(topics={TO: 1}) as broker:
+        settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": "slow", "transaction.timeout.ms": 1000}
+        producer = Producer(settings | QUIET)
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce(TO, b"1")
+        assert producer.flush(20) == 0
+        fill_other = Producer({"bootstrap.servers": broker.bootstrap} | QUIET)
+        fill_other.produce(TO, b"2")
+        assert fill_other.flush(20) == 0
+        limit = time.monotonic() + 20
+        while read(broker.bootstrap, 1, "read_committed") != [2]:
+            assert time.monotonic() < limit, "the reader is held back for ever"
+        with pytest.raises(KafkaException):
+            producer.commit_transaction(20)
