@@ -138,7 +138,8 @@ def only_the_tail_is_local(broker):
 
 
 def test_history_is_read_from_the_store_after_its_local_copies_are_gone_and_after_a_kill():
-    with Broker(settings=AT_ONCE) as broker:
+    warm = {"cache.type": "nvme", "cache.fill": "both", "cache.max.segment.age.ms": 10**13}
+    with Broker(settings=AT_ONCE | warm) as broker:
         create(broker, "flights")
         produce(broker, "flights", range(RECORDS))
         until(lambda: only_the_tail_is_local(broker), "local copies stayed")
@@ -156,6 +157,7 @@ def test_history_is_read_from_the_store_after_its_local_copies_are_gone_and_afte
         produce(broker, "flights", range(RECORDS, RECORDS + 40))
         until(lambda: local_bases(broker)[0] > local, "the archive does not go on after a kill")
         assert consume(broker, "flights", start=7) == expected(range(7, RECORDS + 40))
+        assert metric(broker, "millstream_hot_tier_fills_total") > 0
         broker.stop()
         broker.start()
         assert consume(broker, "flights", start=7) == expected(range(7, RECORDS + 40))

@@ -154,6 +154,7 @@ GROUP: Final = Label("group, topic", ())
 DAMAGE: Final = Label("topic, partition, offset, file", ())
 VERSION: Final = Label("version", ())
 READ_SOURCE: Final = Label("source", ("cache", "segment", "archive"))
+HOT_TIER_EVICTION: Final = Label("reason", ("capacity", "age", "fault"))
 OBJECT_OPERATION: Final = Label("operation", ("put", "get", "head", "list", "delete"))
 
 
@@ -266,6 +267,13 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("archive_read_failures", "Reads from archived segments that failed; the client repeats them."),
     _latency("archive_read_latency", "One read from an archived segment, as the reactor sees it."),
     _counter("local_dropped_bytes", "Bytes of archived segments dropped from the disk.", _BYTES),
+    _counter("hot_tier_hits", "Blocks served by the warm cache."),
+    _counter("hot_tier_misses", "Blocks that the warm cache did not have."),
+    _counter("hot_tier_fills", "Blocks added to the warm cache."),
+    _counter("hot_tier_dropped_fills", "Blocks not added to the warm cache, because too many waited."),
+    _counter("hot_tier_evictions", "Blocks that left the warm cache.", label=HOT_TIER_EVICTION),
+    _gauge("hot_tier_size_bytes", "Bytes of blocks in the warm cache.", _BYTES, per_shard=True),
+    _latency("hot_tier_read_latency", "One read from the warm cache."),
     _latency("object_request_latency", "One request to the object store, its retries included.", OBJECT_OPERATION),
     _counter("object_request_failures", "Requests to the object store that failed.", label=OBJECT_OPERATION),
     # Cluster

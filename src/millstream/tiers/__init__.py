@@ -7,6 +7,7 @@
     link              the reactor's side of the archive process: memory for reads, answers
     messages          what both say to each other
     process           the archive process: lanes, the store
+    hot_tier          blocks kept on a disk or in memory, in front of the store
     uploading │ reading                one segment up; batches and records back, through blocks
     manifest          which segments are archived: packed, with old parts in objects. Pure
 

@@ -18,6 +18,7 @@ import os
 import threading
 import time
 import traceback
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream.errors import Corruption, MillstreamError
@@ -27,6 +28,7 @@ from millstream.objects import ObjectKey, open_store
 from millstream.shard.process import EXIT_SOFTWARE, spawn
 from millstream.storage.messages.channel import WorkerChannel, channel_pair
 from millstream.telemetry.log import log as operator_log
+from millstream.tiers.hot_tier import open_warm_blocks
 from millstream.tiers.messages import (
     LANES,
     Done,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from millstream.shard.process import Child
     from millstream.storage.disk import Disk
     from millstream.telemetry.metrics import StatsSlab
+    from millstream.tiers.hot_tier import WarmBlocks
     from millstream.tiers.messages import Command, Reply
 
 ArchiveProcess: TypeAlias = "tuple[Child, list[socket.socket]]"
@@ -133,14 +136,21 @@ class ArchiveWorker:
     """Carries out commands, one call each. It knows no threads and no sockets: tests call it directly."""
 
     def __init__(
-        self, changes: ObjectStore, reads: ObjectStore, disk: Disk, arena: memoryview, bytes_per_s: float
+        self,
+        changes: ObjectStore,
+        reads: ObjectStore,
+        disk: Disk,
+        arena: memoryview,
+        bytes_per_s: float,
+        warm: WarmBlocks | None = None,
     ) -> None:
         """``changes`` and ``reads`` are the same store, with different patience."""
         self._changes = changes
         self._disk = disk
         self._arena = arena
         self._pace = Pace(bytes_per_s)
-        self.reader = ArchiveReader(reads)
+        self._warm = warm
+        self.reader = ArchiveReader(reads, warm=warm)
         self._handlers: dict[type[Any], Callable[[Any], Reply]] = {
             Upload: self._upload,
             Put: self._put,
@@ -162,7 +172,9 @@ class ArchiveWorker:
             return Failed(command.id, ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def _upload(self, command: Upload) -> Reply:
-        return Uploaded(command.id, upload(self._changes, self._disk, command, self._pace))
+        warm = self._warm
+        on_block = partial(warm.filling.put, command.owner) if warm is not None and warm.fills_on_write else None
+        return Uploaded(command.id, upload(self._changes, self._disk, command, self._pace, on_block))
 
     def _put(self, command: Put) -> Reply:
         self._changes.put(ObjectKey(command.key), [command.data])
@@ -235,7 +247,8 @@ def _serve(channels: list[WorkerChannel], arena: memoryview, disk: Disk, setting
                 changes = Counted(open_store(url, CHANGE_PATIENCE_S), stats)
                 reads = Counted(open_store(url, READ_PATIENCE_S), stats)
                 rate = settings.objects_upload_max_bytes_per_second / settings.shards
-                made.append(ArchiveWorker(changes, reads, disk, arena, rate))
+                warm = open_warm_blocks(settings, stats.shard, stats)
+                made.append(ArchiveWorker(changes, reads, disk, arena, rate, warm))
             return made[0]
 
     threads = [threading.Thread(target=_run_lane, args=(worker, one), daemon=True) for one in channels[1:]]

@@ -2,7 +2,7 @@
 
 ::
 
-    segment ──index──► blocks ──get──► memory (the newest `MEMORY_BYTES_MAX`) ──► batches
+    segment ──index──► blocks ──get──► hot tier ──► memory (the newest `MEMORY_BYTES_MAX`) ──► batches
 
 No byte leaves here unchecked: a block that does not match its checksum is read once more, past every copy, and then is
 `Corruption`. Each block is read once however many readers wait for it. A reader that goes on where its last read ended
@@ -14,12 +14,14 @@ Every call blocks, and several threads call at once. Everything here is a copy a
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from crc32c import crc32c
 
+from millstream.core.eviction import ReaderId
 from millstream.errors import Corruption, Rejected
 from millstream.format.archive import decode_index, part_key, segment_key
 from millstream.format.manifest import decode_part, unpack_run
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from millstream.format.segment import Batch
     from millstream.model.replication import Term
     from millstream.objects import ObjectStore
+    from millstream.tiers.hot_tier import WarmBlocks
     from millstream.tiers.messages import Find, Read, Target
 
 MEMORY_BYTES_MAX: Final = 32 << 20
@@ -118,8 +121,15 @@ class FoundRecord(NamedTuple):
 class ArchiveReader:
     """Reads of one shard's archived partitions. Safe for threads."""
 
-    def __init__(self, store: ObjectStore, memory_bytes_max: int = MEMORY_BYTES_MAX) -> None:
+    def __init__(
+        self, store: ObjectStore, memory_bytes_max: int = MEMORY_BYTES_MAX, warm: WarmBlocks | None = None
+    ) -> None:
         self._store = store
+        self._warm = warm
+        self._readers: Kept[tuple[ArchiveId, Offset], ReaderId] = Kept(_READERS_MAX, lambda _: 1)
+        """Readers by the offset at which each goes on."""
+
+        self._next_reader = itertools.count(1)
         self._indexes: Kept[tuple[ArchiveId, ArchivedSegment], SegmentIndex] = Kept(_INDEXES_MAX, lambda _: 1)
         self._parts: Kept[tuple[ArchiveId, ManifestPart], list[ArchivedSegment]] = Kept(_PARTS_MAX, lambda _: 1)
         self._blocks: Kept[BlockKey, memoryview] = Kept(memory_bytes_max, len)
@@ -145,9 +155,11 @@ class ArchiveReader:
         size = 0
         offset = command.offset
         number = index.find(offset)
+        newest = TimestampMs(-1)
         ahead = self._ahead.get((owner, offset)) or 0
         while number < len(index.blocks) and size < min(room, command.max_bytes or 1):
             block = self._block(owner, segment, index, number, ahead)
+            newest = index.blocks[number].max_timestamp
             full = False
             for batch, data in _batches(block, segment):
                 if batch.last_offset < offset:
@@ -166,8 +178,17 @@ class ArchiveReader:
             number += 1
         if size:
             self._ahead.put((owner, offset), min(max(2 * ahead, 1 << 20), AHEAD_BYTES_MAX))
+            self._note_reader(owner, command.offset, offset, newest)
         _copy(taken, views)
         return ReadResult(size, 0)
+
+    def _note_reader(self, owner: ArchiveId, before: Offset, now: Offset, newest: TimestampMs) -> None:
+        """Tell the hot tier where a reader goes on, and how old the data are there."""
+        if self._warm is None:
+            return
+        reader = self._readers.get((owner, before)) or ReaderId(next(self._next_reader))
+        self._readers.put((owner, now), reader)
+        self._warm.tier.reader_at(owner, reader, now, newest)
 
     def find(self, command: Find) -> FoundRecord:
         """The first record of the target that is late enough. Errors as of `read`."""
@@ -259,6 +280,11 @@ class ArchiveReader:
     def _fetch(
         self, owner: ArchiveId, segment: ArchivedSegment, index: SegmentIndex, number: int, ahead_bytes: int
     ) -> memoryview:
+        if self._warm is not None:
+            warm = self._warm.tier.get(owner, index.blocks[number].base_offset)
+            if warm is not None and crc32c(warm) == index.blocks[number].checksum:
+                self._blocks.put(BlockKey(owner, index.blocks[number].base_offset), warm)
+                return warm
         start = index.blocks[number].position
         last = number
         while last + 1 < len(index.blocks) and _end(index, segment, last + 1) - start <= ahead_bytes:
@@ -280,6 +306,13 @@ class ArchiveReader:
             # A copy of its own, so that a block that stays keeps no other one in memory.
             kept = memoryview(bytes(block)) if len(blocks) > 1 else block
             self._blocks.put(BlockKey(owner, index.blocks[number + one].base_offset), kept)
+            if self._warm is not None and self._warm.fills_on_read:
+                self._warm.filling.put(
+                    owner,
+                    index.blocks[number + one].base_offset,
+                    kept,
+                    index.blocks[number + one].max_timestamp,
+                )
         return blocks[0]
 
 

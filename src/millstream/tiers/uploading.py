@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from millstream.storage.disk import Disk, File
     from millstream.tiers.messages import Upload
 
+    OnBlock = Callable[[Offset, memoryview, TimestampMs], None]
+
 
 class Pace:
     """Keeps a row of uploads below a number of bytes per second; at most a second's worth at once."""
@@ -54,8 +56,11 @@ class Pace:
             self._pause(self._due_s - now_s)
 
 
-def upload(store: ObjectStore, disk: Disk, command: Upload, pace: Pace) -> ArchivedSegment:
-    """Upload the batches of a segment file from the one with ``command.from_offset`` on.
+def upload(
+    store: ObjectStore, disk: Disk, command: Upload, pace: Pace, on_block: OnBlock | None = None
+) -> ArchivedSegment:
+    """Upload the batches of a segment file from the one with ``command.from_offset`` on. ``on_block`` gets each block:
+    its base offset, its bytes and its largest timestamp.
 
     Raises:
         Corruption: the file is not what it should be. Nothing was uploaded.
@@ -65,7 +70,7 @@ def upload(store: ObjectStore, disk: Disk, command: Upload, pace: Pace) -> Archi
     file = disk.open(command.path)
     try:
         start = _start(disk, file, command)
-        walk = _Walk(command, start.base_offset)
+        walk = _Walk(command, start.base_offset, on_block)
         expected = ArchivedSegment(
             start.base_offset, command.end_offset, 0, 0, TimestampMs(0), TimestampMs(0), command.term
         )
@@ -96,7 +101,8 @@ def _start(disk: Disk, file: File, command: Upload) -> Batch:
 class _Walk:
     """One upload: what was seen of its batches."""
 
-    def __init__(self, command: Upload, base_offset: Offset) -> None:
+    def __init__(self, command: Upload, base_offset: Offset, on_block: OnBlock | None) -> None:
+        self._on_block = on_block
         self._command = command
         self._base_offset = base_offset
         self._expected = base_offset
@@ -155,6 +161,8 @@ class _Walk:
         self._blocks.append(Block(first, FilePosition(self._size_bytes), newest, crc32c(block)))
         self._checksum = crc32c(block, self._checksum)
         self._size_bytes += len(block)
+        if self._on_block is not None:
+            self._on_block(first, memoryview(block), newest)
         return block
 
     def segment(self) -> ArchivedSegment:

@@ -25,6 +25,45 @@ class TierProperties:
         256 * _MIB,
         doc="Maximum bytes per second that segments are uploaded with, over all shards.",
     )
+    cache_type = Property(
+        "cache.type",
+        Choice("none", "memory", "nvme"),
+        "none",
+        doc="Warm cache of blocks read from the object store: none, in memory, or in files of cache.path.",
+    )
+    cache_path = Property(
+        "cache.path",
+        Text("an absolute directory"),
+        "",
+        doc="Directory of the warm cache with cache.type=nvme, for the broker's user alone (mode 0700). Empty is the "
+        "directory cache below the data directory. Encryption of the data directory does not cover another one.",
+        example="/mnt/nvme/millstream",
+    )
+    cache_max_size_bytes = Property(
+        "cache.max.size.bytes",
+        Integer(4 * _MIB, INT64_MAX, unit="bytes"),
+        20 * 1024 * _MIB,
+        doc="Maximum size of the warm cache, over all shards.",
+    )
+    cache_max_segment_age_ms = Property(
+        "cache.max.segment.age.ms",
+        Integer(1, INT64_MAX, unit="ms"),
+        600_000,
+        doc="Age of a block's newest record after which the block leaves the warm cache. Older ones are not added.",
+    )
+    cache_eviction_policy = Property(
+        "cache.eviction.policy",
+        Choice("interval", "age", "lru"),
+        "interval",
+        doc="Which block leaves a full warm cache: the one that its next reader reaches last, the oldest data, or the "
+        "longest unused.",
+    )
+    cache_fill = Property(
+        "cache.fill",
+        Choice("read", "write", "both"),
+        "read",
+        doc="What fills the warm cache: blocks read from the object store, blocks that are uploaded, or both.",
+    )
     storage_mode = Property(
         "storage.mode.default",
         Choice("local", "tiered"),
