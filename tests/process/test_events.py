@@ -129,6 +129,7 @@ def test_a_complete_topic_ends_and_takes_no_more(topic):
     [
         ({"cleanup.policy": "compact"}, "compact needs keys"),
         ({"compression.type": "zstd"}, "ranges of data"),
+        ({"storage.mode": "tiered"}, "cannot be tiered"),
         ({"events.partition": '{"max_chunk_sise": 1}'}, "max_chunk_sise"),
         ({"topic.kind": "records"}, "topic.kind=events"),
     ],
