@@ -145,7 +145,7 @@ def test_a_broker_is_told_what_suites_take_for_granted_and_its_errors_are_kept(t
         assert not broker.revive()
         broker.kill()
         assert broker.revive()
-    assert "ready" in (tmp_path / "broker.log").read_text()
+    assert "serves after" in (tmp_path / "broker.log").read_text()
 
 
 @pytest.mark.parametrize("options", [[], ["--fast"]])
