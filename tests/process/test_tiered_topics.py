@@ -296,3 +296,31 @@ def leader(broker):
     client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     topics = client.list_topics(timeout=20).topics
     return topics["copies"].partitions[0].leader if "copies" in topics else -1
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_history_is_read_from_s3(monkeypatch):
+    moto = pytest.importorskip("moto.server")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        url = f"http://{host}:{port}"
+        urllib.request.urlopen(urllib.request.Request(f"{url}/bucket", method="PUT"), timeout=10).close()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "any")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
+        with Broker(settings={**AT_ONCE, "objects.url": "s3://bucket/prefix"}) as broker:
+            create(broker, "flights")
+            produce(broker, "flights", range(RECORDS))
+            until(lambda: only_the_tail_is_local(broker), "local copies stayed")
+            broker.kill()
+            broker.start()
+            assert consume(broker, "flights") == expected(range(RECORDS))
+            assert metric(broker, "millstream_archive_reads_total") > 0
+            assert tier(broker, "verify")["findings"] == []
+    finally:
+        server.stop()
