@@ -46,4 +46,4 @@ def test_owners_and_tests_of_the_register_exist() -> None:
 def test_every_version_but_the_first_is_explained() -> None:
     changed = {(row[0], row[1]) for row in ROWS if len(row) == 3}
     assert ("`epochs`", str(epochs.VERSION)) in changed
-    assert wal.FILE_VERSION == 2
+    assert wal.FILE_VERSION == 3

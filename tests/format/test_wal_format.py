@@ -76,7 +76,7 @@ def test_file_header_bytes_never_change() -> None:
         wal.FileHeader(shard=3, generation=0x0102030405060708, first_sequence=9, file_bytes=1 << 25)
     )
     assert data[:44].hex() == (
-        "4d5357414c0d0a0002000000030000000807060504030201090000000000000000000002000000005124d3d1"
+        "4d5357414c0d0a0003000000030000000807060504030201090000000000000000000002000000009af475ec"
     )  # fmt: skip
     assert data[44:] == bytes(468)
     assert wal_scan.parse_file_header(data) == (3, 0x0102030405060708, 9, 1 << 25)
@@ -85,7 +85,7 @@ def test_file_header_bytes_never_change() -> None:
 def test_a_file_of_the_version_before_replication_is_read_and_one_of_a_later_version_is_not() -> None:
     before = bytes.fromhex("4d5357414c0d0a0001000000030000000807060504030201090000000000000000000002000000000c553897")
     assert wal_scan.parse_file_header(before.ljust(512, b"\0")) == (3, 0x0102030405060708, 9, 1 << 25)
-    later = before[:8] + b"\3" + before[9:40]
+    later = before[:8] + b"\4" + before[9:40]
     assert wal_scan.parse_file_header((later + crc32c(later).to_bytes(4, "little")).ljust(512, b"\0")) is None
 
 
@@ -97,6 +97,7 @@ def test_kinds_of_records_never_change() -> None:
         "OPAQUE": 4,
         "CONTROL": 5,
         "VOTE": 6,
+        "ADOPT": 7,
     }
 
 

@@ -8,6 +8,7 @@
                                  /00000000000000000000.2.log  .2.index       a segment that compaction wrote
                                  /….log.cleaned                              one that it has not finished
                                  /fault              why this log may not be served (only after corruption was found)
+    topics/<topic id>/<partition>.<position>.staged/…    a log that another replica sends, until it is whole
     controller/log/…                                 the controller's log, the same files
     wal/<shard>/00000000.wal  state  state.copy      write-ahead log
     wal/opened                                       what an orderly stop knew of all logs
@@ -23,6 +24,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from millstream.model.replication import RaftPosition
 
 SEGMENT_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -40,6 +43,7 @@ OPENED_FILE = "opened"
 DELETED_SUFFIX = ".deleted"
 TEMPORARY_SUFFIX = ".tmp"
 CLEANED_SUFFIX = ".cleaned"
+STAGED_SUFFIX = ".staged"
 
 _OFFSET_DIGITS = 20
 _WAL_DIGITS = 8
@@ -117,6 +121,11 @@ def parse_wal_name(name: str) -> int | None:
 def partition_directory(data_dir: str, topic_id: bytes, partition: int) -> str:
     """Directory of a partition's files."""
     return f"{data_dir}/{TOPICS_DIRECTORY}/{topic_id.hex()}/{partition}"
+
+
+def staged_directory(directory: str, position: RaftPosition) -> str:
+    """Where what another replica sends of the log in ``directory`` is gathered; it ends at the Raft position given."""
+    return f"{directory}.{position}{STAGED_SUFFIX}"
 
 
 def controller_directory(data_dir: str) -> str:

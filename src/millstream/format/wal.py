@@ -43,10 +43,10 @@ FRAME_HEAD_BYTES: Final = 64
 RECORD_BYTES: Final = 36
 
 FILE_MAGIC: Final = b"MSWAL\r\n\x00"
-FILE_VERSION: Final = 2
-"""2 brought the kinds `CONTROL` and `VOTE`, and position and term to `TRUNCATE`."""
+FILE_VERSION: Final = 3
+"""2 brought the kinds `CONTROL` and `VOTE`, and position and term to `TRUNCATE`; 3 the kind `ADOPT`."""
 
-FILE_VERSIONS: Final = (1, FILE_VERSION)
+FILE_VERSIONS: Final = (1, 2, FILE_VERSION)
 """Versions that this code reads."""
 
 HEAD_MAGIC: Final = 0x31464D57  # "WMF1"
@@ -91,6 +91,12 @@ class Kind(IntEnum):
     VOTE = 6
     """The replica is in the term that stands as leader epoch, and voted for replica `base` in it (-1: for none). The
     newest of a group counts. No payload.
+    """
+
+    ADOPT = 7
+    """Files that another replica has sent take the place of the log: they end at offset `base` and Raft position
+    `last`, and `names.staged_directory` says where they are until they are in place. All earlier records of the group
+    are void but for its votes. The leader epoch is the term of the entry that ends there. No payload.
     """
 
 

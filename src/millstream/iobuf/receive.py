@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millstream.iobuf.arena import ArenaFull, MemoryClass
@@ -30,4 +31,33 @@ def receive_buffer(arena: Arena, size_bytes: int) -> IoBuf | None:
         chain.release()
         arena.unreserve(MemoryClass.RECEIVE, size_bytes)
         return None
+    return chain
+
+
+def copied(arena: Arena, views: Sequence[memoryview]) -> IoBuf:
+    """A chain with the bytes of ``views``, which the caller releases. Nothing is reserved.
+
+    Raises:
+        ArenaFull: no memory now; nothing is taken.
+    """
+    chain = IoBuf()
+    missing = sum(map(len, views))
+    try:
+        while missing:
+            part = min(missing, MAX_FRAGMENT_BYTES)
+            chain.append(arena.allocate(part), 0, part)
+            missing -= part
+    except ArenaFull:
+        chain.release()
+        raise
+    rest = [view for view in views if len(view)]
+    for target in chain.views():
+        at = 0
+        while at < len(target):
+            count = min(len(rest[0]), len(target) - at)
+            target[at : at + count] = rest[0][:count]
+            at += count
+            rest[0] = rest[0][count:]
+            if not len(rest[0]):
+                rest.pop(0)
     return chain

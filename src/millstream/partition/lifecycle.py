@@ -12,6 +12,7 @@ A partition that is created begins with 0, as Kafka's does. With several replica
 """
 
 from collections.abc import Generator
+from functools import partial
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -25,15 +26,17 @@ from millstream.format.manifest import ArchiveId
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import ReplicaId, Term
+from millstream.partition.adopting import Adoption
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.known_producers import enter_batch
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Opened, Partition
 from millstream.partition.replica import follow_group
-from millstream.partition.table import Elsewhere, Faulty, PartitionTable, Remote
+from millstream.partition.table import Adopting, Elsewhere, Faulty, PartitionTable, Remote
 from millstream.raft.group import Group
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.shard.context import Shard
+from millstream.storage.log.importing import StagedFiles
 from millstream.storage.log.log import Log
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log as operator_log
@@ -113,6 +116,21 @@ class Lifecycle:
         if home != self._shard.id:
             self._table.add(name, topic_id, Remote(name, index, raft_group, home))
             return
+        entry = self._opened(name, topic_id, index, raft_group, config, fresh=fresh, voters=voters)
+        self._table.add(name, topic_id, entry)
+
+    def _opened(
+        self,
+        name: str,
+        topic_id: bytes,
+        index: int,
+        raft_group: int,
+        config: TopicConfig,
+        *,
+        fresh: bool,
+        voters: tuple[ReplicaId, ...],
+    ) -> Partition | Faulty:
+        """A partition of this shard, its log and its group opened; why it can't be served, if it can't."""
         producers = ProducerState(self._settings.producer_id_expiration_ms, self._budget)
         log: Log | None = None
         group: Group
@@ -142,8 +160,7 @@ class Lifecycle:
             producers.clear()
             if log is not None:
                 self._storage.give_up_log(log)
-            self._table.add(name, topic_id, Faulty(name, index, raft_group, error.message, directory))
-            return
+            return Faulty(name, index, raft_group, error.message, directory)
         log.producer_snapshot = producers.snapshot
         log.active_producers = producers.last_offsets
         group.write_caching = may_cache(name, config)
@@ -153,9 +170,24 @@ class Lifecycle:
         partition.opened_at = Opened(partition.high_watermark, log.durable_position)
         if voters:
             follow_group(partition, self._table, self._shard.reactor.wall_ms)
+            group.events.on_install = partial(self._install, partition, voters)
         log.first_unstable = partition.first_unstable
         log.aborted = partition.transactions.aborted_between
-        self._table.add(name, topic_id, partition)
+        return partition
+
+    def _install(self, partition: Partition, voters: tuple[ReplicaId, ...], files: StagedFiles) -> None:
+        """The group has received files that replace the log of its replica here."""
+
+        def opened(place: Adopting) -> Partition | Faulty:
+            return self._opened(
+                place.name, partition.topic_id, place.index, place.raft_group, place.config, fresh=False, voters=voters
+            )
+
+        assert self._groups is not None
+        if partition.archive is not None and self.archiver is not None:
+            self.archiver.close(partition.archive, purge=False)
+        self._groups.close(partition.group)
+        Adoption(self._shard, self._storage, self._table, partition, files, opened).begin()
 
     def _open_archive(
         self, topic_id: bytes, index: int, log: Log, group: Group, config: TopicConfig
@@ -210,6 +242,8 @@ class Lifecycle:
                 else:
                     archive = self._open_archive(entry.topic_id, entry.index, entry.log, entry.group, config)
                     _take_archive(entry, archive)
+            elif isinstance(entry, Adopting):
+                entry.config = config
 
     def delete(self, name: str, topic_id: bytes) -> None:
         """A topic is gone: answer who waits, drop its logs and files."""

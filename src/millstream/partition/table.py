@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from millstream.model.error_code import ErrorCode
 from millstream.partition.partition import Partition
+from millstream.shard.context import Shard
 
 
 class Remote:
@@ -30,6 +31,17 @@ class Elsewhere(Remote):
     """
 
     __slots__ = ()
+
+
+class Adopting(Elsewhere):
+    """A partition whose replica here is closed for a moment, because its files are being replaced."""
+
+    __slots__ = ("config",)
+
+    def __init__(self, partition: Partition, shard: Shard) -> None:
+        super().__init__(partition.name, partition.index, partition.raft_group, shard.id)
+        self.config = partition.config
+        """Of the topic, the newest."""
 
 
 class Faulty:
@@ -129,6 +141,19 @@ class PartitionTable:
         assert entry.index == len(entries)
         entries.append(entry)
         self.by_id[topic_id] = entries
+        if isinstance(entry, Partition):
+            self.by_group[entry.raft_group] = entry
+            if entry.group.is_serving:
+                self.serves(entry)
+
+    def replace(self, topic_id: bytes, entry: Entry) -> None:
+        """Put an entry in the place of another one of the same partition."""
+        entries = self.by_id[topic_id]
+        before = entries[entry.index]
+        if isinstance(before, Partition):
+            del self.by_group[before.raft_group]
+            self.resigned(before)
+        entries[entry.index] = entry
         if isinstance(entry, Partition):
             self.by_group[entry.raft_group] = entry
             if entry.group.is_serving:

@@ -5,8 +5,8 @@ The kind of an item is the tag of its message class (``core.raft.messages``), be
     kind 1 │ flags 1 │ zero 6 │ group 8 │ term 8 │ numbers 8 × n │ variable part
 
 ``flags`` are the booleans of the message in their order, lowest bit first. An append goes on with counts and with its
-runs and control entries; an install offer with the configuration in force. A control entry is its kind, its length and
-its fields, so that a reader may bound it before it looks inside.
+runs and control entries; an install offer with the configuration in force; a part of files with the size of its body. A
+control entry is its kind, its length and its fields, so that a reader may bound it before it looks inside.
 
 Positions, terms and rounds are below 2^63. What a peer sends beyond that, a count that the remaining bytes cannot hold,
 or a control entry that is not what it claims, is ``Corruption``.
@@ -14,7 +14,7 @@ or a control entry that is not what it claims, is ``Corruption``.
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -41,7 +41,12 @@ from millstream.core.raft.messages import (
     VoteRequest,
 )
 from millstream.errors import Corruption
+from millstream.model.quantities import Offset
 from millstream.model.replication import RaftPosition, ReplicaId, Term
+from millstream.peers.file_items import FilesPart, FilesWanted
+
+GroupMessage: TypeAlias = Message | FilesWanted | FilesPart
+"""What a replica of a group says to another: the cores' messages, and the shells'."""
 
 MEMBERS_MAX: Final = 255
 """Replicas in each part of a configuration."""
@@ -53,20 +58,23 @@ _CONTROL: Final = struct.Struct("<qqBxxxI")
 _LOG_START: Final = struct.Struct("<q")
 _OPAQUE: Final = struct.Struct("<q")
 _MEMBERS: Final = struct.Struct("<BBB")
+_BODY: Final = struct.Struct("<I4x")
 
 
 class RaftItem(msgspec.Struct, frozen=True, gc=False):
-    """One message of one group. Its record batches are the ``body_bytes`` of the frame's body from ``body_start``."""
+    """One message of one group. Its record batches, or what else it carries, are the ``body_bytes`` of the frame's body
+    from ``body_start``.
+    """
 
     group: int
-    message: Message
+    message: GroupMessage
     body_start: int = 0
     body_bytes: int = 0
 
 
-def encode_raft(group: int, message: Message, body_bytes: int = 0) -> bytes:
-    """The item of ``message``; ``body_bytes`` is the size of the record batches that the caller puts into the body."""
-    assert not body_bytes or isinstance(message, Append), "only an append has a body"
+def encode_raft(group: int, message: GroupMessage, body_bytes: int = 0) -> bytes:
+    """The item of ``message``; ``body_bytes`` is the size of what the caller puts into the body for it."""
+    assert not body_bytes or isinstance(message, Append | FilesPart), "this message has no body"
     kind, numbers = _KIND_OF[type(message)], _NUMBERS[type(message)]
     fixed = _FIXED[len(numbers)]
     flags = 0
@@ -77,6 +85,8 @@ def encode_raft(group: int, message: Message, body_bytes: int = 0) -> bytes:
         runs = b"".join(_RUN.pack(run.end_position, run.term) for run in message.runs)
         controls = b"".join(map(_encode_control_entry, message.controls))
         return item + _COUNTS.pack(len(message.runs), len(message.controls), body_bytes) + runs + controls
+    if isinstance(message, FilesPart):
+        return item + _BODY.pack(body_bytes)
     if isinstance(message, InstallOffer):
         return item + _encode_members(message.configuration)
     return item
@@ -102,6 +112,10 @@ def decode_raft(view: memoryview, position: int, body_start: int) -> tuple[RaftI
     booleans = [bool(flags >> bit & 1) for bit in range(len(names))]
     if cls is Append:
         return _decode_append(view, position, body_start, group, Term(term), numbers)
+    if cls is FilesPart:
+        (body_bytes,) = _BODY.unpack_from(view, position)
+        part = FilesPart(Term(term), numbers[0], Offset(numbers[1]), Offset(numbers[2]), *booleans)
+        return RaftItem(group, part, body_start, body_bytes), position + _BODY.size
     if cls is InstallOffer:
         configuration, position = _decode_members(view, position, len(view))
         end = LogPoint(numbers[0], numbers[1])
@@ -198,7 +212,7 @@ def _decode_members(view: memoryview, position: int, end: int) -> tuple[Configur
     return Configuration(*parts), position + 8 * count
 
 
-_NUMBERS: Final[dict[type[Message], tuple[Callable[[Any], int], ...]]] = {
+_NUMBERS: Final[dict[type[GroupMessage], tuple[Callable[[Any], int], ...]]] = {
     VoteRequest: (lambda m: m.log_end.position, lambda m: m.log_end.term),
     VoteReply: (),
     Append: (
@@ -215,16 +229,20 @@ _NUMBERS: Final[dict[type[Message], tuple[Callable[[Any], int], ...]]] = {
     TimeoutNow: (),
     InstallOffer: (lambda m: m.end.position, lambda m: m.end.term, lambda m: m.round),
     NewerTerm: (),
+    FilesWanted: (lambda m: m.end, lambda m: m.offset),
+    FilesPart: (lambda m: m.end, lambda m: m.offset, lambda m: m.next_offset),
 }
 """The numbers of each message behind its term, in the order in which they stand."""
 
-_FLAGS: Final[dict[type[Message], tuple[str, ...]]] = {
+_FLAGS: Final[dict[type[GroupMessage], tuple[str, ...]]] = {
     VoteRequest: ("pre", "transfer"),
     VoteReply: ("granted", "pre"),
     AppendRejected: ("damaged",),
+    FilesWanted: ("description",),
+    FilesPart: ("description", "failed"),
 }
 
-_MAKE: Final[dict[type[Message], Callable[[Term, Any, list[bool]], Message]]] = {
+_MAKE: Final[dict[type[GroupMessage], Callable[[Term, Any, list[bool]], GroupMessage]]] = {
     VoteRequest: lambda t, n, f: VoteRequest(t, LogPoint(n[0], n[1]), f[0], f[1]),
     VoteReply: lambda t, _, f: VoteReply(t, f[0], f[1]),
     AppendReply: lambda t, n, _: AppendReply(t, *n),
@@ -233,11 +251,12 @@ _MAKE: Final[dict[type[Message], Callable[[Term, Any, list[bool]], Message]]] = 
     HeartbeatReply: lambda t, n, _: HeartbeatReply(t, *n),
     TimeoutNow: lambda t, _n, _f: TimeoutNow(t),
     NewerTerm: lambda t, _n, _f: NewerTerm(t),
+    FilesWanted: lambda t, n, f: FilesWanted(t, n[0], n[1], f[0]),
 }
 
-_KIND_OF: Final[dict[type[Message], int]] = {cls: int(cls.__struct_config__.tag or 0) for cls in _NUMBERS}
+_KIND_OF: Final[dict[type[GroupMessage], int]] = {cls: int(cls.__struct_config__.tag or 0) for cls in _NUMBERS}
 
-RAFT_KINDS: Final[dict[int, type[Message]]] = {kind: cls for cls, kind in _KIND_OF.items()}
+RAFT_KINDS: Final[dict[int, type[GroupMessage]]] = {kind: cls for cls, kind in _KIND_OF.items()}
 """The message classes by the kind of their item."""
 
 _FIXED: Final = tuple(struct.Struct(f"<{count}q") for count in range(6))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from millstream.model.replication import EntryKind, RaftPosition, ReplicaId, Term, TimeUs
     from millstream.raft.stored import OwnerHistory
     from millstream.storage.log.entries import SentBatch
+    from millstream.storage.log.importing import StagedFiles
     from millstream.storage.log.log import Log
 
 
@@ -57,6 +58,7 @@ class GroupEvents:
 
     __slots__ = (
         "on_commit",
+        "on_install",
         "on_lead",
         "on_owner_entry",
         "on_replicated",
@@ -85,6 +87,11 @@ class GroupEvents:
     """
     on_replicated: Callable[[Sequence[SentBatch]], None]
     """Batches of a leader on another broker are in the log, not committed yet. The views are valid during the call."""
+    on_install: Callable[[StagedFiles], None] | None
+    """Files that replace the log are there, because the leader can't send its entries one by one. The owner takes this
+    group down at once, has the files put in place (``ShardStorage.adopt_log``) and opens the group again. None from an
+    owner that can't: the replica stays behind.
+    """
     on_truncate: Callable[[Offset], None]
     """Batches from the offset given on are about to be cut off; none of them was announced as committed."""
 
@@ -96,6 +103,7 @@ class GroupEvents:
         self.on_serving = _nothing
         self.on_resign = _nothing_at_all
         self.on_replicated = _nothing
+        self.on_install = None
         self.on_truncate = _nothing
 
 

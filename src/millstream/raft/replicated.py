@@ -21,24 +21,25 @@ made anew from what the log holds. **Overload.** The leader sends again what fou
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.core.raft.messages import Append, Configuration, HeartbeatReply, LogStart, Opaque
 from millstream.core.raft.raft import Raft
 from millstream.core.raft.ready import LogPersisted, Refusal, Role, VoteState
 from millstream.errors import Corruption, MillstreamError, Rejected
-from millstream.format.epochs import StoredVote
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.model.replication import NO_REPLICA, EntryCount, EntryKind, RaftPosition, ReadId, Seed, Term
+from millstream.peers.file_items import FilesPart, FilesWanted
 from millstream.peers.raft_items import RaftItem
 from millstream.raft.arriving import arrived
 from millstream.raft.group import GroupEvents, GroupRole, PeerState
+from millstream.raft.installing import Receiver, Sender
 from millstream.raft.refusals import refused
 from millstream.raft.sending import Sending
 from millstream.raft.stored import Folded, OwnerHistory, encode_folded, encoded, owner_history, recover
+from millstream.raft.votes import Votes
 from millstream.raft.writes import Writes
 from millstream.storage.log.entries import SentEntries
 from millstream.telemetry.log import RateLimit
@@ -47,11 +48,11 @@ from millstream.telemetry.log import log as operator_log
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.core.raft.messages import Message
     from millstream.core.raft.options import RaftOptions
-    from millstream.core.raft.ready import InstallNeeded, LogWrite, Outgoing, ReadConfirmed, Ready
+    from millstream.core.raft.ready import LogWrite, Outgoing, ReadConfirmed, Ready
     from millstream.model.quantities import RaftGroupId
     from millstream.model.replication import ReplicaId
+    from millstream.peers.raft_items import GroupMessage
     from millstream.raft.host import GroupHost
     from millstream.storage.log.entries import SentBatch
     from millstream.storage.log.log import Log
@@ -77,9 +78,11 @@ class ReplicatedGroup:
         "_next_read",
         "_owner_state",
         "_reads",
+        "_receiver",
+        "_sender",
         "_sending",
         "_start_wanted",
-        "_vote_waiting",
+        "_votes",
         "_warnings",
         "_write_caching",
         "_writes",
@@ -123,8 +126,9 @@ class ReplicatedGroup:
         self.closed = False
         self._writes = Writes(log, self._on_cut, self._on_written, self._on_no_room)
         self._sending = Sending(self, host, self._writes)
-        self._vote_waiting: VoteState | None = None
-        """A vote that found no room in the write-ahead log; the newest."""
+        self._sender = Sender(self, host)
+        self._receiver = Receiver(self, host)
+        self._votes = Votes(log, self._on_vote_saved, self._on_no_room)
         self._led_term: Term | None = None
         """Term in which this replica leads, as its owner knows."""
         self._announced_serving = False
@@ -166,6 +170,11 @@ class ReplicatedGroup:
     def is_serving(self) -> bool:
         """Whether ``on_serving`` was announced for the leadership of now."""
         return self._announced_serving
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica leads now, whatever its owner knows."""
+        return self.core.leads
 
     @property
     def leader(self) -> ReplicaId:
@@ -268,9 +277,15 @@ class ReplicatedGroup:
 
     # What arrives
 
-    def on_message(self, sender: ReplicaId, message: Message, views: Sequence[memoryview]) -> None:
+    def on_message(self, sender: ReplicaId, message: GroupMessage, views: Sequence[memoryview]) -> None:
         """A message of a peer. The views are an append's record batches, valid during the call."""
         core = self.core
+        if isinstance(message, FilesWanted):
+            self._sender.serve(sender, message)
+            return
+        if isinstance(message, FilesPart):
+            self._receiver.take(sender, message, views)
+            return
         if not isinstance(message, Append):
             core.step(self._host.now(), sender, message)
             self._host.mark(self)
@@ -308,8 +323,7 @@ class ReplicatedGroup:
         """There may be room by now for what found none."""
         if self.closed:
             return
-        if self._vote_waiting is not None:
-            self._save_vote(self._vote_waiting)
+        self._votes.try_again()
         self._writes.advance()
         if self._start_wanted is not None:
             self._trim(self._start_wanted)
@@ -320,6 +334,7 @@ class ReplicatedGroup:
         self._resign()
         self.log.on_persisted = None
         self._writes.drop()
+        self._receiver.close()
         self._fail_reads(list(self._reads))
 
     def _on_persisted(self, position: RaftPosition, term: Term) -> None:
@@ -341,7 +356,7 @@ class ReplicatedGroup:
             if role is not None and (role.role is not Role.LEADER or role.term != self._led_term):
                 self._resign()
             if ready.state is not None:
-                self._save_vote(ready.state)
+                self._votes.save(ready.state)
             if ready.write is not None:
                 self._write(ready.write, entries)
                 entries = None
@@ -351,7 +366,9 @@ class ReplicatedGroup:
             for outgoing in ready.messages:
                 self._send(outgoing)
             for needed in ready.installs:
-                self._warn_lags(needed)
+                self._sender.offer(needed)
+            if ready.install is not None:
+                self._receiver.begin(ready.install)
             self._announce(ready.reads, ready.failed_reads)
             if ready.deadline_us is not None:
                 self._host.set_deadline(self, ready.deadline_us)
@@ -377,15 +394,6 @@ class ReplicatedGroup:
             self.events.on_lead(role.term)
         elif role.role is Role.FOLLOWER and role.leader != NO_REPLICA:
             operator_log.debug("%s: follows replica %d in term %d", self.log.name, role.leader, role.term)
-
-    def _save_vote(self, state: VoteState) -> None:
-        try:
-            self.log.save_vote(StoredVote(state.term, state.voted_for), partial(self._on_vote_saved, state))
-        except ArenaFull:
-            self._vote_waiting = state
-            self._host.try_later(self)
-        else:
-            self._vote_waiting = None
 
     def _on_vote_saved(self, state: VoteState) -> None:
         if not self.closed:
@@ -423,15 +431,6 @@ class ReplicatedGroup:
             self._host.answer_beat(self, outgoing.to, message)
         else:
             self._host.transport.send(outgoing.to, RaftItem(self.group, message))
-
-    def _warn_lags(self, needed: InstallNeeded) -> None:
-        operator_log.warning(
-            "%s: replica %d needs entries from before position %d, which this log does not keep any more;"
-            " it stays behind: this version sends no segment files",
-            self.log.name,
-            needed.to,
-            needed.minimum,
-        )
 
     # Ends
 
@@ -480,9 +479,13 @@ class ReplicatedGroup:
         position = min(self.log.first_position, self.committed_position, self.core.durable)
         if position <= self.core.base:
             return
-        folded = Folded(self.core.configuration_at(RaftPosition(position)), self._owner_state())
+        folded = self.folded_at(RaftPosition(position))
         self.core.fold(RaftPosition(position))
-        self.log.fold_controls(RaftPosition(position), encode_folded(folded))
+        self.log.fold_controls(RaftPosition(position), folded)
+
+    def folded_at(self, position: RaftPosition) -> bytes:
+        """What the control entries before a committed ``position``, at or behind the base, come to."""
+        return encode_folded(Folded(self.core.configuration_at(position), self._owner_state()))
 
     def _fail_reads(self, read_ids: Sequence[ReadId]) -> None:
         for read_id in read_ids:

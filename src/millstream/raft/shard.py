@@ -32,8 +32,12 @@ if TYPE_CHECKING:
     from millstream.model.quantities import RaftGroupId
     from millstream.model.replication import ReplicaId
     from millstream.peers.raft_items import RaftItem
+    from millstream.raft.host import HostedGroup
     from millstream.raft.transport import Transport
     from millstream.storage.log.log import Log
+
+RECEIVING_MAX: Final = 4
+"""Groups of one shard that receive files at the same time. The others are offered theirs again and again."""
 
 TRY_AGAIN_US: Final = 5_000
 """Until what found no room is tried again: a few ticks of the write-ahead log."""
@@ -81,16 +85,17 @@ class RaftShard:
         self._clock = clock
         self._draw_seed = draw_seed
         self._options = options or RaftOptions()
-        self._dirty: dict[ReplicatedGroup, None] = {}
+        self._dirty: dict[HostedGroup, None] = {}
         self._armed = False
-        self._deadlines: list[tuple[int, int, ReplicatedGroup]] = []
+        self._deadlines: list[tuple[int, int, HostedGroup]] = []
         self._deadline_count = 0
         self._alarm: Alarm | None = None
         self._alarm_us = 0
-        self._leading: dict[ReplicatedGroup, None] = {}
+        self._leading: dict[HostedGroup, None] = {}
         self._beating = False
         self._replies: dict[ReplicaId, dict[int, Beat]] = {}
-        self._stuck: dict[ReplicatedGroup, None] = {}
+        self._stuck: dict[HostedGroup, None] = {}
+        self._receiving: set[HostedGroup] = set()
 
     # Groups
 
@@ -152,30 +157,45 @@ class RaftShard:
         """Monotonic time."""
         return TimeUs(self._clock.now_us())
 
-    def mark(self, group: ReplicatedGroup) -> None:
+    def mark(self, group: HostedGroup) -> None:
         """Drain the group at the end of this turn."""
         self._dirty[group] = None
         self._arm()
 
-    def set_deadline(self, group: ReplicatedGroup, deadline_us: TimeUs) -> None:
+    def set_deadline(self, group: HostedGroup, deadline_us: TimeUs) -> None:
         """Tick the group then."""
         self._deadline_count += 1
         heapq.heappush(self._deadlines, (deadline_us, self._deadline_count, group))
         self._set_alarm()
 
-    def try_later(self, group: ReplicatedGroup) -> None:
+    def try_later(self, group: HostedGroup) -> None:
         """Let the group try again what found no room."""
         if not self._stuck:
             self._clock.call_at(self._clock.now_us() + TRY_AGAIN_US, self._try_again)
         self._stuck[group] = None
 
-    def answer_beat(self, group: ReplicatedGroup, to: ReplicaId, reply: HeartbeatReply) -> None:
+    def call_later(self, delay_us: int, callback: Callable[[], None]) -> None:
+        """Call back after ``delay_us``."""
+        self._clock.call_at(self._clock.now_us() + delay_us, callback)
+
+    def may_receive(self, group: HostedGroup) -> bool:
+        """Whether ``group`` may begin to receive files: not if `RECEIVING_MAX` others do."""
+        if len(self._receiving) >= RECEIVING_MAX and group not in self._receiving:
+            return False
+        self._receiving.add(group)
+        return True
+
+    def receives_no_more(self, group: HostedGroup) -> None:
+        """``group`` receives no files, or no more."""
+        self._receiving.discard(group)
+
+    def answer_beat(self, group: HostedGroup, to: ReplicaId, reply: HeartbeatReply) -> None:
         """Send a reply with the others of this turn."""
         beat = Beat(group.group, reply.term, reply.received, reply.durable, reply.round)
         self._replies.setdefault(to, {})[group.group] = beat
         self._arm()
 
-    def leads(self, group: ReplicatedGroup) -> None:
+    def leads(self, group: HostedGroup) -> None:
         """Send the group's heartbeats as long as it leads."""
         self._leading[group] = None
         if not self._beating:
@@ -230,9 +250,9 @@ class RaftShard:
     def _beat(self) -> None:
         """One interval has passed: the heartbeats of all groups that lead, by peer."""
         by_peer: dict[ReplicaId, list[Beat]] = {}
-        followers: list[ReplicatedGroup] = []
+        followers: list[HostedGroup] = []
         for group in self._leading:
-            if not group.core.leads:
+            if not group.leads:
                 followers.append(group)
                 continue
             for outgoing in group.beats():

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Corruption
 from millstream.format.events.chunk import log_directory
@@ -40,6 +40,7 @@ from millstream.storage.log.open_log import LogFacts
 from millstream.storage.log.opening import load_log
 from millstream.storage.log.timestamps import Timestamps
 from millstream.storage.log.write_behind import WRITE_BYTES_MIN
+from millstream.storage.maintenance.adoption import StagedLogs, adopt
 from millstream.storage.maintenance.checkpoint import Checkpointer
 from millstream.storage.maintenance.housekeeping import Housekeeping
 from millstream.storage.maintenance.removals import Removals
@@ -63,6 +64,7 @@ from millstream.storage.messages.commands import (
     Written,
     decode_reply,
 )
+from millstream.storage.messages.receiving import Staged
 from millstream.storage.processes.inspections import Inspections
 from millstream.storage.recovery.summary import leave_summaries, open_summarized, read_opened
 from millstream.storage.segments.read_faults import ReadFaults
@@ -75,9 +77,12 @@ if TYPE_CHECKING:
 
     from millstream.config.settings import Settings
     from millstream.config.topic_properties import TopicConfig
+    from millstream.model.quantities import Offset
+    from millstream.model.replication import LogPoint
     from millstream.shard.context import Shard
     from millstream.shard.process import ExitStatus
     from millstream.storage.disk import Disk
+    from millstream.storage.log.log_staging import LogStaging
     from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
     from millstream.storage.processes.helpers import Helpers
@@ -126,8 +131,11 @@ class ShardStorage:
         self.event_reads = EventReads(reactor, shard.arena, self.send, read_faults)
         self.inspections = Inspections(reactor, shard.arena, stats, self.send, self.expect)
         self.removals = Removals(reactor, self.send)
+        self._staged = StagedLogs(self)
+        self.staging: LogStaging = self._staged
         self.housekeeping = Housekeeping(self, settings.log_retention_check_interval_ms)
         self.compaction = Compaction(self, settings.shards)
+        self._hears = self._hearers()
         helpers.attach(reactor, self.wal.landed, lambda told: self.replied(decode_reply(told)), self._helper_ended)
         self.wal.files.prepare_now()
 
@@ -235,6 +243,20 @@ class ShardStorage:
 
         self.wal.when_durable(lambda: self.checkpointer.request(checkpointed))
 
+    def adopt_log(self, log: Log, staged: str, end: LogPoint, end_offset: Offset, done: Callable[[], None]) -> None:
+        """Put files that were staged for a log in its place (``segments.incoming``). The log is no more; `done` is
+        called when they are there, durably, and the log may be opened again. They end at `end`, `end_offset`.
+
+        Raises:
+            ArenaFull: no room in the write-ahead log now; nothing has happened.
+        """
+        adopt(self, log, staged, end, end_offset, done)
+        self._staged.adopted(staged)
+
+    def forget(self, log: Log) -> None:
+        """The log is no more; what is under way for it is void."""
+        self._forget(log)
+
     def delete_log(self, log: Log, done: Callable[[], None]) -> None:
         """Let go of a log and remove its files; for `done` see `Removals.remove`. What is under way for it is void."""
         self._forget(log)
@@ -286,6 +308,7 @@ class ShardStorage:
         crash, and the next start replays the write-ahead log.
         """
         self.stopping = True
+        self._staged.stop()
         self.inspections.stop()
         finish = partial(self.checkpointer.request, lambda: self._stopped(done))
         self.compaction.stop(lambda: self.wal.when_durable(finish))
@@ -362,35 +385,28 @@ class ShardStorage:
         """Send a command to the worker; it leaves at the end of the turn."""
         self._helpers.send(command)
 
+    def _hearers(self) -> dict[type[Reply], Callable[[Any], None]]:
+        return {
+            Written: self._written,
+            ReadDone: self.cold_reads.finished,
+            Checkpointed: self.checkpointer.finished,
+            Found: self.timestamps.finished,
+            EventsFed: self.event_reads.finished,
+            DataFetched: self.event_reads.finished,
+            Inspected: self.inspections.finished,
+            Prepared: self._prepared,
+            KeysGathered: self.compaction.gathered,
+            Rewritten: self.compaction.rewritten,
+            RewrittenPut: self.compaction.put,
+            Done: lambda reply: self._expected.pop(reply.id)(),
+            Removed: self.removals.finished,
+            Staged: self._staged.finished,
+            Failed: lambda reply: self.fail(reply.reason),
+        }
+
     def replied(self, reply: Reply) -> None:
         """Hand a reply of the worker to whoever waits for it."""
-        match reply:
-            case Written():
-                self._written(reply)
-            case ReadDone():
-                self.cold_reads.finished(reply)
-            case Checkpointed():
-                self.checkpointer.finished(reply)
-            case Found():
-                self.timestamps.finished(reply)
-            case EventsFed() | DataFetched():
-                self.event_reads.finished(reply)
-            case Inspected():
-                self.inspections.finished(reply)
-            case Prepared():
-                self._prepared(reply)
-            case KeysGathered():
-                self.compaction.gathered(reply)
-            case Rewritten():
-                self.compaction.rewritten(reply)
-            case RewrittenPut():
-                self.compaction.put(reply)
-            case Done():
-                self._expected.pop(reply.id)()
-            case Removed():
-                self.removals.finished(reply)
-            case Failed():
-                self.fail(reply.reason)
+        self._hears[type(reply)](reply)
 
     def _written(self, reply: Written) -> None:
         log = self.logs.get(reply.group)

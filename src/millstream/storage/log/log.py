@@ -20,7 +20,7 @@ from millstream.format.segment import BATCH_PREFIX
 from millstream.format.wal import RECORD, RECORD_BYTES, Kind
 from millstream.iobuf import IoBuf
 from millstream.model.replication import Term
-from millstream.storage.log import cutting, entries, entry_reads, header_replay, placing
+from millstream.storage.log import cutting, entries, entry_reads, exporting, header_replay, placing
 from millstream.storage.log.open_log import LogHost, OpenLog
 from millstream.storage.log.placing import HEAD, HEAD_AT
 from millstream.storage.log.recovered import recovered
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from millstream.storage.log.cold_reads import ColdReads
     from millstream.storage.log.entries import SentEntries
     from millstream.storage.log.entry_reads import EntryRead
+    from millstream.storage.log.exporting import ExportedBatches
     from millstream.storage.log.open_log import LogFacts
     from millstream.storage.log.opening import LoadedLog
     from millstream.storage.log.placing import Piece
@@ -354,6 +355,19 @@ class Log(OpenLog):
         self.controls.fold(end, Term(max(0, self.term_before(end))), payload)
         self.state_dirty = True
         self.host.changed(self)
+
+    def read_for_replica(
+        self,
+        offset: Offset,
+        end: Offset,
+        max_bytes: int,
+        done: Callable[[ExportedBatches | MillstreamError], None],
+    ) -> None:
+        """Read batches for a replica that is sent files, from the one with `offset` on and before `end` (`exporting`).
+
+        `done` gets them later, or `Rejected` if `offset` is gone.
+        """
+        exporting.read_batches(self, self._shard.cold_reads, offset, end, max_bytes, done)
 
     # -- what is there -------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.model.quantities import RaftGroupId
     from millstream.storage.disk import Disk
     from millstream.storage.log.cache import CacheMemory
+    from millstream.storage.log.log_staging import LogStaging
     from millstream.storage.log.opening import LoadedLog
     from millstream.storage.messages.commands import Command
     from millstream.storage.segments.read_faults import ReadFaults
@@ -49,6 +50,7 @@ class LogHost(Protocol):
     arena: Arena
     disk: Disk
     read_faults: ReadFaults
+    staging: LogStaging
     write_bytes_min: int
     """Durable bytes of a busy log that are written to its segment in one piece, at least."""
 

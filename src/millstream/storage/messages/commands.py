@@ -13,6 +13,7 @@ import msgspec
 from millstream.format.index import SegmentSummary
 from millstream.model.quantities import Offset
 from millstream.model.replication import Term
+from millstream.storage.messages.receiving import Adopt, Stage, Staged, StageEnd
 from millstream.wire.inspection import Rules
 
 
@@ -260,6 +261,9 @@ Command = (
     | HurryFile
     | Feed
     | FetchData
+    | Stage
+    | StageEnd
+    | Adopt
 )
 
 
@@ -430,6 +434,7 @@ Reply = (
     | Removed
     | EventsFed
     | DataFetched
+    | Staged
 )
 
 SEGMENTS_LANE = 0
@@ -450,6 +455,7 @@ LANE_OF: dict[type[Command], int] = {
     Cut: SEGMENTS_LANE,
     Remove: SEGMENTS_LANE,
     RemoveDirectory: SEGMENTS_LANE,
+    Adopt: SEGMENTS_LANE,
     Checkpoint: SYNCS_LANE,
     PrepareFile: CHORES_LANE,
     Inspect: BATCHES_LANE,
@@ -460,6 +466,8 @@ LANE_OF: dict[type[Command], int] = {
     Find: READS_LANE,
     Feed: READS_LANE,
     FetchData: READS_LANE,
+    Stage: READS_LANE,  # one at a time for each log, so their order does not matter
+    StageEnd: READS_LANE,
     GatherKeys: CLEANER_LANE,
     Rewrite: CLEANER_LANE,
     PutRewritten: CLEANER_LANE,

@@ -6,7 +6,7 @@
             ◄──►  syncs     checkpoints
             ◄──►  chores    preparing WAL files
             ◄──►  batches   producers' batches that have to be opened (inspector.py)
-            ◄──►  reads     cold reads, timestamps; three of them, used in turn
+            ◄──►  reads     cold reads, timestamps, logs that another replica sends; three of them, used in turn
 
 Each lane has its own socket and thread, so that a long sync delays no cold read, and no command is passed between
 threads. They share an interpreter lock, which matters little: all lanes but one wait in system calls, and that one
@@ -62,9 +62,11 @@ from millstream.storage.messages.commands import (
     decode_command,
     encode,
 )
+from millstream.storage.messages.receiving import Adopt, Stage, StageEnd
 from millstream.storage.no_room import once_there_is_room
 from millstream.storage.processes.event_reader import EventReader
 from millstream.storage.processes.inspector import Inspector
+from millstream.storage.processes.receiving import Receiving
 from millstream.storage.segments.files import SegmentFiles, SyncFailed
 from millstream.storage.segments.reads import Fault, Reader
 
@@ -98,6 +100,7 @@ class Worker:
         self.reader = Reader(self.files, arena)
         inspector = Inspector(arena)
         events = EventReader(disk, arena, stats)
+        receiving = Receiving(disk, self.files, arena, wait)
         self._parts: list[Checkpoint] = []
         self._handlers: dict[type[Command], Callable[..., Reply | None]] = {
             Write: self._write,
@@ -114,6 +117,9 @@ class Worker:
             HurryFile: self._hurry_file,
             Inspect: inspector.inspect,
             Collect: inspector.collect,
+            Stage: receiving.stage,
+            StageEnd: receiving.stage_end,
+            Adopt: receiving.adopt,
         }
 
     def carry_out(self, command: Command) -> Reply | None:

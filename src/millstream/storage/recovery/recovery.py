@@ -29,6 +29,7 @@ from millstream.errors import Corruption
 from millstream.format.names import (
     DELETED_SUFFIX,
     OPENED_FILE,
+    STAGED_SUFFIX,
     TEMPORARY_SUFFIX,
     TOPIC_FILE,
     TOPICS_DIRECTORY,
@@ -38,8 +39,9 @@ from millstream.format.names import (
 )
 from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, Record, WalState
 from millstream.format.wal_scan import Scan, Verdict, judge
-from millstream.model.quantities import Offset
+from millstream.model.quantities import Offset, RaftGroupId
 from millstream.storage.disk import exists, make_directories, read_at, write_all
+from millstream.storage.recovery.adoptions import Adoptions
 from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.replay import LogReplay
 from millstream.storage.recovery.replayed_state import Truncation
@@ -250,6 +252,7 @@ class _Recovery:
         """Those with records in the write-ahead logs."""
 
         self._finished: set[int] = set()
+        self._adoptions = Adoptions()
         self._trims: dict[int, Offset] = {}
         self._truncations: dict[int, list[Truncation]] = {}
 
@@ -268,6 +271,10 @@ class _Recovery:
                     continue
                 if kind == Kind.TRIM:
                     self._trims[group] = max(base, self._trims.get(group, 0))
+                elif kind == Kind.ADOPT:
+                    self._adoptions.note(group, (frame.sequence, number), last)
+                    self._trims.pop(group, None)
+                    self._truncations.pop(group, None)
                 elif kind == Kind.TRUNCATE:
                     self._truncations.setdefault(group, []).append(Truncation(base, last))
 
@@ -329,7 +336,7 @@ class _Recovery:
             for number, entry in enumerate(RECORD.iter_unpack(frame.table)):
                 kind, _, _, group, epoch, base, last, size, crc = entry
                 start, at = at, at + size
-                if group in unknown or group in torn:
+                if group in unknown or group in torn or self._adoptions.void(kind, group, (frame.sequence, number)):
                     continue
                 one = here.get(group)
                 if one is None:
@@ -358,6 +365,7 @@ class _Recovery:
             place = locate(group)
             if place is None:
                 return None
+            self._adoptions.complete(self._disk, RaftGroupId(group), place.directory)
             cuts = self._truncations.get(group, [])
             one = LogReplay(self._disk, place, self._trims.get(group, Offset(0)), cuts, self._now_ms, self._note)
             self.replays[group] = one
@@ -377,7 +385,7 @@ class _Recovery:
             except NotADirectoryError:
                 continue  # what a person put there a person removes
             for name in names:
-                if name.endswith(DELETED_SUFFIX):
+                if name.endswith((DELETED_SUFFIX, STAGED_SUFFIX)):
                     remove_deleted(self._disk, f"{directory}/{name}")
             if self._disk.list(directory) == [TOPIC_FILE]:
                 self._disk.unlink(f"{directory}/{TOPIC_FILE}")

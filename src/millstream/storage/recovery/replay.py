@@ -126,8 +126,7 @@ class LogReplay:
         if self.fault:
             if record.kind == Kind.VOTE:
                 self._state.voted(record)
-            if payload is not None:
-                self._rescue(record, payload)
+            self._rescue(record, payload)
             return
         try:
             match record.kind:
@@ -142,14 +141,15 @@ class LogReplay:
                     self._state.control(record, payload)
                 case Kind.VOTE:
                     self._state.voted(record)
+                case Kind.ADOPT:
+                    self.uncertain = ""  # what was lost before is void
                 case Kind.OPAQUE:
                     pass
                 case _:
                     raise Corruption(f"a record of unknown kind {record.kind}")
         except (Corruption, WalkEnd) as error:
             self._fail(str(error))
-            if payload is not None:
-                self._rescue(record, payload)
+            self._rescue(record, payload)
         self._close()
 
     def _batch(self, record: Record, payload: memoryview | None) -> None:
@@ -423,9 +423,9 @@ class LogReplay:
         self.fault = f"{self.place.name}: {reason}"
         self.flush()
 
-    def _rescue(self, record: Record, payload: memoryview) -> None:
+    def _rescue(self, record: Record, payload: memoryview | None) -> None:
         """Put aside what can no longer be put in its place."""
-        if not self._fenced and record.kind == Kind.BATCH:
+        if payload is not None and not self._fenced and record.kind == Kind.BATCH:
             self._rescued.put(record.base, payload)
 
     # -- the end -------------------------------------------------------------------------------------------------------
@@ -480,8 +480,7 @@ class LogReplay:
 
     def _describe_vote(self) -> list[str]:
         """The log is fenced: what the ``epochs`` file says stays, but the vote is the newest."""
-        saved = self._state.saved
-        vote = self._state.vote
+        saved, vote = self._state.saved, self._state.vote
         if saved is None or saved.vote == vote:
             return []
         path = f"{self.place.directory}/{EPOCHS_FILE}"

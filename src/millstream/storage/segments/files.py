@@ -39,6 +39,8 @@ from millstream.storage.wal.state import write_wal_state
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.format.index import SegmentSummary
     from millstream.storage.disk import Disk
     from millstream.storage.messages.commands import Checkpoint, Cut, PrepareFile, Write
@@ -226,6 +228,23 @@ class SegmentFiles:
         with self._lock:
             self._dirty_directories.discard(parent)
             self._dirty.discard(f"{parent}/{TOPIC_FILE}")
+
+    def swap_directory(self, directory: str, staged: str, swap: Callable[[], None]) -> None:
+        """Let ``swap`` put the staged files of a log in the place of ``directory``. No checkpoint under way names a
+        file in it.
+        """
+        with self._names:
+            try:
+                names = self.disk.list(directory)
+            except FileNotFoundError:
+                names = []
+            self._forget_directory(directory)
+            self._forget_directory(staged)
+            swap()
+            for name in names:
+                self.files.forget(f"{directory}/{name}")
+            with self._lock:
+                self._removed.pop(directory, None)
 
     def _forget_directory(self, directory: str) -> None:
         """A checkpoint that begins or goes on from here passes over it."""

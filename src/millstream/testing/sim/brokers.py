@@ -28,7 +28,7 @@ from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import RaftPosition, ReplicaId, Seed, Term, replica_id
 from millstream.peers.items import decode_items
 from millstream.peers.raft_items import RaftItem, encode_raft
-from millstream.raft.shard import RaftShard
+from millstream.raft.shard import TRY_AGAIN_US, RaftShard
 from millstream.testing.local_storage import WRITER_LANE, LocalShard, plain_batch, recover_locally
 from millstream.testing.sim.brokers_judge import Checks, History, Violation
 from millstream.testing.sim_disk import SimDisk
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from millstream.core.raft.options import RaftOptions
     from millstream.peers.items import Beat
     from millstream.raft.replicated import ReplicatedGroup
+    from millstream.storage.log.importing import StagedFiles
     from millstream.storage.log.log import Log
     from millstream.storage.recovery.recovery import RecoveryReport
 
@@ -116,11 +117,12 @@ class Broker:
     def open_groups(self, shard: LocalShard, *, clean: bool) -> None:
         """Open what this broker has a replica of, and check it from now on."""
         _ = clean
-        log = shard.open(GROUP, replicated=True, segment_bytes=SEGMENT_BYTES)
+        log = shard.open(GROUP, replicated=True, **{"segment_bytes": SEGMENT_BYTES, **self.cluster.config})
         self.group = self.raft.open(GROUP, log, self.cluster.first)
         self.group.write_caching = self.cluster.write_caching
         self.group.events.on_resign = self.parked.clear
         self.group.events.on_commit = self._on_commit
+        self.group.events.on_install = self._on_install
         self.check(self.cluster.history, self.group)
 
     def check(self, history: History, group: ReplicatedGroup) -> None:
@@ -196,6 +198,35 @@ class Broker:
             assert isinstance(item, RaftItem)
             self.raft.on_raft(sender, item, (memoryview(body),) if body else ())
 
+    def _on_install(self, files: StagedFiles) -> None:
+        """Take the replica down, adopt the files, and open it again."""
+        shard, log = self.shard, self.log
+        assert shard is not None
+        self.replaces_files(self.group, files)
+        self.raft.close(self.group)
+
+        def adopted() -> None:
+            if self.shard is shard:
+                self.checks = []
+                self.open_groups(shard, clean=False)
+
+        def attempt() -> None:
+            if self.shard is not shard:
+                return
+            try:
+                shard.storage.adopt_log(log, files.directory, files.end, files.end_offset, adopted)
+            except ArenaFull:
+                shard.reactor.call_later(TRY_AGAIN_US, attempt)
+
+        attempt()
+
+    def replaces_files(self, group: ReplicatedGroup, files: StagedFiles) -> None:
+        """The log of a group is about to be replaced: of what it had, only what ``files`` have was promised."""
+        self.cluster.histories[group.group].seen["install"] += 1
+        for checks in self.checks:
+            if checks.group is group:
+                checks.replaced_by = files.end.position
+
     def _on_commit(self, high_watermark: int) -> None:
         history = self.cluster.history
         position = self.log.controls.position_of(Offset(high_watermark))
@@ -245,9 +276,10 @@ class Cluster:
         checkpoint_bytes: int = 64 * 1024,
         make: Callable[[Cluster, int], Broker] | None = None,
         more: Sequence[RaftGroupId] = (),
+        config: dict[str, Any] | None = None,
     ) -> None:
         """``make(cluster, node id)`` makes a broker that is more than a `Broker`; its clients number their batches.
-        ``more`` are the other groups that each such broker has.
+        ``more`` are the other groups that each such broker has. ``config`` is of the topic.
         """
         self.seed = seed
         self.now = BEGIN_US
@@ -255,6 +287,7 @@ class Cluster:
         self.delay_us = delay_us
         self.write_caching = write_caching
         self.checkpoint_bytes = checkpoint_bytes
+        self.config = config or {}
         self.loss = 0.0
         self.cut: set[tuple[ReplicaId, ReplicaId]] = set()
         """Ordered pairs between which nothing passes."""
@@ -427,7 +460,7 @@ class Cluster:
         if self.histories[number].deleted:
             return not groups
         if len(groups) < len(self.brokers):
-            return False
+            return False  # one of them is adopting files, or is down
         leader = max((one for one in groups if one.is_serving), key=lambda one: one.term, default=None)
         if leader is None or leader.committed_position != leader.end_position:
             return False

@@ -46,9 +46,9 @@ from millstream.wire.records import HEADER_BYTES, OVERHEAD_BYTES, unpack_header
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.core.raft.messages import Message
     from millstream.format.segment import Batch
     from millstream.model.replication import ReplicaId, Term
+    from millstream.peers.raft_items import GroupMessage
     from millstream.raft.replicated import ReplicatedGroup
     from millstream.storage.log.entries import SentBatch
 
@@ -122,7 +122,7 @@ class History:
 
     # Replicas
 
-    def on_message(self, sender: ReplicaId, to: ReplicaId, message: Message) -> None:
+    def on_message(self, sender: ReplicaId, to: ReplicaId, message: GroupMessage) -> None:
         """A replica sends a message (A7)."""
         if self.deleted:
             return
@@ -277,6 +277,8 @@ class Checks:
         self.log = group.log
         self.announced = group.high_watermark
         """End of what was announced as committed, as an offset."""
+        self.replaced_by: RaftPosition | None = None
+        """Set while files take the log's place: where they end. What is behind that was promised to nobody."""
         self._uncommitted: deque[Known] = deque()
         """Batches of the log from ``announced`` up to ``_known_end``."""
         self._known_end = self.announced
@@ -295,6 +297,8 @@ class Checks:
         log, replica = self.log, self.replica
         if before is not None:
             durable = before.log.durable_end.raft_position
+            if before.replaced_by is not None:
+                durable = min(durable, before.replaced_by)
             if log.next_raft_position < durable:
                 raise Violation(f"A10: {replica} comes up at {log.next_raft_position}, was durable to {durable}")
             if log.start_offset < before.log.start_offset:

@@ -20,6 +20,7 @@ from millstream.partition import replica
 from millstream.partition.partition import Ack, Partition
 from millstream.partition.table import PartitionTable
 from millstream.raft.replicated import ReplicatedGroup
+from millstream.raft.votes import Votes
 from millstream.raft.writes import Writes
 from millstream.storage.log.log import Log
 from millstream.testing.local_storage import DATA_DIR
@@ -75,7 +76,6 @@ def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
 
 _append_entries = Log.append_entries
 _write = Log.write
-_save_vote = ReplicatedGroup._save_vote
 _park = Partition.park
 _recover = ControlledBroker.recover
 
@@ -96,8 +96,8 @@ def _with_waiting(self: Writes) -> RaftPosition:
     return waiting[-1].write.end if waiting else self._log.next_raft_position
 
 
-def _voted_in_memory(self: ReplicatedGroup, state: VoteState) -> None:
-    self._on_vote_saved(state)
+def _voted_in_memory(self: Votes, state: VoteState) -> None:
+    self._on_saved(state)
 
 
 def _trimmed_here(self: ReplicatedGroup, offset: Offset) -> None:
@@ -190,7 +190,7 @@ def _grouped(setting: Setting) -> Setting:
 
 PLANTED = (
     PlantedBug("a write is reported when it is written", ((Log, "append_entries", _reported),), 100, _slow_disks),
-    PlantedBug("a vote is not durable", ((ReplicatedGroup, "_save_vote", _voted_in_memory),), 40, _crashing),
+    PlantedBug("a vote is not durable", ((Votes, "save", _voted_in_memory),), 40, _crashing),
     PlantedBug("a replaced batch is acknowledged", ((ReplicatedGroup, "_resign", _unannounced),), 20, _cut_off),
     PlantedBug("an end is announced before it is written", ((Writes, "log_end", property(_with_waiting)),), 60, _any),
     PlantedBug("acks=all waits for one disk", ((Partition, "park", _one_disk),), 20, _any),

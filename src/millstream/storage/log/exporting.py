@@ -1,0 +1,119 @@
+"""A log on its way to a replica that can't be sent its entries one by one: a point, what is known there, the batches
+before it.
+
+The point is the end of a sealed segment, committed and in the files, and the farthest such; without one it is where
+the log's files begin, and nothing is sent but what is known. Batches are read by offset, as a consumer's are, so that
+compaction and retention go on meanwhile. What retention has taken, or a last batch that compaction has taken, makes the
+attempt fail; the next one has a later point.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from millstream.errors import Corruption, MillstreamError
+from millstream.format.epochs import LogState, RaftBase, StoredVote, decode_log_state, encode_log_state
+from millstream.model.quantities import Offset
+from millstream.model.replication import Term
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.iobuf import IoBuf
+    from millstream.storage.log.cold_reads import ColdReads
+    from millstream.storage.log.open_log import OpenLog
+
+PRODUCERS_BYTES_MAX = 512 * 1024
+"""A larger snapshot of the producers is not sent: the receiver replays the batches' headers."""
+
+
+class ExportedBatches(NamedTuple):
+    """Whole batches, and where the next ones begin."""
+
+    buf: IoBuf
+    """The receiver releases it."""
+    next_offset: Offset
+
+
+class LogDescription(msgspec.Struct, frozen=True, array_like=True):
+    """What a log is at a point of it, beside its batches."""
+
+    state: bytes
+    """Content of its ``epochs`` file there: the point is the base, no entry is behind it, and there is no vote."""
+    first_offset: Offset
+    """The batches begin here."""
+    producers: tuple[int, bytes] | None = None
+    """The newest snapshot of the producers at or before the point: (offset, state)."""
+
+    @property
+    def log_state(self) -> LogState:
+        """The state, decoded. Raises Corruption."""
+        return decode_log_state(self.state)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(LogDescription).decode
+
+
+def encode_description(description: LogDescription) -> bytes:
+    """The description as it is sent."""
+    return _encode(description)
+
+
+def decode_description(data: bytes | memoryview) -> LogDescription:
+    """What `encode_description` made; raises Corruption."""
+    try:
+        return _decode(data)
+    except msgspec.MsgspecError as error:
+        raise Corruption(f"a description of a log that can't be read: {error}") from error
+
+
+def choose_end(log: OpenLog, committed: Offset) -> Offset:
+    """The point up to which a log is sent that is committed up to ``committed``: an offset, exclusive."""
+    end = log.segments_list.first.base_offset
+    stable, written = min(committed, log.stable_offset), log.written_position
+    for one in log.segments_list:
+        if not one.sealed or one.end_offset > stable or one.end > written:
+            break
+        end = one.end_offset
+    return max(end, log.controls.base.offset)
+
+
+def describe(log: OpenLog, end: Offset, folded_payload: bytes) -> LogDescription:
+    """What `log` is at `end`, which `choose_end` gave; ``folded_payload`` says what the control entries before it came
+    to.
+    """
+    position = log.controls.position_before(end)
+    term = Term(max(0, log.term_before(position)))
+    state = LogState(
+        min(log.durable_start, end),  # what moved it farther stands behind the point
+        tuple(one for one in log.epochs if one[0] <= term),
+        b"",
+        min(log.clean_offset, end),
+        StoredVote(),
+        RaftBase(end, position, term, folded_payload),
+        (),
+        min(log.local_start, end),
+    )
+    first = max(log.first_local_offset, log.durable_start)
+    newest = log.snapshots.newest
+    fits = newest is not None and first <= newest[0] <= end and len(newest[1]) <= PRODUCERS_BYTES_MAX
+    return LogDescription(encode_log_state(state), min(first, end), newest if fits else None)
+
+
+def read_batches(
+    log: OpenLog,
+    reads: ColdReads,
+    offset: Offset,
+    end: Offset,
+    max_bytes: int,
+    done: Callable[[ExportedBatches | MillstreamError], None],
+) -> None:
+    """Read batches from the one with ``offset`` on, those before ``end``; at least one if there is any."""
+
+    def finished(found: IoBuf | MillstreamError) -> None:
+        done(found if isinstance(found, MillstreamError) else ExportedBatches(found, call.found_end))
+
+    call = reads.read(log, offset, end, max_bytes, finished, minimum_one=True, below_start=True)

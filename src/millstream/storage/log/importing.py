@@ -1,0 +1,142 @@
+"""A log that is received from another replica, as the shard sees it: bytes that arrive go to the worker, which checks
+them and writes files beside the log (`segments.incoming`).
+
+One step at a time: `add` or `finish` is under way, and its callback says how it went. An attempt that failed is over,
+and `drop` removes its files. The log itself is not touched. Overload: `ArenaFull` from `add`, and nothing has happened.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from millstream.errors import Corruption, MillstreamError, Unavailable
+from millstream.format.epochs import encode_log_state
+from millstream.format.names import staged_directory
+from millstream.iobuf.receive import copied
+from millstream.model.quantities import Offset
+from millstream.storage.messages.receiving import Stage, StageEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.model.replication import LogPoint
+    from millstream.storage.log.exporting import LogDescription
+    from millstream.storage.log.open_log import OpenLog
+    from millstream.storage.messages.receiving import Staged
+
+
+class StagedFiles(NamedTuple):
+    """A whole log, received and checked, for ``ShardStorage.adopt_log``."""
+
+    directory: str
+    end: LogPoint
+    end_offset: Offset
+
+
+class LogImport:
+    """One attempt to receive a log.
+
+    Lifecycle: `add` for each part in order, `finish` once; `drop` after a failure, or when it is not wanted any more.
+    """
+
+    __slots__ = ("_description", "_dropped", "_first", "_log", "_under_way", "directory", "end_offset", "next_offset")
+
+    def __init__(self, log: OpenLog, description: LogDescription) -> None:
+        """``description`` is what the log is at the point where it is to end. Raises Corruption."""
+        state = description.log_state
+        base = state.base
+        if state.controls or not description.first_offset <= base.offset or state.start_offset > base.offset:
+            raise Corruption(f"{log.name}: a description of a log that does not add up")
+        self._log = log
+        self._description = description
+        self._first = True
+        self._under_way = False
+        self._dropped = False
+        self.directory = staged_directory(log.directory, base.position)
+        """Where the files are."""
+        self.next_offset: Offset = description.first_offset
+        """First offset of the next part."""
+        self.end_offset: Offset = base.offset
+        """Where the log ends."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all batches are there."""
+        return self.next_offset >= self.end_offset
+
+    def add(
+        self, views: Sequence[memoryview], next_offset: Offset, done: Callable[[MillstreamError | None], None]
+    ) -> None:
+        """Write the batches from `next_offset` on, which end before the ``next_offset`` given. The bytes are copied.
+
+        Raises:
+            ArenaFull: no memory now.
+        """
+        chain = copied(self._log.host.arena, views)
+        spans: list[int] = []
+        for fragment, start, end in chain.parts:
+            spans += (fragment.offset + start, fragment.offset + end)
+
+        def staged(reply: Staged) -> None:
+            chain.release()
+            self._under_way = False
+            failure = self._failure(reply)
+            if failure is None:
+                self.next_offset = next_offset
+            self._answer(failure, done)
+
+        self._under_way = True
+        self._log.host.staging.stage(self._command(spans), staged)
+        self._first = False
+
+    def finish(self, done: Callable[[MillstreamError | None], None]) -> None:
+        """All is there: complete the files, durably."""
+
+        def staged(reply: Staged) -> None:
+            self._under_way = False
+            self._answer(self._failure(reply), done)
+
+        log, description = self._log, self._description
+        state = description.log_state
+        start = max(state.start_offset, min(log.start_offset, self.end_offset))  # it never moves back
+        encoded = encode_log_state(msgspec.structs.replace(state, start_offset=start))
+        self._under_way = True
+        end = StageEnd(self._command([]), self.end_offset, encoded, description.producers)
+        self._log.host.staging.stage_end(end, staged)
+
+    def drop(self) -> None:
+        """Remove the files; a step that is under way has no callback any more."""
+        self._dropped = True
+        if not self._under_way:
+            self._log.host.staging.drop(self._log.directory, self.directory)
+
+    def _answer(self, failure: MillstreamError | None, done: Callable[[MillstreamError | None], None]) -> None:
+        if self._dropped:
+            self._log.host.staging.drop(self._log.directory, self.directory)
+        else:
+            done(failure)
+
+    def _command(self, spans: list[int]) -> Stage:
+        log = self._log
+        generation = 1 + max(one.generation for one in log.segments_list)
+        return Stage(
+            log.host.staging.next_id(),
+            self.directory,
+            self._first,
+            self._description.first_offset,
+            generation,
+            log.segment_bytes,
+            log.index_interval,
+            spans,
+            log.host.now_ms(),
+        )
+
+    def _failure(self, reply: Staged) -> MillstreamError | None:
+        if reply.fault:
+            return Corruption(f"{self._log.name}: {reply.fault}")
+        if reply.errno:
+            return Unavailable(f"{self._log.name}: {self.directory}: {os.strerror(reply.errno)}")
+        return None

@@ -1,0 +1,61 @@
+"""Commands and replies about a log that another replica sends; `commands` has the others, with tags of the same row."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millstream.model.quantities import Offset
+from millstream.model.replication import ReplicaId, Term
+
+
+class Stage(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """Write batches of a log that another replica sends into `directory`. → `Staged`."""
+
+    id: int
+    directory: str
+    first: bool
+    """Begin anew."""
+
+    start: Offset
+    """First offset of the log's files."""
+
+    generation: int
+    segment_bytes: int
+    index_interval: int
+    spans: list[int]
+    now_ms: int
+
+
+class StageEnd(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """All of it was sent: complete the files, durably. → `Staged`."""
+
+    stage: Stage
+    """Without spans."""
+
+    end_offset: Offset
+    state: bytes
+    """Content of the ``epochs`` file."""
+
+    producers: tuple[int, bytes] | None
+
+
+class Adopt(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """Put a staged log in the place of `directory`, durably; the replica's vote goes over. → `Done`."""
+
+    id: int
+    directory: str
+    staged: str
+    term: Term
+    voted_for: ReplicaId
+
+
+class Staged(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """How a `Stage` or `StageEnd` went; with an errno or a fault the attempt is over."""
+
+    id: int
+    errno: int
+    end_offset: int
+    """End (exclusive) of what is there."""
+
+    fault: str
+    """Not empty: what was sent is damaged or does not follow."""

@@ -1,0 +1,105 @@
+"""The worker's part in receiving a log from another replica: what arrives goes into files beside the log.
+
+A log is received piece by piece, one command at a time, so its commands may run on any thread. A full disk, a damaged
+batch and a write that fails are answers: the shard gives the attempt up and its log is as it was.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+from millstream.errors import Corruption
+from millstream.format.epochs import StoredVote, decode_log_state
+from millstream.storage.disk import exists
+from millstream.storage.messages.commands import Done, Failed
+from millstream.storage.messages.receiving import Adopt, Stage, Staged, StageEnd
+from millstream.storage.no_room import once_there_is_room
+from millstream.storage.segments.incoming import IncomingLog, put_in_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.storage.disk import Disk
+    from millstream.storage.messages.commands import Reply
+    from millstream.storage.segments.files import SegmentFiles
+
+
+class Receiving:
+    """The logs that one shard receives."""
+
+    def __init__(self, disk: Disk, files: SegmentFiles, arena: memoryview, wait: Callable[[float], object]) -> None:
+        self._disk = disk
+        self._files = files
+        self._arena = arena
+        self._wait = wait
+        self._lock = threading.Lock()
+        self._incoming: dict[str, IncomingLog] = {}
+        """By directory."""
+
+    def stage(self, command: Stage) -> Reply:
+        """Write the next batches of a log."""
+        incoming: IncomingLog | None = None
+        try:
+            incoming = self._of(command)
+            spans = command.spans
+            views = [self._arena[spans[at] : spans[at + 1]] for at in range(0, len(spans), 2)]
+            incoming.add(views, command.now_ms)
+        except Corruption as fault:
+            return self._given_up(command, 0, fault.message)
+        except OSError as error:
+            return self._given_up(command, error.errno or errno.EIO, "")
+        return Staged(command.id, 0, incoming.end_offset, "")
+
+    def stage_end(self, command: StageEnd) -> Reply:
+        """Complete the files of a log."""
+        try:
+            incoming = self._of(command.stage)
+            incoming.finish(command.end_offset, decode_log_state(command.state), command.producers)
+        except Corruption as fault:
+            return self._given_up(command.stage, 0, fault.message)
+        except OSError as error:
+            return self._given_up(command.stage, error.errno or errno.EIO, "")
+        with self._lock:
+            self._incoming.pop(command.stage.directory, None)
+        return Staged(command.stage.id, 0, command.end_offset, "")
+
+    def adopt(self, command: Adopt) -> Reply:
+        """Put a log that was received in its place."""
+        if not exists(self._disk, command.staged):
+            return Failed(f"{command.staged} is missing")
+        vote = StoredVote(command.term, command.voted_for)
+        put = partial(put_in_place, self._disk, command.directory, command.staged, vote)
+        swap = partial(self._files.swap_directory, command.directory, command.staged, put)
+        try:
+            once_there_is_room(swap, f"{command.staged} could not be put in its place", self._wait)
+        except OSError as error:
+            return Failed(f"{command.staged} could not be put in its place: {error.strerror}")
+        return Done(command.id)
+
+    def _of(self, command: Stage) -> IncomingLog:
+        with self._lock:
+            incoming = self._incoming.get(command.directory)
+        if incoming is None or command.first:
+            if incoming is not None:
+                incoming.close()
+            incoming = IncomingLog(
+                self._disk,
+                command.directory,
+                command.start,
+                command.generation,
+                command.segment_bytes,
+                command.index_interval,
+            )
+            with self._lock:
+                self._incoming[command.directory] = incoming
+        return incoming
+
+    def _given_up(self, command: Stage, code: int, fault: str) -> Reply:
+        with self._lock:
+            incoming = self._incoming.pop(command.directory, None)
+        if incoming is not None:
+            incoming.close()
+        return Staged(command.id, code, -1, fault)
