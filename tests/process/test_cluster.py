@@ -155,13 +155,13 @@ def partitions(broker, topic):
 
 
 def all_in_sync(three, topic):
-    """Every broker shows the same leaders, and every replica in sync."""
+    """Every broker shows the same leaders (a new partition may have none yet), and every replica in sync."""
     shown = [
         [(part.leader, tuple(part.replicas), sorted(part.isrs)) for part in partitions(broker, topic)]
         for broker in three.brokers.values()
     ]
     agreed = all(each == shown[0] for each in shown) and bool(shown[0])
-    return agreed and all(isr == [1, 2, 3] for _, _, isr in shown[0])
+    return agreed and all(leader > 0 and isr == [1, 2, 3] for leader, _, isr in shown[0])
 
 
 def test_every_broker_shows_leader_and_replicas_of_a_partition_with_three(three):
