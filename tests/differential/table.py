@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from differential.talk import Talk
-from millstream.kafka.dispatch import SERVED
+from millstream.kafka.served import SERVED
 from millstream.wire.apis import APIS
 from millstream.wire.schema import Request
 

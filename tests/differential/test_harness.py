@@ -10,7 +10,7 @@ from differential.good import GOOD
 from differential.plain import Names, ordered, plain
 from differential.table import Case, Input, all_cases, all_inputs, few
 from differential.talk import batch
-from millstream.kafka.dispatch import SERVED, advertised_versions
+from millstream.kafka.served import SERVED, advertised_versions
 from millstream.wire.apis import APIS
 from millstream.wire.codec import encode_message
 from millstream.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData

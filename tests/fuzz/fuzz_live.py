@@ -22,7 +22,7 @@ from fuzz_batches import bend_batch, samples
 from fuzz_mutation import bend
 from fuzz_spans import Malformed, header_spans, spans
 
-from millstream.kafka.dispatch import SERVED
+from millstream.kafka.served import SERVED
 from millstream.wire.apis import APIS
 from millstream.wire.errors import ProtocolError
 from millstream.wire.frames import request_frame

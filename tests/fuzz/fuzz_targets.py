@@ -28,7 +28,7 @@ from millstream.coordinator.records import decode_record
 from millstream.errors import Corruption, Rejected
 from millstream.format import compacted
 from millstream.iobuf import Arena, IoBuf
-from millstream.kafka.dispatch import LINEAR_BYTES_MAX, SERVED, Api, Dispatcher
+from millstream.kafka import cost, dispatch, served
 from millstream.net.connection import Connection, Exchange
 from millstream.net.intake import Intake
 from millstream.wire import compression, inspection
@@ -238,7 +238,7 @@ class _Intake(Intake):
         return False
 
     def park(self, exchange: Exchange, weight: int) -> None:
-        assert weight <= OBJECT_BYTES_MAX + LINEAR_BYTES_MAX
+        assert weight <= OBJECT_BYTES_MAX + dispatch.LINEAR_BYTES_MAX
 
 
 _INTAKE = _Intake()
@@ -248,12 +248,12 @@ def _ignore(*_: object) -> None:
     """A handler that leaves the request unanswered."""
 
 
-def edge() -> Dispatcher:
+def edge() -> dispatch.Dispatcher:
     """The broker's dispatcher with handlers that do nothing."""
-    dispatcher = Dispatcher.__new__(Dispatcher)
+    dispatcher = dispatch.Dispatcher.__new__(dispatch.Dispatcher)
     dispatcher.apis = {}
-    for key in SERVED:
-        api: Any = Api.__new__(Api)
+    for key in served.SERVED:
+        api: Any = cost.Api.__new__(cost.Api)
         api.key, api.name = key, APIS[key].name
         api.min_version, api.max_version = APIS[key].versions
         api.flexible_from = APIS[key].flexible
@@ -267,7 +267,7 @@ def edge() -> Dispatcher:
 
 def _dispatch(traffic: dict[tuple[int, int], list[bytes]]) -> Target:
     dispatcher = edge()
-    frames = Frames(traffic, list(SERVED))
+    frames = Frames(traffic, list(served.SERVED))
 
     def run(data: bytes) -> None:
         dispatcher.on_frame(_Connection(), memoryview(data))

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tools.compatibility import page, record
 
 from millstream.config.topic_properties import TOPIC_PROPERTIES
-from millstream.kafka.dispatch import SERVED, advertised_versions
+from millstream.kafka.served import SERVED, advertised_versions
 from millstream.wire.apis import api_name
 
 

@@ -75,7 +75,7 @@ def versions(low: int, high: int) -> str:
 
 
 def apis_table(kafka: dict[str, Any]) -> str:
-    from millstream.kafka.dispatch import advertised_versions
+    from millstream.kafka.served import advertised_versions
     from millstream.wire.apis import api_name
 
     text = table("Key", "API", "Versions here", "in Kafka", "")
@@ -89,7 +89,7 @@ def apis_table(kafka: dict[str, Any]) -> str:
 
 
 def not_served_table(kafka: dict[str, Any]) -> str:
-    from millstream.kafka.dispatch import SERVED
+    from millstream.kafka.served import SERVED
 
     reasons = tomllib.loads((DIFFERENTIAL / "not_served.toml").read_text(encoding="utf-8"))["api"]
     known = {one["key"]: one for one in reasons}

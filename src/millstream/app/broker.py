@@ -50,7 +50,7 @@ from millstream.cluster.load import load_cluster
 from millstream.cluster.metadata import live_settings
 from millstream.config.settings import Settings, without_effect
 from millstream.errors import MillstreamError, Rejected, Unavailable
-from millstream.kafka import dispatch
+from millstream.kafka import served
 from millstream.objects import check_store
 from millstream.peers.accepting import PeerListener
 from millstream.peers.hello import Hello, Refusal, RefusalReason
@@ -150,7 +150,7 @@ class Supervisor:
         self.http = HttpServer(self.http_listener, router)
         self.identity = self._join_cluster(disk)
         recovery = RecoveryChild(settings, disk)
-        dispatch.warm_up()
+        served.warm_up()
         recovered = recovery.wait()
         count(recovered, self.stats)
         addresses = {name: listener.getsockname()[:2] for name, listener in self.listeners.items()}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millstream.coordinator.transactions import Transactions
     from millstream.core.fetch_session import FetchSessions
     from millstream.kafka.acknowledgements import Acknowledgements
-    from millstream.kafka.dispatch import Api
+    from millstream.kafka.cost import Api
     from millstream.kafka.loggers import Loggers
     from millstream.kafka.telemetry import Telemetry
     from millstream.partition.admin_home import AdminHome

@@ -1,7 +1,7 @@
-"""Frames to handlers: the one table of the APIs that this broker serves.
+"""Frames to handlers.
 
-A frame is a request header and a body. The header names an API and a version; the table says which handler serves it
-and the codec decodes the body for that version. What is not in the table is not served and not advertised.
+A frame is a request header and a body. The header names an API and a version; the table of ``kafka.served`` says which
+handler serves it, and the codec decodes the body for that version.
 
 Bad input: a body that does not decode, an API that is not served, a version out of range: the connection is closed,
 with one rate-limited log line, as a client that negotiated versions never sends such a thing. Two exceptions that
@@ -18,18 +18,15 @@ is decoded. Produce is not counted: its records have the budgets of the arena.
 
 import importlib
 import struct
-from collections.abc import Callable
-from time import thread_time_ns
-from typing import Any, Final
+from typing import Final
 
 from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.cost import COSTLY_BYTES, Api
+from millstream.kafka.served import API_VERSIONS_KEY, OF_GROUPS, PRODUCE, PUSH_EVENTS, READING, SERVED
 from millstream.net.connection import Connection
 from millstream.telemetry.log import RateLimit, log
-from millstream.telemetry.metrics import BUCKETS
-from millstream.wire.codec import API_VERSIONS, Decoder, api_name, request_decoder, response_header_version
-from millstream.wire.codec import flexible_from as codec_flexible_from
-from millstream.wire.codec import warm_up as codec_warm_up
+from millstream.wire.codec import request_decoder
 from millstream.wire.decoding import OBJECT_BYTES_MAX, ROOM_LEFT
 from millstream.wire.errors import ProtocolError
 from millstream.wire.headers import skip_header_tags
@@ -39,217 +36,15 @@ from millstream.wire.produce_chain import decode_produce_at
 _HEADER: Final = struct.Struct(">hhih")
 _unpack: Final = _HEADER.unpack_from
 HEADER_BYTES: Final = _HEADER.size
-_NEVER: Final = 1 << 15
-
-PRODUCE: Final = 0
-FETCH: Final = 1
-API_VERSIONS_KEY: Final = 18
-PUSH_EVENTS: Final = 15100
 
 CLIENT_ID_KEPT: Final = 1024
 """Characters of a client id that are kept with its connection: thousands of them may each send 32 KiB."""
-
-COSTLY_BYTES: Final = 4096
-"""Requests other than Produce that are larger name hundreds of things, which costs hundreds of microseconds."""
-
-COSTLY_NS: Final = 500_000
-"""So do short ones whose handler took this long of the core the last time: one that lists all that there is."""
 
 LINEAR_BYTES_MAX: Final = 16 << 20
 """Requests other than Produce are decoded from one piece of memory; none of them but PushEvents is larger than this."""
 
 SMALL_BYTES: Final = 4 << 10
 """Requests, as decoded, that need not be counted while they wait: a connection may have 256 of them under way."""
-
-Handle = Callable[[Node, RequestContext, Any, Callable[[Any], None]], None]
-
-SERVED: Final[dict[int, str]] = {
-    0: "produce",
-    1: "fetch",
-    2: "list_offsets",
-    3: "metadata",
-    8: "offset_commit",
-    9: "offset_fetch",
-    10: "find_coordinator",
-    11: "join_group",
-    12: "heartbeat",
-    13: "leave_group",
-    14: "sync_group",
-    15: "describe_groups",
-    16: "list_groups",
-    18: "api_versions",
-    19: "create_topics",
-    20: "delete_topics",
-    21: "delete_records",
-    22: "init_producer_id",
-    23: "offset_for_leader_epoch",
-    24: "add_partitions_to_txn",
-    25: "add_offsets_to_txn",
-    26: "end_txn",
-    27: "write_txn_markers",
-    28: "txn_offset_commit",
-    29: "describe_acls",
-    30: "create_acls",
-    31: "delete_acls",
-    32: "describe_configs",
-    33: "alter_configs",
-    34: "alter_replica_log_dirs",
-    35: "describe_log_dirs",
-    37: "create_partitions",
-    43: "elect_leaders",
-    42: "delete_groups",
-    44: "incremental_alter_configs",
-    47: "offset_delete",
-    45: "alter_partition_reassignments",
-    46: "list_partition_reassignments",
-    48: "describe_client_quotas",
-    55: "describe_quorum",
-    60: "describe_cluster",
-    68: "consumer_group_heartbeat",
-    69: "consumer_group_describe",
-    61: "describe_producers",
-    65: "describe_transactions",
-    66: "list_transactions",
-    71: "get_telemetry_subscriptions",
-    72: "push_telemetry",
-    74: "list_config_resources",
-    75: "describe_topic_partitions",
-    15100: "push_events",
-    15101: "feed_events",
-    15102: "fetch_event_data",
-    15103: "acknowledge_events",
-    15104: "events_metadata",
-}
-"""API key → handler file."""
-
-_KEYS: Final = {file: key for key, file in SERVED.items()}
-
-READING: Final = frozenset(
-    _KEYS[file]
-    for file in (
-        "fetch",
-        "list_offsets",
-        "offset_fetch",
-        "offset_for_leader_epoch",
-        "list_groups",
-        "describe_groups",
-        "consumer_group_describe",
-        "describe_log_dirs",
-        "describe_producers",
-        "describe_transactions",
-        "list_transactions",
-    )
-)
-"""These ask other shards, and hold what they got until all have answered, however short they are."""
-
-EVERYDAY: Final = tuple(
-    _KEYS[file]
-    for file in (
-        "api_versions",
-        "metadata",
-        "produce",
-        "init_producer_id",
-        "list_offsets",
-        "fetch",
-        "find_coordinator",
-        "join_group",
-        "sync_group",
-        "heartbeat",
-        "leave_group",
-        "consumer_group_heartbeat",
-        "offset_fetch",
-        "offset_commit",
-    )
-)
-"""What producers and consumers send; a codec of the others takes its millisecond when one is asked for."""
-
-OF_GROUPS: Final = frozenset({_KEYS["join_group"], _KEYS["sync_group"]})
-"""They wait for other clients, and hold nothing: their group has taken what it keeps."""
-
-
-def advertised_versions() -> dict[int, tuple[int, int]]:
-    """What ApiVersions answers: served APIs with their version ranges."""
-    versions = {key: API_VERSIONS[key] for key in SERVED}
-    versions[PRODUCE] = (0, versions[PRODUCE][1])
-    return versions
-
-
-def warm_up() -> None:
-    """Import every handler and compile the newest codecs of `EVERYDAY`: once, before the shards are forked."""
-    for file in SERVED.values():
-        importlib.import_module(f"millstream.kafka.handlers.{file}")
-    codec_warm_up((key, API_VERSIONS[key][1]) for key in EVERYDAY)
-
-
-class Api:
-    """One served API on one shard, with what the hot path needs bound."""
-
-    __slots__ = (
-        "decoders",
-        "cells",
-        "costly",
-        "count_at",
-        "flexible_from",
-        "handle",
-        "key",
-        "max_version",
-        "min_version",
-        "name",
-        "now_us",
-        "spent_ns",
-        "sum_at",
-        "tagged_header_from",
-        "templates",
-        "turn",
-    )
-
-    def __init__(self, node: Node, key: int, handle: Handle) -> None:
-        self.key = key
-        self.name = api_name(key)
-        self.min_version, self.max_version = API_VERSIONS[key]
-        self.flexible_from = codec_flexible_from(key)
-        self.tagged_header_from = next(
-            (v for v in range(self.min_version, self.max_version + 1) if response_header_version(key, v) == 1), _NEVER
-        )
-        self.costly = False
-        """The last request took long: the next ones are handled in turn with all that ask for much."""
-        self.turn = -1
-        self.spent_ns = 0
-        """What those that ask other shards took together in that turn of the loop: each leaves something to be held."""
-        self.handle = handle if key <= FETCH else self._timed(handle)
-        latency = node.shard.stats.histogram("kafka_request_latency", api=self.name)
-        self.cells = latency.cells
-        self.count_at = latency.base
-        self.sum_at = latency.base + BUCKETS
-        self.now_us = node.shard.reactor.now_us
-        self.templates: dict[tuple[object, ...], tuple[bytes, int]] = {}
-        """Encoded answers with the place of what varies; the handler's to fill."""
-        self.decoders: dict[int, Decoder] = {}
-
-    def _timed(self, handle: Handle) -> Handle:
-        """``handle``, and how long it takes is remembered."""
-
-        def timed(node: Node, ctx: RequestContext, request: Any, respond: Callable[[Any], None]) -> None:
-            began_ns = thread_time_ns()
-            handle(node, ctx, request, respond)
-            if len(ctx.body) > COSTLY_BYTES:
-                return
-            turn = node.shard.reactor.turns
-            if turn != self.turn or self.key not in READING:
-                self.turn = turn
-                self.spent_ns = 0
-            self.spent_ns += thread_time_ns() - began_ns
-            self.costly = self.spent_ns > COSTLY_NS
-
-        return timed
-
-    def answered(self, received_us: int) -> None:
-        """Count an answer; every request comes here, so the histogram is written out."""
-        took_us = self.now_us() - received_us
-        bucket = took_us.bit_length()
-        cells = self.cells
-        cells[self.count_at + (bucket if bucket < BUCKETS else BUCKETS - 1)] += 1
-        cells[self.sum_at] += took_us
 
 
 class Dispatcher:

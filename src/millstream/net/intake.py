@@ -19,7 +19,7 @@ What it promises:
   what the receive share of the arena is, and one request more. Where they do, the next large one waits for room.
 - A connection without a request for ``connections.max.idle.ms`` is closed.
 - Answers completed in one loop turn leave in one system call per connection.
-- Connections with large answers to send, or with requests that cost much (``kafka.dispatch`` knows which), have
+- Connections with large answers to send, or with requests that cost much (``kafka.cost`` says which), have
   ``TURN_US`` of a loop turn together and take turns, sending first. However many of them ask for however much, a
   connection that asks for little waits for one of them at most. While answers hold what they may, nothing costly is
   begun.

@@ -10,7 +10,7 @@ from differential import odd
 from differential.good import GOOD
 from differential.table import EVERY_VERSION, case
 from differential.talk import CLIENT_ID, Talk, framed
-from millstream.kafka.dispatch import SERVED
+from millstream.kafka.served import SERVED
 from millstream.wire.apis import APIS, Api
 from millstream.wire.headers import flexible_from
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

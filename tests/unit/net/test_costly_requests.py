@@ -7,7 +7,8 @@ import pytest
 from test_connection import Server, frame, receive_frame
 
 from millstream.errors import OutcomeUnknown
-from millstream.kafka.dispatch import COSTLY_NS, Dispatcher
+from millstream.kafka.cost import COSTLY_NS
+from millstream.kafka.dispatch import Dispatcher
 from millstream.net.intake import UNDER_WAY_MAX
 from millstream.wire.frames import request_frame
 from millstream.wire.messages.describe_log_dirs import DescribeLogDirsRequest

@@ -107,7 +107,7 @@ class GroupCoordinator:
         self.topics: Topics = NoTopics() if topics is None else topics
         self.counts = GroupCounts() if counts is None else counts
         self.groups: dict[str, Group] = {}
-        self._deadlines = Deadlines()
+        self._deadlines = Deadlines[Group]()
         self._writes: dict[int, Pending] = {}
         self._receipts = [0]
         self._waiting: dict[int, list[Waiting]] = {}
@@ -374,7 +374,7 @@ class GroupCoordinator:
                 self._due(turn, deadline)
 
     @staticmethod
-    def _due(turn: Turn, deadline: Deadline) -> None:
+    def _due(turn: Turn, deadline: Deadline[Group]) -> None:
         if deadline.kind in CONSUMER_KINDS:
             requests.time_is_over(turn, deadline)
         elif deadline.kind == JOIN:

@@ -11,17 +11,17 @@ period.
 """
 
 import heapq
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from millstream.core.group.group import Group
+G = TypeVar("G")
+"""What has deadlines: a group."""
 
 OFF = 0
 CAME = -1
 _COMPACT_AT: Final = 1_024
 
 
-class Deadline:
+class Deadline(Generic[G]):
     """A time at which something happens to ``group``. ``at_us`` is ``OFF`` if it is not set, and ``CAME`` if it was
     reached and its effect is pending, unless it is cancelled or moved before.
 
@@ -30,7 +30,7 @@ class Deadline:
 
     __slots__ = ("at_us", "entry_us", "group", "kind", "member_id")
 
-    def __init__(self, kind: str, group: "Group", member_id: str = "") -> None:
+    def __init__(self, kind: str, group: G, member_id: str = "") -> None:
         self.kind = kind
         self.group = group
         self.member_id = member_id
@@ -43,24 +43,24 @@ JOIN = "join"
 SYNC = "sync"
 
 
-class Deadlines:
+class Deadlines(Generic[G]):
     """The heap. Times are in µs of the caller's monotonic clock and greater than 0."""
 
     __slots__ = ("_compact_at", "_heap", "_order")
 
     def __init__(self) -> None:
         self._compact_at = _COMPACT_AT
-        self._heap: list[tuple[int, int, Deadline]] = []
+        self._heap: list[tuple[int, int, Deadline[G]]] = []
         self._order = 0
 
-    def set(self, deadline: Deadline, at_us: int) -> None:
+    def set(self, deadline: Deadline[G], at_us: int) -> None:
         """Set ``deadline`` to ``at_us``, whatever it was before."""
         deadline.at_us = at_us
         if deadline.entry_us == OFF or at_us < deadline.entry_us:
             self._push(deadline, at_us)
 
     @staticmethod
-    def cancel(deadline: Deadline) -> None:
+    def cancel(deadline: Deadline[G]) -> None:
         deadline.at_us = OFF
 
     @property
@@ -68,7 +68,7 @@ class Deadlines:
         """A lower bound of the next deadline; None without any."""
         return self._heap[0][0] if self._heap else None
 
-    def pop_due(self, now_us: int) -> Deadline | None:
+    def pop_due(self, now_us: int) -> Deadline[G] | None:
         """Remove and return one deadline that has been reached; None if there is none."""
         heap = self._heap
         while heap and heap[0][0] <= now_us:
@@ -85,7 +85,7 @@ class Deadlines:
             return deadline
         return None
 
-    def _push(self, deadline: Deadline, at_us: int) -> None:
+    def _push(self, deadline: Deadline[G], at_us: int) -> None:
         if len(self._heap) >= self._compact_at:
             self._compact()
         self._order += 1
@@ -94,7 +94,7 @@ class Deadlines:
 
     def _compact(self) -> None:
         """Remove the entries of deadlines that are off or have a newer entry."""
-        kept: list[tuple[int, int, Deadline]] = []
+        kept: list[tuple[int, int, Deadline[G]]] = []
         for entry in self._heap:
             entry_us, _, deadline = entry
             if deadline.entry_us != entry_us:

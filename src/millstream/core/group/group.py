@@ -82,7 +82,7 @@ class Group:
         self.leader_id: str | None = None
         self.members: dict[str, Member] = {}
         self.statics: dict[str, str] = {}
-        self.pending_joins: dict[str, Deadline] = {}
+        self.pending_joins: dict[str, Deadline[Group]] = {}
         """Member ids that were given out with MEMBER_ID_REQUIRED and not used yet (KIP-394)."""
         self.pending_syncs: set[str] = set()
         self.awaiting_join = 0

@@ -1,6 +1,6 @@
 """A member of a classic group."""
 
-from typing import Final
+from typing import Any, Final
 
 from millstream.core.group.deadlines import Deadline
 
@@ -46,7 +46,7 @@ class Member:
         session_timeout_ms: int,
         protocol_type: str,
         protocols: Protocols,
-        session: Deadline,
+        session: Deadline[Any],
         assignment: bytes = NO_ASSIGNMENT,
     ) -> None:
         self.member_id = member_id

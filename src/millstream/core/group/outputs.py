@@ -1,7 +1,7 @@
 """Inputs and outputs of a group coordinator."""
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -177,7 +177,7 @@ class ExpressionsResolved(msgspec.Struct, frozen=True):
 class Due(msgspec.Struct, frozen=True):
     """A deadline that was reached while its group was being written. Only the coordinator creates it."""
 
-    deadline: Deadline
+    deadline: Deadline[Any]
 
 
 class Persisted(msgspec.Struct, frozen=True):

@@ -235,7 +235,7 @@ def sync_deadline_came(turn: Turn, group: Group) -> None:
 # Members that leave or fail
 
 
-def session_ended(turn: Turn, deadline: Deadline) -> None:
+def session_ended(turn: Turn, deadline: Deadline[Group]) -> None:
     """The session of a member, or of a given-out member id, timed out."""
     group, member_id = deadline.group, deadline.member_id
     if member_id in group.pending_joins:

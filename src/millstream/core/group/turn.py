@@ -57,7 +57,7 @@ class Turn:
         self,
         settings: GroupSettings,
         counts: GroupCounts,
-        deadlines: Deadlines,
+        deadlines: Deadlines[Group],
         writes: dict[int, Pending],
         waiting: dict[int, list[Waiting]],
         busy: dict[str, deque[Input]],
@@ -107,7 +107,7 @@ class Turn:
         assert group.writes_in_flight, "nothing is being written"
         self.waiting.setdefault(group.last_receipt, []).append(Waiting(token, answer))
 
-    def after(self, deadline: Deadline, delay_ms: int) -> None:
+    def after(self, deadline: Deadline[Group], delay_ms: int) -> None:
         """Set ``deadline`` to ``delay_ms`` from now; 0 or less is due at once."""
         self.deadlines.set(deadline, self.now_us + max(delay_ms, 0) * 1000)
 
@@ -115,7 +115,7 @@ class Turn:
         """Log a change of ``group`` for the operator."""
         self.out.log_lines.append(f"group {group.group_id}: {line}")
 
-    def cancel(self, deadline: Deadline) -> None:
+    def cancel(self, deadline: Deadline[Group]) -> None:
         self.deadlines.cancel(deadline)
 
 

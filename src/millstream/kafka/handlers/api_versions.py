@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.served import API_VERSIONS_KEY, advertised_versions
 from millstream.model.error_code import ErrorCode
 from millstream.wire.codec import encode_response
 from millstream.wire.messages.api_versions import (
@@ -45,8 +46,6 @@ def handle(
 
 def answer_unsupported(ctx: RequestContext) -> None:
     """A newer version than we know: version 0 of the answer, which everybody reads, with our versions of this API."""
-    from millstream.kafka.dispatch import API_VERSIONS_KEY, advertised_versions
-
     low, high = advertised_versions()[API_VERSIONS_KEY]
     ours = ApiVersion(api_key=API_VERSIONS_KEY, min_version=low, max_version=high)
     body = encode_response(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[ours]), 0)
@@ -56,8 +55,6 @@ def answer_unsupported(ctx: RequestContext) -> None:
 
 
 def _table(node: Node, version: int) -> ApiVersionsResponse:
-    from millstream.kafka.dispatch import advertised_versions
-
     unsaid = () if node.settings.client_telemetry_topic else _TELEMETRY
     return ApiVersionsResponse(
         api_keys=[

@@ -8,7 +8,7 @@ Derived counts (owners of partitions, subscribers of topics) follow each record 
 """
 
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -65,7 +65,9 @@ class MemberTimers:
 
     __slots__ = ("join", "rebalance", "session", "sync")
 
-    def __init__(self, session: Deadline, rebalance: Deadline, join: Deadline, sync: Deadline) -> None:
+    def __init__(
+        self, session: Deadline[Any], rebalance: Deadline[Any], join: Deadline[Any], sync: Deadline[Any]
+    ) -> None:
         self.session = session
         self.rebalance = rebalance
         self.join = join

@@ -29,6 +29,7 @@ from millstream.core.group.consumer.timers import (
     timers_of,
 )
 from millstream.core.group.deadlines import Deadline
+from millstream.core.group.group import Group
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import ConsumerHeartbeat
 from millstream.core.group.turn import Turn
@@ -101,7 +102,7 @@ _REASONS = {
 }
 
 
-def time_is_over(turn: Turn, change: Change, deadline: Deadline) -> None:
+def time_is_over(turn: Turn, change: Change, deadline: Deadline[Group]) -> None:
     """A deadline of a member was reached: remove the member. Repeated if that cannot be written."""
     group, member_id = change.consumer, deadline.member_id
     member = group.members.get(member_id)
@@ -124,6 +125,6 @@ def time_is_over(turn: Turn, change: Change, deadline: Deadline) -> None:
     remove_members(turn, change, [member], None, done, failed)
 
 
-def _is_current(group: ConsumerGroup, deadline: Deadline) -> bool:
+def _is_current(group: ConsumerGroup, deadline: Deadline[Group]) -> bool:
     timers = group.timers.get(deadline.member_id)
     return timers is not None and deadline in (timers.session, timers.rebalance, timers.join, timers.sync)

@@ -130,7 +130,7 @@ def _nothing_failed(turn: Turn, error: ErrorCode) -> None:
     _ = turn, error
 
 
-def time_is_over(turn: Turn, deadline: Deadline) -> None:
+def time_is_over(turn: Turn, deadline: Deadline[Group]) -> None:
     """A deadline of a member was reached."""
     group = deadline.group.consumer
     if group is not None:

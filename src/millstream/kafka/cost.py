@@ -1,0 +1,98 @@
+"""What one served API costs: latency of its answers, and whether its last request took long.
+
+A request counts as costly by its size (``COSTLY_BYTES``) or because the last one of its API took long
+(``COSTLY_NS``). Costly requests of all connections are handled in turn (``net.parking``).
+"""
+
+from collections.abc import Callable
+from time import thread_time_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.kafka.served import FETCH, READING
+from millstream.telemetry.metrics import BUCKETS
+from millstream.wire.codec import API_VERSIONS, Decoder, api_name, response_header_version
+from millstream.wire.codec import flexible_from as codec_flexible_from
+
+if TYPE_CHECKING:
+    from millstream.kafka.context import Node, RequestContext
+
+_NEVER: Final = 1 << 15
+
+COSTLY_BYTES: Final = 4096
+"""Requests other than Produce that are larger name hundreds of things, which costs hundreds of microseconds."""
+
+COSTLY_NS: Final = 500_000
+"""A short request also counts as costly if the last one of its API used more CPU than this (ns)."""
+
+Handle = Callable[["Node", "RequestContext", Any, Callable[[Any], None]], None]
+
+
+class Api:
+    """One served API on one shard, with what the hot path needs bound."""
+
+    __slots__ = (
+        "decoders",
+        "cells",
+        "costly",
+        "count_at",
+        "flexible_from",
+        "handle",
+        "key",
+        "max_version",
+        "min_version",
+        "name",
+        "now_us",
+        "spent_ns",
+        "sum_at",
+        "tagged_header_from",
+        "templates",
+        "turn",
+    )
+
+    def __init__(self, node: "Node", key: int, handle: Handle) -> None:
+        self.key = key
+        self.name = api_name(key)
+        self.min_version, self.max_version = API_VERSIONS[key]
+        self.flexible_from = codec_flexible_from(key)
+        self.tagged_header_from = next(
+            (v for v in range(self.min_version, self.max_version + 1) if response_header_version(key, v) == 1), _NEVER
+        )
+        self.costly = False
+        """The last request took long: the next ones are handled in turn with all that ask for much."""
+        self.turn = -1
+        self.spent_ns = 0
+        """What those that ask other shards took together in that turn of the loop: each leaves something to be held."""
+        self.handle = handle if key <= FETCH else self._timed(handle)
+        latency = node.shard.stats.histogram("kafka_request_latency", api=self.name)
+        self.cells = latency.cells
+        self.count_at = latency.base
+        self.sum_at = latency.base + BUCKETS
+        self.now_us = node.shard.reactor.now_us
+        self.templates: dict[tuple[object, ...], tuple[bytes, int]] = {}
+        """Encoded answers with the place of what varies; the handler's to fill."""
+        self.decoders: dict[int, Decoder] = {}
+
+    def _timed(self, handle: Handle) -> Handle:
+        """``handle``, and how long it takes is remembered."""
+
+        def timed(node: "Node", ctx: "RequestContext", request: Any, respond: Callable[[Any], None]) -> None:
+            began_ns = thread_time_ns()
+            handle(node, ctx, request, respond)
+            if len(ctx.body) > COSTLY_BYTES:
+                return
+            turn = node.shard.reactor.turns
+            if turn != self.turn or self.key not in READING:
+                self.turn = turn
+                self.spent_ns = 0
+            self.spent_ns += thread_time_ns() - began_ns
+            self.costly = self.spent_ns > COSTLY_NS
+
+        return timed
+
+    def answered(self, received_us: int) -> None:
+        """Count an answer; every request comes here, so the histogram is written out."""
+        took_us = self.now_us() - received_us
+        bucket = took_us.bit_length()
+        cells = self.cells
+        cells[self.count_at + (bucket if bucket < BUCKETS else BUCKETS - 1)] += 1
+        cells[self.sum_at] += took_us
