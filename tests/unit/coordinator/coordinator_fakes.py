@@ -209,6 +209,9 @@ class FakeMetadata:
         self.group_configs = {}
         self.revision = 0
 
+    def sends_away(self, topics):
+        return False
+
     def names(self):
         return tuple(self.topics)
 
