@@ -13,8 +13,6 @@ PRODUCE: Final = 0
 FETCH: Final = 1
 API_VERSIONS_KEY: Final = 18
 PUSH_EVENTS: Final = 15100
-OWN_FROM: Final = 15_000
-"""Keys from this one on are Millstream's own APIs."""
 
 SERVED: Final[dict[int, str]] = {
     0: "produce",
