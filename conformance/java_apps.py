@@ -3,7 +3,7 @@
 Connect runs standalone with a file source and a file sink: what is written to one file arrives in the other, through a
 topic, and goes on where it was after a restart. Streams runs its own smoke test: a driver that writes, an application
 of two instances that filters, joins nothing, aggregates, windows and suppresses over changelog and repartition topics,
-and the driver's verification of every result; at least once, as transactions are not there yet.
+and the driver's verification of every result; at least once; exactly-once processing is not run yet.
 """
 
 import contextlib

@@ -7,6 +7,10 @@ group, starts where the group stands, and commits what it has printed. Ends afte
 Leaving takes no longer than ``--timeout``: with a broker that does not answer any more, the command ends with an error
 that says which commit is in doubt, and a second Ctrl-C ends it at once. What is in doubt is printed again by the next
 consumer of the group, never left out. A broker that goes away is waited for, and the wait is said on stderr.
+
+``--isolation`` is the client's ``isolation.level``. With ``read_committed``, the default as it is the client's, the end
+of a partition is its last stable offset: records behind an open transaction are neither printed nor waited for by
+``--exit-at-end``. ``read_uncommitted`` prints those of open and aborted transactions, too.
 """
 
 from __future__ import annotations
@@ -33,6 +37,9 @@ if TYPE_CHECKING:
 
     from millstream.cli.confluent import Consumer, KafkaError, KafkaException, Message
 
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+"""Values of ``--isolation``; the first is the default, as it is librdkafka's."""
+
 _BATCH = 500
 _WAIT_S = 0.2
 _LOOK_S = 1.0
@@ -54,6 +61,12 @@ _LOOK_S = 1.0
 @click.option("--count", "-n", type=click.IntRange(min=1), metavar="N", help="Stop after so many records.")
 @click.option("--exit-at-end", "-e", is_flag=True, help="Stop when there is nothing more to read.")
 @click.option(
+    "--isolation",
+    type=click.Choice(ISOLATION_LEVELS),
+    default=ISOLATION_LEVELS[0],
+    help="read_uncommitted prints records of open and aborted transactions, too.",
+)
+@click.option(
     "--format",
     "template",
     metavar="TEMPLATE",
@@ -70,6 +83,7 @@ def consume(
     partition: tuple[int, ...],
     count: int | None,
     exit_at_end: bool,
+    isolation: str,
     template: str | None,
     as_json: bool,
     bootstrap: str,
@@ -84,10 +98,11 @@ def consume(
         raise WrongUsage("--partition and --group cannot be given together; a group shares out partitions itself")
     render = _rendering(template, as_json=as_json)
     watch = Watch(bootstrap)
+    settings = _configuration(group, watch, isolation)
     if group is None:
-        consumer = _reading_all(topic, start or "beginning", partition, bootstrap, timeout, watch)
+        consumer = _reading_all(topic, start or "beginning", partition, bootstrap, timeout, settings)
     else:
-        consumer = _joining(topic, group, start, bootstrap, timeout, watch)
+        consumer = _joining(topic, group, start, bootstrap, timeout, settings)
     with (
         _terminated_like_interrupted(),
         Reading(consumer, render, bootstrap, topic, group, timeout, watch) as reading,
@@ -263,7 +278,9 @@ def _terminated_like_interrupted() -> Generator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _reading_all(topic: str, start: str, only: Sequence[int], bootstrap: str, timeout: float, watch: Watch) -> Consumer:
+def _reading_all(
+    topic: str, start: str, only: Sequence[int], bootstrap: str, timeout: float, settings: dict[str, Any]
+) -> Consumer:
     """A consumer assigned to the partitions themselves; nothing is committed."""
     from millstream.cli.confluent import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 
@@ -282,12 +299,14 @@ def _reading_all(topic: str, start: str, only: Sequence[int], bootstrap: str, ti
     else:
         found = resolve(client, [(topic, number) for number in chosen], position, bootstrap, timeout)
         offsets = {number: found[topic, number] for number in chosen}
-    consumer = consumer_client(bootstrap, _configuration("millstream-cli", watch, commit=False))
+    consumer = consumer_client(bootstrap, settings)
     consumer.assign([TopicPartition(topic, number, offsets[number]) for number in chosen])
     return consumer
 
 
-def _joining(topic: str, group: str, start: str | None, bootstrap: str, timeout: float, watch: Watch) -> Consumer:
+def _joining(
+    topic: str, group: str, start: str | None, bootstrap: str, timeout: float, settings: dict[str, Any]
+) -> Consumer:
     """A consumer that joins the group; ``start`` counts where the group has no offset yet."""
     position = parse_position(start or "beginning", "--from")
     if position.anchor not in (Anchor.BEGINNING, Anchor.END):
@@ -297,16 +316,17 @@ def _joining(topic: str, group: str, start: str | None, bootstrap: str, timeout:
         )
     partition_numbers(admin_client(bootstrap), topic, bootstrap, timeout)
     reset = "earliest" if position.anchor is Anchor.BEGINNING else "latest"
-    consumer = consumer_client(bootstrap, _configuration(group, watch, commit=True) | {"auto.offset.reset": reset})
+    consumer = consumer_client(bootstrap, settings | {"auto.offset.reset": reset})
     consumer.subscribe([topic])
     return consumer
 
 
-def _configuration(group: str, watch: Watch, *, commit: bool) -> dict[str, Any]:
+def _configuration(group: str | None, watch: Watch, isolation: str) -> dict[str, Any]:
     return {
-        "group.id": group,
+        "group.id": group or "millstream-cli",
         "error_cb": watch.suspect,
-        "enable.auto.commit": commit,
+        "isolation.level": isolation,
+        "enable.auto.commit": group is not None,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "earliest",

@@ -293,8 +293,8 @@ def _topic_sink_problems(path: Path, sink: Sink) -> Iterator[Problem]:
     elif sink.delivery == "exactly-once":
         yield Problem(
             (*path, "delivery"),
-            "delivery exactly-once needs transactions, which topics do not have yet; at-least-once is what there is, "
-            "or write to a table",
+            "delivery exactly-once needs a sink that writes in transactions, which this one does not; at-least-once is "
+            "what there is, or write to a table",
         )
     if sink.catalog is not None:
         yield Problem((*path, "catalog"), "a catalog is for Iceberg", at_key=True)

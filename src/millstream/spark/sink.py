@@ -3,7 +3,7 @@
 Writes use ``acks=all`` and hold nothing back: when a task ends, all its rows are stored. It is *at least* once because
 Spark repeats failed tasks and micro-batches, whose rows are then written again, and because a batch whose response was
 lost is sent again. The query must name the guarantee (``delivery=at-least-once``), so that nobody expects another.
-Exactly-once needs transactions and is refused.
+Exactly-once needs writes in transactions, which this sink does not make, and is refused.
 
 ``commit`` and ``abort`` do nothing: rows are visible when they are stored, and cannot be taken back.
 """
@@ -73,12 +73,12 @@ def _check_delivery(options: Options) -> None:
     if delivery is None:
         raise Rejected(
             "the guarantee is missing: set delivery=at-least-once (rows may be written twice when Spark repeats "
-            "a task or a micro-batch). Exactly-once needs transactions, which this version does not have"
+            "a task or a micro-batch). Exactly-once needs a sink that writes in transactions, which this one does not"
         )
     if delivery == "exactly-once":
         raise Rejected(
-            "delivery=exactly-once needs transactions, which this version does not have; delivery=at-least-once "
-            "is supported, and readers must tolerate duplicate rows"
+            "delivery=exactly-once needs a sink that writes in transactions, which this one does not; "
+            "delivery=at-least-once is supported, and readers must tolerate duplicate rows"
         )
 
 

@@ -268,3 +268,24 @@ def test_people_see_the_key_too(millstream, cluster, monkeypatch):
     assert millstream("consume", "t", "-e").out == "plain\nkeyed\n"
     monkeypatch.setattr("millstream.cli.consume.sys.stdout.isatty", lambda: True, raising=False)
     assert millstream("consume", "t", "-e").out == "plain\nk\tkeyed\n"
+
+
+@pytest.mark.parametrize("words", [(), ("-g", "readers")], ids=["alone", "in a group"])
+@pytest.mark.parametrize(
+    ("given", "level"),
+    [((), "read_committed"), (("--isolation", "read_uncommitted"), "read_uncommitted")],
+    ids=["default", "uncommitted"],
+)
+def test_the_client_reads_with_the_isolation_that_was_asked_for(millstream, cluster, words, given, level):
+    cluster.fill("t", b"a")
+    assert millstream("consume", "t", "-e", *words, *given).out == "a\n"
+    consumer = cluster.configurations[-1]
+    assert consumer["isolation.level"] == level
+    assert consumer["enable.auto.commit"] is bool(words)
+
+
+def test_an_isolation_that_does_not_exist_is_refused(millstream, cluster):
+    cluster.fill("t", b"a")
+    outcome = millstream("consume", "t", "-e", "--isolation", "serializable")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "read_committed" in outcome.err

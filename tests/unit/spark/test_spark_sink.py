@@ -125,7 +125,7 @@ def test_the_promise_has_to_be_named_and_to_be_one_that_is_kept():
     base = {"servers": "a:1", "topic": "t"}
     with pytest.raises(Rejected, match="delivery=at-least-once"):
         write_settings(base, schema)
-    with pytest.raises(Rejected, match="needs transactions"):
+    with pytest.raises(Rejected, match="writes in transactions"):
         write_settings({**base, "delivery": "exactly-once"}, schema)
     assert write_settings({**base, "delivery": "at-least-once"}, schema).topic == "t"
     with pytest.raises(Rejected, match="no topic is named"):
