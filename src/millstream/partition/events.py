@@ -50,7 +50,10 @@ _RANGES_MAX: Final = 1 << 16
 
 
 class FeedAsk(msgspec.Struct, frozen=True, array_like=True):
-    """What a consumer grants a feed. ``reader`` names its connection within its shard."""
+    """What a consumer grants a feed. ``reader`` names its connection within its shard.
+
+    ``max_wait_ms`` is not negative.
+    """
 
     raft_group: int
     reader: int

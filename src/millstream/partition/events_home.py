@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 FEED: Final = 27
 EVENT_DATA: Final = 28
 
-MAX_WAIT_MS: Final = 60_000
-"""A feed that finds nothing is answered after this at the latest."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_feed = msgspec.msgpack.Decoder(FeedAsk).decode
@@ -74,7 +72,7 @@ class EventsHome:
             fed, loans = _decode_fed(answer)
             done(fed, self._borrowed(entry.shard, loans))
 
-        timeout_us = TIMEOUT_US + min(ask.max_wait_ms, MAX_WAIT_MS) * 1000
+        timeout_us = TIMEOUT_US + ask.max_wait_ms * 1000
         self._mailbox.call(entry.shard, FEED, _encode(ask), answered, timeout_us)
 
     def fetch_data(self, entry: Partition | Remote, ask: DataAsk, done: FoundDone) -> None:
@@ -194,7 +192,7 @@ class _Waiter:
         self._parked = False
         self._over = ask.stop
         self._timer: Timer | None = None
-        self.deadline_us = home.now_us() + min(max(0, ask.max_wait_ms), MAX_WAIT_MS) * 1000
+        self.deadline_us = home.now_us() + ask.max_wait_ms * 1000
 
     def look(self) -> None:
         """Answer if there is something, or wait."""

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
@@ -13,6 +14,9 @@ from millstream.partition.events import Fed, FeedAsk
 from millstream.partition.partition import Partition
 from millstream.partition.table import Remote
 from millstream.wire.messages.feed_events import EventTimes, FeedEventsRequest, FeedEventsResponse
+
+MAX_WAIT_MS: Final = 60_000
+"""A consumer that grants more time is answered after this."""
 
 
 def handle(
@@ -31,7 +35,7 @@ def handle(
         request.next_event_id,
         request.max_events,
         request.max_bytes,
-        request.max_wait_ms,
+        min(max(0, request.max_wait_ms), MAX_WAIT_MS),
         request.stop,
     )
 
