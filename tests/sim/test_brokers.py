@@ -12,6 +12,9 @@ from millstream.telemetry.log import log as operator_log
 from millstream.testing.sim.brokers_history import Counts, play
 from millstream.testing.sim.brokers_planted import PLANTED, hunt
 
+FOUND = (
+    8000300,  # a replica cut inside a range that had left the cache wrote that range's memory into its segment
+)
 FRESH = 3
 
 
@@ -22,6 +25,12 @@ def quiet(monkeypatch):
     monkeypatch.setattr(operator_log._process, "fd", sink)
     yield
     os.close(sink)
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_seed_that_found_something_finds_nothing_now(seed):
+    finding = play(seed, Counts())
+    assert finding is None, finding
 
 
 def test_fresh_seeds_find_nothing():

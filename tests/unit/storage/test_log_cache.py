@@ -196,3 +196,24 @@ def test_a_batch_that_goes_on_in_a_new_range_keeps_the_one_it_began_in(monkeypat
     settle(shard)
     assert read_everything(shard, log) == written
     assert [one.base_offset for one in log.cache.live()] == [0, 2], "both ranges are there"
+
+
+def test_a_log_cut_inside_a_range_that_left_the_cache_has_what_is_appended_next_in_its_segment() -> None:
+    """The segment is written from the new range, not from memory that the log has given back."""
+    shard = new_shard()
+    log = shard.open(1)
+    kept = append(log, 1, 200)
+    append(log, 1, 160)
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    assert log.written_position == log.next_position
+    assert log.is_open(log.cache.live()[0]), "it takes the next batch"
+    shard.storage.memory._evict(1)
+    assert not log.cache.live()
+    shard.call(log.truncate_suffix, 1)
+    written = kept + append(log, 1, 340, epoch=1)
+    settle(shard)
+    shard.call(shard.storage.checkpoint)
+    shard.storage.memory._evict(1)
+    assert log.read(0, 2, 1000, True) is None, "what follows is from the segment"
+    assert read_everything(shard, log) == written

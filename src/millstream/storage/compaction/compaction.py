@@ -337,7 +337,7 @@ class Compaction:
             segment.dead = True
         # Out of the cache, and with them what was trimmed before; all of it is written.
         while (oldest := log.cache.oldest) is not None and oldest.segment.dead:
-            log.cache.drop_oldest()
+            log.forget_oldest(oldest)
             self._storage.memory.give_back(oldest)
         log.segments_list.replace(old, new)
         self._remove_later([one.path for one in old], log.config.file_delete_delay_ms)

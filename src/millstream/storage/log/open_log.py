@@ -468,8 +468,13 @@ class OpenLog:
         if one is self.open_range:
             self.close_range()
             self.range_level = 0
-        self.cache.drop_oldest()
+        self.forget_oldest(one)
         return True
+
+    def forget_oldest(self, one: Range) -> None:
+        """Take `one`, the oldest range, which is in the segment, out of the log; its memory is the caller's."""
+        self.cache.drop_oldest()
+        self.behind.gone(one)  # a cut of the log's end would not find it in the cache, to shorten it
 
     def write_out(self) -> None:
         """The cache wants the oldest bytes out of its way: write what is durable to the segment."""

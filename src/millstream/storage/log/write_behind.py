@@ -65,6 +65,12 @@ class WriteBehind:
         """A new range of the log, to be written some time."""
         self._unwritten.append(one)
 
+    def gone(self, one: Range) -> None:
+        """`one`, which is written, leaves the cache, as all before it have: their memory is written no more."""
+        unwritten = self._unwritten
+        while unwritten and unwritten[0].stream <= one.stream:
+            unwritten.popleft()
+
     def filled(self, position: int) -> None:
         """The log's ranges up to `position` are full, the one from there on is open."""
         log = self._log
@@ -107,6 +113,10 @@ class WriteBehind:
             end = min(one.used, limit - one.stream)
             if end <= start:
                 break
+            if one.fragment is None:
+                raise AssertionError(
+                    f"{log.name}: the memory of bytes {position} to {one.end} of the log was given back"
+                )
             spans += (one.arena_offset + start, one.arena_offset + end)
             position += end - start
             if position - begin >= WRITE_BYTES_MAX and not segment.dead:
