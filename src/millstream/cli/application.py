@@ -132,6 +132,15 @@ application = Noun(
                 "delete": "millstream.cli.group:delete",
             },
         ),
+        "transaction": Noun(
+            "transaction",
+            "List and describe transactional ids, and abort a transaction that hangs in a partition.",
+            {
+                "list": "millstream.cli.transaction:list_transactions",
+                "describe": "millstream.cli.transaction:describe",
+                "abort": "millstream.cli.transaction:abort",
+            },
+        ),
         "config": Noun(
             "config",
             "Show and change settings.",

@@ -94,12 +94,12 @@ class Cluster:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
 
         def ask() -> ClusterMetadata:
-            connection = self._anyone()
+            connection = self.any_connection()
             # Version 10 has topic ids (Kafka 2.8). Without them a topic that was deleted and created again goes
             # unnoticed.
             return read_metadata(connection.call(request, MetadataResponse, connection.version_of(3, lowest=10)))
 
-        found = self._insist("metadata", ask)
+        found = self.insist("metadata", ask)
         known = found.topics if topics is None else {**self._metadata.topics, **found.topics}
         self._metadata = ClusterMetadata(found.cluster_id, found.controller_id, found.brokers, known)
         return found
@@ -164,7 +164,7 @@ class Cluster:
                     del left[target]
             return found
 
-        return self._insist("offsets", ask, lambda: [self.forget(topic) for topic, _ in left])
+        return self.insist("offsets", ask, lambda: [self.forget(topic) for topic, _ in left])
 
     def produce(
         self, topic: str, partition: int, batches: Sequence[bytes], *, acks: int = -1, timeout_s: float | None = None
@@ -241,14 +241,14 @@ class Cluster:
         resource = DescribeConfigsResource(resource_type, name, None if keys is None else list(keys))
 
         def ask() -> dict[str, str | None]:
-            connection = self._anyone() if node_id is None else self.connection(node_id)
+            connection = self.any_connection() if node_id is None else self.connection(node_id)
             request = DescribeConfigsRequest(resources=[resource])
             result = connection.call(request, DescribeConfigsResponse, connection.version_of(32)).results[0]
             if result.error_code:
                 raise error_of(result.error_code, f"configuration of {name}", result.error_message)
             return {config.name: config.value for config in result.configs}
 
-        return self._insist(f"configuration of {name}", ask)
+        return self.insist(f"configuration of {name}", ask)
 
     def _ask_offsets(
         self, node_id: int, targets: Mapping[TopicPartition, int], read_committed: bool
@@ -271,8 +271,8 @@ class Cluster:
             raise Retriable(f"broker {node_id} answered for other partitions than requested")
         return found
 
-    def _anyone(self) -> Connection:
-        """A connection to any broker: the one in use, else a known broker, else a bootstrap address."""
+    def any_connection(self) -> Connection:
+        """The shared connection to any broker: the one in use, else a known broker, else a bootstrap address."""
         if self._any is not None and self._any.is_open:
             return self._any
         known = [(address.host, address.port) for address in self._metadata.brokers.values()]
@@ -286,7 +286,7 @@ class Cluster:
                 return self._any
         raise Unavailable("; ".join(failures), ErrorCode.NETWORK_EXCEPTION)
 
-    def _insist(self, what: str, ask: Callable[[], _T], before_again: Callable[[], object] | None = None) -> _T:
+    def insist(self, what: str, ask: Callable[[], _T], before_again: Callable[[], object] | None = None) -> _T:
         """Repeat until ``ask`` succeeds, fails for a permanent reason, or time is over."""
         deadline = time.monotonic() + self.timeout_s
         pause_s = _FIRST_PAUSE_S

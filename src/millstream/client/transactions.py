@@ -1,0 +1,184 @@
+"""Transactions as an administrator sees them: transactional ids, and what is open in a partition.
+
+What is asked is asked again while the reason for a failure is transient, as everywhere in ``Cluster``. ``abort_in`` is
+sent once: a marker that is written twice could end the producer's next transaction. After a lost connection it raises
+``OutcomeUnknown``; ``producers_of`` tells then whether the transaction is still open.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from millstream.client.cluster import Cluster, TopicPartition, error_of
+from millstream.errors import OutcomeUnknown, Rejected, Retriable, Unavailable
+from millstream.wire.errors import ProtocolError
+from millstream.wire.messages.describe_producers import (
+    ActiveProducer,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopic,
+)
+from millstream.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from millstream.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from millstream.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from millstream.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+UNDECIDED_OR_UNFINISHED: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+"""States in which the coordinator will still end a transaction in its partitions."""
+
+_FIND_COORDINATOR: Final = 10
+_WRITE_TXN_MARKERS: Final = 27
+_DESCRIBE_PRODUCERS: Final = 61
+_DESCRIBE_TRANSACTIONS: Final = 65
+_LIST_TRANSACTIONS: Final = 66
+_SEVERAL_KEYS: Final = 4
+_OF_TRANSACTIONS: Final = 1
+
+
+class ListedTransaction(NamedTuple):
+    """A transactional id and the node id of its coordinator."""
+
+    transactional_id: str
+    state: str
+    coordinator: int
+    producer_id: int
+
+
+class DescribedTransaction(NamedTuple):
+    """A transactional id. ``start_ms`` is -1 while there is no transaction; ``places`` are those without a marker."""
+
+    transactional_id: str
+    state: str
+    coordinator: int
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int
+    places: list[TopicPartition]
+
+
+def list_transactions(
+    cluster: Cluster, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
+) -> list[ListedTransaction]:
+    """The transactional ids of all brokers, by name; empty filters mean any.
+
+    Raises:
+        Unavailable: a broker does not answer, so that the list would not be whole.
+        Rejected: a broker does not know a state.
+    """
+    request = ListTransactionsRequest(list(states), list(producer_ids))
+    found: list[ListedTransaction] = []
+
+    def ask(node_id: int) -> list[ListedTransaction]:
+        connection = cluster.connection(node_id)
+        answer = connection.call(request, ListTransactionsResponse, connection.version_of(_LIST_TRANSACTIONS))
+        if answer.error_code:
+            raise error_of(answer.error_code, f"transactions of broker {node_id}")
+        if answer.unknown_state_filters:
+            raise Rejected(f"broker {node_id} does not know the state {answer.unknown_state_filters[0]}")
+        return [
+            ListedTransaction(one.transactional_id, one.transaction_state, node_id, one.producer_id)
+            for one in answer.transaction_states
+        ]
+
+    for node_id in cluster.metadata([]).brokers:
+        found += cluster.insist(f"transactions of broker {node_id}", lambda node_id=node_id: ask(node_id))
+    return sorted(found)
+
+
+def describe_transaction(cluster: Cluster, transactional_id: str) -> DescribedTransaction:
+    """A transactional id, from its coordinator.
+
+    Raises:
+        Rejected: there is no such id (TRANSACTIONAL_ID_NOT_FOUND).
+        Unavailable: its coordinator does not answer.
+    """
+
+    def ask() -> DescribedTransaction:
+        node_id = _coordinator(cluster, transactional_id)
+        connection = cluster.connection(node_id)
+        version = connection.version_of(_DESCRIBE_TRANSACTIONS)
+        answer = connection.call(DescribeTransactionsRequest([transactional_id]), DescribeTransactionsResponse, version)
+        for one in answer.transaction_states:
+            if one.error_code:
+                raise error_of(one.error_code, f"transactional id {transactional_id}")
+            return DescribedTransaction(
+                one.transactional_id,
+                one.transaction_state,
+                node_id,
+                one.producer_id,
+                one.producer_epoch,
+                one.transaction_timeout_ms,
+                one.transaction_start_time_ms,
+                sorted((topic.topic, partition) for topic in one.topics for partition in topic.partitions),
+            )
+        raise Retriable(f"broker {node_id} answered for other transactional ids than requested")
+
+    return cluster.insist(f"transactional id {transactional_id}", ask, lambda: cluster.metadata([]))
+
+
+def producers_of(cluster: Cluster, topic: str, partition: int) -> list[ActiveProducer]:
+    """The producers that the leader of a partition knows, with what is open."""
+    what = f"producers of {topic}-{partition}"
+
+    def ask() -> list[ActiveProducer]:
+        connection = cluster.connection(cluster.leader(topic, partition).node_id)
+        request = DescribeProducersRequest([DescribeProducersTopic(topic, [partition])])
+        answer = connection.call(request, DescribeProducersResponse, connection.version_of(_DESCRIBE_PRODUCERS))
+        for found in (one for described in answer.topics for one in described.partitions):
+            if found.error_code:
+                raise error_of(found.error_code, what, found.error_message)
+            return found.active_producers
+        raise Retriable(f"{what}: the response is empty")
+
+    return cluster.insist(what, ask, lambda: cluster.forget(topic))
+
+
+def abort_in(cluster: Cluster, topic: str, partition: int, producer: ActiveProducer) -> None:
+    """End a producer's open transaction in one partition as aborted, and nowhere else; returns when it is committed.
+
+    For transactions that no coordinator ends. Apache Kafka's tool writes the same marker: in the producer's epoch, and
+    in the epoch of the coordinator that wrote last.
+
+    Raises:
+        OutcomeUnknown: the connection was lost after sending; the marker may be written.
+        Retriable: the marker is not written, and another attempt can succeed.
+        Rejected: the marker is not written, as the producer or its coordinator has gone on to a later epoch.
+    """
+    what = f"abort in {topic}-{partition}"
+    marker = WritableTxnMarker(
+        producer.producer_id,
+        producer.producer_epoch,
+        False,
+        [WritableTxnMarkerTopic(topic, [partition])],
+        max(producer.coordinator_epoch, 0),
+    )
+    connection = cluster.connection(cluster.leader(topic, partition).node_id)
+    version = connection.version_of(_WRITE_TXN_MARKERS)
+    try:
+        answer = connection.call(WriteTxnMarkersRequest([marker]), WriteTxnMarkersResponse, version)
+    except (Unavailable, ProtocolError) as error:
+        raise OutcomeUnknown(f"{what}: {error.message}") from error
+    codes = [one.error_code for ended in answer.markers for of in ended.topics for one in of.partitions]
+    if len(codes) != 1:
+        raise OutcomeUnknown(f"{what}: the response is about {len(codes)} partitions")
+    if codes[0]:
+        raise error_of(codes[0], what)
+
+
+def _coordinator(cluster: Cluster, transactional_id: str) -> int:
+    connection = cluster.any_connection()
+    version = connection.version_of(_FIND_COORDINATOR, 1)
+    if version >= _SEVERAL_KEYS:
+        request = FindCoordinatorRequest(key_type=_OF_TRANSACTIONS, coordinator_keys=[transactional_id])
+    else:
+        request = FindCoordinatorRequest(transactional_id, _OF_TRANSACTIONS)
+    answer = connection.call(request, FindCoordinatorResponse, version)
+    found = answer.coordinators[0] if answer.coordinators else answer
+    if found.error_code:
+        raise error_of(found.error_code, f"coordinator of {transactional_id}", found.error_message)
+    return found.node_id
