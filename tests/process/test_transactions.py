@@ -32,7 +32,6 @@ def test_a_reader_sees_all_of_what_is_committed_and_nothing_of_what_is_not():
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 @pytest.mark.timeout(400)
 def test_each_record_is_copied_once_through_kills_of_the_broker():
     count = 3000
