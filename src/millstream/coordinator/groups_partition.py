@@ -1,14 +1,8 @@
 """The groups of one partition of ``__consumer_offsets``, run on the partition's home shard.
 
-::
-
-    open ──► loading: read the log, keep the last record of each key, replay those ──► active ──► closed
-                  │                                    (stopping: what is being written is still answered)
-                  └── a record does not decode ──► failed
-
-While the partition loads, requests are refused with COORDINATOR_LOAD_IN_PROGRESS, and clients retry. If a record does
-not decode, one log line names its offset, the groups of this partition are refused (NOT_COORDINATOR), and all others
-continue.
+`state_partition` has the states of the partition and the order of its writes. While it loads, requests are refused with
+COORDINATOR_LOAD_IN_PROGRESS, and clients retry. If a record does not decode, one log line names its offset, the groups
+of this partition are refused (NOT_COORDINATOR), and all others continue.
 
 All records of one turn leave as one batch at the end of the turn, so they share a group commit. Requests that wait for
 them are answered when the batch is durable. A batch that cannot be appended fails exactly the requests that wrote it;
@@ -18,11 +12,11 @@ crash loses nothing that was acknowledged, because the state is a function of th
 
 from collections import deque
 from collections.abc import Callable, Generator
-from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from millstream.coordinator.log_replay import LogReplay
+from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.records import decode_record, encode_record
+from millstream.coordinator.state_partition import KeptLog, State, StatePartition, answer
 from millstream.core.group.consumer.topics import Topics
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.counts import GroupCounts
@@ -41,15 +35,14 @@ from millstream.core.group.outputs import (
     Write,
 )
 from millstream.core.group.regex import matcher, weight
-from millstream.errors import Corruption, MillstreamError, Rejected
+from millstream.errors import Corruption, Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
-from millstream.telemetry.log import RateLimit, log
 from millstream.wire.records import COMMIT, BatchHeader, Record, build_batch, iter_records, marker_of
 from millstream.wire.schema import Message
 
 if TYPE_CHECKING:
-    from millstream.shard.reactor import Reactor, Timer
+    from millstream.shard.reactor import Reactor
 
 _NewRecord: TypeAlias = tuple[bytes, bytes | None, tuple[()], int]
 
@@ -71,61 +64,25 @@ _ANSWERS_AT_ONCE: Final = 32
 _RESOLVE_SHARE: Final = 0.3
 _RESOLVE_SLICE_STEPS: Final = 4_096
 """Matching an expression costs steps per character; a slice matches as many names as that allows."""
-_LINES_A_MINUTE: Final = 60
-_FAILURES_A_MINUTE: Final = 6
 
 
-class OffsetsPartition(Protocol):
+class OffsetsPartition(KeptLog, Protocol):
     """The part of ``partition.internal.InternalLog`` that is used here."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    @property
-    def high_watermark(self) -> int: ...
-
-    def append(self, batch: bytes, done: Callable[[int | MillstreamError], None]) -> None: ...
-
     def on_transaction_ended(self, callback: Callable[[int, bool], None]) -> None: ...
-
-    def read(self, offset: Offset, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]) -> None: ...
-
-
-class State(Enum):
-    """State of a partition's groups."""
-
-    LOADING = "loading"
-    ACTIVE = "active"
-    STOPPING = "stopping"
-    FAILED = "failed"
-    CLOSED = "closed"
 
 
 def _nobody() -> None:
     """Default callback without effect."""
 
 
-class _Batch:
-    """Writes that left together. ``fate`` is their outcome, once it is known."""
-
-    __slots__ = ("fate", "receipts")
-
-    def __init__(self, receipts: list[int], fate: int | MillstreamError | None = None) -> None:
-        self.receipts = receipts
-        self.fate = fate
-
-
-class GroupsPartition:
+class GroupsPartition(StatePartition):
     """The groups of one partition.
 
     Lifecycle: built when the partition opens, ``close``d when it closes. Shard: the partition's home.
     """
+
+    kept = "groups"
 
     def __init__(
         self,
@@ -140,19 +97,10 @@ class GroupsPartition:
         """``on_loaded`` is called once, when the state is no longer LOADING, possibly before this returns.
         ``on_change`` is called whenever groups may have changed, by a request or by a member's silence.
         """
-        self.partition = partition
-        self.state = State.LOADING
         self.core = GroupCoordinator(settings, counts, topics)
-        self._reactor = reactor
-        self._on_loaded = on_loaded
+        super().__init__(partition, OFFSETS_TOPIC, reactor, self.core, on_loaded)
         self._on_change = on_change
-        self._log = log.at(f"__consumer_offsets/{partition.index}")
-        self._lines = RateLimit(_LINES_A_MINUTE)
-        self._failures = RateLimit(_FAILURES_A_MINUTE)
-        self._timer: Timer | None = None
         self._unsent: deque[tuple[Token, Message]] = deque()
-        self._writes: list[Write] = []
-        self._under_way: deque[_Batch] = deque()
         self._deleted_topics: list[tuple[str, bytes]] = []  # deleted while loading
         self._begun_us = reactor.now_us()
         self._records = 0
@@ -162,17 +110,9 @@ class GroupsPartition:
         """
         self._pending: dict[int, dict[bytes, Record]] = {}
         """While loading: the same of each transaction that is open, by producer id."""
-        self._loading = LogReplay(partition, reactor, self._collect, self._replay, self._loaded, self._fail)
         self._ended: list[TransactionEnded] = []  # while loading
         partition.on_transaction_ended(self._transaction_ended)
         self._loading.start()
-
-    @property
-    def refusal(self) -> ErrorCode:
-        """Error code for requests while the state is not ACTIVE."""
-        if self.state is State.LOADING:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return ErrorCode.NOT_COORDINATOR
 
     # Loading
 
@@ -230,15 +170,6 @@ class GroupsPartition:
             self.step(TopicDeleted(topic, topic_id))
         self._on_loaded()
 
-    def _fail(self, offset: int, error: MillstreamError) -> None:
-        self.state = State.FAILED
-        self._latest, self._pending = {}, {}
-        self.core.unload()
-        self._log.error(
-            "the groups of this partition are not served: reading its log from offset %d: %s", offset, error.message
-        )
-        self._on_loaded()
-
     # Running
 
     def step(self, given: Input) -> None:
@@ -253,12 +184,10 @@ class GroupsPartition:
             self._writes += out.writes
         for wanted in out.resolve:
             self._resolve(wanted)
-        for line in out.log_lines:
-            if self._lines.allows():
-                self._log.info("%s%s", line, self._lines.left_out())
+        self._say(out.log_lines)
         if len(out.answers) <= _ANSWERS_AT_ONCE:
             for token, response in out.answers:
-                _tell(token, response)
+                answer(token, response)
         else:
             if not self._unsent:
                 self._reactor.call_soon(self._tell_some)
@@ -270,7 +199,7 @@ class GroupsPartition:
         """Send some of many responses; the others follow in later callbacks."""
         unsent = self._unsent
         for _ in range(min(_ANSWERS_AT_ONCE, len(unsent))):
-            _tell(*unsent.popleft())
+            answer(*unsent.popleft())
         if unsent:
             self._reactor.call_soon(self._tell_some)
 
@@ -297,21 +226,16 @@ class GroupsPartition:
 
         self._reactor.background("other", look(), _RESOLVE_SHARE, looked)
 
-    def _arm(self) -> None:
-        """Set the one timer for all groups. It may fire early (``core.group.deadlines``), and is then set again."""
-        deadline_us = self.core.deadline_us
-        if deadline_us is None:
-            return
-        if self._timer is not None:
-            if self._timer.deadline_us <= deadline_us:
-                return
-            self._timer.cancel()
-        self._timer = self._reactor.call_at(deadline_us, self._tick)
+    def _time_passed(self) -> None:
+        self.step(Tick())
 
-    def _tick(self) -> None:
-        self._timer = None
-        if self.state is State.ACTIVE:
-            self.step(Tick())
+    def _persisted(self, receipt: int, error: ErrorCode) -> None:
+        self.step(Persisted(receipt, error))
+
+    def _forget(self) -> None:
+        self._latest, self._pending = {}, {}
+        while self._unsent:
+            answer(*self._unsent.popleft())
 
     def _transaction_ended(self, producer_id: int, commits: bool) -> None:
         """A marker of this partition is committed."""
@@ -336,31 +260,6 @@ class GroupsPartition:
             self.step(Expire(tuple(group_ids[start : start + _EXPIRY_SLICE_GROUPS])))
             yield
 
-    def stop(self) -> None:
-        """Accept no more requests. Requests with a pending write are answered, then all others are refused."""
-        if self.state is State.ACTIVE and (self._under_way or self._writes):
-            self.state = State.STOPPING
-        elif self.state is not State.STOPPING:
-            self.close()
-
-    def close(self) -> None:
-        """Refuse all waiting requests, because this shard no longer coordinates these groups."""
-        if self.state is State.CLOSED:
-            return
-        was_loading = self.state is State.LOADING
-        self.state = State.CLOSED
-        self._loading.stop()
-        self._latest, self._pending = {}, {}
-        if self._timer is not None:
-            self._timer.cancel()
-        self._writes.clear()
-        while self._unsent:
-            _tell(*self._unsent.popleft())
-        for token in self.core.unload():
-            _tell(token, ErrorCode.NOT_COORDINATOR)
-        if was_loading:
-            self._on_loaded()
-
     # Writing
 
     def _flush(self) -> None:
@@ -379,53 +278,27 @@ class GroupsPartition:
         for write in writes:
             records, more = _encode(write, timestamp)
             if receipts and (more > WRITE_BYTES_MAX or write.producer is not None):
-                self._append(batch, receipts)
+                self._append(build_batch(batch), receipts)
                 batch, receipts, size = [], [], 0
             if more > WRITE_BYTES_MAX:
                 group_id = write.records[0][0].group
                 why = f"a request of group {group_id} has more than {WRITE_BYTES_MAX} bytes to write"
-                self._under_way.append(_Batch([write.receipt], Rejected(why, ErrorCode.MESSAGE_TOO_LARGE)))
+                self._refuse(write.receipt, Rejected(why, ErrorCode.MESSAGE_TOO_LARGE))
                 continue
             if write.producer is not None:
-                self._append(records, [write.receipt], write.producer)
+                producer_id, epoch = write.producer
+                content = build_batch(records, producer_id=producer_id, producer_epoch=epoch, transactional=True)
+                self._append(content, [write.receipt])
                 continue
             batch += records
             size += more
             receipts.append(write.receipt)
             if size >= _BATCH_BYTES:
-                self._append(batch, receipts)
+                self._append(build_batch(batch), receipts)
                 batch, receipts, size = [], [], 0
         if receipts:
-            self._append(batch, receipts)
+            self._append(build_batch(batch), receipts)
         self._settle()
-
-    def _append(self, records: list[_NewRecord], receipts: list[int], producer: tuple[int, int] = (-1, -1)) -> None:
-        """Append a batch; of a ``producer`` (id, epoch) it is part of its transaction."""
-        batch = _Batch(receipts)
-
-        def appended(result: int | MillstreamError) -> None:
-            batch.fate = result
-            self._settle()
-
-        self._under_way.append(batch)
-        producer_id, epoch = producer
-        content = build_batch(records, producer_id=producer_id, producer_epoch=epoch, transactional=producer_id >= 0)
-        self.partition.append(content, appended)
-
-    def _settle(self) -> None:
-        """Report writes with a known outcome to the core, in order."""
-        while self._under_way and (fate := self._under_way[0].fate) is not None:
-            receipts = self._under_way.popleft().receipts
-            if self.state not in (State.ACTIVE, State.STOPPING):
-                continue  # requests that waited were refused when it closed
-            error = client_code(fate) if isinstance(fate, MillstreamError) else ErrorCode.NONE
-            if error is not ErrorCode.NONE and self._failures.allows():
-                more = self._failures.left_out()
-                self._log.warning("%d writes of groups failed: %s%s", len(receipts), fate, more)
-            for receipt in receipts:
-                self.step(Persisted(receipt, error))
-        if self.state is State.STOPPING and not self._under_way and not self._writes:
-            self.close()
 
 
 def _encode(write: Write, timestamp: int) -> tuple[list[_NewRecord], int]:
@@ -439,28 +312,3 @@ def _encode(write: Write, timestamp: int) -> tuple[list[_NewRecord], int]:
         if size > WRITE_BYTES_MAX:
             break
     return records, size
-
-
-def _tell(token: object, answer: Message | ErrorCode) -> None:
-    """Call a token: this shell gives ``Done`` functions to the core as tokens."""
-    assert callable(token)
-    token(answer)
-
-
-def client_code(error: MillstreamError) -> ErrorCode:
-    """Error code for a client of the coordinator after a failed write, by Kafka's table."""
-    match error.code:
-        case (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            | ErrorCode.NOT_ENOUGH_REPLICAS
-            | ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-            | ErrorCode.REQUEST_TIMED_OUT
-            | ErrorCode.COORDINATOR_NOT_AVAILABLE
-        ):
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR:
-            return ErrorCode.NOT_COORDINATOR
-        case ErrorCode.INVALID_PRODUCER_EPOCH:
-            return error.code
-        case _:
-            return ErrorCode.UNKNOWN_SERVER_ERROR

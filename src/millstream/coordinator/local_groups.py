@@ -18,7 +18,9 @@ from millstream.coordinator.asks import (
     TXN_OFFSET_COMMIT,
     Ask,
 )
-from millstream.coordinator.groups_partition import Done, GroupsPartition, OffsetsPartition, State
+from millstream.coordinator.groups_partition import Done, GroupsPartition, OffsetsPartition
+from millstream.coordinator.state_partition import State
+from millstream.coordinator.state_topic import Loads
 from millstream.core.group.consumer.topics import Topics
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.describe import describe_group, list_groups
@@ -81,31 +83,20 @@ class LocalGroups:
         self._counts = GroupCounts()
         self._meters = _Meters(shard, self._counts)
         self.partitions: dict[int, GroupsPartition] = {}
-        self._loading = 0
-        self._awaiting_load: list[Callable[[], None]] = []
+        self._loads = Loads()
         shard.reactor.call_later(self._expiry_interval_us, self._expire)
 
     def opened(self, partition: OffsetsPartition) -> None:
         """A partition of ``__consumer_offsets`` opened on this shard: load its groups."""
-        self._loading += 1
+        self._loads.began()
         reactor = self._shard.reactor
         self.partitions[partition.index] = GroupsPartition(
-            partition, reactor, self._settings, self._counts, self._loaded, self._topics, self._meters.refresh
+            partition, reactor, self._settings, self._counts, self._loads.ended, self._topics, self._meters.refresh
         )
-
-    def _loaded(self) -> None:
-        self._loading -= 1
-        if not self._loading:
-            awaiting, self._awaiting_load = self._awaiting_load, []
-            for done in awaiting:
-                done()
 
     def when_loaded(self, done: Callable[[], None]) -> None:
         """Call ``done`` when no partition of this shard is loading, maybe at once."""
-        if self._loading:
-            self._awaiting_load.append(done)
-        else:
-            done()
+        self._loads.when_none(done)
 
     def closed(self, partition: OffsetsPartition) -> None:
         """The partition is about to close."""

@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from millstream.coordinator.groups_partition import GroupsPartition, State
+from millstream.coordinator.groups_partition import GroupsPartition
+from millstream.coordinator.state_partition import State
 from millstream.core.group.group import Group
 
 _SLICE: Final = 16

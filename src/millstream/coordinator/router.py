@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.cluster.metadata import MetadataListener, TopicMeta
-from millstream.cluster.placement import ELSEWHERE
 from millstream.coordinator.asks import (
     ASK,
     DESCRIBE,
@@ -41,13 +40,13 @@ from millstream.coordinator.asks import (
     encode_answer,
 )
 from millstream.coordinator.groups_partition import Done, OffsetsPartition
-from millstream.coordinator.hashing import OFFSETS_TOPIC, partition_of
+from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.local_groups import LocalGroups
+from millstream.coordinator.state_topic import StateTopic
 from millstream.coordinator.topics_view import MetadataTopics
 from millstream.core.group.outputs import ConsumerSettings, GroupSettings
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
-from millstream.telemetry.log import RateLimit, log
 from millstream.wire.messages.describe_groups import DescribedGroup
 from millstream.wire.messages.list_groups import ListedGroup
 from millstream.wire.schema import Message
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from millstream.shard.context import Shard
     from millstream.shard.mailbox import Reply
 
-_FAILURES_A_MINUTE: Final = 6
 _TIMEOUT_US: Final = 30_000_000
 
 DESCRIBED_AT_ONCE: Final = 64
@@ -103,9 +101,7 @@ class GroupRouter:
         table: Table,
     ) -> None:
         self._shard = shard
-        self._metadata = metadata
-        self._controller = controller
-        self._failures = RateLimit(_FAILURES_A_MINUTE)
+        self._topic = StateTopic(OFFSETS_TOPIC, metadata, controller)
         topics = MetadataTopics(metadata)
         metadata.subscribe(topics)
         interval_ms = settings.offsets_retention_check_interval_ms
@@ -140,32 +136,13 @@ class GroupRouter:
 
     def ensure(self, done: Callable[[ErrorCode], None]) -> None:
         """Call ``done(NONE)`` when there is a coordinator. Creates ``__consumer_offsets`` if necessary."""
-
-        def ensured(topic: TopicMeta | MillstreamError) -> None:
-            if isinstance(topic, MillstreamError):
-                if self._failures.allows():
-                    more = self._failures.left_out()
-                    log.warning("%s could not be created: %s%s", OFFSETS_TOPIC, topic.message, more)
-                done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            else:
-                done(ErrorCode.NONE)
-
-        self._controller.ensure_topic(OFFSETS_TOPIC, ensured)
-
-    def _place(self, group_id: str) -> tuple[int, int | None]:
-        """(partition, home shard or None) of a group."""
-        topic = self._metadata.topic(OFFSETS_TOPIC)
-        if topic is None:
-            return 0, None
-        partition = partition_of(group_id, len(topic.partitions))
-        home = topic.partitions[partition].home_shard
-        return partition, None if home == ELSEWHERE else home
+        self._topic.ensure(done)
 
     # Requests for one group
 
     def home_of(self, group_id: str) -> int | None:
         """The shard that coordinates a group; None if this broker has none that does."""
-        return self._place(group_id)[1]
+        return self._topic.place(group_id)[1]
 
     def ask(
         self,
@@ -180,7 +157,7 @@ class GroupRouter:
         require_stable: bool = False,
     ) -> None:
         """Pass ``request`` to the coordinator of its group. ``done`` gets the response or the code that refuses it."""
-        partition, home = self._place(group_id)
+        partition, home = self._topic.place(group_id)
         if home is None:
             done(ErrorCode.NOT_COORDINATOR)
             return
@@ -230,7 +207,7 @@ class GroupRouter:
         results: list[DescribedGroup] = [DescribedGroup(group_id=group_id) for group_id in group_ids]
         elsewhere: dict[int, list[tuple[int, int, str]]] = {}
         for slot, group_id in enumerate(group_ids):
-            partition, home = self._place(group_id)
+            partition, home = self._topic.place(group_id)
             if home is None:
                 results[slot] = DescribedGroup(group_id=group_id, error_code=ErrorCode.NOT_COORDINATOR)
             elif home == self._shard.id:

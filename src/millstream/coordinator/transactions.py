@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from millstream.cluster.metadata import TopicMeta
-from millstream.cluster.placement import ELSEWHERE
 from millstream.coordinator.across_brokers import AcrossBrokers, Addition
-from millstream.coordinator.groups_partition import State
-from millstream.coordinator.hashing import partition_of
 from millstream.coordinator.marker_sender import WriteMarker
+from millstream.coordinator.state_partition import State
+from millstream.coordinator.state_topic import Loads, StateTopic
 from millstream.coordinator.transactions_partition import Done, NextId, TransactionsPartition
 from millstream.core.controller.topic_names import TRANSACTION_STATE
 from millstream.core.txn.messages import (
@@ -39,7 +37,6 @@ from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ProducerEpoch, ProducerId, TransactionVersion
 from millstream.partition.internal import InternalLog, InternalLogs
 from millstream.partition.verifying import Question
-from millstream.telemetry.log import RateLimit, log
 
 if TYPE_CHECKING:
     from millstream.cluster.client import ControllerClient
@@ -56,7 +53,6 @@ DESCRIBE: Final = 66
 LIST: Final = 67
 
 _TIMEOUT_US: Final = 30_000_000
-_FAILURES_A_MINUTE: Final = 6
 _EXPIRY_SHARE: Final = 0.1
 _COUNT_US: Final = 1_000_000
 
@@ -99,20 +95,17 @@ class Transactions:
         next_id: NextId,
     ) -> None:
         self._shard = shard
-        self._metadata = metadata
-        self._controller = controller
+        self._topic = StateTopic(TRANSACTION_STATE, metadata, controller)
         self._settings = TransactionSettings(
             settings.transaction_max_timeout_ms, settings.transactional_id_expiration_ms
         )
         self._expiry_interval_us = settings.transaction_remove_expired_interval_ms * 1000
         self._write_marker = write_marker
         self._next_id = next_id
-        self._failures = RateLimit(_FAILURES_A_MINUTE)
         self.across: AcrossBrokers | None = None
         """The way to other brokers, if there are any."""
         self.partitions: dict[int, TransactionsPartition] = {}
-        self._loading = 0
-        self._awaiting_load: list[Callable[[], None]] = []
+        self._loads = Loads()
         self._gauges = {
             state: shard.stats.gauge("transactional_ids", state=state.shown)
             for state in TransactionState
@@ -133,24 +126,14 @@ class Transactions:
 
     def _opened(self, partition: InternalLog) -> None:
         if partition.name == TRANSACTION_STATE:
-            self._loading += 1
+            self._loads.began()
             self.partitions[partition.index] = TransactionsPartition(
-                partition, self._shard.reactor, self._settings, self._write_marker, self._next_id, self._loaded
+                partition, self._shard.reactor, self._settings, self._write_marker, self._next_id, self._loads.ended
             )
-
-    def _loaded(self) -> None:
-        self._loading -= 1
-        if not self._loading:
-            awaiting, self._awaiting_load = self._awaiting_load, []
-            for done in awaiting:
-                done()
 
     def when_loaded(self, done: Callable[[], None]) -> None:
         """Call ``done`` when no partition of this shard is loading, maybe at once."""
-        if self._loading:
-            self._awaiting_load.append(done)
-        else:
-            done()
+        self._loads.when_none(done)
 
     def _closed(self, partition: InternalLog) -> None:
         if partition.name == TRANSACTION_STATE:
@@ -196,26 +179,7 @@ class Transactions:
 
     def ensure(self, done: Callable[[ErrorCode], None]) -> None:
         """Call ``done(NONE)`` when there is a coordinator. Creates ``__transaction_state`` if necessary."""
-
-        def ensured(topic: TopicMeta | MillstreamError) -> None:
-            if isinstance(topic, MillstreamError):
-                if self._failures.allows():
-                    more = self._failures.left_out()
-                    log.warning("%s could not be created: %s%s", TRANSACTION_STATE, topic.message, more)
-                done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            else:
-                done(ErrorCode.NONE)
-
-        self._controller.ensure_topic(TRANSACTION_STATE, ensured)
-
-    def _place(self, transactional_id: str) -> tuple[int, int | None]:
-        """(partition, home shard or None) of a transactional id."""
-        topic = self._metadata.topic(TRANSACTION_STATE)
-        if topic is None:
-            return 0, None
-        partition = partition_of(transactional_id, len(topic.partitions))
-        home = topic.partitions[partition].home_shard
-        return partition, None if home == ELSEWHERE else home
+        self._topic.ensure(done)
 
     def _here(self, partition: int, request: Request) -> None:
         """Process a request for a transactional id of ``partition`` on this shard."""
@@ -255,7 +219,7 @@ class Transactions:
         done: Callable[[Identity], None],
     ) -> None:
         """Begin a producer: fence the one before it and get an epoch."""
-        partition, home = self._place(transactional_id)
+        partition, home = self._topic.place(transactional_id)
         told = _identity(done)
         if home is None:
             told(ErrorCode.NOT_COORDINATOR)
@@ -282,7 +246,7 @@ class Transactions:
         """
         addition = Addition(transactional_id, producer_id, producer_epoch, partitions, verify_only, client_version)
         if self.across is not None:
-            node = self.across.leader_elsewhere((TRANSACTION_STATE, self._place(transactional_id)[0]))
+            node = self.across.leader_elsewhere((TRANSACTION_STATE, self._topic.place(transactional_id)[0]))
             if node is not None:
                 self.across.add(node, addition, done)
                 return
@@ -303,7 +267,7 @@ class Transactions:
                 answer = answer.error
             done((answer,) * len(partitions) if isinstance(answer, ErrorCode) else answer)
 
-        place, home = self._place(transactional_id)
+        place, home = self._topic.place(transactional_id)
         if home is None:
             told(ErrorCode.NOT_COORDINATOR)
         elif home == self._shard.id:
@@ -337,7 +301,7 @@ class Transactions:
         done: Callable[[Identity], None],
     ) -> None:
         """Commit or abort a transaction."""
-        partition, home = self._place(transactional_id)
+        partition, home = self._topic.place(transactional_id)
         told = _identity(done)
         if home is None:
             told(ErrorCode.NOT_COORDINATOR)
@@ -367,7 +331,7 @@ class Transactions:
 
     def describe(self, transactional_id: str, done: Callable[[Described], None]) -> None:
         """One transactional id."""
-        partition, home = self._place(transactional_id)
+        partition, home = self._topic.place(transactional_id)
         if not transactional_id:
             done(_told(ErrorCode.INVALID_REQUEST))
         elif home is None:

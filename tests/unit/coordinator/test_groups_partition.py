@@ -4,9 +4,10 @@ import pytest
 from coordinator_fakes import Broker, FakePartition, FakeReactor, batch_of
 
 from millstream.coordinator.asks import DELETE_GROUPS, HEARTBEAT, OFFSET_COMMIT
-from millstream.coordinator.groups_partition import GroupsPartition, State, client_code
+from millstream.coordinator.groups_partition import GroupsPartition
 from millstream.coordinator.hashing import partition_of
 from millstream.coordinator.records import encode_record
+from millstream.coordinator.state_partition import State, client_code
 from millstream.core.group.commit import offset_record
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.image import group_tombstone

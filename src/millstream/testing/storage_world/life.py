@@ -13,9 +13,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH
-from millstream.coordinator.groups_partition import State
 from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.local_groups import LocalGroups
+from millstream.coordinator.state_partition import State
 from millstream.core.group.outputs import GroupSettings
 from millstream.format.names import partition_directory
 from millstream.model.error_code import ErrorCode

@@ -1,0 +1,77 @@
+"""The topic in which a coordinator keeps its state, and how many of its partitions load on this shard."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from millstream.cluster.metadata import TopicMeta
+from millstream.cluster.placement import ELSEWHERE
+from millstream.coordinator.hashing import partition_of
+from millstream.errors import MillstreamError
+from millstream.model.error_code import ErrorCode
+from millstream.telemetry.log import RateLimit, log
+
+if TYPE_CHECKING:
+    from millstream.cluster.client import ControllerClient
+    from millstream.cluster.metadata import MetadataCache
+
+_FAILURES_A_MINUTE: Final = 6
+
+
+class StateTopic:
+    """``__consumer_offsets`` or ``__transaction_state``, as one shard finds it. Lifecycle: one per router."""
+
+    def __init__(self, name: str, metadata: "MetadataCache", controller: "ControllerClient") -> None:
+        self._name = name
+        self._metadata = metadata
+        self._controller = controller
+        self._failures = RateLimit(_FAILURES_A_MINUTE)
+
+    def ensure(self, done: Callable[[ErrorCode], None]) -> None:
+        """Call ``done(NONE)`` when there is a coordinator. Creates the topic if necessary."""
+
+        def ensured(topic: TopicMeta | MillstreamError) -> None:
+            if isinstance(topic, MillstreamError):
+                if self._failures.allows():
+                    more = self._failures.left_out()
+                    log.warning("%s could not be created: %s%s", self._name, topic.message, more)
+                done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            else:
+                done(ErrorCode.NONE)
+
+        self._controller.ensure_topic(self._name, ensured)
+
+    def place(self, key: str) -> tuple[int, int | None]:
+        """(partition, home shard or None) of a group or transactional id."""
+        topic = self._metadata.topic(self._name)
+        if topic is None:
+            return 0, None
+        partition = partition_of(key, len(topic.partitions))
+        home = topic.partitions[partition].home_shard
+        return partition, None if home == ELSEWHERE else home
+
+
+class Loads:
+    """Number of partitions that load."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._awaiting: list[Callable[[], None]] = []
+
+    def began(self) -> None:
+        """One more loads."""
+        self._count += 1
+
+    def ended(self) -> None:
+        """One has loaded, has failed or was closed."""
+        self._count -= 1
+        if not self._count:
+            awaiting, self._awaiting = self._awaiting, []
+            for done in awaiting:
+                done()
+
+    def when_none(self, done: Callable[[], None]) -> None:
+        """Call ``done`` when no partition loads, maybe at once."""
+        if self._count:
+            self._awaiting.append(done)
+        else:
+            done()
