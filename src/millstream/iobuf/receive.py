@@ -20,18 +20,11 @@ def receive_buffer(arena: Arena, size_bytes: int) -> IoBuf | None:
     """
     if not arena.reserve(MemoryClass.RECEIVE, size_bytes):
         return None
-    chain = IoBuf()
-    missing = size_bytes
     try:
-        while missing:
-            part = min(missing, MAX_FRAGMENT_BYTES)
-            chain.append(arena.allocate(part), 0, part)
-            missing -= part
+        return _chain(arena, size_bytes)
     except ArenaFull:
-        chain.release()
         arena.unreserve(MemoryClass.RECEIVE, size_bytes)
         return None
-    return chain
 
 
 def copied(arena: Arena, views: Sequence[memoryview]) -> IoBuf:
@@ -40,16 +33,7 @@ def copied(arena: Arena, views: Sequence[memoryview]) -> IoBuf:
     Raises:
         ArenaFull: no memory now; nothing is taken.
     """
-    chain = IoBuf()
-    missing = sum(map(len, views))
-    try:
-        while missing:
-            part = min(missing, MAX_FRAGMENT_BYTES)
-            chain.append(arena.allocate(part), 0, part)
-            missing -= part
-    except ArenaFull:
-        chain.release()
-        raise
+    chain = _chain(arena, sum(map(len, views)))
     rest = [view for view in views if len(view)]
     for target in chain.views():
         at = 0
@@ -60,4 +44,18 @@ def copied(arena: Arena, views: Sequence[memoryview]) -> IoBuf:
             rest[0] = rest[0][count:]
             if not len(rest[0]):
                 rest.pop(0)
+    return chain
+
+
+def _chain(arena: Arena, size_bytes: int) -> IoBuf:
+    """A chain with undefined content. Raises ArenaFull; nothing is taken then."""
+    chain = IoBuf()
+    try:
+        while size_bytes:
+            part = min(size_bytes, MAX_FRAGMENT_BYTES)
+            chain.append(arena.allocate(part), 0, part)
+            size_bytes -= part
+    except ArenaFull:
+        chain.release()
+        raise
     return chain

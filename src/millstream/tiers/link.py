@@ -1,19 +1,19 @@
 """The reactor's side of the archive process: sends commands, gives each answer to who asked, finds memory for reads.
 
-A read takes fragments from the arena, which the process fills. While the arena has none, it waits (`_RETRY_US`) for
-others to release theirs, up to `_PATIENCE_US`; then, or when too many wait, it fails retriably. Callbacks never come
-before the call returned. After `stop` nothing is sent, and everything is refused retriably.
+A read takes fragments from the arena, which the process fills. While the arena has none, it waits
+(`storage.log.waiting_reads`). Callbacks never come before the call returned. After `stop` nothing is sent, and
+everything is refused retriably.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import Corruption, MillstreamError, Retriable, Unavailable
-from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
+from millstream.iobuf.room import allocate_room, chain_of, release_all, spans_of
 from millstream.model.error_code import ErrorCode
+from millstream.storage.log.waiting_reads import WaitingReads
 from millstream.storage.messages.channel import ReactorChannel
 from millstream.tiers.messages import (
     CHANGES_LANE,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
-    from millstream.iobuf import Arena, Fragment
+    from millstream.iobuf import Arena, Fragment, IoBuf
     from millstream.model.quantities import Offset, TimestampMs
     from millstream.shard.process import Child
     from millstream.shard.reactor import Reactor
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     OnDone = Callable[[MillstreamError | None], None]
     OnRead = Callable[[IoBuf | MillstreamError], None]
 
-_RETRY_US: Final = 2_000
-_PATIENCE_US: Final = 5_000_000
-_WAITING_MAX: Final = 4096
 _ROOM_MIN: Final = 512
 
 
@@ -114,8 +111,7 @@ class ArchiveLink:
         self._calls: dict[int, Callable[[Any], None]] = {}
         self._next_id = 1
         self._reader = 0
-        self._waiting: deque[_ReadCall] = deque()
-        self._retrying = False
+        self._waiting: WaitingReads[_ReadCall] = WaitingReads(reactor, self._start, _fail)
         self._stopped = False
         self._reads = stats.counter("archive_reads")
         self._read_failures = stats.counter("archive_read_failures")
@@ -136,8 +132,7 @@ class ArchiveLink:
         calls, self._calls = self._calls, {}
         for answered in calls.values():
             answered(Failed(0, ErrorCode.KAFKA_STORAGE_ERROR, "the shard stops"))
-        while self._waiting:
-            self._start(self._waiting.popleft())
+        self._waiting.start_all()
 
     def _ended(self) -> None:
         self._reactor.remove_reader(self._child.pidfd)
@@ -226,10 +221,7 @@ class ArchiveLink:
             self._reactor.now_us(),
         )
         self._reads.inc()
-        if len(self._waiting) >= _WAITING_MAX:
-            self._reactor.call_soon(done, Retriable("too many reads wait for memory", ErrorCode.KAFKA_STORAGE_ERROR))
-        elif self._waiting or not self._start(call):
-            self._wait(call)
+        self._waiting.begin(call)
 
     def _start(self, call: _ReadCall) -> bool:
         """Send the read; False when there is no memory for it."""
@@ -239,18 +231,11 @@ class ArchiveLink:
         room = max(call.room, _ROOM_MIN)
         if call.target.segment is not None:
             room = min(room, call.target.segment.size_bytes)
-        fragments: list[Fragment] = []
-        try:
-            while room > 0:
-                fragments.append(self._arena.allocate(min(room, MAX_FRAGMENT_BYTES)))
-                room -= fragments[-1].capacity
-        except ArenaFull:
-            _release(fragments)
+        fragments = allocate_room(self._arena, room)
+        if fragments is None:
             return False
         call.fragments = fragments
-        spans: list[int] = []
-        for fragment in fragments:
-            spans += (fragment.offset, fragment.offset + fragment.capacity)
+        spans = spans_of(fragments)
         number = self._expect(partial(self._finished, call))
         self._send(
             self._next_reader(),
@@ -263,41 +248,17 @@ class ArchiveLink:
     def _finished(self, call: _ReadCall, reply: ReadDone | Failed) -> None:
         if isinstance(reply, ReadDone) and reply.need_bytes:
             call.room = reply.need_bytes
-            _release(call.fragments)
-            if self._waiting or not self._start(call):
-                self._wait(call)
+            release_all(call.fragments)
+            self._waiting.again(call)
             return
         self._latency.observe(self._reactor.now_us() - call.begun_us)
         if isinstance(reply, Failed):
-            _release(call.fragments)
+            release_all(call.fragments)
             self._read_failures.inc()
             call.done(_error(reply))
             return
-        found = IoBuf()
-        left = reply.size_bytes
-        for fragment in call.fragments:
-            found.append(fragment, 0, min(left, fragment.capacity))
-            left -= min(left, fragment.capacity)
         self._read_bytes.inc(reply.size_bytes)
-        call.done(found)
-
-    def _wait(self, call: _ReadCall) -> None:
-        self._waiting.append(call)
-        if not self._retrying:
-            self._retrying = True
-            self._reactor.call_later(_RETRY_US, self._retry)
-
-    def _retry(self) -> None:
-        self._retrying = False
-        waiting = self._waiting
-        while waiting and self._start(waiting[0]):
-            waiting.popleft()
-        oldest_us = self._reactor.now_us() - _PATIENCE_US
-        while waiting and waiting[0].begun_us < oldest_us:
-            waiting.popleft().done(Retriable("no memory to read into", ErrorCode.KAFKA_STORAGE_ERROR))
-        if waiting and not self._retrying:
-            self._retrying = True
-            self._reactor.call_later(_RETRY_US, self._retry)
+        call.done(chain_of(call.fragments, reply.size_bytes))
 
     # -- the channel ---------------------------------------------------------------------------------------------------
 
@@ -335,6 +296,5 @@ def _error(reply: Failed) -> MillstreamError:
     return kind(reply.message, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-def _release(fragments: list[Fragment]) -> None:
-    for fragment in fragments:
-        fragment.release()
+def _fail(call: _ReadCall, error: MillstreamError) -> None:
+    call.done(error)

@@ -2,8 +2,7 @@
 
 The reactor allocates fragments, the worker fills them from the segment and says how many bytes are whole, sound
 batches; what is left over goes back. The log cache is not touched: history streams past it. When the arena has no
-fragments, the read waits (`_RETRY_US`) for others to release theirs, up to `_PATIENCE_US`; then, or when too many
-wait, it fails retriably.
+fragments, the read waits (`waiting_reads`).
 
 A damaged batch fails the read that meets it, with `Corruption` that names file, byte and offset, and one line in the
 log; the rest of the log goes on being served. Callbacks never come before `read` returned. After `stop` nothing is
@@ -14,21 +13,21 @@ from __future__ import annotations
 
 import errno
 import os
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, Unavailable
 from millstream.format.epochs import epochs_between
-from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
+from millstream.iobuf.room import allocate_room, chain_of, release_all, spans_of
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
+from millstream.storage.log.waiting_reads import WaitingReads
 from millstream.storage.messages.commands import Read
 from millstream.storage.segments.read_faults import closed, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.iobuf import Arena, Fragment
+    from millstream.iobuf import Arena, Fragment, IoBuf
     from millstream.shard.reactor import Reactor
     from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
 
     Done = Callable[[IoBuf | MillstreamError], None]
 
-_RETRY_US: Final = 2_000
-_PATIENCE_US: Final = 5_000_000
-_WAITING_MAX: Final = 4096
 _ROOM_MIN: Final = 512
 
 
@@ -102,8 +98,7 @@ class ColdReads:
         self._send = send
         self._calls: dict[int, ColdRead] = {}
         self._next_id = 1
-        self._waiting: deque[ColdRead] = deque()
-        self._retrying = False
+        self._waiting: WaitingReads[ColdRead] = WaitingReads(reactor, self._start, _fail)
         self._stopped = False
         self._faults = faults
         self._reads = stats.counter("cold_reads")
@@ -125,17 +120,13 @@ class ColdReads:
         now_us = self._reactor.now_us()
         call = ColdRead(log, offset, end_offset, max(0, max_bytes), minimum_one, done, now_us, below_start)
         self._reads.inc()
-        if len(self._waiting) >= _WAITING_MAX:
-            self._reactor.call_soon(done, Retriable("too many reads wait for memory", ErrorCode.KAFKA_STORAGE_ERROR))
-        elif self._waiting or not self._start(call):
-            self._wait(call)
+        self._waiting.begin(call)
         return call
 
     def stop(self) -> None:
         """The worker is told to end: what it would be asked from now on, it may not be there to answer."""
         self._stopped = True
-        while self._waiting:
-            self._start(self._waiting.popleft())
+        self._waiting.start_all()
 
     def _start(self, call: ColdRead) -> bool:
         """Send the read to the worker; False when there is no memory for it."""
@@ -154,21 +145,12 @@ class ColdReads:
         room = min(max(call.room, _ROOM_MIN), limit)
         if room <= 0:
             raise AssertionError(f"{log.name}: offset {call.offset} is neither cached nor written")
-        fragments: list[Fragment] = []
-        try:
-            while room > 0:
-                fragments.append(self._arena.allocate(min(room, MAX_FRAGMENT_BYTES)))
-                room -= fragments[-1].capacity
-        except ArenaFull:
-            for fragment in fragments:
-                fragment.release()
+        fragments = allocate_room(self._arena, room)
+        if fragments is None:
             return False
         call.fragments = fragments
         call.segment = segment
         call.generation = log.generation
-        spans: list[int] = []
-        for fragment in fragments:
-            spans += (fragment.offset, fragment.offset + fragment.capacity)
         number = self._next_id
         self._next_id += 1
         self._calls[number] = call
@@ -182,59 +164,34 @@ class ColdReads:
                 call.end_offset,
                 call.max_bytes,
                 call.minimum_one,
-                spans,
+                spans_of(fragments),
                 epochs_between(log.epochs, call.offset, call.end_offset),
             )
         )
         return True
-
-    def _wait(self, call: ColdRead) -> None:
-        self._waiting.append(call)
-        if not self._retrying:
-            self._retrying = True
-            self._reactor.call_later(_RETRY_US, self._retry)
-
-    def _retry(self) -> None:
-        self._retrying = False
-        waiting = self._waiting
-        while waiting and self._start(waiting[0]):
-            waiting.popleft()
-        oldest_us = self._reactor.now_us() - _PATIENCE_US
-        while waiting and waiting[0].begun_us < oldest_us:
-            waiting.popleft().done(Retriable("no memory to read into", ErrorCode.KAFKA_STORAGE_ERROR))
-        if waiting and not self._retrying:
-            self._retrying = True
-            self._reactor.call_later(_RETRY_US, self._retry)
 
     def finished(self, reply: ReadDone) -> None:
         """The worker's answer."""
         call = self._calls.pop(reply.id)
         if reply.need:
             call.room = reply.need
-            _release(call.fragments)
-            if self._waiting or not self._start(call):
-                self._wait(call)
+            release_all(call.fragments)
+            self._waiting.again(call)
             return
         if reply.errno == errno.ENOENT and call.log.segments_list.find(call.offset) is not call.segment:
             # Compaction took the place of the file that was to be read.
-            _release(call.fragments)
-            if self._waiting or not self._start(call):
-                self._wait(call)
+            release_all(call.fragments)
+            self._waiting.again(call)
             return
         self._latency.observe(self._reactor.now_us() - call.begun_us)
         failure = self._failure(call, reply)
         if failure is not None:
-            _release(call.fragments)
+            release_all(call.fragments)
             call.done(failure)
             return
-        found = IoBuf()
-        left = reply.bytes
-        for fragment in call.fragments:
-            found.append(fragment, 0, min(left, fragment.capacity))
-            left -= min(left, fragment.capacity)
         call.found_end = Offset(reply.end_offset)
         self._bytes.inc(reply.bytes)
-        call.done(found)
+        call.done(chain_of(call.fragments, reply.bytes))
 
     def _failure(self, call: ColdRead, reply: ReadDone) -> MillstreamError | None:
         name = call.log.name
@@ -264,6 +221,5 @@ def _not_here(call: ColdRead) -> MillstreamError:
     return Rejected(f"{name}: offset {offset} is not there", ErrorCode.OFFSET_OUT_OF_RANGE)
 
 
-def _release(fragments: list[Fragment]) -> None:
-    for fragment in fragments:
-        fragment.release()
+def _fail(call: ColdRead, error: MillstreamError) -> None:
+    call.done(error)

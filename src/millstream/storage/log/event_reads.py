@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, Unavailable
-from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
+from millstream.iobuf.room import allocate_room, chain_of, release_all, spans_of
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.storage.messages.commands import DataFetched, EventsFed, Feed, FetchData
@@ -21,7 +21,7 @@ from millstream.storage.segments.read_faults import closed, stopping
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.iobuf import Arena, Fragment
+    from millstream.iobuf import Arena, Fragment, IoBuf
     from millstream.shard.reactor import Reactor
     from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
@@ -119,22 +119,16 @@ class EventReads:
         return None
 
     def _start(self, call: _Call, room: int) -> None:
-        try:
-            while room > 0:
-                call.fragments.append(self._arena.allocate(min(room, MAX_FRAGMENT_BYTES)))
-                room -= call.fragments[-1].capacity
-        except ArenaFull:
-            self._release(call)
+        fragments = allocate_room(self._arena, room)
+        if fragments is None:
             refusal = Retriable("no memory to read into", ErrorCode.KAFKA_STORAGE_ERROR)
             self._reactor.call_soon(call.done, refusal)  # type: ignore[arg-type]
             return
-        spans: list[int] = []
-        for fragment in call.fragments:
-            spans += (fragment.offset, fragment.offset + fragment.capacity)
+        call.fragments = fragments
         number = self._next_id
         self._next_id += 1
         self._calls[number] = call
-        self._send(call.make(number, spans))
+        self._send(call.make(number, spans_of(fragments)))
 
     def finished(self, reply: EventsFed | DataFetched) -> None:
         """The worker's answer."""
@@ -152,13 +146,8 @@ class EventReads:
             self._release(call)
             done(failure)
             return
-        found = IoBuf()
-        left = reply.bytes
         fragments, call.fragments = call.fragments, []
-        for fragment in fragments:
-            found.append(fragment, 0, min(left, fragment.capacity))
-            left -= min(left, fragment.capacity)
-        done((reply, found))
+        done((reply, chain_of(fragments, reply.bytes)))
 
     def _failure(self, call: _Call, reply: EventsFed | DataFetched) -> MillstreamError | None:
         log, path, fault = call.log, call.segment.path, reply.fault
@@ -180,5 +169,4 @@ class EventReads:
 
     def _release(self, call: _Call) -> None:
         fragments, call.fragments = call.fragments, []
-        for fragment in fragments:
-            fragment.release()
+        release_all(fragments)
