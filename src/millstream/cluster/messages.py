@@ -46,14 +46,9 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
 
 
 LeaderFact = tuple[int, int, int, tuple[int, ...]]
-"""(index, epoch, node id of the leader or one of `UNKNOWN` and `LOST`, node ids of the replicas that are in sync; none
-for all of them, or as before).
+"""(index, epoch, node id of the leader or one of `model.cluster.UNKNOWN` and `LOST`, node ids of the replicas that are
+in sync; none for all of them, or as before).
 """
-
-UNKNOWN: Final = -1
-"""In the place of a leader: the replica on this broker hears none."""
-LOST: Final = -2
-"""The replica on this broker has heard none for some seconds: others may know more."""
 
 
 class LeaderEpochs(msgspec.Struct, frozen=True, array_like=True):

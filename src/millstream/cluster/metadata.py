@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from millstream.cluster.messages import LOST, LeaderFact
+from millstream.cluster.messages import LeaderFact
 from millstream.cluster.placement import ELSEWHERE
 from millstream.config.errors import ConfigError
 from millstream.config.group_properties import group_config
@@ -50,7 +50,7 @@ from millstream.core.controller.configs import effective_settings
 from millstream.core.controller.state import ControllerState, TopicState
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.errors import Rejected
-from millstream.model.cluster import NodeId
+from millstream.model.cluster import LOST, NodeId
 from millstream.net.shared import Shared
 from millstream.telemetry.log import log as operator_log
 

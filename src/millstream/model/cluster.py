@@ -1,6 +1,6 @@
 """Identifiers of a cluster's brokers, as every layer uses them."""
 
-from typing import NewType
+from typing import Final, NewType
 
 NodeId = NewType("NodeId", int)
 """A broker's id: Kafka's ``node.id`` and ``broker.id``, from 0."""
@@ -20,3 +20,8 @@ FeatureLevel = NewType("FeatureLevel", int)
 """Which commands the brokers of a cluster may expect in the controller's log; it only grows."""
 
 INCARNATION_BYTES = 16
+
+UNKNOWN: Final = -1
+"""In the place of a leader's node: the replica on this broker hears none."""
+LOST: Final = -2
+"""In the place of a leader's node: the replica on this broker has heard none for some seconds; others may know more."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from millstream.model.cluster import NodeId
+from millstream.model.cluster import LOST, UNKNOWN, NodeId
 from millstream.model.replication import NO_REPLICA, node_of
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 PERIOD_US: Final = 500_000
 LOST_US: Final = 3_000_000
 """An election takes less than this, unless no majority is reached."""
-UNKNOWN: Final = -1
-LOST: Final = -2
-"""In the place of a leader's node: no leader is heard, now, or for ``LOST_US``."""
 _SHARE: Final = 0.2
 _SLICE: Final = 16
 

@@ -4,7 +4,7 @@ import pytest
 from cluster_world import World
 
 from millstream.cluster.announce import announce
-from millstream.cluster.messages import LOST, UNKNOWN, Commit
+from millstream.cluster.messages import Commit
 from millstream.cluster.metadata import MetadataCache, MetadataListener
 from millstream.config.settings import Settings
 from millstream.core.controller.commands import (
@@ -29,6 +29,7 @@ from millstream.core.controller.requests import (
     TopicReference,
 )
 from millstream.core.controller.state import ControllerState
+from millstream.model.cluster import LOST, UNKNOWN
 
 SETTINGS = Settings(data_dir="/unused", shards=1, node_id=1)
 ID = b"i" * 16

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from millstream.model.cluster import LOST, UNKNOWN
 from millstream.model.replication import NO_REPLICA
-from millstream.partition.in_sync import LOST, LOST_US, UNKNOWN, InSync
+from millstream.partition.in_sync import LOST_US, InSync
 from millstream.raft.group import PeerState
 from millstream.telemetry.metrics import StatsSlab
 
