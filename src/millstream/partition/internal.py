@@ -13,7 +13,7 @@ from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.partition.append import append_trusted
-from millstream.partition.partition import Partition
+from millstream.partition.partition import Partition, own_append
 from millstream.partition.read import read
 from millstream.partition.table import PartitionTable
 
@@ -59,11 +59,7 @@ class InternalLog:
             internal.start(outcome)
             return True
 
-        delayed = partition.delayed
-        if delayed is None:
-            attempt()
-        elif delayed.own_waits or not attempt():
-            delayed.add_own(attempt)
+        own_append(partition.delayed, attempt)
 
     def on_transaction_ended(self, callback: Callable[[int, bool], None]) -> None:
         """Call ``callback`` with (producer id, whether it committed) when a marker of this partition is committed,

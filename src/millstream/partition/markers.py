@@ -22,7 +22,7 @@ from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import CoordinatorEpoch, ProducerEpoch, ProducerId, TransactionVersion
 from millstream.partition.lookups import TIMEOUT_US
-from millstream.partition.partition import Partition
+from millstream.partition.partition import Partition, own_append
 from millstream.partition.table import Elsewhere, Remote
 from millstream.wire.records import ABORT, COMMIT, build_batch, control_record
 
@@ -106,11 +106,7 @@ def append_marker(partition: Partition, marker: Marker, now_ms: int, done: Calla
         waiting.start(outcome if outcome is not None else ErrorCode.NOT_ENOUGH_REPLICAS)
         return True
 
-    delayed = partition.delayed
-    if delayed is None:
-        attempt()
-    elif delayed.own_waits or not attempt():
-        delayed.add_own(attempt)
+    own_append(partition.delayed, attempt)
 
 
 def _append(partition: Partition, marker: Marker, now_ms: int) -> int | ErrorCode | None:

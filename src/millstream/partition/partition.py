@@ -70,6 +70,16 @@ class OwnAppends(Protocol):
         ...
 
 
+def own_append(delayed: OwnAppends | None, attempt: Callable[[], bool]) -> None:
+    """Do one of the broker's own appends now, or in its turn when there is memory; without ``delayed`` once, now.
+    ``attempt`` returns False while there is no memory.
+    """
+    if delayed is None:
+        attempt()
+    elif delayed.own_waits or not attempt():
+        delayed.add_own(attempt)
+
+
 class Inspecting(Protocol):
     """A batch whose records are being looked at (``partition.inspecting``)."""
 
