@@ -5,16 +5,13 @@ Any broker that is alive answers, from what it knows of the others (``/v1/cluste
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
-from millstream.cli.connect import admin_client, broker_configs
-from millstream.cli.failure import CommandFailed
+from millstream.cli.broker_http import ask_http, http_url
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_table
-from millstream.model.endpoint_setting import HTTP_ENDPOINT
 
 _NAMED = 20
 """Partitions that the table for people names."""
@@ -95,27 +92,5 @@ def cluster_status(bootstrap: str, timeout_s: float) -> dict[str, Any]:
     Raises:
         CommandFailed: none answers, or it is no Millstream.
     """
-    import urllib.error
-    import urllib.request
-
-    configs = broker_configs(admin_client(bootstrap), bootstrap, timeout_s)
-    entry = configs.get(HTTP_ENDPOINT)
-    if entry is None or not entry.value:
-        raise CommandFailed(
-            f"the broker at {bootstrap} does not say how its cluster is; it has no HTTP port, or it is no Millstream"
-        )
-    url = f"{entry.value.rstrip('/')}/v1/cluster"
-    try:
-        with urllib.request.urlopen(url, timeout=timeout_s) as answer:  # noqa: S310 (a broker's own address)
-            return json.load(answer)
-    except urllib.error.HTTPError as refusal:
-        raise CommandFailed(f"{url}: {_message(refusal.read())}") from None
-    except (OSError, ValueError) as error:
-        raise CommandFailed(f"{url}: {getattr(error, 'reason', None) or error}") from None
-
-
-def _message(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return body.decode(errors="replace").strip()
+    url = http_url(bootstrap, timeout_s, "/v1/cluster", "does not say how its cluster is")
+    return ask_http(url, timeout_s)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millstream.cli.connect import admin_client, broker_configs
+from millstream.cli.broker_http import ask_http, http_url
 from millstream.cli.failure import CommandFailed
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_table, progress
-from millstream.model.endpoint_setting import HTTP_ENDPOINT
 
 if TYPE_CHECKING:
     from millstream.objects import ObjectStore
@@ -206,26 +205,4 @@ class StoreOfCommand:
 
 def _ask(bootstrap: str, timeout_s: float, path: str, body: bytes | None = None) -> dict[str, Any]:
     """What the broker's HTTP port answers. Raises CommandFailed."""
-    import urllib.error
-    import urllib.request
-
-    configs = broker_configs(admin_client(bootstrap), bootstrap, timeout_s)
-    entry = configs.get(HTTP_ENDPOINT)
-    if entry is None or not entry.value:
-        raise CommandFailed(f"the broker at {bootstrap} has no HTTP port, or it is no Millstream")
-    url = f"{entry.value.rstrip('/')}{path}"
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 (a broker's address)
-    try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
-            return json.load(answer)
-    except urllib.error.HTTPError as refusal:
-        raise CommandFailed(f"{url}: {_message(refusal.read())}") from None
-    except (OSError, ValueError) as error:
-        raise CommandFailed(f"{url}: {getattr(error, 'reason', None) or error}") from None
-
-
-def _message(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return body.decode(errors="replace").strip()
+    return ask_http(http_url(bootstrap, timeout_s, path, "tells nothing of its tiers"), timeout_s, body)

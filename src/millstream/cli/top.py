@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.connect import admin_client, broker_configs
+from millstream.cli.broker_http import http_url
 from millstream.cli.exposition import Exposition, read_exposition
 from millstream.cli.failure import CommandFailed
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, emit_now
 from millstream.cli.top_view import Activity, activity, as_document, as_lines
-from millstream.model.endpoint_setting import HTTP_ENDPOINT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,11 +74,7 @@ def top(
 
 def metrics_url(bootstrap: str, timeout: float) -> str:
     """Ask a broker where its ``/metrics`` are; CommandFailed if it has none."""
-    entries = broker_configs(admin_client(bootstrap), bootstrap, timeout)
-    entry = entries.get(HTTP_ENDPOINT)
-    if entry is None or not entry.value:
-        raise CommandFailed(f"the broker at {bootstrap} shows no metrics; it has no HTTP port, or it is no Millstream")
-    return f"{entry.value.rstrip('/')}/metrics"
+    return http_url(bootstrap, timeout, "/metrics", "shows no metrics")
 
 
 def _looks(find: Callable[[], str], interval: float, timeout: float) -> Iterator[Activity | str]:

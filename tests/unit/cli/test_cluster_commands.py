@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from millstream.cli import cluster as command
+from millstream.cli import broker_http
 
 STATUS = {
     "cluster_id": "c",
@@ -49,8 +49,8 @@ def status(monkeypatch):
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     told["url"] = f"http://127.0.0.1:{server.server_port}"
     endpoint = SimpleNamespace(value=told.pop("url"))
-    monkeypatch.setattr(command, "admin_client", lambda _: None)
-    monkeypatch.setattr(command, "broker_configs", lambda *_: {command.HTTP_ENDPOINT: endpoint})
+    monkeypatch.setattr(broker_http, "admin_client", lambda _: None)
+    monkeypatch.setattr(broker_http, "broker_configs", lambda *_: {broker_http.HTTP_ENDPOINT: endpoint})
     yield told
     server.shutdown()
     server.server_close()
