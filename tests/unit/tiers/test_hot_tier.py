@@ -3,6 +3,7 @@
 import errno
 import os
 import uuid
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,12 @@ from millstream.tiers.hot_tier import SLOT_BYTES, FileSlots, HotTier, MemorySlot
 OWNER = ArchiveId(uuid.UUID(int=1), 0)
 OTHER = ArchiveId(uuid.UUID(int=1), 1)
 NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def a_disk_with_space(monkeypatch):
+    """The tests' own disk may be nearly full."""
+    monkeypatch.setattr(os, "fstatvfs", lambda fd: SimpleNamespace(f_blocks=100, f_bavail=50))
 
 
 class Clock:
@@ -113,18 +120,11 @@ def test_a_disk_that_fails_switches_the_tier_off(tmp_path, verb):
 def test_a_disk_with_little_space_takes_no_more(tmp_path, monkeypatch):
     tier, _, clock, _ = made(tmp_path)
     tier.put(OWNER, 1, block(1), NOW_MS)
-    real = os.fstatvfs
-
-    class Little:
-        def __init__(self, fd):
-            self.f_blocks = real(fd).f_blocks
-            self.f_bavail = self.f_blocks // 20
-
-    monkeypatch.setattr(os, "fstatvfs", Little)
-    clock.now_s += 6
-    tier.put(OWNER, 2, block(2), NOW_MS)
-    assert (tier.get(OWNER, 1), tier.get(OWNER, 2)) == (block(1), None)
-    monkeypatch.undo()
+    with monkeypatch.context() as little:
+        little.setattr(os, "fstatvfs", lambda fd: SimpleNamespace(f_blocks=100, f_bavail=5))
+        clock.now_s += 6
+        tier.put(OWNER, 2, block(2), NOW_MS)
+        assert (tier.get(OWNER, 1), tier.get(OWNER, 2)) == (block(1), None)
     clock.now_s += 6
     tier.put(OWNER, 2, block(2), NOW_MS)
     assert tier.get(OWNER, 2) == block(2)
