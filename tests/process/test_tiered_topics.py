@@ -273,7 +273,9 @@ def test_every_replica_drops_what_its_leader_archived_and_another_leader_goes_on
         ask(brokers[1], "create_topics", [NewTopic("copies", 1, 3, config=settings)], "copies")
         until(lambda: leader(brokers[1]) in brokers, "nobody leads")
         produce(brokers[1], "copies", range(RECORDS))
-        (topic_id,) = [one.name for one in (store / "topics").iterdir()] or [""]
+        topic_ids = store / "topics"
+        until(lambda: topic_ids.is_dir() and len(list(topic_ids.iterdir())) == 1, "nothing is archived")
+        (topic_id,) = (one.name for one in topic_ids.iterdir())
         copies = {node: broker.data_dir / "topics" / topic_id for node, broker in brokers.items()}
 
         def bases(node):
