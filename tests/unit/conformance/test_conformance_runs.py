@@ -97,7 +97,7 @@ def given(tmp_path, monkeypatch):
     monkeypatch.setattr(lists, "must_pass", lambda suite: ["a"])
     monkeypatch.setattr(lists, "left_out", lambda suite: [("c", "is not there yet")])
     return argparse.Namespace(
-        peer=None, only=[], fast=False, jobs=1, patience=1.0, update=False, verbose=False, recorded={}
+        peer=None, only=[], fast=False, jobs=1, patience=1.0, update=False, second_try=False, verbose=False, recorded={}
     )
 
 
@@ -111,6 +111,24 @@ def test_a_run_leaves_out_what_it_must_and_is_good_when_what_must_pass_does(give
     assert {outcome.name: outcome.state for outcome in ran.outcomes} == {"a": PASSED, "b": FAILED, "c": SKIPPED}
     assert ran.verdict.good
     assert run.word(ran, given) == "[green]good[/]"
+
+
+class LateB(Three):
+    """``b`` passes when it is run for the second time."""
+
+    def run(self, context):
+        for name in sorted(context.chosen):
+            yield Outcome(name, FAILED if name == "b" and context.logs.name != "second-try" else PASSED)
+
+
+@pytest.mark.parametrize(("suite", "good"), [(LateB, True), (Three, False)])
+def test_what_must_pass_and_failed_runs_a_second_time(given, monkeypatch, suite, good):
+    monkeypatch.setattr(lists, "must_pass", lambda name: {"a", "b"})
+    assert not run_three(given, suite()).verdict.good
+    given.second_try = True
+    ran = run_three(given, suite())
+    assert (ran.verdict.good, ran.second_try) == (good, ("b",) if good else ())
+    assert [outcome.name for outcome in ran.outcomes if outcome.state != SKIPPED] == ["a", "b"]
 
 
 def test_a_left_out_test_runs_when_it_is_asked_for_by_name(given):
