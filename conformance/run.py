@@ -101,7 +101,7 @@ def run_suite(suite: Suite, given: argparse.Namespace, progress: Progress) -> Ra
                 progress.advance(task)
                 show_outcome(progress.console, suite, outcome, given)
             ran.complaints = context.complaints
-            failed = {one.name for one in ran.outcomes if one.state == FAILED} & lists.must_pass(suite.name)
+            failed = {one.name for one in ran.outcomes if one.state == FAILED}.intersection(lists.must_pass(suite.name))
             if given.second_try and failed:
                 say("second try")
                 again = replace(context, chosen=failed, logs=logs / "second-try", complaints=ran.complaints)
