@@ -5,6 +5,7 @@ Whatever dies on the way, each record of the one topic is in the other exactly o
 """
 
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -32,6 +33,7 @@ class Copier:
         self.each = each
         self.every_other = every_other
         self.done = self.began = 0
+        self.errors = []
         self.producer = self.consumer = None
 
     def run(self, until_s, count):
@@ -43,7 +45,8 @@ class Copier:
                 if self._committed() >= count:
                     return True
                 self._copy_some()
-            except KafkaException:
+            except KafkaException as error:
+                self.errors.append(str(error.args[0]))
                 self.close()
         return False
 
@@ -83,7 +86,8 @@ class Copier:
             self.producer.produce(TO, message.value(), partition=message.partition())
         self.done += 1
         if self.every_other and self.done % self.every_other == 0:
-            assert self.producer.flush(20) == 0
+            if self.producer.flush(20):
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "records were not delivered in 20 s"))
             self.producer.abort_transaction(20)
             for message in messages[::-1]:
                 self.consumer.seek(TopicPartition(FROM, message.partition(), message.offset()))
@@ -99,6 +103,29 @@ class Copier:
         if self.consumer is not None:
             self.consumer.close()
             self.consumer = None
+
+
+class CopyInBackground:
+    """A copier in a thread of its own."""
+
+    def __init__(self, copier, seconds, count):
+        self.copier = copier
+        self.until_s = time.monotonic() + seconds
+        self._run = ThreadPoolExecutor(1).submit(copier.run, self.until_s, count)
+
+    def is_alive(self):
+        return not self._run.done()
+
+    def join(self, seconds):
+        wait([self._run], seconds)
+
+    def finish(self):
+        """Wait for the end of it, and demand that everything was copied."""
+        copier = self.copier
+        self.join(max(self.until_s - time.monotonic(), 0) + 120)
+        story = f"{copier.began} producers, {copier.done} transactions, and these errors: {copier.errors[-20:]}"
+        assert self._run.done(), f"still copying after {story}"
+        assert self._run.result(), f"out of time after {story}"
 
 
 def read(bootstrap, partitions, isolation):

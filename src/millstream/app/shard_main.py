@@ -262,6 +262,7 @@ class ShardProcess:
         if across is not None:
             across.serve(node.transactions)
         self.delayed.verifying.ask = node.transactions.verify
+        node.coordinator.local.ask_coordinator = node.transactions.verify
 
         node.acknowledgements = Acknowledgements(shard, node.coordinator)
 

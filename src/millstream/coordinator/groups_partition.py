@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.records import decode_record, encode_record
 from millstream.coordinator.state_partition import KeptLog, State, StatePartition, answer
+from millstream.coordinator.verified_commits import VerifiedCommits, VerifyingLog
 from millstream.core.group.consumer.topics import Topics
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.counts import GroupCounts
@@ -66,7 +67,7 @@ _RESOLVE_SLICE_STEPS: Final = 4_096
 """Matching an expression costs steps per character; a slice matches as many names as that allows."""
 
 
-class OffsetsPartition(KeptLog, Protocol):
+class OffsetsPartition(KeptLog, VerifyingLog, Protocol):
     """The part of ``partition.internal.InternalLog`` that is used here."""
 
     def on_transaction_ended(self, callback: Callable[[int, bool], None]) -> None: ...
@@ -111,6 +112,8 @@ class GroupsPartition(StatePartition):
         self._pending: dict[int, dict[bytes, Record]] = {}
         """While loading: the same of each transaction that is open, by producer id."""
         self._ended: list[TransactionEnded] = []  # while loading
+        self.verified = VerifiedCommits(partition)
+        """Commits of transactions whose coordinator is asked before they are stepped."""
         partition.on_transaction_ended(self._transaction_ended)
         self._loading.start()
 
@@ -135,6 +138,9 @@ class GroupsPartition(StatePartition):
             latest.pop(record.key, None)
             if record.value is not None:
                 latest[record.key] = record
+            elif latest is self._latest:
+                for pending in self._pending.values():
+                    pending.pop(record.key, None)  # deleted before its transaction has ended
             self._records += 1
             if self._records % _LOAD_SLICE_RECORDS == 0:
                 yield
@@ -233,6 +239,7 @@ class GroupsPartition(StatePartition):
         self.step(Persisted(receipt, error))
 
     def _forget(self) -> None:
+        self.verified.close()
         self._latest, self._pending = {}, {}
         while self._unsent:
             answer(*self._unsent.popleft())

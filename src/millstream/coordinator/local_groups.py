@@ -15,7 +15,6 @@ from millstream.coordinator.asks import (
     OFFSET_COMMIT,
     OFFSET_DELETE,
     SYNC_GROUP,
-    TXN_OFFSET_COMMIT,
     Ask,
 )
 from millstream.coordinator.groups_partition import Done, GroupsPartition, OffsetsPartition
@@ -40,6 +39,8 @@ from millstream.core.group.outputs import (
 )
 from millstream.core.group.state import GroupState
 from millstream.model.error_code import ErrorCode
+from millstream.partition.verifying import Ask as VerifyAsk
+from millstream.partition.verifying import nobody
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
 _EXPIRY_SHARE: Final = 0.1
 _NEWEST_COMMIT: Final = OffsetCommitRequest.VERSIONS[1]
 _COUNT_US: Final = 1_000_000
+_ADDS_FROM: Final = 5
+"""First version of TxnOffsetCommit whose client leaves adding the partition to the broker."""
 
 
 class LocalGroups:
@@ -84,15 +87,19 @@ class LocalGroups:
         self._meters = _Meters(shard, self._counts)
         self.partitions: dict[int, GroupsPartition] = {}
         self._loads = Loads()
+        self.ask_coordinator: VerifyAsk = nobody
+        """Asks the coordinator of a transaction, wherever it is. Set before a partition opens."""
         shard.reactor.call_later(self._expiry_interval_us, self._expire)
 
     def opened(self, partition: OffsetsPartition) -> None:
         """A partition of ``__consumer_offsets`` opened on this shard: load its groups."""
         self._loads.began()
         reactor = self._shard.reactor
-        self.partitions[partition.index] = GroupsPartition(
+        groups = GroupsPartition(
             partition, reactor, self._settings, self._counts, self._loads.ended, self._topics, self._meters.refresh
         )
+        groups.verified.ask = self.ask_coordinator
+        self.partitions[partition.index] = groups
 
     def when_loaded(self, done: Callable[[], None]) -> None:
         """Call ``done`` when no partition of this shard is loading, maybe at once."""
@@ -128,8 +135,23 @@ class LocalGroups:
             done(ErrorCode.NOT_COORDINATOR)
         elif groups.state is not State.ACTIVE:
             done(groups.refusal)
+        elif isinstance(request, TxnOffsetCommitRequest):
+            self._commit_in_transaction(groups, version, request, done)
         else:
-            groups.step(_input(api, version, client_id, client_host, request, require_stable, done, self._topics))
+            groups.step(_input(api, version, client_id, client_host, request, require_stable, done))
+
+    def _commit_in_transaction(
+        self, groups: GroupsPartition, version: int, request: TxnOffsetCommitRequest, done: Done
+    ) -> None:
+        def verified(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                done(error)
+            elif groups.state is not State.ACTIVE:
+                done(groups.refusal)
+            else:
+                groups.step(_transactional(done, request, self._topics))
+
+        groups.verified.verify(request, verified, adds=version >= _ADDS_FROM)
 
     def ask_for(self, ask: Ask, request: Message, done: Done) -> None:
         """``ask`` for a request from another shard."""
@@ -182,7 +204,6 @@ def _input(
     request: Message,
     require_stable: bool,
     done: Callable[[Message | ErrorCode], None],
-    topics: Topics | None,
 ) -> Input:
     """The core's input for a request."""
     if api == HEARTBEAT:
@@ -191,9 +212,6 @@ def _input(
     if api == OFFSET_COMMIT:
         assert isinstance(request, OffsetCommitRequest)
         return Commit(done, request, version)
-    if api == TXN_OFFSET_COMMIT:
-        assert isinstance(request, TxnOffsetCommitRequest)
-        return _transactional(done, request, topics)
     if api == JOIN_GROUP:
         assert isinstance(request, JoinGroupRequest)
         return Join(done, request, version, client_id, client_host, _member_suffix())

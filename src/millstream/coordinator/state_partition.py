@@ -246,7 +246,7 @@ def client_code(error: MillstreamError) -> ErrorCode:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR:
             return ErrorCode.NOT_COORDINATOR
-        case ErrorCode.INVALID_PRODUCER_EPOCH:
+        case ErrorCode.INVALID_PRODUCER_EPOCH | ErrorCode.INVALID_TXN_STATE:
             return error.code
         case _:
             return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -63,9 +63,17 @@ Listed = tuple[str, int, str, int]
 """(transactional id, producer id, state, start in ms; -1 while there is no transaction)"""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_init = msgspec.msgpack.Decoder(tuple[int, str, int, int, int]).decode
-_decode_add = msgspec.msgpack.Decoder(tuple[int, str, int, int, tuple[Place, ...], bool, int]).decode
-_decode_end = msgspec.msgpack.Decoder(tuple[int, str, int, int, bool, int]).decode
+_REQUESTS: Final[dict[int, tuple[Callable[..., Request], Callable[[bytes], tuple[int, str, tuple[object, ...]]]]]] = {
+    INIT: (InitProducer, msgspec.msgpack.Decoder(tuple[int, str, tuple[int, int, int]]).decode),
+    ADD: (
+        AddPartitions,
+        msgspec.msgpack.Decoder(tuple[int, str, tuple[int, int, tuple[Place, ...], bool, int]]).decode,
+    ),
+    END: (End, msgspec.msgpack.Decoder(tuple[int, str, tuple[int, int, bool, int]]).decode),
+}
+"""What a method carries between shards: the request's struct, and the decoder of (partition, transactional id, the
+struct's further fields).
+"""
 _decode_ids = msgspec.msgpack.Decoder(tuple[int, str]).decode
 _decode_answer = msgspec.msgpack.Decoder(tuple[int, list[int]]).decode
 _decode_described = msgspec.msgpack.Decoder(Described).decode
@@ -112,9 +120,8 @@ class Transactions:
             if state not in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
         }
         mailbox = shard.mailbox
-        mailbox.serve(INIT, self._serve_init)
-        mailbox.serve(ADD, self._serve_add)
-        mailbox.serve(END, self._serve_end)
+        for method in _REQUESTS:
+            mailbox.serve(method, self._server(method))
         mailbox.serve(DESCRIBE, self._serve_describe)
         mailbox.serve(LIST, self._serve_list)
         logs.on_open(self._opened)
@@ -191,8 +198,15 @@ class Transactions:
         else:
             found.ask(request)
 
-    def _there(self, home: int, method: int, question: object, done: Done) -> None:
-        """Ask another shard."""
+    def _route(self, method: int, transactional_id: str, fields: tuple[object, ...], done: Done) -> None:
+        """Have the coordinator process a request, on whichever shard of this broker it is."""
+        partition, home = self._topic.place(transactional_id)
+        if home is None:
+            done(ErrorCode.NOT_COORDINATOR)
+            return
+        if home == self._shard.id:
+            self._here(partition, _REQUESTS[method][0](done, transactional_id, *fields))
+            return
 
         def told(answer: bytes | memoryview | MillstreamError) -> None:
             if isinstance(answer, MillstreamError):
@@ -206,7 +220,18 @@ class Transactions:
             else:
                 done(Identity(ErrorCode(numbers[0]), numbers[1], numbers[2]))
 
-        self._shard.mailbox.call(home, method, _encode(question), told, _TIMEOUT_US)
+        self._shard.mailbox.call(home, method, _encode((partition, transactional_id, fields)), told, _TIMEOUT_US)
+
+    def _server(self, method: int) -> Callable[[int, bytes, "Reply"], None]:
+        """The other end of `_route`."""
+        request, decode = _REQUESTS[method]
+
+        def serve(sender: int, payload: bytes, reply: "Reply") -> None:
+            _ = sender
+            partition, transactional_id, fields = decode(payload)
+            self._here(partition, request(_replying(reply), transactional_id, *fields))
+
+        return serve
 
     # Requests
 
@@ -219,16 +244,7 @@ class Transactions:
         done: Callable[[Identity], None],
     ) -> None:
         """Begin a producer: fence the one before it and get an epoch."""
-        partition, home = self._topic.place(transactional_id)
-        told = _identity(done)
-        if home is None:
-            told(ErrorCode.NOT_COORDINATOR)
-        elif home == self._shard.id:
-            request = InitProducer(told, transactional_id, timeout_ms, producer_id, producer_epoch)
-            self._here(partition, request)
-        else:
-            question = (partition, transactional_id, timeout_ms, producer_id, producer_epoch)
-            self._there(home, INIT, question, told)
+        self._route(INIT, transactional_id, (timeout_ms, producer_id, producer_epoch), _identity(done))
 
     def add(
         self,
@@ -254,30 +270,20 @@ class Transactions:
 
     def add_here(self, addition: Addition, done: Callable[[Sequence[ErrorCode]], None]) -> None:
         """``add``, if this broker coordinates the transaction."""
-        transactional_id, producer_id, producer_epoch = (
-            addition.transactional_id,
-            addition.producer_id,
-            addition.producer_epoch,
-        )
-        partitions, verify_only = addition.partitions, addition.verify_only
-        client_version = addition.client_version
 
         def told(answer: Answer | ErrorCode) -> None:
             if isinstance(answer, Identity):
                 answer = answer.error
-            done((answer,) * len(partitions) if isinstance(answer, ErrorCode) else answer)
+            done((answer,) * len(addition.partitions) if isinstance(answer, ErrorCode) else answer)
 
-        place, home = self._topic.place(transactional_id)
-        if home is None:
-            told(ErrorCode.NOT_COORDINATOR)
-        elif home == self._shard.id:
-            request = AddPartitions(
-                told, transactional_id, producer_id, producer_epoch, partitions, verify_only, client_version
-            )
-            self._here(place, request)
-        else:
-            question = (place, transactional_id, producer_id, producer_epoch, partitions, verify_only, client_version)
-            self._there(home, ADD, question, told)
+        fields = (
+            addition.producer_id,
+            addition.producer_epoch,
+            addition.partitions,
+            addition.verify_only,
+            addition.client_version,
+        )
+        self._route(ADD, addition.transactional_id, fields, told)
 
     def verify(self, question: Question, answer: Callable[[Sequence[int]], None]) -> None:
         """``partition.verifying.Ask``: of a client that leaves adding to the broker add, of others ask."""
@@ -301,31 +307,8 @@ class Transactions:
         done: Callable[[Identity], None],
     ) -> None:
         """Commit or abort a transaction."""
-        partition, home = self._topic.place(transactional_id)
-        told = _identity(done)
-        if home is None:
-            told(ErrorCode.NOT_COORDINATOR)
-        elif home == self._shard.id:
-            self._here(partition, End(told, transactional_id, producer_id, producer_epoch, commits, client_version))
-        else:
-            question = (partition, transactional_id, producer_id, producer_epoch, commits, client_version)
-            self._there(home, END, question, told)
-
-    def _serve_init(self, sender: int, payload: bytes, reply: "Reply") -> None:
-        _ = sender
-        partition, transactional_id, timeout_ms, producer_id, epoch = _decode_init(payload)
-        self._here(partition, InitProducer(_replying(reply), transactional_id, timeout_ms, producer_id, epoch))
-
-    def _serve_add(self, sender: int, payload: bytes, reply: "Reply") -> None:
-        _ = sender
-        partition, transactional_id, producer_id, epoch, places, verify_only, version = _decode_add(payload)
-        request = AddPartitions(_replying(reply), transactional_id, producer_id, epoch, places, verify_only, version)
-        self._here(partition, request)
-
-    def _serve_end(self, sender: int, payload: bytes, reply: "Reply") -> None:
-        _ = sender
-        partition, transactional_id, producer_id, epoch, commits, version = _decode_end(payload)
-        self._here(partition, End(_replying(reply), transactional_id, producer_id, epoch, commits, version))
+        fields = (producer_id, producer_epoch, commits, client_version)
+        self._route(END, transactional_id, fields, _identity(done))
 
     # Descriptions
 

@@ -254,7 +254,7 @@ def _special(
 
 def append_trusted(partition: Partition, batch: bytes) -> tuple[int, int] | MillstreamError:
     """Append a batch of the broker's own; (base offset, end offset) or what prevented it. A transactional one opens
-    its producer's transaction here.
+    its producer's transaction here; its coordinator has said that the partition is part of it.
     """
     if partition.refusal:
         why = "closed" if partition.closed else "led by another replica"
@@ -266,6 +266,9 @@ def append_trusted(partition: Partition, batch: bytes) -> tuple[int, int] | Mill
         error = partition.producers.check_epoch(header[9], header[10])
         if error is not ErrorCode.NONE:
             return Rejected(f"{partition.log.name}: producer {header[9]} is fenced", error)
+        if not partition.transactions.accepts(header[9], header[10]):
+            why = f"{partition.log.name}: the transaction of producer {header[9]} has ended"
+            return Rejected(why, ErrorCode.INVALID_TXN_STATE)
     try:
         base = partition.group.replicate((memoryview(batch),), len(batch), count, max_timestamp)
     except ArenaFull:

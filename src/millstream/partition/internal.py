@@ -1,9 +1,10 @@
 """Partitions of the broker's own topics, for the parts of the broker that keep their state in them.
 
 ``InternalLog`` appends batches that the broker built and reads committed batches back. The batches are trusted: their
-records are not inspected and their producers are not checked. An append that finds no memory waits in
-``partition.delayed``, before the appends of clients and in the order of the calls. A partition that closes first fails
-the append with Unavailable. A crash loses what was not synced, and no ``done`` was called for that.
+records are not inspected. Of a producer only its transaction is checked: it must be open here, or verified. An append
+that finds no memory waits in ``partition.delayed``, before the appends of clients and in the order of the calls. A
+partition that closes first fails the append with Unavailable. A crash loses what was not synced, and no ``done`` was
+called for that.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from millstream.errors import MillstreamError, Retriable, Unavailable
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import Offset
+from millstream.model.quantities import Offset, ProducerEpoch, ProducerId
 from millstream.partition.append import append_trusted
 from millstream.partition.partition import Partition, own_append
 from millstream.partition.read import read
@@ -70,6 +71,20 @@ class InternalLog:
     @property
     def leader_epoch(self) -> int:
         return self._partition.leader_epoch
+
+    # As ``core.txn.partition_state`` has them
+
+    def accepts(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> bool:
+        """Whether a transactional batch may be appended without asking the transaction's coordinator."""
+        return self._partition.transactions.accepts(producer_id, producer_epoch)
+
+    def ask_verification(self, producer_id: ProducerId) -> object:
+        """The coordinator is asked now. Returns the question, for ``verified``."""
+        return self._partition.transactions.ask_verification(producer_id)
+
+    def verified(self, producer_id: ProducerId, producer_epoch: ProducerEpoch, question: object) -> bool:
+        """The coordinator says yes. False if a marker came since the question."""
+        return self._partition.transactions.verified(producer_id, producer_epoch, question)
 
     def read(self, offset: Offset, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]) -> None:
         """Read whole committed batches from ``offset`` on, at least one if there is any; an empty list at the end."""

@@ -91,7 +91,7 @@ class VerifyingAppends:
         self._rows: dict[_Row, deque[_Entry]] = {}
         self._wanted: dict[tuple[ProducerTransaction, int, int], list[tuple[Partition, object]]] = {}
         self._bytes = 0
-        self.ask: Ask = _nobody
+        self.ask: Ask = nobody
         """Asks the coordinator, wherever it is. Set when there is one."""
 
     def add(
@@ -203,5 +203,6 @@ def _as_produce_says(code: int, version: int) -> int:
     return code
 
 
-def _nobody(question: Question, answer: Answer) -> None:
+def nobody(question: Question, answer: Answer) -> None:
+    """``Ask`` while there is no coordinator."""
     answer([int(ErrorCode.COORDINATOR_NOT_AVAILABLE)] * len(question.partitions))

@@ -16,9 +16,19 @@ from millstream.config.settings import Settings
 from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.router import GroupRouter
 from millstream.core.controller.state import ControllerState
+from millstream.core.txn.partition_state import PartitionTransactions
 from millstream.errors import MillstreamError, Rejected, Retriable
+from millstream.model.error_code import ErrorCode
 from millstream.telemetry.metrics import StatsSlab
-from millstream.wire.records import build_batch, iter_batches, iter_records, parse_header
+from millstream.wire.records import (
+    ABORT,
+    COMMIT,
+    build_batch,
+    control_record,
+    iter_batches,
+    iter_records,
+    parse_header,
+)
 
 
 class FakeTimer:
@@ -112,9 +122,19 @@ class FakePartition:
         self.reads = []
         self.read_error = None
         self.defer = None
+        self.transactions = PartitionTransactions()
 
     def on_transaction_ended(self, callback):
         self.ended = callback
+
+    def accepts(self, producer_id, producer_epoch):
+        return self.transactions.accepts(producer_id, producer_epoch)
+
+    def ask_verification(self, producer_id):
+        return self.transactions.ask_verification(producer_id)
+
+    def verified(self, producer_id, producer_epoch, question):
+        return self.transactions.verified(producer_id, producer_epoch, question)
 
     def end_offset(self):
         if not self.batches:
@@ -127,11 +147,31 @@ class FakePartition:
             done(self.refuse)
             return
         end = self.waiting[-1][1] if self.waiting else self.end_offset()
+        header = parse_header(batch)
+        if header.is_transactional and not header.is_control:
+            if not self.transactions.accepts(header.producer_id, header.producer_epoch):
+                done(Rejected("the transaction has ended", ErrorCode.INVALID_TXN_STATE))
+                return
+            self.transactions.began(header.producer_id, end)
         stored = bytearray(batch)
         stored[0:8] = end.to_bytes(8, "big")
         self.waiting.append((bytes(stored), end + parse_header(batch).last_offset_delta + 1, done))
         if not self.hold:
             self.persist()
+
+    def end_transaction(self, producer_id, epoch, commits):
+        """Append a marker, which is durable at once."""
+        kind = COMMIT if commits else ABORT
+        marker = build_batch(
+            [control_record(kind, 0, 1)],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            transactional=True,
+            control=True,
+        )
+        self.append(marker, lambda offset: None)
+        self.transactions.ended(producer_id, self.end_offset() - 1, aborted=not commits)
+        self.ended(producer_id, commits)
 
     def persist(self):
         waiting, self.waiting = self.waiting, []

@@ -338,18 +338,19 @@ class GroupCoordinator:
                 self._vanish(group.group_id)
 
     def _topic_deleted(self, turn: Turn, topic: str, topic_id: bytes) -> None:
-        """Delete the offsets of a deleted topic, including those in flight to the log.
+        """Delete the offsets of a deleted topic, including those in open transactions and in flight to the log.
 
         Offsets of its successor stay, because a shard that already knows the successor may have sent some.
         """
         gone = (topic_id, ZERO_UUID)
         doomed: dict[str, set[int]] = {}
         for group in self.groups.values():
-            if group.pending_offsets:
-                group.pending_offsets.forget_topic(topic, gone)
             partitions = group.offsets.topics.get(topic)
             if partitions is not None:
                 doomed[group.group_id] = {index for index, offset in partitions.items() if offset.topic_id in gone}
+            for index, offset in group.pending_offsets.of_topic(topic) if group.pending_offsets else ():
+                places = doomed.setdefault(group.group_id, set())
+                (places.add if offset.topic_id in gone else places.discard)(index)
         for pending in self._writes.values():
             if isinstance(pending, PendingCommit):
                 for name, partition, offset in pending.offsets:

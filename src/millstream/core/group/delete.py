@@ -1,9 +1,10 @@
 """DeleteGroups and OffsetDelete: an administrator deletes a group, or some of its offsets (KIP-229, KIP-496).
 
 Only a group without members can be deleted. Its offsets are deleted with it, including those of commits in flight to
-the log. Single offsets may also be deleted from an active consumer group, if no member subscribes to their topic. The
-response leaves when the tombstones are durable, so that nothing deleted comes back. A deletion that cannot be written
-is answered with an error, and may have happened in part.
+the log and those in open transactions, which then commit nothing for the group. Single offsets may also be deleted from
+an active consumer group, if no member subscribes to their topic. The response leaves when the tombstones are durable,
+so that nothing deleted comes back. A deletion that cannot be written is answered with an error, and may have happened
+in part.
 """
 
 from collections.abc import Callable
@@ -39,7 +40,7 @@ def delete_group(turn: Turn, group: Group | None, delete: Delete, forgotten: lis
         turn.cancel(deadline)
     group.pending_joins.clear()
     places = [(topic, partition) for topic, partition, _ in group.offsets]
-    places += offsets_under_way(turn, group) - set(places)
+    places += (offsets_under_way(turn, group) | group.pending_offsets.places()) - set(places)
     turn.log(group, f"deleted with {len(places)} committed offsets")
     _remove(turn, group, places, forgotten, delete.token, answer)
 
@@ -54,7 +55,7 @@ def delete_offsets(turn: Turn, group: Group | None, delete: DeleteOffsets) -> No
     if group is None or error is not ErrorCode.NONE:
         turn.out.answer(delete.token, OffsetDeleteResponse(error_code=error))
         return
-    under_way = offsets_under_way(turn, group)
+    not_visible = offsets_under_way(turn, group) | group.pending_offsets.places()
     places: list[tuple[str, int]] = []
     topics: list[OffsetDeleteResponseTopic] = []
     for topic in delete.request.topics:
@@ -67,7 +68,7 @@ def delete_offsets(turn: Turn, group: Group | None, delete: DeleteOffsets) -> No
             places += [
                 (topic.name, index)
                 for index in indexes
-                if group.offsets.get(topic.name, index) is not None or (topic.name, index) in under_way
+                if group.offsets.get(topic.name, index) is not None or (topic.name, index) in not_visible
             ]
     done = OffsetDeleteResponse(topics=topics)
 

@@ -49,18 +49,23 @@ class PendingOffsets:
         """The transaction has ended: its offsets, which are forgotten here."""
         return self.by_producer.pop(producer_id, {})
 
-    def forget_topic(self, topic: str, topic_ids: tuple[bytes, ...]) -> None:
-        """A topic was deleted."""
+    def places(self) -> set[tuple[str, int]]:
+        """The partitions for which an open transaction has an offset."""
+        return {place for places in self.by_producer.values() for place in places}
+
+    def remove(self, place: tuple[str, int]) -> None:
+        """The log has a tombstone behind the offsets of this partition: no transaction commits them any more."""
         for producer_id, places in list(self.by_producer.items()):
-            left = {
-                place: offset
-                for place, offset in places.items()
-                if place[0] != topic or offset.topic_id not in topic_ids
-            }
-            if left:
-                self.by_producer[producer_id] = left
-            else:
+            places.pop(place, None)
+            if not places:
                 del self.by_producer[producer_id]
+
+    def of_topic(self, topic: str) -> Iterator[tuple[int, CommittedOffset]]:
+        """The offsets for the partitions of a topic."""
+        for places in self.by_producer.values():
+            for (name, partition), offset in places.items():
+                if name == topic:
+                    yield partition, offset
 
 
 class GroupOffsets:

@@ -91,13 +91,17 @@ class PendingRemoval:
         self.forgotten = forgotten
 
     def settle(self, turn: Turn, error: ErrorCode) -> None:
-        """Remove the offsets. Visible offsets were written before the tombstones; later commits are not visible yet."""
+        """Remove the offsets, also those in open transactions. What is known now was written before the tombstones;
+        later commits are not known yet.
+        """
         _ = turn
         if error is not ErrorCode.NONE:
             return  # the next round retries
         group = self.group
         for topic, partition in self.offsets:
             group.offsets.remove(topic, partition)
-        if self.forgotten is not None and group.is_empty and not group.pending_joins and not group.offsets:
+            group.pending_offsets.remove((topic, partition))
+        has_offsets = group.offsets or group.pending_offsets
+        if self.forgotten is not None and group.is_empty and not group.pending_joins and not has_offsets:
             group.forget_generations()
             self.forgotten.append(group)

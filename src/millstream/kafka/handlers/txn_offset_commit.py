@@ -1,15 +1,14 @@
 """TxnOffsetCommit: commit a group's offsets together with a transaction.
 
-The transaction's coordinator is asked first, as for a batch (``partition.verifying``): from version 5 on to add the
-partition that stores the group, before whether the client has added it. Then the group's coordinator checks the
+The shard that stores the group's offsets asks the transaction's coordinator first (``coordinator.verified_commits``):
+from version 5 on to add the partition, before whether the client has added it. Then the group's coordinator checks the
 member, stores the offsets as part of the transaction, and makes them the group's when the marker comes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from millstream.coordinator.asks import TXN_OFFSET_COMMIT
-from millstream.coordinator.hashing import OFFSETS_TOPIC, partition_of
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.transactional import in_version
 from millstream.model.error_code import ErrorCode
@@ -25,8 +24,6 @@ from millstream.wire.schema import Message
 
 API_KEY = TXN_OFFSET_COMMIT
 _ABORTABLE_FROM: Final = 4
-_ADDS_FROM: Final = 5
-_BROKERS_VERSION: Final = 2
 _NEVER_FENCED: Final = False
 """No version of this API knows PRODUCER_FENCED."""
 
@@ -54,10 +51,11 @@ def handle(
         )
         tell(ErrorCode.NONE)
 
-    def verified(answers: Sequence[ErrorCode]) -> None:
-        if answers[0] is not ErrorCode.NONE:
-            tell(answers[0])
-            return
+    if not request.group_id:
+        tell(ErrorCode.INVALID_GROUP_ID)
+    elif not good:
+        tell(ErrorCode.NONE)
+    else:
         resolved = TxnOffsetCommitRequest(
             transactional_id=request.transactional_id,
             group_id=request.group_id,
@@ -70,25 +68,6 @@ def handle(
         )
         node.coordinator.ask(
             request.group_id, TXN_OFFSET_COMMIT, ctx.api_version, ctx.client_id, ctx.host, resolved, stored
-        )
-
-    offsets = node.metadata.topic(OFFSETS_TOPIC)
-    if not request.group_id:
-        tell(ErrorCode.INVALID_GROUP_ID)
-    elif offsets is None:
-        tell(ErrorCode.NOT_COORDINATOR)
-    elif not good:
-        tell(ErrorCode.NONE)
-    else:
-        adds = ctx.api_version >= _ADDS_FROM
-        node.transactions.add(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            ((OFFSETS_TOPIC, partition_of(request.group_id, len(offsets.partitions))),),
-            _BROKERS_VERSION if adds else 0,
-            verified,
-            verify_only=not adds,
         )
 
 

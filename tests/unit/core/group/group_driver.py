@@ -17,6 +17,7 @@ from millstream.core.group.outputs import (
     Sync,
     Tick,
     TopicDeleted,
+    TransactionEnded,
     Write,
 )
 from millstream.model.error_code import ErrorCode
@@ -198,6 +199,7 @@ class Driver:
         version: int = 9,
         retention_ms: int = -1,
         topic_id: bytes = bytes(16),
+        producer: tuple[int, int] | None = None,
     ) -> int:
         token = next(self._tokens)
         topics: dict[str, list] = {}
@@ -218,8 +220,12 @@ class Driver:
             retention_time_ms=retention_ms,
             topics=[OffsetCommitRequestTopic(name=t, topic_id=topic_id, partitions=p) for t, p in topics.items()],
         )
-        self.step(Commit(token, request, version))
+        self.step(Commit(token, request, version, producer))
         return token
+
+    def end_transaction(self, producer_id: int, *, commits: bool) -> None:
+        """The producer's marker is durable."""
+        self.step(TransactionEnded(producer_id, commits))
 
     def commit(self, offsets: dict[tuple[str, int], int], *args, **options) -> ErrorCode:
         """Commit with an answer at once; one code for all partitions."""
