@@ -1,7 +1,8 @@
 """Which files hold which offsets: what a reader needs to read a topic's history without this broker.
 
 Only what can be trusted as it lies on disk is named: sealed segments, written completely, below the high watermark.
-The rest, the tail, is the broker's to serve, and so are event topics, whose chunks are files of another kind. A file
+The rest, the tail, is the broker's to serve, and so are event topics, whose chunks are files of another kind. Of a
+tiered partition it is also said how far it is archived: what has no local file any more is in the object store. A file
 may go (retention, deletion) after it was named; its reader then asks the broker.
 """
 
@@ -20,12 +21,14 @@ def describe_partitions(table: PartitionTable, topic: str) -> list[dict[str, Any
 def describe(partition: Partition) -> dict[str, Any]:
     """A partition's offsets and its readable segment files. Ends are exclusive, times in ms since 1970."""
     high_watermark = partition.high_watermark
+    archived = {} if partition.archive is None else {"archived_end_offset": partition.archive.archive.end_offset}
     return {
         "partition": partition.index,
         "leader_epoch": partition.leader_epoch,
         "log_start_offset": partition.log_start_offset,
         "high_watermark": high_watermark,
         "last_stable_offset": partition.last_stable_offset,
+        **archived,
         "segments": [
             {
                 "base_offset": segment.base_offset,

@@ -35,7 +35,9 @@ _QUERY_SHARE: Final = 0.6
 
 
 class PartitionPlan(msgspec.Struct, frozen=True):
-    """What lies ahead in one partition: offsets [start, end), bytes of log, those of them in sealed segment files."""
+    """What lies ahead in one partition: offsets [start, end), bytes of log, offsets that are in sealed or archived
+    segments.
+    """
 
     topic: str
     partition: int
@@ -147,11 +149,12 @@ def _ahead(pipeline: Pipeline, sink: Sink, state: PipelineState, logs: Logs) -> 
     else:
         options = parse_options({**source_options(pipeline), **declared_start(pipeline)}, READ)
         at = dict(logs.start(places, starting(options, streaming=True)))
-    oldest, newest, segments = logs.earliest(places), logs.latest(places), logs.segments(places)
+    oldest, newest = logs.earliest(places), logs.latest(places)
     spans: list[Span] = []
     for place in places:
         start = max(at.get(place.key, 0), oldest[place.key].offset)
         spans.append(Span(place.topic, place.topic_id, place.partition, start, max(start, newest[place.key].offset)))
+    segments = logs.segments(places, spans)
     options = parse_options(source_options(pipeline), READ)
     counts = count([span for span in spans if span.rows], segments, options)
     splits = iter(counts.splits)

@@ -19,6 +19,7 @@ from millstream.spark.bounds import EARLIEST, LATEST, Bound, Subscription, Topic
 from millstream.spark.loss import LossPolicy
 from millstream.spark.manifest import Manifests, SegmentMap
 from millstream.spark.options import Options
+from millstream.spark.planner import Span
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -49,7 +50,14 @@ class Logs:
         )
         path = options["read.path"]
         self._manifests = (
-            None if path == "broker" else Manifests(self.cluster, options["manifest.url"], required=path == "segments")
+            None
+            if path == "broker"
+            else Manifests(
+                self.cluster,
+                options["manifest.url"],
+                required=path == "segments",
+                objects_url=options["objects.url"],
+            )
         )
 
     def close(self) -> None:
@@ -132,15 +140,17 @@ class Logs:
             for key, offset in wanted.items()
         }
 
-    def segments(self, places: Sequence[Place]) -> SegmentMap:
-        """Sealed files of these partitions; none without a manifest."""
+    def segments(self, places: Sequence[Place], spans: Sequence[Span]) -> SegmentMap:
+        """Sealed segments of these partitions, archived ones only as far as they are in ``spans``; none without a
+        manifest.
+        """
         found: SegmentMap = {}
         if self._manifests is not None:
             by_topic: dict[tuple[str, str], set[int]] = {}
             for place in places:
                 by_topic.setdefault((place.topic, place.topic_id), set()).add(place.leader)
             for (topic, topic_id), leaders in by_topic.items():
-                found.update(self._manifests.segments(topic, topic_id, leaders))
+                found.update(self._manifests.segments(topic, topic_id, leaders, spans))
         return found
 
     def _start_at_times(

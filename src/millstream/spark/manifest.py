@@ -1,9 +1,13 @@
-"""The manifest: the list of sealed segment files that a broker serves over HTTP.
+"""The manifest: the list of sealed segments that a broker serves over HTTP, and those in its object store.
 
 ``GET /v1/topics/<name>/segments`` lists, per partition, files that are complete and below the high watermark. Its
 address is the option ``manifest.url``, or the brokers' own configuration (``millstream.http.endpoint``). A broker
 without that configuration, such as an Apache Kafka, has no manifest and is read through its Kafka port. So is
 everything if the manifest cannot be read; with ``read.path=segments`` that is an error instead.
+
+Of a tiered topic the answer also says how far each partition is archived and in which store. If files that a query
+needs are gone, or are not on this machine, `archive` lists the archived segments. One that has a file as well keeps
+both: the task takes what it can open.
 
 A manifest is trusted only for the topic id that was requested, and a file only if it exists. The reader checks its
 content.
@@ -13,29 +17,42 @@ import base64
 import http.client
 import json
 import logging
+import os
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from millstream.client import Cluster
 from millstream.client.cluster import BROKER_RESOURCE
 from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
-from millstream.spark.planner import Segment
+from millstream.spark.archive import Archived, Archives
+from millstream.spark.planner import Segment, Span
 
 _LOG: Final = logging.getLogger("millstream.spark")
 _TIMEOUT_S: Final = 10.0
 
 SegmentMap = dict[tuple[str, int], tuple[Segment, ...]]
-"""Files of a partition in order, by (topic id in hex, partition)."""
+"""Segments of a partition in order, by (topic id in hex, partition)."""
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """What a broker says of one partition."""
+
+    files: tuple[Segment, ...]
+    archived: Archived | None = None
 
 
 class Manifests:
     """Fetches manifests for one query. It caches addresses and connections."""
 
-    def __init__(self, cluster: Cluster, url: str | None, *, required: bool) -> None:
+    def __init__(self, cluster: Cluster, url: str | None, *, required: bool, objects_url: str | None = None) -> None:
         self._cluster = cluster
         self._url = url
+        self._objects_url = objects_url
+        self._archives = Archives(cluster.timeout_s, required=required)
         self._required = required
         self._endpoints: dict[int, str | None] = {}
         self._connections: dict[str, http.client.HTTPConnection] = {}
@@ -45,9 +62,10 @@ class Manifests:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+        self._archives.close()
 
-    def segments(self, topic: str, topic_id: str, leaders: Iterable[int]) -> SegmentMap:
-        """Sealed files of a topic's partitions, from the brokers that lead them.
+    def segments(self, topic: str, topic_id: str, leaders: Iterable[int], spans: Sequence[Span]) -> SegmentMap:
+        """Sealed segments of a topic's partitions, from the brokers that lead them; archived ones only of ``spans``.
 
         Raises:
             Unavailable: there is no manifest and ``read.path`` is ``segments``.
@@ -58,10 +76,27 @@ class Manifests:
                 endpoint = self._url or self._endpoint(node_id)
                 if endpoint is None:
                     raise Unavailable(f"broker {node_id} does not say where its manifest is ({HTTP_ENDPOINT})")
-                found.update(_read(self._get(endpoint, topic), topic_id))
+                listed = _read(self._get(endpoint, topic), topic_id)
             except (MillstreamError, OSError, http.client.HTTPException, ValueError) as error:
                 self._without(topic, error)
+                continue
+            for key, partition in listed.items():
+                wanted = [span for span in spans if (span.topic_id, span.partition) == key]
+                found[key] = self._with_archived(partition, wanted)
         return found
+
+    def _with_archived(self, listed: Listed, spans: Sequence[Span]) -> tuple[Segment, ...]:
+        """The files of a partition and, if these are not enough, its archived segments."""
+        files, archived = listed.files, listed.archived
+        if archived is None:
+            return files
+        if self._objects_url is not None:
+            archived = Archived(self._objects_url, archived.end_offset)
+        found: dict[int, Segment] = {}
+        for span in spans:
+            if span.start < archived.end_offset and not _at_hand(files, span):
+                found |= {one.base_offset: one for one in self._archives.segments(archived, span)}
+        return _merged(files, list(found.values()))
 
     def _without(self, topic: str, error: Exception) -> None:
         if self._required:
@@ -108,12 +143,38 @@ def _connect(endpoint: str) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=_TIMEOUT_S)
 
 
-def _read(manifest: Mapping[str, Any], topic_id: str) -> SegmentMap:
+def _at_hand(files: Sequence[Segment], span: Span) -> bool:
+    """Whether files of this machine begin at or before a span."""
+    first = next((file for file in files if file.end_offset > span.start), None)
+    return first is not None and first.base_offset <= span.start and os.path.exists(first.path)
+
+
+def _merged(files: Sequence[Segment], archived: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Files, those that are archived as well with both places, and what is only archived, in order."""
+    by_range = {(one.base_offset, one.end_offset): one for one in archived}
+    first = files[0].base_offset if files else None
+    both = [
+        file
+        if (twin := by_range.get((file.base_offset, file.end_offset))) is None
+        else msgspec.structs.replace(file, archived=twin.archived, store=twin.store)
+        for file in files
+    ]
+    alone = [one for one in archived if first is None or one.base_offset < first]
+    return tuple(sorted((*alone, *both), key=lambda one: one.base_offset))
+
+
+def _read(manifest: Mapping[str, Any], topic_id: str) -> dict[tuple[str, int], Listed]:
     if _hex(str(manifest.get("topic_id", ""))) != topic_id:
         raise Unavailable("the manifest is of another topic of that name")
     try:
+        url = manifest.get("objects_url")
         return {
-            (topic_id, int(partition["partition"])): _segments(partition["segments"])
+            (topic_id, int(partition["partition"])): Listed(
+                _segments(partition["segments"]),
+                Archived(str(url), int(partition["archived_end_offset"]))
+                if url and "archived_end_offset" in partition
+                else None,
+            )
             for partition in manifest["partitions"]
         }
     except (KeyError, TypeError, ValueError) as error:

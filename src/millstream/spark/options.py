@@ -188,10 +188,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("kafka.security.protocol", _one_of("plaintext"), "plaintext", "Only PLAINTEXT is supported.", BOTH),
     Option(
         "read.path", _one_of("auto", "segments", "broker"), "auto",
-        "auto: sealed segment files if they can be opened, the rest from brokers. segments: fail if a sealed "
-        "file cannot be opened. broker: everything from brokers.",
+        "auto: sealed segments from their files or, of tiered topics, from the object store, if these can be opened; "
+        "the rest from brokers. segments: fail if a sealed segment cannot be opened. broker: everything from brokers.",
     ),
     Option("manifest.url", _text, None, "HTTP address of the manifest; default: the broker's own setting."),
+    Option("objects.url", _text, None, "Object store of tiered topics; default: the URL that the broker uses."),
     Option(
         "filter.pushdown", _boolean, False,
         "Whether the query's filters on offset, timestamp, partition and topic are applied while planning and "

@@ -84,7 +84,7 @@ def plan_batch(options: Options, columns: Sequence[Column], predicate: Predicate
         ends = logs.end(places, ending(options, streaming=False))
         spans = [_span(place, starts[place.key], ends[place.key], predicate) for place in places]
         spans = [span for span in spans if span.rows > 0 and _allows(predicate, span)]
-        segments = logs.segments([place for place in places if any(span.topic == place.topic for span in spans)])
+        segments = logs.segments([place for place in places if any(span.topic == place.topic for span in spans)], spans)
         counts = count(spans, segments, options)
         return make_tasks(spans, counts, segments, read_settings(options, columns, predicate), uuid.uuid4().hex)
     finally:

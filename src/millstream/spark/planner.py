@@ -18,6 +18,8 @@ from typing import Final
 
 import msgspec
 
+from millstream.format.manifest import ArchivedSegment
+
 UNKNOWN_ROW_BYTES: Final = 512
 """Assumed bytes per offset for log without segment sizes."""
 
@@ -27,7 +29,11 @@ _BUNDLE_SHARE: Final = 8
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A sealed segment file with offsets [base_offset, end_offset), all durable and below the high watermark."""
+    """A sealed segment with offsets [base_offset, end_offset), all durable and below the high watermark.
+
+    ``path`` is its file. If ``archived`` is set, it is also in an object store, whose URL is ``store``; a segment whose
+    file the broker has dropped has no path.
+    """
 
     base_offset: int
     end_offset: int
@@ -35,6 +41,8 @@ class Segment(msgspec.Struct, frozen=True):
     path: str
     min_timestamp: int = -1
     max_timestamp: int = -1
+    archived: ArchivedSegment | None = None
+    store: str = ""
 
 
 class Span(msgspec.Struct, frozen=True):

@@ -1,18 +1,21 @@
-"""The work of one Spark task: reading ranges from files if they can be opened, else from the leader.
+"""The work of one Spark task: reading ranges from files or the object store if possible, else from the leader.
 
-A task is a value that travels to a worker. Offsets define it; its files are hints. For each range it reads the files in
-order and fills every hole before, between and behind them from the leader: missing files, and files with transactions,
-whose outcome only the leader knows. A worker process keeps its connections between tasks.
+A task is a value that travels to a worker. Offsets define it; its segments are hints. For each range it reads the
+segments in order, each from its file or else from the object store, and fills every hole before, between and behind
+them from the leader: missing ones, and those with transactions, whose outcome only the leader knows. A worker process
+keeps its connections between tasks.
 """
 
 import gc
 import logging
 import os
+import uuid
 from collections.abc import Iterator
 from typing import Final
 
 from millstream.client import Cluster
-from millstream.errors import Unavailable
+from millstream.errors import Rejected, Unavailable
+from millstream.format.manifest import ArchivedSegment, ArchiveId
 from millstream.spark.columns import BufferPool, RecordBatch
 from millstream.spark.decode import Decoder, TransactionInSegment, buffer_pool
 from millstream.spark.loss import LossPolicy
@@ -68,6 +71,7 @@ class _RangeReader:
         self._settings = settings
         self._segments = part.segments
         self._end = span.end
+        self._owner = ArchiveId(uuid.UUID(span.topic_id), span.partition)
         self._stats = stats
         self._decoder = Decoder(settings.wanted, span.topic, span.partition, span.start, span.end, pool)
         self._tail = Tail(
@@ -87,7 +91,7 @@ class _RangeReader:
             if segment.base_offset > decoder.position:
                 yield from self._from_leader(min(segment.base_offset, self._end))
             if segment.base_offset <= decoder.position < self._end:
-                yield from self._from_file(segment)
+                yield from self._from_segment(segment)
         yield from self._from_leader(self._end)
         yield from decoder.finish()
 
@@ -97,26 +101,52 @@ class _RangeReader:
         self._stats.tail_rows += self._decoder.rows - rows
         self._stats.tail_bytes += self._tail.bytes_read - size
 
-    def _from_file(self, segment: Segment) -> Iterator[RecordBatch]:
+    def _from_segment(self, segment: Segment) -> Iterator[RecordBatch]:
         decoder, wanted = self._decoder, self._settings.wanted
+        end = min(segment.end_offset, self._end)
         if 0 <= segment.max_timestamp < wanted.from_timestamp:
-            decoder.skip_to(min(segment.end_offset, self._end))
+            decoder.skip_to(end)
             return
-        rows = decoder.rows
+        try:
+            if segment.path:
+                yield from self._from_file(segment)
+            if segment.archived is not None and decoder.position < end:
+                yield from self._from_store(segment, segment.archived)
+        except TransactionInSegment as turn:
+            decoder.skip_to(turn.offset)
+        yield from self._from_leader(end)
+
+    def _from_file(self, segment: Segment) -> Iterator[RecordBatch]:
+        rows = self._decoder.rows
         try:
             with SegmentFile(segment) as file:
                 try:
-                    yield from file.read(decoder, self._end, self._buffer)
+                    yield from file.read(self._decoder, self._end, self._buffer)
                 finally:
                     self._stats.segment_bytes += file.bytes_read
-        except TransactionInSegment as turn:
-            decoder.skip_to(turn.offset)
         except OSError as error:
-            if self._settings.segments_required:
+            if self._settings.segments_required and segment.archived is None:
                 raise Unavailable(f"read.path=segments, but {segment.path} cannot be read: {error}") from error
-            _LOG.info("reading from the leader instead of %s: %s", segment.path, error)
-        self._stats.segment_rows += decoder.rows - rows
-        yield from self._from_leader(min(segment.end_offset, self._end))
+            _LOG.info("reading elsewhere instead of %s: %s", segment.path, error)
+        finally:
+            self._stats.segment_rows += self._decoder.rows - rows
+
+    def _from_store(self, segment: Segment, archived: ArchivedSegment) -> Iterator[RecordBatch]:
+        # Clients of object stores take a while to import, and most tasks need none.
+        from millstream.spark.archived_segment import ArchivedSegmentReader, task_store
+
+        rows = self._decoder.rows
+        reader = None
+        try:
+            reader = ArchivedSegmentReader(task_store(segment.store, self._settings.timeout_s), self._owner, archived)
+            yield from reader.read(self._decoder, self._end, self._settings.wanted.from_timestamp)
+        except (Rejected, Unavailable) as error:
+            if self._settings.segments_required:
+                raise Unavailable(f"read.path=segments, but {segment.store} cannot be read: {error}") from error
+            _LOG.info("reading from the leader instead of %s: %s", segment.store, error)
+        finally:
+            self._stats.archive_rows += self._decoder.rows - rows
+            self._stats.archive_bytes += 0 if reader is None else reader.bytes_read
 
 
 def _cluster(settings: ReadSettings) -> Cluster:

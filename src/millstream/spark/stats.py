@@ -1,4 +1,5 @@
-"""Counts of rows from segment files and from brokers, written by the tasks and summed up on request.
+"""Counts of rows from segment files, from the object store and from brokers, written by the tasks and summed up on
+request.
 
 A Python source cannot report numbers to Spark's own metrics. A query that wants them names a directory that all tasks
 can write to (option ``stats.dir``). Each task writes one small file there, named by what it read. A retried task, and a
@@ -16,13 +17,15 @@ class ReadStats(msgspec.Struct):
 
     segment_rows: int = 0
     segment_bytes: int = 0
+    archive_rows: int = 0
+    archive_bytes: int = 0
     tail_rows: int = 0
     tail_bytes: int = 0
     tasks: int = 0
 
     @property
     def rows(self) -> int:
-        return self.segment_rows + self.tail_rows
+        return self.segment_rows + self.archive_rows + self.tail_rows
 
 
 def write_stats(directory: str, scan: str, index: int, stats: ReadStats) -> None:
@@ -46,6 +49,8 @@ def read_stats(directory: str | os.PathLike[str]) -> ReadStats:
             part = msgspec.json.decode(file.read(), type=ReadStats)
         total.segment_rows += part.segment_rows
         total.segment_bytes += part.segment_bytes
+        total.archive_rows += part.archive_rows
+        total.archive_bytes += part.archive_bytes
         total.tail_rows += part.tail_rows
         total.tail_bytes += part.tail_bytes
         total.tasks += part.tasks

@@ -87,7 +87,7 @@ class TopicStream:
             return start_json
         if limited and self._too_few(waiting):
             return start_json
-        self._segments = self._logs.segments(places) if waiting else {}
+        self._segments = self._logs.segments(places, waiting) if waiting else {}
         chosen = self._admit(waiting) if limited else waiting
         self._last_batch_at = self._clock()
         counts = count(chosen, self._segments, self._options)
@@ -111,7 +111,7 @@ class TopicStream:
         places = [place for place in self._logs.places(missing_is_error=False) if place.topic in names]
         scan = hashlib.sha256(json.dumps([start.to_json(), end.to_json()]).encode()).hexdigest()[:32]
         counts = SplitCounts(tuple(splits), end.bundles)
-        return make_tasks(spans, counts, self._logs.segments(places), self._settings, scan)
+        return make_tasks(spans, counts, self._logs.segments(places, spans), self._settings, scan)
 
     def _ends(self, places: Sequence[Place]) -> StreamOffset:
         found = self._logs.latest(places)

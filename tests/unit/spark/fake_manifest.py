@@ -25,7 +25,9 @@ def index_of(log, base):
 
 
 class Manifest:
-    """Serves the manifest of files that ``seal`` wrote; ``requests`` counts, ``broken`` breaks it."""
+    """Serves the manifest of files that ``seal`` wrote; ``requests`` counts, ``broken`` breaks it. ``archived`` has the
+    archive's end of partitions, in the store at ``objects_url``.
+    """
 
     def __init__(self, directory):
         self.directory = directory
@@ -33,6 +35,8 @@ class Manifest:
         self.topic_ids = {}
         self.requests = 0
         self.broken = False
+        self.objects_url = None
+        self.archived = {}
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -90,9 +94,11 @@ class Manifest:
             return 404, b"{}"
         partitions = [
             {"partition": partition, "segments": entries}
+            | ({"archived_end_offset": self.archived[partition]} if partition in self.archived else {})
             for (name, partition), entries in sorted(self.files.items())
             if name == topic
         ]
-        return 200, json.dumps(
-            {"topic": topic, "topic_id": self.topic_ids[topic].hex(), "partitions": partitions}
-        ).encode()
+        answer = {"topic": topic, "topic_id": self.topic_ids[topic].hex(), "partitions": partitions}
+        if self.objects_url is not None:
+            answer["objects_url"] = self.objects_url
+        return 200, json.dumps(answer).encode()
