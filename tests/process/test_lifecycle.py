@@ -99,20 +99,36 @@ def test_a_second_broker_on_the_same_port_is_refused_by_name(broker_factory, tmp
         ("writer 0", signal.SIGSEGV),
         ("worker 1", signal.SIGKILL),
         ("cleaner 0", signal.SIGKILL),
-        ("archive 1", signal.SIGSEGV),
-        ("archive 0", signal.SIGKILL),
     ],
 )
 def test_a_process_that_dies_takes_the_broker_down(broker_factory, role, number):
-    """Two shards with four helper processes each."""
+    """Two shards with three helper processes each."""
     broker = broker_factory(shards=2)
     below = processes.tree(broker.pid)[1:]
-    assert len(below) == 10, roles(broker)
+    assert len(below) == 8, roles(broker)
     pids = [broker.pid, *below]
     os.kill(roles(broker)[f"ms {role}"][0], number)
     assert broker.wait(30) != 0
     assert processes.wait_gone(pids) == []
     assert broker.log_tail().strip(), "the reason is on stderr"
+
+
+def test_the_first_tiered_topic_starts_an_archive_process_whose_end_takes_the_broker_down(broker_factory):
+    broker = broker_factory(shards=1)
+    before = roles(broker)
+    assert "ms archive 0" not in before
+    broker.new_topic(config={"storage.mode": "tiered"})
+    deadline = time.monotonic() + 60
+    while "ms archive 0" not in roles(broker):
+        assert time.monotonic() < deadline, roles(broker)
+        time.sleep(0.05)
+    (pid,) = roles(broker)["ms archive 0"]
+    kept = {os.readlink(f"/proc/{pid}/fd/{one}").partition(":")[0] for one in os.listdir(f"/proc/{pid}/fd")}
+    assert not {"anon_inode"} & kept, "nothing of the shard's reactor is kept"
+    pids = [broker.pid, *processes.tree(broker.pid)[1:]]
+    os.kill(pid, signal.SIGSEGV)
+    assert broker.wait(30) != 0
+    assert processes.wait_gone(pids) == []
 
 
 def test_a_killed_supervisor_leaves_no_process(broker_factory):

@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 
 import pytest
 from bench import processes
@@ -39,8 +40,8 @@ def without_the_right():
 
 @may
 def test_shards_and_their_writers_have_it_and_nobody_else():
-    with Broker(settings=REALTIME, shards=2) as broker:
-        found = policies(broker.pid)
+    with Broker(settings={**REALTIME, "storage.mode.default": "tiered"}, shards=2) as broker:
+        before = policies(broker.pid)
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         producer.produce("t", b"value")
         assert producer.flush(30) == 0
@@ -48,6 +49,11 @@ def test_shards_and_their_writers_have_it_and_nobody_else():
         consumer.assign([TopicPartition("t", 0, 0)])
         assert consumer.consume(1, 30)[0].value() == b"value"
         consumer.close()
+        deadline = time.monotonic() + 60
+        while "archive" not in (found := policies(broker.pid)):
+            assert time.monotonic() < deadline, "the tiered topic has no archive process"
+            time.sleep(0.05)
+    assert "archive" not in before
     real, ordinary = {os.SCHED_RR}, {os.SCHED_OTHER}
     assert found == {
         "supervisor": ordinary,

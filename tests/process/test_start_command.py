@@ -66,7 +66,7 @@ def test_every_process_of_the_broker_shows_its_cpu_time(broker):
     with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as page:
         lines = page.read().decode().splitlines()
     shown = {line.partition("}")[0] for line in lines if line.startswith("millstream_process_cpu_seconds_total")}
-    for role in ("shard", "writer", "worker", "cleaner", "archive"):
+    for role in ("shard", "writer", "worker", "cleaner"):
         assert f'millstream_process_cpu_seconds_total{{process="{role}-0"' in shown
 
 

@@ -163,6 +163,12 @@ def test_history_is_read_from_the_store_after_its_local_copies_are_gone_and_afte
         until(lambda: local_bases(broker)[0] > local, "the archive does not go on after a kill")
         assert consume(broker, "flights", start=7) == expected(range(7, RECORDS + 40))
         assert metric(broker, "millstream_hot_tier_fills_total") > 0
+        with urllib.request.urlopen(f"{broker.http}/v1/cache", timeout=10) as answer:
+            caches = json.load(answer)
+        assert (caches["type"], caches["is_on"], caches["blocks"] > 0) == ("nvme", True, True)
+        served = {one["by"]: one["count"] for one in caches["served"]}
+        assert served["archive"] > 0
+        assert served["warm cache"] + served["object store"] > 0
         broker.stop()
         broker.start()
         assert consume(broker, "flights", start=7) == expected(range(7, RECORDS + 40))

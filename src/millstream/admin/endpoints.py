@@ -7,6 +7,7 @@
 ``GET /v1/status``                   every shard's own figures
 ``GET /v1/cluster``                  brokers, controller, and partitions without leader or with too few replicas
 ``GET /v1/tiers``                    how far tiered topics are archived (``?topic=`` for one)
+``GET /v1/cache``                    what the caches have, and how large the warm cache must be
 ``POST /v1/tiers/recover``           create topics of the object store here (``{"topics": […]}``, empty for all)
 ``GET /v1/topics/<name>/segments``   where the files of a topic are (``partition.manifest``)
 ===================================  ==================================================================
@@ -51,6 +52,10 @@ class Broker(Protocol):
 
     def tiers(self, topic: str | None) -> dict[str, Any]:
         """How far tiered topics are archived."""
+        ...
+
+    def caches(self) -> dict[str, Any]:
+        """What the caches have and miss."""
         ...
 
     def recover_topics(self, names: list[str]) -> dict[str, Any]:
@@ -99,8 +104,26 @@ def make_router(broker: Broker, stats: StatsSlab) -> Router:
             unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise HttpError(404 if unknown else 400, error.code.name, error.message) from None
 
+    router = Router(counted("other"))
+    router.add("GET", "/", people)
+    router.add("GET", "/healthz", health)
+    router.add("GET", "/metrics", metrics, count=counted("metrics"))
+    router.add("GET", "/v1/status", status)
+    router.add("GET", "/v1/cluster", cluster)
+    router.add("GET", "/v1/topics/{topic}/segments", segments, count=counted("manifest"))
+    _add_tiers(router, broker)
+    return router
+
+
+def _add_tiers(router: Router, broker: Broker) -> None:
+    """The routes of tiered topics and of the caches."""
+
     def tiers(request: Request) -> Response:
         return Response(dump(broker.tiers(request.query.get("topic"))))
+
+    def caches(request: Request) -> Response:
+        _ = request
+        return Response(dump(broker.caches()))
 
     def recover(request: Request) -> Response:
         try:
@@ -112,13 +135,6 @@ def make_router(broker: Broker, stats: StatsSlab) -> Router:
         except MillstreamError as error:
             raise HttpError(400 if isinstance(error, Rejected) else 503, error.code.name, error.message) from None
 
-    router = Router(counted("other"))
-    router.add("GET", "/", people)
-    router.add("GET", "/healthz", health)
-    router.add("GET", "/metrics", metrics, count=counted("metrics"))
-    router.add("GET", "/v1/status", status)
-    router.add("GET", "/v1/cluster", cluster)
     router.add("GET", "/v1/tiers", tiers)
+    router.add("GET", "/v1/cache", caches)
     router.add("POST", "/v1/tiers/recover", recover, body_bytes_max=1 << 20)
-    router.add("GET", "/v1/topics/{topic}/segments", segments, count=counted("manifest"))
-    return router

@@ -44,7 +44,7 @@ from millstream.app.service import READY, STOPPING, print_ready_line, seconds_si
 from millstream.app.shared import Shared
 from millstream.app.slow_disk import DiskWatch
 from millstream.app.stopped import StopWatch
-from millstream.app.tiers import recover_topics, tier_status
+from millstream.app.tiers import cache_status, recover_topics, tier_status
 from millstream.cluster.identity import Identity, own_identity
 from millstream.cluster.load import load_cluster
 from millstream.cluster.metadata import live_settings
@@ -392,6 +392,9 @@ class Supervisor:
 
     def tiers(self, topic: str | None) -> dict[str, Any]:
         return tier_status(self.asking, store_url(self.settings), topic)
+
+    def caches(self) -> dict[str, Any]:
+        return cache_status(self.asking, self.settings, [one["shard"] for one in self.shared.shard_stats])
 
     def recover_topics(self, names: list[str]) -> dict[str, Any]:
         if self.identity is not None:

@@ -12,6 +12,7 @@ import importlib
 import os
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from millstream.app.cluster_status import serve_cluster_status
@@ -95,7 +96,9 @@ def main(shared: Shared, shard_id: int) -> int:
     log.who(f"shard {shard_id}", stats["shard"])
     dump_on_signal()
     helpers = start_helpers(shard_id, shared.arenas[shard_id], shared.disk, settings, stats)
-    archive = start_archive_process(shard_id, shared.arenas[shard_id], shared.disk, settings, stats["archive"])
+    start_archive = partial(
+        start_archive_process, shard_id, shared.arenas[shard_id], shared.disk, settings, stats["archive"], cores()
+    )
     if settings.shard_pinning:
         pin_to_own_core(shard_id)
     if settings.shard_realtime:
@@ -105,7 +108,7 @@ def main(shared: Shared, shard_id: int) -> int:
     shard = Shard(shard_id, settings.shards, reactor, shared.arenas, mailbox, stats["shard"])
     storage = ShardStorage(shard, settings, shared.disk, settings.data_dir, helpers)
     try:
-        ShardProcess(shared, shard, storage, archive).open()
+        ShardProcess(shared, shard, storage, start_archive).open()
     except (MillstreamError, OSError) as error:  # one partition would only not be served
         log.error("the data in %s could not be opened: %s", settings.data_dir, error)
         return EXIT_UNAVAILABLE
@@ -118,7 +121,9 @@ class ShardProcess:
     Lifecycle: ``open`` before the reactor runs; then the control channel says when to begin and to stop.
     """
 
-    def __init__(self, shared: Shared, shard: Shard, storage: ShardStorage, archive: ArchiveProcess) -> None:
+    def __init__(
+        self, shared: Shared, shard: Shard, storage: ShardStorage, start_archive: Callable[[], ArchiveProcess]
+    ) -> None:
         settings = shared.settings
         cluster = shared.cluster
         self.shared = shared
@@ -136,7 +141,7 @@ class ShardProcess:
         self.lifecycle = Lifecycle(
             shard, self.metadata.settings, storage, self.table, self.delayed, clean=clean, groups=groups
         )
-        self.archiver = self.lifecycle.archiver = self._archiver(archive)
+        self.archiver = self.lifecycle.archiver = self._archiver(start_archive)
         self.partitions = Partitions(self.metadata, self.follower, self.table, self.lifecycle, self._existed)
         self.controller = self._open_controller(clean=clean) if shard.id == CONTROLLER_SHARD else None
         self.node = self._node(settings)
@@ -153,11 +158,11 @@ class ShardProcess:
         )
         self.drain = Drain(shard.reactor, self.intake)
 
-    def _archiver(self, archive: ArchiveProcess) -> Archiver:
-        """What archives tiered topics, over the process that was forked for it."""
+    def _archiver(self, start_archive: Callable[[], ArchiveProcess]) -> Archiver:
+        """What archives tiered topics, over a process that is forked for the first of them."""
         shard = self.shard
         link = ArchiveLink(
-            shard.reactor, shard.arena, shard.stats, *archive, lambda why: shard.reactor.stop(EXIT_CHILD, why)
+            shard.reactor, shard.arena, shard.stats, start_archive, lambda why: shard.reactor.stop(EXIT_CHILD, why)
         )
         interval_ms = self.shared.settings.log_retention_check_interval_ms
         return Archiver(shard.reactor, self.storage, link, shard.stats, interval_ms, self._describe)
@@ -288,7 +293,8 @@ class ShardProcess:
         control.serve("segments", self._segments)
         control.serve("stop", self._stop)
         serve_cluster_status(control, shard.reactor, self.metadata, self.controller)
-        serve_tiers(control, shard.reactor, self.table, self.client if shard.id == CONTROLLER_SHARD else None)
+        client = self.client if shard.id == CONTROLLER_SHARD else None
+        serve_tiers(control, shard.reactor, self.table, client, self.archiver.link)
         serve_overview(control, shard.reactor, self.metadata, self.table, self.node.coordinator.local)
         handover = shared.handover[shard.id]
         handover.keep_receiver()

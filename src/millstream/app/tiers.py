@@ -29,21 +29,27 @@ from millstream.raft.stored import Folded, encode_folded
 from millstream.storage.disk import make_directories, replace_file
 from millstream.tiers.inspection import describe_topics, manifest_of
 from millstream.tiers.manifest import Archive
+from millstream.tiers.messages import CacheReport
+from millstream.tiers.readers import needed_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from millstream.app.asking import Asking
     from millstream.cluster.client import ControllerClient
+    from millstream.config.settings import Settings
     from millstream.format.archive import TopicDescription
     from millstream.objects import ObjectStore
     from millstream.partition.table import PartitionTable
     from millstream.shard.control import ControlEnd
     from millstream.shard.reactor import Reactor
     from millstream.storage.disk import Disk
+    from millstream.telemetry.metrics import StatsSlab
+    from millstream.tiers.link import ArchiveLink
 
 TIERS: Final = "tiers"
 RECREATE: Final = "recreate"
+CACHE: Final = "cache"
 """Questions on the control channel."""
 
 _SHARE: Final = 0.1
@@ -68,7 +74,9 @@ class TierStatus(msgspec.Struct):
     """Requests to the store that failed in a row."""
 
 
-def serve_tiers(control: ControlEnd, reactor: Reactor, table: PartitionTable, client: ControllerClient | None) -> None:
+def serve_tiers(
+    control: ControlEnd, reactor: Reactor, table: PartitionTable, client: ControllerClient | None, link: ArchiveLink
+) -> None:
     """Answer on a shard; ``client`` on the one that has topics created."""
 
     def status(topic: str | None, answer: Callable[[Any], None]) -> None:
@@ -99,7 +107,15 @@ def serve_tiers(control: ControlEnd, reactor: Reactor, table: PartitionTable, cl
 
         client.create_topics([wanted], created, timeout_ms=_TIMEOUT_MS)
 
+    def cache(arguments: Any, answer: Callable[[Any], None]) -> None:
+        _ = arguments
+        if not link.has_started:
+            answer(None)
+            return
+        link.ask_cache(lambda found: answer(found if isinstance(found, Exception) else msgspec.to_builtins(found)))
+
     control.serve(TIERS, status)
+    control.serve(CACHE, cache)
     control.serve(RECREATE, recreate)
 
 
@@ -125,6 +141,50 @@ def tier_status(asking: Asking, url: str, topic: str | None) -> dict[str, Any]:
     """Every tiered partition of the broker, or those of one topic."""
     found = [one for answer in asking.ask_all(TIERS, topic) for one in answer]
     return {"objects_url": url, "partitions": sorted(found, key=lambda one: (one["topic"], one["partition"]))}
+
+
+def cache_status(asking: Asking, settings: Settings, stats: list[StatsSlab]) -> dict[str, Any]:
+    """What the caches of a broker have, who read from which, and how large the warm cache must be. ``stats`` are those
+    of the shards.
+    """
+    reports = [msgspec.convert(one, CacheReport) for one in asking.ask_all(CACHE, None) if one is not None]
+    blocks: dict[str, int] = {}
+    evicted: dict[str, int] = {}
+    for report in reports:
+        for source, count in report.served.items():
+            blocks[source] = blocks.get(source, 0) + count
+        for reason, count in report.evicted.items():
+            evicted[reason] = evicted.get(reason, 0) + count
+
+    def total(name: str) -> int:
+        return sum(one.counter(name).value for one in stats)
+
+    reads = [
+        ("log cache", "reads", total("cache_hits")),
+        ("local segments", "reads", total("cache_misses")),
+        ("archive", "reads", total("archive_reads")),
+        ("blocks in memory", "blocks", blocks.get("memory", 0)),
+        ("warm cache", "blocks", blocks.get("hot_tier", 0)),
+        ("object store", "blocks", blocks.get("store", 0)),
+    ]
+    size_bytes_max = settings.cache_max_size_bytes if settings.cache_type != "none" else 0
+    needed = needed_bytes([gap for report in reports for gap in report.gaps])
+    return {
+        "type": settings.cache_type,
+        "policy": settings.cache_eviction_policy,
+        "fill": settings.cache_fill if settings.cache_warmup else "write",
+        "is_on": all(one.is_on for one in reports),
+        "size_bytes_max": size_bytes_max,
+        "size_bytes": sum(one.size_bytes for one in reports),
+        "blocks": sum(one.blocks for one in reports),
+        "evicted": evicted,
+        "dropped_fills": sum(one.dropped_fills for one in reports),
+        "served": [{"by": by, "unit": unit, "count": count} for by, unit, count in reads],
+        "groups": [
+            {"group": number, "needed_bytes": size, "fits": size <= size_bytes_max}
+            for number, size in enumerate(needed, start=2)
+        ],
+    }
 
 
 def recover_topics(asking: Asking, disk: Disk, data_dir: str, url: str, names: list[str]) -> list[dict[str, Any]]:

@@ -97,6 +97,11 @@ application = Noun(
                 "scrub": "millstream.cli.tier:scrub",
             },
         ),
+        "cache": Noun(
+            "cache",
+            "Show what the caches of a broker serve, and how large the warm cache must be.",
+            {"status": "millstream.cli.cache:status"},
+        ),
         "topic": Noun(
             "topic",
             "Create, list, describe, alter, trim and delete topics.",

@@ -39,6 +39,8 @@ def check_relations(settings: Settings) -> None:
         _ordered(settings, f"group.consumer.{what}.ms", f"group.consumer.max.{what}.ms")
     _ordered(settings, "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms")
     _ordered(settings, "message.max.bytes", "socket.request.max.bytes")
+    if settings.cache_warmup == (settings.cache_fill == "write") and {"cache.warmup", "cache.fill"} <= settings.given:
+        raise ConfigError("cache.warmup", "contradicts cache.fill, expected cache.fill alone")
     # Otherwise no topic's configuration could be built, because these are every topic's defaults.
     _ordered(settings, "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millstream.iobuf import Arena
     from millstream.telemetry.metrics import StatsSlab
 
-_UNITS: Final = {Unit.COUNT: "", Unit.BYTES: "bytes", Unit.MICROSECONDS: "seconds"}
+_UNITS: Final = {Unit.COUNT: "", Unit.BYTES: "bytes", Unit.MICROSECONDS: "seconds", Unit.MILLIONTHS: "fraction"}
 _OPEN_LABELS: Final = {
     "process": "`supervisor`, and `shard-N`, `writer-N`, `worker-N`, `cleaner-N` of each shard",
     "topic, partition, offset, file": "of the damage; offset -1 where it is unknown, or the whole log",
@@ -171,7 +171,7 @@ def _sample(lines: list[str], metric: Metric, value: str, shard: int, cells: lis
     name = metric.exposed_name
     seconds = metric.unit is Unit.MICROSECONDS
     if metric.kind is not Kind.HISTOGRAM:
-        number = _seconds(cells[0]) if seconds else str(cells[0])
+        number = _seconds(cells[0]) if seconds or metric.unit is Unit.MILLIONTHS else str(cells[0])
         lines.append(f"{name}{_braces(labels)} {number}")
         return
     first, last = metric.exponents

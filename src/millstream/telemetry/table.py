@@ -37,6 +37,7 @@ class Unit(enum.Enum):
     COUNT = ""
     BYTES = "bytes"
     MICROSECONDS = "us"  # rendered in seconds
+    MILLIONTHS = "millionths"  # of a whole; rendered as a fraction
 
 
 class Label(msgspec.Struct, frozen=True):
@@ -154,7 +155,8 @@ GROUP: Final = Label("group, topic", ())
 DAMAGE: Final = Label("topic, partition, offset, file", ())
 VERSION: Final = Label("version", ())
 READ_SOURCE: Final = Label("source", ("cache", "segment", "archive"))
-HOT_TIER_EVICTION: Final = Label("reason", ("capacity", "age", "fault"))
+HOT_TIER_EVICTION: Final = Label("reason", ("capacity", "age", "low_disk", "invalid", "fault"))
+BLOCK_SOURCE: Final = Label("source", ("memory", "hot_tier", "store"))
 OBJECT_OPERATION: Final = Label("operation", ("put", "get", "head", "list", "delete"))
 
 
@@ -267,8 +269,15 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("archive_read_failures", "Reads from archived segments that failed; the client repeats them."),
     _latency("archive_read_latency", "One read from an archived segment, as the reactor sees it."),
     _counter("local_dropped_bytes", "Bytes of archived segments dropped from the disk.", _BYTES),
+    _counter("archive_blocks", "Blocks of archived segments given to readers.", label=BLOCK_SOURCE),
     _counter("hot_tier_hits", "Blocks served by the warm cache."),
     _counter("hot_tier_misses", "Blocks that the warm cache did not have."),
+    _gauge(
+        "hot_tier_hit_rate",
+        "Share of the blocks asked of the warm cache that it had, since the start.",
+        Unit.MILLIONTHS,
+        per_shard=True,
+    ),
     _counter("hot_tier_fills", "Blocks added to the warm cache."),
     _counter("hot_tier_dropped_fills", "Blocks not added to the warm cache, because too many waited."),
     _counter("hot_tier_evictions", "Blocks that left the warm cache.", label=HOT_TIER_EVICTION),

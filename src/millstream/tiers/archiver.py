@@ -78,7 +78,7 @@ class Archiver:
         """``describe`` gives what is to be known of the topic with that id."""
         self._reactor = reactor
         self._storage = storage
-        self._link = link
+        self.link = self._link = link
         self._describe = describe
         self._retention_us = retention_interval_ms * 1000
         self._next_retention_us = 0
@@ -132,7 +132,7 @@ class Archiver:
             again = min(2 * wait_us, _WAIT_MAX_US)
             self._reactor.call_later(wait_us, lambda: self._purge(archive, again))
 
-        self._link.remove_keys((topic_key(archive.owner), partition_folder(archive.owner)), removed)
+        self._link.remove_keys((topic_key(archive.owner), partition_folder(archive.owner)), archive.owner, removed)
 
     def stop(self) -> None:
         """Start nothing more."""

@@ -1,7 +1,8 @@
 """The reactor's side of the archive process: sends commands, gives each answer to who asked, finds memory for reads.
 
 A read takes fragments from the arena, which the process fills. While the arena has none, it waits
-(`storage.log.waiting_reads`). Callbacks never come before the call returned. After `stop` nothing is sent, and
+(`storage.log.waiting_reads`). Callbacks never come before the call returned. The process is forked when there is
+something to do for it for the first time: most brokers have no tiered topic. After `stop` nothing is sent, and
 everything is refused retriably.
 """
 
@@ -19,6 +20,8 @@ from millstream.tiers.messages import (
     CHANGES_LANE,
     LANES,
     READS_LANE,
+    AskCache,
+    CacheReport,
     Failed,
     Find,
     Found,
@@ -35,7 +38,6 @@ from millstream.tiers.messages import (
 )
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor
     from millstream.telemetry.metrics import StatsSlab
     from millstream.tiers.messages import Reply
+    from millstream.tiers.process import ArchiveProcess
 
     OnDone = Callable[[MillstreamError | None], None]
     OnRead = Callable[[IoBuf | MillstreamError], None]
@@ -99,15 +102,15 @@ class ArchiveLink:
         reactor: Reactor,
         arena: Arena,
         stats: StatsSlab,
-        child: Child,
-        ends: list[socket.socket],
+        start_process: Callable[[], ArchiveProcess],
         on_ended: Callable[[str], None],
     ) -> None:
         """``on_ended`` hears with a reason that the process ended by itself."""
         self._reactor = reactor
         self._arena = arena
-        self._child = child
-        self._lanes = [ReactorChannel(reactor, end, self._heard) for end in ends]
+        self._start_process = start_process
+        self._child: Child | None = None
+        self._lanes: list[ReactorChannel] = []
         self._calls: dict[int, Callable[[Any], None]] = {}
         self._next_id = 1
         self._reader = 0
@@ -118,15 +121,20 @@ class ArchiveLink:
         self._read_bytes = stats.counter("read_bytes", source="archive")
         self._latency = stats.histogram("archive_read_latency")
         self._on_ended = on_ended
-        reactor.add_reader(child.pidfd, self._ended)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether there was anything to do for the process so far."""
+        return self._child is not None
 
     def stop(self) -> None:
         """End the process at once: whatever it was doing may be repeated."""
         if self._stopped:
             return
         self._stopped = True
-        self._reactor.remove_reader(self._child.pidfd)
-        self._child.kill()
+        if self._child is not None:
+            self._reactor.remove_reader(self._child.pidfd)
+            self._child.kill()
         for lane in self._lanes:
             lane.close()
         calls, self._calls = self._calls, {}
@@ -134,7 +142,14 @@ class ArchiveLink:
             answered(Failed(0, ErrorCode.KAFKA_STORAGE_ERROR, "the shard stops"))
         self._waiting.start_all()
 
+    def _begin(self) -> None:
+        """Fork the process: something is to be done for the first time."""
+        self._child, ends = self._start_process()
+        self._lanes = [ReactorChannel(self._reactor, end, self._heard) for end in ends]
+        self._reactor.add_reader(self._child.pidfd, self._ended)
+
     def _ended(self) -> None:
+        assert self._child is not None
         self._reactor.remove_reader(self._child.pidfd)
         self._on_ended(f"{self._child.name} {self._child.poll()}")
 
@@ -173,9 +188,17 @@ class ArchiveLink:
         """`messages.Remove`."""
         self._send(CHANGES_LANE, Remove(self._expect(partial(_settle, done)), owner, segments, parts))
 
-    def remove_keys(self, keys: tuple[str, ...], done: OnDone) -> None:
+    def remove_keys(self, keys: tuple[str, ...], owner: ArchiveId, done: OnDone) -> None:
         """`messages.RemoveKeys`."""
-        self._send(CHANGES_LANE, RemoveKeys(self._expect(partial(_settle, done)), keys))
+        self._send(CHANGES_LANE, RemoveKeys(self._expect(partial(_settle, done)), keys, owner))
+
+    def ask_cache(self, done: Callable[[CacheReport | MillstreamError], None]) -> None:
+        """`messages.AskCache`."""
+
+        def answered(reply: CacheReport | Failed) -> None:
+            done(_error(reply) if isinstance(reply, Failed) else reply)
+
+        self._send(self._next_reader(), AskCache(self._expect(answered)))
 
     # -- reads ---------------------------------------------------------------------------------------------------------
 
@@ -279,6 +302,8 @@ class ArchiveLink:
             stops = Failed(command.id, ErrorCode.KAFKA_STORAGE_ERROR, "the shard stops")
             self._reactor.call_soon(answered, stops)
             return
+        if self._child is None:
+            self._begin()
         self._lanes[lane].send(encode(command))
 
     def _heard(self, message: bytes) -> None:

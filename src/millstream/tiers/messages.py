@@ -54,6 +54,8 @@ class RemoveKeys(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     id: int
     keys: tuple[str, ...]
+    owner: ArchiveId | None = None
+    """The partition, if all of it is removed."""
 
 
 class Target(msgspec.Struct, frozen=True, array_like=True):
@@ -100,11 +102,17 @@ class Find(msgspec.Struct, frozen=True, array_like=True, tag=6):
     end_offset: Offset
 
 
+class AskCache(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """What the caches have and miss. → `CacheReport`."""
+
+    id: int
+
+
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """End the lane."""
 
 
-Command: TypeAlias = Upload | Put | Remove | RemoveKeys | Read | Find | Stop
+Command: TypeAlias = Upload | Put | Remove | RemoveKeys | Read | Find | AskCache | Stop
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -149,7 +157,35 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """End (exclusive) of what was searched."""
 
 
-Reply: TypeAlias = Done | Failed | Uploaded | ReadDone | Found
+class Gap(msgspec.Struct, frozen=True, array_like=True):
+    """What lies between the readers of one partition that follow each other."""
+
+    topic_id: str
+    partition: int
+    bytes_between: tuple[int, ...]
+    """From the first reader to the second, from the second to the third, …"""
+
+
+class CacheReport(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """The caches of one shard."""
+
+    id: int
+    kind: str
+    """``cache.type``; ``none`` if there is no warm cache."""
+
+    is_on: bool
+    size_bytes_max: int
+    size_bytes: int
+    blocks: int
+    evicted: dict[str, int]
+    served: dict[str, int]
+    """Blocks given to readers, by where they came from."""
+
+    dropped_fills: int
+    gaps: list[Gap]
+
+
+Reply: TypeAlias = Done | Failed | Uploaded | ReadDone | Found | CacheReport
 
 CHANGES_LANE: Final = 0
 READS_LANE: Final = 1

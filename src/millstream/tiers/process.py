@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import threading
 import time
 import traceback
@@ -24,13 +25,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.archive import part_key, segment_key
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.objects import ObjectKey, open_store
-from millstream.shard.process import EXIT_SOFTWARE, spawn
+from millstream.shard.process import EXIT_SOFTWARE, become_ordinary, spawn
 from millstream.storage.messages.channel import WorkerChannel, channel_pair
 from millstream.telemetry.log import log as operator_log
-from millstream.tiers.hot_tier import open_warm_blocks
+from millstream.telemetry.metrics import StatsSlab
+from millstream.tiers.hot_tier import Hint, Source, TierStats, open_warm_blocks
 from millstream.tiers.messages import (
     LANES,
+    AskCache,
+    CacheReport,
     Done,
     Failed,
     Find,
@@ -54,13 +59,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from millstream.config.settings import Settings
+    from millstream.format.manifest import ArchiveId
     from millstream.iobuf import Arena
-    from millstream.model.quantities import FilePosition
+    from millstream.model.quantities import FilePosition, TimestampMs
     from millstream.objects import ObjectInfo, ObjectStore, Version
     from millstream.objects.store import Buffer
     from millstream.shard.process import Child
     from millstream.storage.disk import Disk
-    from millstream.telemetry.metrics import StatsSlab
     from millstream.tiers.hot_tier import WarmBlocks
     from millstream.tiers.messages import Command, Reply
 
@@ -143,14 +148,19 @@ class ArchiveWorker:
         arena: memoryview,
         bytes_per_s: float,
         warm: WarmBlocks | None = None,
+        stats: StatsSlab | None = None,
     ) -> None:
         """``changes`` and ``reads`` are the same store, with different patience."""
+        sources = ("memory", "hot_tier", "store")
+        stats = stats or StatsSlab(0, "archive")
+        self._served = {one: stats.counter("archive_blocks", source=one) for one in sources}
+        self._dropped = stats.counter("hot_tier_dropped_fills")
         self._changes = changes
         self._disk = disk
         self._arena = arena
         self._pace = Pace(bytes_per_s)
         self._warm = warm
-        self.reader = ArchiveReader(reads, warm=warm)
+        self.reader = ArchiveReader(reads, warm=warm, served=lambda source: self._served[source].inc())
         self._handlers: dict[type[Any], Callable[[Any], Reply]] = {
             Upload: self._upload,
             Put: self._put,
@@ -158,6 +168,7 @@ class ArchiveWorker:
             RemoveKeys: self._remove_keys,
             Read: self._read,
             Find: self._find,
+            AskCache: self._cache_report,
         }
 
     def carry_out(self, command: Command) -> Reply:
@@ -173,7 +184,7 @@ class ArchiveWorker:
 
     def _upload(self, command: Upload) -> Reply:
         warm = self._warm
-        on_block = partial(warm.filling.put, command.owner) if warm is not None and warm.fills_on_write else None
+        on_block = partial(_fill, warm, command.owner) if warm is not None and warm.fills_on_write else None
         return Uploaded(command.id, upload(self._changes, self._disk, command, self._pace, on_block))
 
     def _put(self, command: Put) -> Reply:
@@ -189,11 +200,15 @@ class ArchiveWorker:
                 segments += self.reader.segments_of(owner, part)
         self._delete([segment_key(owner, one) for one in segments])
         self._delete([part_key(owner, one) for one in command.parts])
+        if self._warm is not None:
+            self._warm.tier.invalidate(owner, Offset(0), max((one.end_offset for one in segments), default=Offset(0)))
         return Done(command.id)
 
     def _remove_keys(self, command: RemoveKeys) -> Reply:
         for key in command.keys:
             self._delete([info.key for info in self._changes.list(key)] if key.endswith("/") else [key])
+        if self._warm is not None and command.owner is not None:
+            self._warm.tier.invalidate(command.owner)
         return Done(command.id)
 
     def _delete(self, keys: Sequence[str]) -> None:
@@ -211,19 +226,43 @@ class ArchiveWorker:
         epoch: Any = found.leader_epoch
         return Found(command.id, found.offset, found.timestamp, epoch, found.searched_to)
 
+    def _cache_report(self, command: AskCache) -> Reply:
+        warm = self._warm
+        found = TierStats() if warm is None else warm.tier.stats()
+        return CacheReport(
+            command.id,
+            "none" if warm is None else warm.name,
+            warm is not None and warm.tier.is_on,
+            0 if warm is None else warm.size_bytes,
+            found.size_bytes,
+            found.blocks,
+            found.evicted,
+            {one: counter.value for one, counter in self._served.items()},
+            self._dropped.value,
+            self.reader.readers.gaps(),
+        )
+
+
+def _fill(warm: WarmBlocks, owner: ArchiveId, base_offset: Offset, block: memoryview, newest: TimestampMs) -> None:
+    warm.filling.put(owner, base_offset, block, Hint(newest, Source.WRITE))
+
 
 def start_archive_process(
-    shard_id: int, arena: Arena, disk: Disk, settings: Settings, stats: StatsSlab
+    shard_id: int, arena: Arena, disk: Disk, settings: Settings, stats: StatsSlab, usable_cores: Sequence[int]
 ) -> ArchiveProcess:
-    """Fork the process, before the shard's reactor exists."""
+    """Fork the process, from the shard or before it exists. It keeps no descriptor of the shard but the standard ones,
+    so that no connection, file or lock outlives the shard in it, and has the cores and the priority of helpers.
+    """
     pairs = [channel_pair() for _ in range(LANES)]
 
     def main() -> int:
-        for ours, _ in pairs:
-            ours.close()
+        gc.freeze()  # objects of the shard stay as they are: their descriptors are closed here
+        _close_all_but({theirs.fileno() for _, theirs in pairs})
+        os.sched_setaffinity(0, usable_cores)
+        if settings.shard_realtime:
+            become_ordinary()
         operator_log.who(f"shard {shard_id} archive", stats)
         stats.started()
-        gc.freeze()
         os.nice(_NICE)
         return _serve([WorkerChannel(theirs) for _, theirs in pairs], arena.view, disk, settings, stats)
 
@@ -231,6 +270,15 @@ def start_archive_process(
     for _, theirs in pairs:
         theirs.close()
     return child, [ours for ours, _ in pairs]
+
+
+def _close_all_but(kept: set[int]) -> None:
+    """Close every descriptor but these and the standard ones."""
+    first = 3
+    for descriptor in sorted(kept):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
+    os.closerange(first, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def _serve(channels: list[WorkerChannel], arena: memoryview, disk: Disk, settings: Settings, stats: StatsSlab) -> int:
@@ -248,7 +296,7 @@ def _serve(channels: list[WorkerChannel], arena: memoryview, disk: Disk, setting
                 reads = Counted(open_store(url, READ_PATIENCE_S), stats)
                 rate = settings.objects_upload_max_bytes_per_second / settings.shards
                 warm = open_warm_blocks(settings, stats.shard, stats)
-                made.append(ArchiveWorker(changes, reads, disk, arena, rate, warm))
+                made.append(ArchiveWorker(changes, reads, disk, arena, rate, warm, stats))
             return made[0]
 
     threads = [threading.Thread(target=_run_lane, args=(worker, one), daemon=True) for one in channels[1:]]

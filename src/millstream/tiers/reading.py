@@ -14,14 +14,12 @@ Every call blocks, and several threads call at once. Everything here is a copy a
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from crc32c import crc32c
 
-from millstream.core.eviction import ReaderId
 from millstream.errors import Corruption, Rejected
 from millstream.format.archive import decode_index, part_key, segment_key
 from millstream.format.manifest import decode_part, unpack_run
@@ -29,7 +27,9 @@ from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, parse_batch
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
 from millstream.objects import ObjectKey
+from millstream.tiers.hot_tier.provider import Hint, Source
 from millstream.tiers.manifest import find_in
+from millstream.tiers.readers import Readers
 from millstream.wire.errors import BatchError
 from millstream.wire.records import batch_crc_ok, iter_records
 
@@ -122,14 +122,17 @@ class ArchiveReader:
     """Reads of one shard's archived partitions. Safe for threads."""
 
     def __init__(
-        self, store: ObjectStore, memory_bytes_max: int = MEMORY_BYTES_MAX, warm: WarmBlocks | None = None
+        self,
+        store: ObjectStore,
+        memory_bytes_max: int = MEMORY_BYTES_MAX,
+        warm: WarmBlocks | None = None,
+        served: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """``served`` hears of each block where it came from: ``memory``, ``hot_tier`` or ``store``."""
         self._store = store
         self._warm = warm
-        self._readers: Kept[tuple[ArchiveId, Offset], ReaderId] = Kept(_READERS_MAX, lambda _: 1)
-        """Readers by the offset at which each goes on."""
-
-        self._next_reader = itertools.count(1)
+        self._served = served
+        self.readers = Readers()
         self._indexes: Kept[tuple[ArchiveId, ArchivedSegment], SegmentIndex] = Kept(_INDEXES_MAX, lambda _: 1)
         self._parts: Kept[tuple[ArchiveId, ManifestPart], list[ArchivedSegment]] = Kept(_PARTS_MAX, lambda _: 1)
         self._blocks: Kept[BlockKey, memoryview] = Kept(memory_bytes_max, len)
@@ -178,17 +181,13 @@ class ArchiveReader:
             number += 1
         if size:
             self._ahead.put((owner, offset), min(max(2 * ahead, 1 << 20), AHEAD_BYTES_MAX))
-            self._note_reader(owner, command.offset, offset, newest)
+            reader = self.readers.moved(
+                owner, command.offset, offset, segment.size_bytes / (segment.end_offset - segment.base_offset)
+            )
+            if self._warm is not None:
+                self._warm.tier.reader_at(owner, reader, offset, newest)
         _copy(taken, views)
         return ReadResult(size, 0)
-
-    def _note_reader(self, owner: ArchiveId, before: Offset, now: Offset, newest: TimestampMs) -> None:
-        """Tell the hot tier where a reader goes on, and how old the data are there."""
-        if self._warm is None:
-            return
-        reader = self._readers.get((owner, before)) or ReaderId(next(self._next_reader))
-        self._readers.put((owner, now), reader)
-        self._warm.tier.reader_at(owner, reader, now, newest)
 
     def find(self, command: Find) -> FoundRecord:
         """The first record of the target that is late enough. Errors as of `read`."""
@@ -264,6 +263,7 @@ class ArchiveReader:
         while True:
             found = self._blocks.get(key)
             if found is not None:
+                self._served("memory")
                 return found
             with self._lock:
                 first = self._under_way.setdefault(key, mine)
@@ -281,8 +281,9 @@ class ArchiveReader:
         self, owner: ArchiveId, segment: ArchivedSegment, index: SegmentIndex, number: int, ahead_bytes: int
     ) -> memoryview:
         if self._warm is not None:
-            warm = self._warm.tier.get(owner, index.blocks[number].base_offset)
-            if warm is not None and crc32c(warm) == index.blocks[number].checksum:
+            warm = self._warm.tier.get(owner, index.blocks[number].base_offset, index.blocks[number].checksum)
+            if warm is not None:
+                self._served("hot_tier")
                 self._blocks.put(BlockKey(owner, index.blocks[number].base_offset), warm)
                 return warm
         start = index.blocks[number].position
@@ -302,6 +303,7 @@ class ArchiveReader:
             if attempt == 2:
                 place = index.blocks[number + damaged[0]].position
                 raise Corruption(f"{self._store.url}: the object {key} does not match its checksum at byte {place}")
+        self._served("store")
         for one, block in enumerate(blocks):
             # A copy of its own, so that a block that stays keeps no other one in memory.
             kept = memoryview(bytes(block)) if len(blocks) > 1 else block
@@ -311,7 +313,7 @@ class ArchiveReader:
                     owner,
                     index.blocks[number + one].base_offset,
                     kept,
-                    index.blocks[number + one].max_timestamp,
+                    Hint(index.blocks[number + one].max_timestamp, Source.AHEAD if one else Source.DEMAND),
                 )
         return blocks[0]
 

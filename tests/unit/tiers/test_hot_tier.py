@@ -6,12 +6,15 @@ import uuid
 from types import SimpleNamespace
 
 import pytest
+from crc32c import crc32c
 
 from millstream.core.eviction import ReaderId
 from millstream.errors import Rejected
 from millstream.format.manifest import ArchiveId
 from millstream.telemetry.metrics import StatsSlab
-from millstream.tiers.hot_tier import SLOT_BYTES, FileSlots, HotTier, MemorySlots
+from millstream.tiers.hot_tier import Hint, HotTier, TierStats
+from millstream.tiers.hot_tier.slots import BLOCK_BYTES_MAX, PAGE_BYTES, SLOT_BYTES, FileSlots, MemorySlots
+from millstream.tiers.hot_tier.slotted import SlottedTier
 
 OWNER = ArchiveId(uuid.UUID(int=1), 0)
 OTHER = ArchiveId(uuid.UUID(int=1), 1)
@@ -36,98 +39,184 @@ def block(number, size=1000):
     return memoryview(bytes([number % 256]) * size)
 
 
-def made(tmp_path=None, slots_max=4, policy="lru", age_max_ms=600_000):
-    clock = Clock()
-    stats = StatsSlab(0, "archive")
-    slots = MemorySlots() if tmp_path is None else FileSlots(str(tmp_path / "cache"), "shard-0", clock)
-    return HotTier(slots, policy, slots_max, age_max_ms, stats, lambda: NOW_MS, clock), slots, clock, stats
+class Made:
+    """A tier with its parts. Blocks are checked against the checksum of what ``block`` makes."""
+
+    def __init__(self, directory=None, slots_max=4, policy="lru", age_max_ms=600_000, io="auto"):
+        self.clock = Clock()
+        self.stats = StatsSlab(0, "archive")
+        self.slots = MemorySlots() if directory is None else FileSlots(str(directory / "cache"), "shard-0", io)
+        self.provider = SlottedTier(self.slots, policy, slots_max, age_max_ms, 0.1, lambda: NOW_MS, self.clock)
+        self.tier = HotTier(self.provider, self.stats, self.clock)
+
+    def put(self, number, data=None, appended_ms=NOW_MS, owner=OWNER):
+        self.tier.put(owner, number, block(number) if data is None else data, Hint(appended_ms))
+
+    def get(self, number, data=None, owner=OWNER):
+        return self.tier.get(owner, number, crc32c(block(number) if data is None else data))
+
+    def left(self, reason):
+        return self.stats.counter("hot_tier_evictions", reason=reason).value
 
 
-@pytest.mark.parametrize("on_disk", [False, True])
-def test_blocks_are_found_again_until_others_take_their_place(tmp_path, on_disk):
-    tier, _, _, stats = made(tmp_path if on_disk else None)
+@pytest.mark.parametrize("io", [None, "auto", "direct", "buffered"])
+def test_blocks_are_found_again_until_others_take_their_place(tmp_path, io):
+    made = Made() if io is None else Made(tmp_path, io=io)
     for number in range(6):
-        tier.put(OWNER, number, block(number), NOW_MS)
-    assert [tier.get(OWNER, number) for number in range(2)] == [None, None]
-    assert [tier.get(OWNER, number) for number in range(2, 6)] == [block(number) for number in range(2, 6)]
-    assert tier.get(OTHER, 5) is None
-    assert stats.counter("hot_tier_evictions", reason="capacity").value == 2
-    assert stats.gauge("hot_tier_size_bytes").value == 4000
-    if on_disk:
+        made.put(number)
+    assert [made.get(number) for number in range(2)] == [None, None]
+    assert [made.get(number) for number in range(2, 6)] == [block(number) for number in range(2, 6)]
+    assert made.get(5, owner=OTHER) is None
+    assert made.left("capacity") == 2
+    assert made.stats.gauge("hot_tier_size_bytes").value == 4000
+    assert made.stats.gauge("hot_tier_hit_rate").value == 4 * 1_000_000 // 7
+    if io is not None:
         assert (tmp_path / "cache" / "shard-0").stat().st_size <= 4 * SLOT_BYTES, "the size is a hard limit"
 
 
 def test_old_data_and_large_blocks_stay_out(tmp_path):
-    tier, _, _, _ = made(tmp_path, age_max_ms=1000)
-    tier.put(OWNER, 1, block(1), NOW_MS - 1001)
-    tier.put(OWNER, 2, block(2, SLOT_BYTES), NOW_MS)
-    tier.put(OWNER, 3, block(3, SLOT_BYTES - 100), NOW_MS)
-    assert [tier.get(OWNER, number) is None for number in (1, 2, 3)] == [True, True, False]
+    made = Made(tmp_path, age_max_ms=1000)
+    large, largest = block(2, BLOCK_BYTES_MAX + 1), block(3, BLOCK_BYTES_MAX)
+    made.put(1, appended_ms=NOW_MS - 1001)
+    made.put(2, large)
+    made.put(3, largest)
+    assert [made.get(1), made.get(2, large), made.get(3, largest)] == [None, None, largest]
 
 
 def test_what_the_next_reader_needs_first_stays():
-    tier, _, _, _ = made(policy="interval", slots_max=3)
-    tier.reader_at(OWNER, ReaderId(1), 10, NOW_MS - 50_000)
+    made = Made(policy="interval", slots_max=3)
+    made.tier.reader_at(OWNER, ReaderId(1), 10, NOW_MS - 50_000)
     for number in range(3):
-        tier.put(OWNER, 10 + number, block(number), NOW_MS - 50_000 + 1000 * number)
-    tier.put(OWNER, 0, block(9), NOW_MS - 60_000)
-    assert tier.get(OWNER, 0) is None, "no reader is behind it"
-    assert all(tier.get(OWNER, 10 + number) is not None for number in range(3))
+        made.put(10 + number, appended_ms=NOW_MS - 50_000 + 1000 * number)
+    made.put(0, appended_ms=NOW_MS - 60_000)
+    assert made.get(0) is None, "no reader is behind it"
+    assert all(made.get(10 + number) is not None for number in range(3))
 
 
 def test_a_damaged_block_is_a_miss_and_three_switch_the_tier_off_for_a_minute(tmp_path):
-    tier, _, clock, stats = made(tmp_path)
+    made = Made(tmp_path, io="buffered")
     for number in range(4):
-        tier.put(OWNER, number, block(number), NOW_MS)
+        made.put(number)
     with (tmp_path / "cache" / "shard-0").open("r+b") as file:
-        for number in range(3):
-            file.seek(number * SLOT_BYTES + 500)
+        for number, place in enumerate((PAGE_BYTES + 500, 10, PAGE_BYTES)):  # data, header, data
+            file.seek(number * SLOT_BYTES + place)
             file.write(b"damage")
-    assert [tier.get(OWNER, number) for number in range(3)] == [None] * 3
-    assert tier.get(OWNER, 3) is None, "it is off"
-    tier.put(OWNER, 7, block(7), NOW_MS)
-    assert tier.get(OWNER, 7) is None
-    clock.now_s += 61
-    tier.put(OWNER, 7, block(7), NOW_MS)
-    assert tier.get(OWNER, 7) == block(7)
-    assert stats.counter("hot_tier_evictions", reason="fault").value == 4
+    assert [made.get(number) for number in range(3)] == [None] * 3
+    assert made.get(3) is None, "it is off"
+    made.put(7)
+    assert made.get(7) is None
+    made.clock.now_s += 61
+    assert made.get(3) is None, "it comes back empty"
+    made.put(7)
+    assert made.get(7) == block(7)
+    assert made.left("fault") == 4, "three damaged ones, and the one that was left"
 
 
 def test_a_truncated_file_is_a_miss(tmp_path):
-    tier, _, _, _ = made(tmp_path)
-    tier.put(OWNER, 1, block(1), NOW_MS)
+    made = Made(tmp_path)
+    made.put(1)
     os.truncate(tmp_path / "cache" / "shard-0", 100)
-    assert tier.get(OWNER, 1) is None
+    assert made.get(1) is None
+    made.put(2)
+    assert made.get(2) == block(2)
 
 
-@pytest.mark.parametrize("verb", ["read", "write"])
+@pytest.mark.parametrize("verb", ["read", "write", "free_share"])
 def test_a_disk_that_fails_switches_the_tier_off(tmp_path, verb):
-    tier, slots, clock, _ = made(tmp_path)
-    tier.put(OWNER, 1, block(1), NOW_MS)
+    made = Made(tmp_path)
+    made.put(1)
 
     def fails(*_):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    setattr(slots, verb, fails)
-    tier.put(OWNER, 2, block(2), NOW_MS)
-    assert tier.get(OWNER, 1) is None
-    delattr(slots, verb)
-    clock.now_s += 61
-    tier.put(OWNER, 2, block(2), NOW_MS)
-    assert tier.get(OWNER, 2) == block(2)
+    setattr(made.slots, verb, fails)
+    made.clock.now_s += 6
+    made.put(2)
+    assert made.get(1) is None
+    delattr(made.slots, verb)
+    made.clock.now_s += 61
+    made.put(2)
+    assert made.get(2) == block(2)
 
 
-def test_a_disk_with_little_space_takes_no_more(tmp_path, monkeypatch):
-    tier, _, clock, _ = made(tmp_path)
-    tier.put(OWNER, 1, block(1), NOW_MS)
-    with monkeypatch.context() as little:
-        little.setattr(os, "fstatvfs", lambda fd: SimpleNamespace(f_blocks=100, f_bavail=5))
-        clock.now_s += 6
-        tier.put(OWNER, 2, block(2), NOW_MS)
-        assert (tier.get(OWNER, 1), tier.get(OWNER, 2)) == (block(1), None)
-    clock.now_s += 6
-    tier.put(OWNER, 2, block(2), NOW_MS)
-    assert tier.get(OWNER, 2) == block(2)
+def test_a_disk_with_little_space_shrinks_the_cache_until_there_is_space_again(tmp_path, monkeypatch):
+    made = Made(tmp_path, slots_max=10)
+    path = tmp_path / "cache" / "shard-0"
+    for number in range(10):
+        made.put(number, block(number, 500_000))
+    blocks = path.stat().st_blocks
+    for free, kept in ((5, 8), (12, 8), (20, 10)):
+        with monkeypatch.context() as little:
+            little.setattr(os, "fstatvfs", lambda fd, free=free: SimpleNamespace(f_blocks=100, f_bavail=free))
+            made.clock.now_s += 6
+            made.tier.sweep()
+            for number in (20, 21):
+                made.put(number, block(number, 500_000))
+        assert made.tier.stats().blocks == kept, free
+        if free == 5:
+            assert path.stat().st_blocks < blocks, "the space is given back"
+    assert made.left("low_disk") == 2
+
+
+def test_blocks_that_nobody_can_ask_for_leave_at_once():
+    made = Made()
+    for number in (1, 2, 3):
+        made.put(number)
+    made.put(1, owner=OTHER)
+    made.tier.invalidate(OWNER, 0, 3)
+    assert [made.get(1), made.get(2), made.get(3)] == [None, None, block(3)]
+    assert made.get(1, owner=OTHER) == block(1)
+    assert made.left("invalid") == 2
+
+
+def test_a_block_that_is_given_up_while_it_is_written_is_not_found():
+    made = Made()
+    write = made.slots.write
+
+    def slow(*arguments):
+        made.tier.invalidate(OWNER)
+        write(*arguments)
+
+    made.slots.write = slow
+    made.put(1)
+    made.slots.write = write
+    assert made.get(1) is None
+    for number in range(2, 6):
+        made.put(number)
+    assert all(made.get(number) == block(number) for number in range(2, 6)), "its slot is free again"
+
+
+def test_old_blocks_leave_with_the_sweep():
+    made = Made(age_max_ms=1000)
+    made.put(1, appended_ms=NOW_MS - 999)
+    made.provider._now_ms = lambda: NOW_MS + 2
+    made.tier.sweep()
+    assert (made.tier.stats().blocks, made.left("age")) == (0, 1)
+
+
+class Hostile:
+    """A provider with an error for everything."""
+
+    def __getattr__(self, verb):
+        def fails(*_):
+            raise RuntimeError(verb)
+
+        return fails
+
+
+def test_no_error_of_a_provider_reaches_a_reader():
+    clock = Clock()
+    tier = HotTier(Hostile(), StatsSlab(0, "archive"), clock)
+    for _ in range(2):
+        assert tier.get(OWNER, 1, 0) is None
+        clock.now_s += 61
+        tier.put(OWNER, 1, block(1), Hint(NOW_MS))
+        clock.now_s += 61
+        tier.reader_at(OWNER, ReaderId(1), 1, NOW_MS)
+        tier.invalidate(OWNER)
+        tier.sweep()
+        assert tier.stats() == TierStats()
+        assert not tier.is_on
 
 
 def test_a_directory_that_others_may_enter_or_that_is_in_use_is_refused(tmp_path):

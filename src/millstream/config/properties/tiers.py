@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.config.forms import INT64_MAX, Choice, Integer, Text
+from millstream.config.forms import INT64_MAX, Boolean, Choice, Integer, Text
 from millstream.config.property import Property
 
 _MIB = 2**20
@@ -27,9 +27,10 @@ class TierProperties:
     )
     cache_type = Property(
         "cache.type",
-        Choice("none", "memory", "nvme"),
+        Text("none, memory, nvme, or the name of an installed warm cache", required=True),
         "none",
-        doc="Warm cache of blocks read from the object store: none, in memory, or in files of cache.path.",
+        doc="Warm cache of blocks read from the object store: none, in memory, in files of cache.path, or the one that "
+        "an installed package provides under this name.",
     )
     cache_path = Property(
         "cache.path",
@@ -57,6 +58,32 @@ class TierProperties:
         "interval",
         doc="Which block leaves a full warm cache: the one that its next reader reaches last, the oldest data, or the "
         "longest unused.",
+    )
+    cache_io = Property(
+        "cache.io",
+        Choice("auto", "direct", "buffered"),
+        "auto",
+        doc="How the files of the warm cache are read and written: past the page cache, or through it. auto writes "
+        "past it, and reads through it if the cache is smaller than half of the free memory.",
+    )
+    cache_min_free_percent = Property(
+        "cache.min.free.percent",
+        Integer(0, 90),
+        10,
+        doc="Share of the disk under cache.path that stays free. With less, the warm cache shrinks to 80 % of "
+        "cache.max.size.bytes and takes nothing more, until half as much again is free.",
+    )
+    evict_interval_ms = Property(
+        "evict.interval.ms",
+        Integer(10, INT64_MAX, unit="ms"),
+        1000,
+        doc="Time between two looks for blocks of the warm cache that are too old. A full cache evicts at once.",
+    )
+    cache_warmup = Property(
+        "cache.warmup",
+        Boolean(),
+        True,
+        doc="false is another name for cache.fill=write: what readers read from the object store is not kept.",
     )
     cache_fill = Property(
         "cache.fill",

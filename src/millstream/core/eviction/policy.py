@@ -79,6 +79,11 @@ class Policy:
             self.remove(oldest[1])
         return expired
 
+    def first_to_leave(self) -> BlockKey | None:
+        """The block that would leave for another one; None if there is none."""
+        lowest = self._ranking.lowest()
+        return None if lowest is None else lowest[1]
+
     def used(self, key: BlockKey) -> None:
         """The block was read from the cache. Without meaning for most policies."""
 

@@ -1,0 +1,173 @@
+"""What stands between the readers and a provider: no damage, no error and no delay of its own reaches a reader.
+
+Every block is checked against the checksum that the archive's index has of it. A damaged block is forgotten, and three
+in a minute switch the provider off for a minute. So does anything that it raises. A provider that was switched off is
+empty when it comes back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from crc32c import crc32c
+
+from millstream.errors import Corruption
+from millstream.model.quantities import Offset
+from millstream.telemetry.log import RateLimit
+from millstream.telemetry.log import log as operator_log
+from millstream.tiers.hot_tier.provider import EVERY_OFFSET, TierStats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.core.eviction import ReaderId
+    from millstream.format.manifest import ArchiveId
+    from millstream.model.quantities import TimestampMs
+    from millstream.telemetry.metrics import StatsSlab
+    from millstream.tiers.hot_tier.provider import Hint, HotTierProvider
+
+_CORRUPTIONS_MAX: Final = 3
+_WINDOW_S: Final = 60.0
+_OFF_S: Final = 60.0
+_FIRST: Final = Offset(0)
+_MILLION: Final = 1_000_000
+EVICTION_REASONS: Final = ("capacity", "age", "low_disk", "invalid", "fault")
+
+
+class HotTier:
+    """The warm cache of one shard. Safe for threads."""
+
+    def __init__(
+        self, provider: HotTierProvider, stats: StatsSlab, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._provider = provider
+        self._clock = clock
+        self._corruptions: deque[float] = deque(maxlen=_CORRUPTIONS_MAX)
+        self._off_until_s = 0.0
+        self._seen: dict[str, int] = {}
+        self._lines = RateLimit(per_minute=6)
+        self._hits = stats.counter("hot_tier_hits")
+        self._misses = stats.counter("hot_tier_misses")
+        self._rate = stats.gauge("hot_tier_hit_rate")
+        self._fills = stats.counter("hot_tier_fills")
+        self._size = stats.gauge("hot_tier_size_bytes")
+        self._latency = stats.histogram("hot_tier_read_latency")
+        self._evictions = {reason: stats.counter("hot_tier_evictions", reason=reason) for reason in EVICTION_REASONS}
+        self._dropped = stats.counter("hot_tier_dropped_fills")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the provider is asked."""
+        return self._clock() >= self._off_until_s
+
+    def get(self, owner: ArchiveId, base_offset: Offset, checksum: int) -> memoryview | None:
+        """The block that begins at the offset and has this CRC-32C; None if it is not here. It stays what it is as long
+        as the view exists.
+        """
+        begun_ns = time.monotonic_ns()
+        block = None
+        if self.is_on:
+            try:
+                block = self._provider.get(owner, base_offset)
+                if block is not None and crc32c(block) != checksum:
+                    raise Corruption(f"offset {base_offset} does not match its checksum")
+            except Corruption:
+                block = None
+                self._damaged(owner, base_offset)
+            except Exception as error:  # noqa: BLE001  # a provider is a guest
+                self._off(_reason(error))
+        if block is None:
+            self._misses.inc()
+        else:
+            self._hits.inc()
+            self._latency.observe((time.monotonic_ns() - begun_ns) // 1000)
+        hits = self._hits.value
+        self._rate.set(_MILLION * hits // (hits + self._misses.value))
+        return block
+
+    def put(self, owner: ArchiveId, base_offset: Offset, block: memoryview, hint: Hint) -> None:
+        """Offer a block."""
+        if self.is_on:
+            try:
+                if self._provider.put(owner, base_offset, block, hint):
+                    self._fills.inc()
+                self._count()
+            except Exception as error:  # noqa: BLE001
+                self._off(_reason(error))
+
+    def reader_at(self, owner: ArchiveId, reader: ReaderId, next_offset: Offset, place_ms: TimestampMs) -> None:
+        """A reader goes on at this offset, where the data are as old as ``place_ms`` says."""
+        if self.is_on:
+            try:
+                self._provider.reader_at(owner, reader, next_offset, place_ms)
+            except Exception as error:  # noqa: BLE001
+                self._off(_reason(error))
+
+    def invalidate(self, owner: ArchiveId | None, start: Offset = _FIRST, end: Offset = EVERY_OFFSET) -> None:
+        """Forget blocks that nobody can ask for any more: those that begin at ``start`` to before ``end``."""
+        self._forget(owner, start, end, "invalid")
+
+    def _forget(self, owner: ArchiveId | None, start: Offset, end: Offset, reason: str) -> None:
+        try:
+            self._provider.invalidate(owner, start, end)
+            self._count(reason)
+        except Exception as error:  # noqa: BLE001
+            self._off(_reason(error), empty=False)
+
+    def sweep(self) -> None:
+        """Have blocks leave that are too old, or too much for the disk."""
+        if self.is_on:
+            try:
+                self._provider.sweep()
+                self._count()
+            except Exception as error:  # noqa: BLE001
+                self._off(_reason(error))
+
+    def dropped(self) -> None:
+        """A fill was given up, because too many waited."""
+        self._dropped.inc()
+
+    def stats(self) -> TierStats:
+        """How full it is; empty if the provider does not say."""
+        try:
+            return self._provider.stats()
+        except Exception as error:  # noqa: BLE001
+            self._off(_reason(error), empty=False)
+            return TierStats()
+
+    def close(self) -> None:
+        """Give everything up."""
+        self._provider.close()
+
+    def _count(self, invalid: str = "invalid") -> None:
+        """Take over what the provider counted; ``invalid`` is what its invalidations were for."""
+        found = self._provider.stats()
+        self._size.set(found.size_bytes)
+        for reason, count in found.evicted.items():
+            counter = self._evictions.get(invalid if reason == "invalid" else reason, self._evictions["fault"])
+            counter.inc(max(0, count - self._seen.get(reason, 0)))
+            self._seen[reason] = count
+
+    def _damaged(self, owner: ArchiveId, base_offset: Offset) -> None:
+        now_s = self._clock()
+        self._forget(owner, base_offset, Offset(base_offset + 1), "fault")
+        self._corruptions.append(now_s)
+        if len(self._corruptions) == _CORRUPTIONS_MAX and now_s - self._corruptions[0] <= _WINDOW_S:
+            self._corruptions.clear()
+            self._off(f"{_CORRUPTIONS_MAX} blocks in it were damaged")
+
+    def _off(self, why: str, *, empty: bool = True) -> None:
+        """Nobody knows what is worth anything in it, so it is emptied."""
+        self._off_until_s = self._clock() + _OFF_S
+        if empty:
+            self._forget(None, _FIRST, EVERY_OFFSET, "fault")
+        if self._lines.allows():
+            operator_log.warning("the warm cache is off for a minute: %s; readers are served from the store", why)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

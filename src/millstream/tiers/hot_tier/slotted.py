@@ -1,0 +1,208 @@
+"""The broker's own warm cache: a policy says which block is in which slot.
+
+A block is written without a lock, so that no reader waits for the disk; it is found when it is whole. Each use of a
+slot has a number of its own, by which a reader sees that its slot was used for another block meanwhile.
+
+**Low disk.** When less of the disk is free than ``free_share_min``, the cache shrinks to 80 % of its limit, gives the
+space back, and takes nothing more until there is half as much again free.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from millstream.core.eviction import Block, BlockKey, PartitionKey, ReaderId, make_policy
+from millstream.errors import Corruption
+from millstream.model.quantities import Offset, TimestampMs
+from millstream.tiers.hot_tier.provider import EVERY_OFFSET, Hint, TierStats
+from millstream.tiers.hot_tier.slots import BLOCK_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.core.eviction import Policy
+    from millstream.format.manifest import ArchiveId
+    from millstream.tiers.hot_tier.slots import Slots
+
+_FIRST: Final = Offset(0)
+_SPACE_CHECK_S: Final = 5.0
+_LOW_DISK_SHARE: Final = 0.8
+_ENOUGH: Final = 1.5
+"""Fills begin again when so many times the least share is free."""
+
+
+class _Place(NamedTuple):
+    slot: int
+    size_bytes: int
+    use: int
+
+
+class SlottedTier:
+    """Blocks in slots: a `HotTierProvider`.
+
+    Invariants: the policy knows exactly the blocks in ``_places`` and the one that is being written; each of them has a
+    slot of its own; every other slot is free.
+    """
+
+    def __init__(
+        self,
+        slots: Slots,
+        policy: str,
+        slots_max: int,
+        age_max_ms: int,
+        free_share_min: float = 0.1,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._slots = slots
+        self._policy: Policy = make_policy(policy, slots_max, age_max_ms)
+        self._slots_max = slots_max
+        self._free_share_min = free_share_min
+        self._now_ms = now_ms
+        self._clock = clock
+        self._checked_s = clock() - _SPACE_CHECK_S
+        self._writing = threading.Lock()
+        self._lock = threading.Lock()  # of everything below
+        self._places: dict[BlockKey, _Place] = {}
+        self._written: BlockKey | None = None
+        self._lost = False  # the block that is being written was given up
+        self._free = deque[int]()
+        self._unused = 0  # slots from here on were never used
+        self._uses = itertools.count()
+        self._partitions: dict[ArchiveId, PartitionKey] = {}
+        self._full = False  # the disk, not the cache
+        self._bytes = 0
+        self._evicted: dict[str, int] = dict.fromkeys(("capacity", "age", "low_disk", "invalid"), 0)
+
+    def get(self, owner: ArchiveId, base_offset: Offset) -> memoryview | None:
+        with self._lock:
+            key = BlockKey(self._partition(owner), base_offset)
+            place = self._places.get(key)
+        if place is None:
+            return None
+        try:
+            block = self._slots.read(place.slot, owner, base_offset)
+        except Corruption:
+            with self._lock:
+                if self._places.get(key) != place:
+                    return None  # it left, and its slot was filled anew meanwhile
+            raise
+        with self._lock:
+            if self._places.get(key) != place:
+                return None
+            self._policy.used(key)
+        return block
+
+    def put(self, owner: ArchiveId, base_offset: Offset, block: memoryview, hint: Hint) -> bool:
+        if len(block) > BLOCK_BYTES_MAX:
+            return False
+        with self._writing:
+            with self._lock:
+                slot = self._admit(owner, base_offset, hint.appended_ms)
+                if slot is None:
+                    return BlockKey(self._partition(owner), base_offset) in self._places
+                key = self._written = BlockKey(self._partition(owner), base_offset)
+            written = False
+            try:
+                self._slots.write(slot, owner, base_offset, block)
+                written = True
+            finally:
+                with self._lock:
+                    self._written = None
+                    if written and not self._lost:
+                        self._places[key] = _Place(slot, len(block), next(self._uses))
+                        self._bytes += len(block)
+                    else:
+                        self._policy.remove(key)
+                        self._free.append(slot)
+                    self._lost = False
+            return key in self._places
+
+    def _admit(self, owner: ArchiveId, base_offset: Offset, appended_ms: TimestampMs) -> int | None:
+        """A slot for the block; None if it is here, or is refused."""
+        now_ms = TimestampMs(self._now_ms())
+        key = BlockKey(self._partition(owner), base_offset)
+        self._expire(now_ms)
+        if key in self._places or not self._has_space():
+            return None
+        admission = self._policy.offer(Block(key, appended_ms), now_ms)
+        for victim in admission.victims:
+            self._give_back(victim, "capacity")
+        if not admission.admitted:
+            return None
+        if self._free:
+            return self._free.popleft()
+        assert self._unused < self._slots_max, "the policy admits no more blocks than there are slots"
+        self._unused += 1
+        return self._unused - 1
+
+    def reader_at(self, owner: ArchiveId, reader: ReaderId, next_offset: Offset, place_ms: TimestampMs) -> None:
+        with self._lock:
+            now_ms = TimestampMs(self._now_ms())
+            self._policy.reader_at(self._partition(owner), reader, next_offset, place_ms, now_ms)
+
+    def invalidate(self, owner: ArchiveId | None, start: Offset = _FIRST, end: Offset = EVERY_OFFSET) -> None:
+        with self._lock:
+            partition = None if owner is None else self._partition(owner)
+            for key in [*self._places, *([self._written] if self._written is not None else [])]:
+                if (partition is None or key.partition == partition) and start <= key.base_offset < end:
+                    self._policy.remove(key)
+                    self._give_back(key, "invalid")
+
+    def sweep(self) -> None:
+        with self._lock:
+            self._expire(TimestampMs(self._now_ms()))
+            self._has_space()
+
+    def stats(self) -> TierStats:
+        with self._lock:
+            return TierStats(len(self._places), self._bytes, dict(self._evicted))
+
+    def close(self) -> None:
+        self._slots.close()
+
+    # -- the caller holds the lock -------------------------------------------------------------------------------------
+
+    def _partition(self, owner: ArchiveId) -> PartitionKey:
+        key = self._partitions.get(owner)
+        if key is None:
+            key = self._partitions[owner] = PartitionKey(len(self._partitions))
+        return key
+
+    def _expire(self, now_ms: TimestampMs) -> None:
+        for expired in self._policy.expire(now_ms):
+            self._give_back(expired, "age")
+
+    def _has_space(self) -> bool:
+        """Whether the disk has room; shrinks the cache if it has not. Looks every five seconds. Raises OSError."""
+        now_s = self._clock()
+        if now_s - self._checked_s >= _SPACE_CHECK_S:
+            self._checked_s = now_s
+            free_share = self._slots.free_share()
+            if free_share < self._free_share_min:
+                self._full = True
+                self._shrink(int(_LOW_DISK_SHARE * self._slots_max))
+            elif free_share >= min(1.0, _ENOUGH * self._free_share_min):
+                self._full = False
+        return not self._full
+
+    def _shrink(self, slots: int) -> None:
+        while len(self._places) > slots and (victim := self._policy.first_to_leave()) is not None:
+            self._policy.remove(victim)
+            self._give_back(victim, "low_disk")
+        for slot in self._free:
+            self._slots.free(slot)
+
+    def _give_back(self, key: BlockKey, reason: str) -> None:
+        """The policy has forgotten the block."""
+        self._evicted[reason] += 1
+        if key == self._written:
+            self._lost = True
+            return
+        place = self._places.pop(key)
+        self._free.append(place.slot)
+        self._bytes -= place.size_bytes
