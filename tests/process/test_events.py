@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 
 from millstream.errors import Rejected
-from millstream.events import EventsClient
+from millstream.events import EventsClient, decode_descriptor
 from millstream.format.events import INDEX_RECORD_BYTES, StrideView, SubView
 from millstream.model.error_code import ErrorCode
 
@@ -170,11 +170,11 @@ def test_acknowledged_events_are_there_after_a_kill_in_chunks_of_the_seeds_limit
     assert int(metrics["millstream_event_files_reused_total"])
 
 
-def kafka_records(broker, name, count, offset=0):
+def kafka_records(broker, name, count, offset=0, partition=0):
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": name, "enable.auto.commit": False}
     )
-    consumer.assign([confluent_kafka.TopicPartition(name, 0, offset)])
+    consumer.assign([confluent_kafka.TopicPartition(name, partition, offset)])
     found = []
     try:
         while len(found) < count:
@@ -205,6 +205,57 @@ def test_a_kafka_consumer_reads_events_as_records(client, broker, view):
             assert headers["mofka.metadata"] == text
         else:
             assert one.value() == struct.pack("<QQ", len(text), len(data)) + text + data
+
+
+def test_the_data_of_an_event_topic_are_read_by_seek_in_a_topic_of_their_own(client, broker):
+    client.create_topic("frames", partitions_count=2)
+    topic = client.open_topic("frames")
+    push(topic, EVENTS)
+    for offset in (149, 3, 77):
+        (found,) = kafka_records(broker, "frames.data", 1, offset=offset, partition=1)
+        assert (found.offset(), found.value()) == (offset, EVENTS[2 * offset + 1][1])
+        (found,) = kafka_records(broker, "frames", 1, offset=offset, partition=1)
+        headers = dict(found.headers())
+        assert headers["mofka.data.size"] == str(len(EVENTS[2 * offset + 1][1])).encode()
+        descriptor = decode_descriptor(headers["mofka.data.desc"])
+        (data,) = topic.fetch_data(1, [(offset, descriptor.narrowed(SubView(1, 1)))])
+        assert data == EVENTS[2 * offset + 1][1][1:2]
+        with pytest.raises(Rejected, match="INVALID_REQUEST"):
+            topic.fetch_data(1, [(offset + 1 if offset < 149 else 0, descriptor)])
+    with pytest.raises(Rejected, match="it is the data of event topic 'frames'"):
+        client.create_topic("frames.data")
+    with pytest.raises(Rejected, match="the events are in frames"):
+        client.open_topic("frames.data")
+    assert "frames.data" not in confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap}).list_topics().topics
+
+
+def test_a_producer_of_the_data_of_an_event_topic_is_refused_at_once(client, broker):
+    client.create_topic("read-only")
+    refused = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("read-only.data", "{}", on_delivery=lambda error, _: refused.append(error))
+    assert producer.flush(WAIT_S) == 0
+    assert refused[0].code() == confluent_kafka.KafkaError.TOPIC_EXCEPTION
+
+
+def test_a_group_consumes_the_data_of_an_event_topic_with_its_own_position(client, broker):
+    client.create_topic("grouped")
+    push_to_one(client.open_topic("grouped"), EVENTS[:50])
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "readers",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["grouped.data"])
+    found = [consumer.poll(WAIT_S) for _ in range(50)]
+    consumer.commit(asynchronous=False)
+    (place,) = consumer.committed([confluent_kafka.TopicPartition("grouped.data", 0)])
+    consumer.close()
+    assert [one.value() for one in found] == [data for _, data in EVENTS[:50]]
+    assert place.offset == 50
 
 
 def push_to_one(topic, events):

@@ -51,6 +51,7 @@ from millstream.core.controller.state import ControllerState, TopicState
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.errors import Rejected
 from millstream.model.cluster import LOST, NodeId
+from millstream.model.events import data_topic_id, data_topic_name
 from millstream.net.shared import Shared
 from millstream.telemetry.log import log as operator_log
 
@@ -77,14 +78,20 @@ class PartitionMeta(msgspec.Struct, frozen=True, gc=False):
 class TopicMeta:
     """One topic as of one revision. Not changed once made.
 
+    ``data_of`` is the event topic whose data this topic is, "" for every other one: such a topic is read by its
+    name and id, and is in no list.
+
     ``encoded`` belongs to whoever answers clients: pieces of answers by a key of theirs, good as long as this object is
     the topic's current one.
     """
 
-    __slots__ = ("_config", "_settings", "configs", "encoded", "internal", "name", "partitions", "topic_id")
+    __slots__ = ("_config", "_settings", "configs", "data_of", "encoded", "internal", "name", "partitions", "topic_id")
 
-    def __init__(self, topic: TopicState, partitions: tuple[PartitionMeta, ...], settings: Settings) -> None:
+    def __init__(
+        self, topic: TopicState, partitions: tuple[PartitionMeta, ...], settings: Settings, data_of: str = ""
+    ) -> None:
         self.name = topic.name
+        self.data_of = data_of
         self.topic_id = topic.topic_id
         self.configs = topic.configs
         """What the topic says for itself, by Kafka name."""
@@ -156,6 +163,9 @@ class MetadataCache:
         """
         self._topics: dict[str, TopicMeta] = {}
         self._by_id: dict[bytes, TopicMeta] = {}
+        self._data: dict[str, TopicMeta] = {}
+        """The data of each event topic as a topic, by its name; see ``TopicMeta.data_of``."""
+        self._data_by_id: dict[bytes, TopicMeta] = {}
         self._group_places: dict[int, tuple[bytes, int]] = {}
         """Topic id and partition index of every Raft group."""
         self._names: tuple[str, ...] | None = None
@@ -208,14 +218,14 @@ class MetadataCache:
         return [node for node in part.in_sync if self.is_alive(node)]
 
     def topic(self, name: str) -> TopicMeta | None:
-        return self._topics.get(name)
+        return self._topics.get(name) or self._data.get(name)
 
     def topic_by_id(self, topic_id: bytes) -> TopicMeta | None:
-        return self._by_id.get(topic_id)
+        return self._by_id.get(topic_id) or self._data_by_id.get(topic_id)
 
     def partition(self, name: str, index: int) -> PartitionMeta | None:
         """One partition, None when the topic or the index does not exist."""
-        topic = self._topics.get(name)
+        topic = self.topic(name)
         return topic.partitions[index] if topic is not None and 0 <= index < len(topic.partitions) else None
 
     def group_place(self, raft_group: int) -> tuple[bytes, int] | None:
@@ -270,7 +280,7 @@ class MetadataCache:
                 notify = self._deleted(gone)
             case BrokerRegistered() | BrokerReplaced() | BrokerFenced() | BrokerUnfenced():
                 self.encoded.clear()
-                for topic in self._topics.values():
+                for topic in (*self._topics.values(), *self._data.values()):
                     topic.encoded.clear()
                 notify = _broker_changed(command.node)
             case ClientMetricsChanged():
@@ -306,6 +316,9 @@ class MetadataCache:
     def _deleted(self, gone: TopicMeta) -> Callable[[MetadataListener], Steps]:
         del self._topics[gone.name]
         del self._by_id[gone.topic_id]
+        data = self._data.pop(data_topic_name(gone.name), None)
+        if data is not None:
+            del self._data_by_id[data.topic_id]
         for part in gone.partitions:
             del self._group_places[part.raft_group]
         self._names = None
@@ -351,6 +364,9 @@ class MetadataCache:
         self.encoded.clear()
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
+        if topic.configs.get("topic.kind") == "events":
+            data = self._data[data_topic_name(topic.name)] = _data_topic(topic, self.settings)
+            self._data_by_id[data.topic_id] = data
         self.deleted.pop(topic.name, None)
 
     def _changed(self, topic_id: bytes, added: tuple[PartitionMeta, ...] = ()) -> TopicMeta:
@@ -383,6 +399,13 @@ class MetadataCache:
             for listener in self._listeners:
                 yield from listener.configs_changed(topic) or ()
             yield
+
+
+def _data_topic(topic: TopicMeta, settings: Settings) -> TopicMeta:
+    """The data of an event topic as a topic."""
+    name, configs = data_topic_name(topic.name), {**topic.configs, "kafka.view": "data"}
+    state = TopicState(name, data_topic_id(topic.topic_id), (), configs, 0)
+    return TopicMeta(state, topic.partitions, settings, data_of=topic.name)
 
 
 def _broker_changed(node: NodeId) -> Callable[[MetadataListener], Steps]:

@@ -47,6 +47,7 @@ from millstream.coordinator.topics_view import MetadataTopics
 from millstream.core.group.outputs import ConsumerSettings, GroupSettings
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
+from millstream.model.events import data_topic_id, data_topic_name
 from millstream.wire.messages.describe_groups import DescribedGroup
 from millstream.wire.messages.list_groups import ListedGroup
 from millstream.wire.schema import Message
@@ -84,6 +85,8 @@ class _Deletions(MetadataListener):
     def topic_deleted(self, topic: TopicMeta) -> None:
         if topic.name != OFFSETS_TOPIC:
             self._local.topic_deleted(topic.name, topic.topic_id)
+            if topic.configs.get("topic.kind") == "events":
+                self._local.topic_deleted(data_topic_name(topic.name), data_topic_id(topic.topic_id))
 
 
 class GroupRouter:

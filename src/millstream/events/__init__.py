@@ -10,7 +10,7 @@ Calls return at once what they can, and a ``Pending`` for what takes a round tri
 coroutines await it. Errors are those of ``millstream.errors``; a wait that is over is ``TimeoutError``, and loses
 nothing.
 
-The package speaks the wire's five APIs of events and imports no broker. Brokers do not serve event topics so far.
+The package speaks the wire's five APIs of events and imports no broker.
 """
 
 from millstream.events.client import EventsClient
@@ -23,7 +23,7 @@ from millstream.events.producer import Ordering, Producer
 from millstream.events.selectors import PartitionSelector, make_selector
 from millstream.events.serializers import Serializer, make_serializer
 from millstream.events.validators import InvalidEvent, Validator, make_validator
-from millstream.format.events import DataDescriptor, Segment, StrideView, SubView, UnstructuredView
+from millstream.format.events import DataDescriptor, Segment, StrideView, SubView, UnstructuredView, decode_descriptor
 
 __all__ = [
     "Consumer",
@@ -45,6 +45,7 @@ __all__ = [
     "Topic",
     "UnstructuredView",
     "Validator",
+    "decode_descriptor",
     "make_selector",
     "make_serializer",
     "make_validator",

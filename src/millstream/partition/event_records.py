@@ -5,12 +5,15 @@ What a record of an event is, by the topic property ``kafka.view``:
 
 ==========  ==========================================================================================
 metadata    value: the metadata, JSON text unless the topic has another serializer. Headers:
-            ``mofka.data.size``, decimal, and ``mofka.data``, the data themselves up to ``INLINE_BYTES_MAX``
-data        value: the data; null above ``VALUE_BYTES_MAX``. Headers: ``mofka.metadata`` and ``mofka.data.size``
+            ``mofka.data.size``, decimal; if there are data, ``mofka.data.desc``, their descriptor; and
+            ``mofka.data``, the data themselves up to ``INLINE_BYTES_MAX``
+data        value: the data; null above ``VALUE_BYTES_MAX``. Headers: ``mofka.metadata``, ``mofka.data.size``
+            and ``mofka.data.desc``
 envelope    value: size of the metadata 8 | size of the data 8 | metadata | data, little-endian
 ==========  ==========================================================================================
 
-Offset and time of a record are those of the event; there is no key. A produced record is an event with the header
+The topic ``t.data`` gives event topic ``t`` in the view ``data``, whatever the property says. Offset and time of a
+record are those of the event; there is no key. A produced record is an event with the header
 ``mofka.metadata`` as its metadata and the value as its data; without this header its value is the metadata, and is JSON
 text. Keys and other headers are not kept. Only topics whose metadata are JSON text take records.
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Final
 
 import msgspec
@@ -26,9 +30,10 @@ import msgspec
 from millstream.errors import Rejected
 from millstream.format.events.batch import Producer, build_event_batch, decode_event_batch, is_event_batch
 from millstream.format.events.chunk import SIZE_MAX
+from millstream.format.events.descriptor import descriptor_of_event, encode_descriptor
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import TimestampMs
+from millstream.model.quantities import Offset, TimestampMs
 from millstream.wire.batch import HEADER_BYTES, OVERHEAD_BYTES
 from millstream.wire.errors import BatchError
 from millstream.wire.records import Headers, build_batch, iter_records, unpack_header
@@ -42,6 +47,7 @@ VALUE_BYTES_MAX: Final = 1 << 20
 METADATA_HEADER: Final = "mofka.metadata"
 DATA_HEADER: Final = "mofka.data"
 SIZE_HEADER: Final = "mofka.data.size"
+DESCRIPTOR_HEADER: Final = "mofka.data.desc"
 
 _ENVELOPE: Final = struct.Struct("<QQ")
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
@@ -68,26 +74,36 @@ def as_records(batches: IoBuf, view: str) -> list[bytes]:
 def _record_batch(data: memoryview, view: str) -> bytes:
     batch = decode_event_batch(data, event_bytes_max=2 * SIZE_MAX, verify=False)
     make = _VIEWS[view]
-    events = zip(batch.metadata_of_each(), batch.data_of_each(), strict=True)
+    base = batch.header.base_offset
+    events = zip(count(base), batch.metadata_of_each(), batch.data_of_each(), strict=False)
     time = batch.header.max_timestamp
     return build_batch(
-        ((None, *make(bytes(metadata), payload), time) for metadata, payload in events),
-        base_offset=batch.header.base_offset,
+        ((None, *make(event_id, bytes(metadata), payload), time) for event_id, metadata, payload in events),
+        base_offset=base,
         leader_epoch=batch.header.leader_epoch,
     )
 
 
-def _metadata_record(metadata: bytes, data: memoryview) -> tuple[bytes | None, Headers]:
-    size = (SIZE_HEADER, str(len(data)).encode())
-    return metadata, (size, (DATA_HEADER, bytes(data))) if 0 < len(data) <= INLINE_BYTES_MAX else (size,)
+def _metadata_record(event_id: int, metadata: bytes, data: memoryview) -> tuple[bytes | None, Headers]:
+    headers = _described(event_id, len(data))
+    return metadata, (*headers, (DATA_HEADER, bytes(data))) if 0 < len(data) <= INLINE_BYTES_MAX else headers
 
 
-def _data_record(metadata: bytes, data: memoryview) -> tuple[bytes | None, Headers]:
-    headers = ((METADATA_HEADER, metadata), (SIZE_HEADER, str(len(data)).encode()))
+def _data_record(event_id: int, metadata: bytes, data: memoryview) -> tuple[bytes | None, Headers]:
+    headers = ((METADATA_HEADER, metadata), *_described(event_id, len(data)))
     return (bytes(data) if len(data) <= VALUE_BYTES_MAX else None), headers
 
 
-def _envelope_record(metadata: bytes, data: memoryview) -> tuple[bytes | None, Headers]:
+def _described(event_id: int, size: int) -> Headers:
+    """Headers that say how large the data are and which descriptor fetches them."""
+    headers = ((SIZE_HEADER, str(size).encode()),)
+    if not size:
+        return headers
+    return (*headers, (DESCRIPTOR_HEADER, encode_descriptor(descriptor_of_event(Offset(event_id), size))))
+
+
+def _envelope_record(event_id: int, metadata: bytes, data: memoryview) -> tuple[bytes | None, Headers]:
+    _ = event_id
     return b"".join((_ENVELOPE.pack(len(metadata), len(data)), metadata, data)), ()
 
 

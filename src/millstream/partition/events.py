@@ -388,7 +388,7 @@ class _CachedBatch:
         if text == self._described[number * DESCRIPTOR_BYTES : (number + 1) * DESCRIPTOR_BYTES]:
             return ((begin, begin + size),)  # all of it, as most consumers want it
         descriptor = decode_descriptor(text)
-        if not descriptor.is_of(FilePosition(begin + self._to_chunk), size):
+        if not descriptor.is_of(Offset(self.base + number), FilePosition(begin + self._to_chunk), size):
             raise Rejected(f"the descriptor is not that of event {self.base + number}")
         return [(begin + one.offset, begin + one.end) for one in descriptor.flatten(ranges_max)]
 

@@ -20,6 +20,7 @@ from millstream.format.events import (
     encode_descriptor,
 )
 from millstream.format.events.batch import Producer, split
+from millstream.format.events.descriptor import descriptor_of_event
 from millstream.model.error_code import ErrorCode
 from millstream.storage.chunks import BufferPool, ChunkStore, WantedData
 from millstream.testing.sim_disk import KEPT, LOST, TORN, PowerFailure, SimDisk, SimFile
@@ -178,6 +179,8 @@ def test_a_descriptor_of_another_event_or_of_none_reads_nothing():
         (0, b""),
         (0, first[:-1]),
         (0, encode_descriptor(DataDescriptor(decode_descriptor(first).location, 7))),
+        (0, encode_descriptor(descriptor_of_event(1, decode_descriptor(first).base_size))),
+        (0, encode_descriptor(descriptor_of_event(0, decode_descriptor(first).base_size + 1))),
         (0, encode_descriptor(DataDescriptor(b"elsewhere", 6))),
         (2, first),
         (-1, first),
@@ -187,6 +190,7 @@ def test_a_descriptor_of_another_event_or_of_none_reads_nothing():
     assert len(results) == len(bad)
     assert all(isinstance(one, Rejected) for one in results)
     assert data_of(store, [second], start=1) == [b"public"]
+    assert data_of(store, [encode_descriptor(descriptor_of_event(1, 6))], start=1) == [b"public"]
 
 
 def test_trimmed_chunks_are_gone_for_readers_and_on_disk():

@@ -35,6 +35,7 @@ from millstream.core.controller.topic_names import (
 )
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
+from millstream.model.events import DATA_TOPIC_SUFFIX, data_topic_name
 
 UNKNOWN_TOPIC = "This server does not host this topic-partition."
 UNKNOWN_ID = "This server does not host this topic ID."
@@ -105,6 +106,7 @@ def _created(
     if other is not None:
         raise Rejected(f"Topic '{name}' collides with existing topic: {other}", ErrorCode.INVALID_TOPIC_EXCEPTION)
     configs = _configs(topic, rules)
+    _check_data_name(state, name, configs)
     if topic.assignments:
         replicas = _manual_replicas(state, topic)
         placer.count(replicas)
@@ -114,6 +116,18 @@ def _created(
         raise Rejected(f"The id of topic '{name}' is that of another topic.", ErrorCode.TOPIC_ALREADY_EXISTS)
     topic_id = topic.topic_id if topic.topic_id != NO_TOPIC_ID else rules.new_topic_id()
     return TopicCreated(name, topic_id, _partitions(replicas, first_group), configs)
+
+
+def _check_data_name(state: ControllerState, name: str, configs: dict[str, str]) -> None:
+    """Refuse a topic with the name of an event topic's data, and an event topic whose data have the name of a topic."""
+    owner = state.topics.get(name.removesuffix(DATA_TOPIC_SUFFIX)) if name.endswith(DATA_TOPIC_SUFFIX) else None
+    if owner is not None and owner.configs.get("topic.kind") == "events":
+        what = f"Topic '{name}' already exists: it is the data of event topic '{owner.name}', to be read only."
+        raise Rejected(what, ErrorCode.TOPIC_ALREADY_EXISTS)
+    data = data_topic_name(name)
+    if configs.get("topic.kind") == "events" and data in state.topics:
+        what = f"Topic '{data}' exists, and the data of event topic '{name}' would have its name: choose another name."
+        raise Rejected(what, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
 def _configs(topic: CreateTopic, rules: Rules) -> dict[str, str]:

@@ -12,6 +12,9 @@
 A descriptor on disk has no view and takes 48 bytes. A consumer adds views and sends it back to select data. Clients do
 not interpret the location; the broker checks it against the index before it reads a byte.
 
+A record of a Kafka consumer has no chunk beside it, and another replica may have its chunks cut elsewhere. So the
+location of a descriptor may also name the event: chunk id ``BY_ID``, the event's id in the place of the position.
+
 Source: the seed for the location and for what descriptors are for; the order of the fields is what Mofka's own readers
 expect. Mofka 0.9 writes a location of 24 bytes with padding (``mofka`` reads it).
 """
@@ -33,10 +36,12 @@ from millstream.format.events.views import (
     view_size,
 )
 from millstream.model.events import ChunkId, DataPosition
-from millstream.model.quantities import FilePosition
+from millstream.model.quantities import FilePosition, Offset
 
 LOCATION: Final = struct.Struct("<IQI")
 LOCATION_BYTES: Final = LOCATION.size
+BY_ID: Final = ChunkId((1 << 32) - 1)
+"""Chunk id of a location that names the event by its id."""
 PLAIN: Final = struct.Struct("<QQQIQIQ")
 """A descriptor without views: size, size, 16, chunk id, position, size, 0."""
 DESCRIPTOR_BYTES: Final = PLAIN.size
@@ -77,12 +82,13 @@ class DataDescriptor(msgspec.Struct, frozen=True):
             size = view_size(size, view)
         return size
 
-    def is_of(self, position: FilePosition, size: int) -> bool:
+    def is_of(self, event_id: Offset, position: FilePosition, size: int) -> bool:
         """Whether it is that of an event whose data, ``size`` bytes, lie at ``position`` of its chunk. Which chunk that
         is follows from the event.
         """
         location = decode_location(self.location)
-        return self.base_size == size == location.size and location.position == position
+        there = event_id if location.chunk == BY_ID else position
+        return self.base_size == size == location.size and location.position == there
 
     def flatten(self, limit: int = RANGES_MAX) -> list[Segment]:
         """The selected ranges of the data, as ``views.flatten`` says."""
@@ -99,6 +105,11 @@ class DataDescriptor(msgspec.Struct, frozen=True):
         made = DataDescriptor(self.location, self.base_size, (*self.views, view))
         _ = made.size
         return made
+
+
+def descriptor_of_event(event_id: Offset, size: int) -> DataDescriptor:
+    """All data, ``size`` bytes, of the event with this id, wherever they lie."""
+    return DataDescriptor(LOCATION.pack(BY_ID, event_id, size), size)
 
 
 def encode_descriptor(descriptor: DataDescriptor) -> bytes:

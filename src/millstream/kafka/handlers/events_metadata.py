@@ -75,6 +75,9 @@ def handle(
 def _described(name: str, topic: TopicMeta | None, known: dict[_Question, int]) -> EventsMetadataTopic:
     if topic is None:
         return EventsMetadataTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None, name)
+    if topic.data_of:
+        what = f"{name} is for Kafka's consumers: the events are in {topic.data_of}"
+        return EventsMetadataTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, what, name)
     config = topic.config
     if not config.has_events:
         what = f"{name} is no event topic: topic.kind is {config.topic_kind}"

@@ -11,7 +11,9 @@ from typing import Final
 from millstream.core.fetch_session import SessionPartition
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.cluster_view import brokers
+from millstream.kafka.handlers.readable import find_readable
 from millstream.model.error_code import ErrorCode
+from millstream.model.events import PartitionIndex
 from millstream.partition.table import Entry
 from millstream.wire.messages.fetch import (
     AbortedTransaction,
@@ -61,10 +63,11 @@ def entry_of(node: Node, asked: SessionPartition) -> Entry | None:
     """The partition. A session keeps the name of a topic that it knows by id."""
     topic_id = asked.topic_id
     if topic_id == ZERO_UUID:
-        return node.partitions.find(asked.topic, asked.index)
-    entry = node.partitions.find(topic_id, asked.index)
+        return find_readable(node, asked.topic, PartitionIndex(asked.index))
+    entry = find_readable(node, topic_id, PartitionIndex(asked.index))
     if entry is not None and not asked.topic:
-        asked.topic = entry.name
+        topic = node.metadata.topic_by_id(topic_id)
+        asked.topic = entry.name if topic is None else topic.name
     return entry
 
 

@@ -19,7 +19,9 @@ from typing import Final
 
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.gathering import gather
+from millstream.kafka.handlers.readable import find_readable
 from millstream.model.error_code import ErrorCode
+from millstream.model.events import PartitionIndex
 from millstream.partition.list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Found, list_offset
 from millstream.partition.partition import Partition
 from millstream.partition.table import Remote
@@ -51,7 +53,7 @@ def handle(
 
     def ask(question: tuple[tuple[str, int], ListOffsetsPartition], done: Callable[[Found], None]) -> None:
         key, asked = question
-        entry = node.partitions.find(*key)
+        entry = find_readable(node, key[0], PartitionIndex(key[1]))
         if not READ_UNCOMMITTED <= isolation <= READ_COMMITTED:
             done(_refused(ErrorCode.UNKNOWN_SERVER_ERROR))
         elif key in doubles:

@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.gathering import gather
+from millstream.kafka.handlers.readable import find_readable
 from millstream.model.error_code import ErrorCode
+from millstream.model.events import PartitionIndex
 from millstream.partition.epoch_end import EpochEnd, epoch_end
 from millstream.partition.partition import Partition
 from millstream.partition.table import Remote
@@ -35,7 +37,7 @@ def handle(
 
     def ask(question: tuple[str, OffsetForLeaderPartition], done: Callable[[EpochEnd], None]) -> None:
         name, asked = question
-        entry = node.partitions.find(name, asked.partition)
+        entry = find_readable(node, name, PartitionIndex(asked.partition))
         if isinstance(entry, Partition):
             done(epoch_end(entry, asked.current_leader_epoch, asked.leader_epoch))
         elif isinstance(entry, Remote):

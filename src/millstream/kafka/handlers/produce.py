@@ -16,6 +16,7 @@ from typing import Final
 
 from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.readable import missing_to_write
 from millstream.model.error_code import ErrorCode
 from millstream.partition.append import BUSY, LOOK, VERIFY, Outcome, append, reported_start_offset
 from millstream.partition.partition import ALL, Acks, Partition
@@ -187,6 +188,7 @@ _MESSAGES: Final[dict[int, str]] = {
     int(
         ErrorCode.INVALID_RECORD
     ): "The batch breaks a rule of the record format: one batch of magic 2 with dense deltas.",
+    int(ErrorCode.INVALID_TOPIC_EXCEPTION): "The topic is the broker's own, or the data of an event topic: read only.",
     int(ErrorCode.INVALID_TIMESTAMP): "A timestamp lies outside message.timestamp.before.max.ms or after.max.ms.",
     int(ErrorCode.MESSAGE_TOO_LARGE): "The batch is larger than the topic's max.message.bytes.",
     int(ErrorCode.KAFKA_STORAGE_ERROR): "The broker cannot store the batch now: its disk is full or the log is faulty.",
@@ -236,7 +238,7 @@ def handle(
                 if held:
                     ctx.hold()  # it may send far ahead of the answers; refused, it would send again, out of order
             else:
-                call.failed(slot, table.missing(key) if entry is None else ErrorCode.KAFKA_STORAGE_ERROR)
+                call.failed(slot, missing_to_write(node, key) if entry is None else ErrorCode.KAFKA_STORAGE_ERROR)
             if isinstance(data.records, IoBuf):
                 data.records.release()  # a chain is ours; views belong to the receive buffer
             slot += 1
@@ -271,7 +273,7 @@ def _refuse(node: Node, call: ProduceCall) -> None:
         for data in topic.partition_data:
             error = ErrorCode.INVALID_REQUIRED_ACKS
             if node.partitions.find(key, data.index) is None:
-                error = node.partitions.missing(key)
+                error = missing_to_write(node, key)
             elif _byte_at(data.records, _MAGIC_AT) != MAGIC or _byte_at(data.records, HEADER_BYTES - 1) < 0:
                 error = ErrorCode.INVALID_RECORD
             results.append((int(error), -1, -1, -1))
