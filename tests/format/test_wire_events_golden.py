@@ -54,8 +54,8 @@ GOLDEN = {
         "00000000 0000 00 02 0000 00000002 00 03 7879 00",
     ),
     "acknowledge": (
-        AcknowledgeEventsRequest("c", ID, True, [AcknowledgedPartition(2, 8)]),
-        f"0263 {ID_HEX} 01 02 00000002 0000000000000008 00 00",
+        AcknowledgeEventsRequest("c", ID, True, [AcknowledgedPartition(2, 8)], "m", 3),
+        f"0263 {ID_HEX} 01 02 00000002 0000000000000008 00 026d 00000003 00",
     ),
     "acknowledged": (
         AcknowledgeEventsResponse(0, 0, None, [AcknowledgedPartitionResult(2, 0, 8)]),

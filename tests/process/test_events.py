@@ -4,9 +4,11 @@ import json
 import random
 import struct
 import threading
+import time
 import urllib.request
 
 import confluent_kafka
+import confluent_kafka.admin
 import pytest
 
 from millstream.errors import Rejected
@@ -91,6 +93,69 @@ def test_a_consumer_goes_on_where_it_acknowledged_and_its_lag_is_a_groups(topic,
         assert consumer.pull(WAIT_S).id == 10
         consumer.seek(0, 3)
         assert consumer.pull(WAIT_S).id == 3
+
+
+def take_all(consumer, found):
+    """Pull and acknowledge until nothing has come for a second."""
+    while True:
+        try:
+            event = consumer.pull(1)
+        except TimeoutError:
+            return
+        found.append((event.partition, event.id))
+        event.acknowledge().result(WAIT_S)
+
+
+def test_consumers_of_one_name_share_the_partitions_and_a_group_tool_sees_them(client, broker):
+    client.create_topic("shared", partitions_count=4)
+    topic = client.open_topic("shared")
+    found = []
+    with topic.consumer("team") as first:
+        with topic.producer() as producer:
+            for n in range(40):
+                producer.push({"n": n}, partition=n % 4)
+        take_all(first, found)
+        assert {partition for partition, _ in found} == {0, 1, 2, 3}
+        with EventsClient(broker.bootstrap, timeout_s=WAIT_S) as other:
+            second = other.open_topic("shared").consumer("team")
+            parts = {first: set(), second: set()}
+            deadline = time.monotonic() + WAIT_S
+            while not (parts[first] and parts[second]):
+                assert time.monotonic() < deadline
+                for one in parts.values():
+                    one.clear()
+                with topic.producer() as producer:
+                    for n in range(4):
+                        producer.push({"n": n}, partition=n)
+                for consumer, partitions in parts.items():
+                    events = []
+                    take_all(consumer, events)
+                    partitions.update(partition for partition, _ in events)
+                    found += events
+            assert parts[first] | parts[second] == {0, 1, 2, 3}
+            assert not parts[first] & parts[second]
+            admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap})
+            (described,) = admin.describe_consumer_groups(["team"]).values()
+            assert len(described.result(WAIT_S).members) == 2
+            second.close()
+        deadline = time.monotonic() + WAIT_S
+        while len(first._feeds) < 4:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert len(found) == len(set(found))
+    assert topic.consumer("team", targets=[0]).lag() == {0: 0}
+
+
+def test_what_a_consumer_did_not_acknowledge_goes_to_the_next_of_its_name(topic):
+    push(topic, EVENTS[:20])
+    first = topic.consumer("heirs")
+    assert len([first.pull(WAIT_S) for _ in range(20)]) == 20
+    first.acknowledge(1, 9).result(WAIT_S)
+    first.close()
+    with topic.consumer("heirs") as second:
+        assert [(one.partition, one.id) for one in (second.pull(WAIT_S) for _ in range(10))] == [
+            (0, n) for n in range(10)
+        ]
 
 
 def test_acknowledgements_of_many_connections_only_move_forward(topic, broker):

@@ -9,8 +9,9 @@ An event whose selector, allocator or data failed is not skipped: pulling it rai
 on. A lost connection or a moved leader costs a repetition. A pull that times out loses nothing.
 
 A consumer begins behind the last event that was acknowledged under its name, else at the first one. Acknowledgements
-are durable and only move forward; ``seek`` moves anywhere. Consumers of one name do not share partitions by
-themselves: each feeds those in ``targets``, all by default.
+are durable and only move forward; ``seek`` moves anywhere. Consumers of one name share the partitions (``membership``):
+each feeds those that it is assigned, and a partition that changes hands goes on behind its last acknowledged event. A
+consumer with ``targets`` feeds those and shares nothing.
 """
 
 from __future__ import annotations
@@ -18,24 +19,21 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
 from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, Unavailable
 from millstream.events.cluster import check
 from millstream.events.event import Event
-from millstream.events.futures import Pending, fail, settle
+from millstream.events.futures import Pending
 from millstream.events.mailbox import Mailbox
+from millstream.events.membership import Membership
+from millstream.events.positions import Positions
 from millstream.events.topic import FETCH_EVENTS_MAX
 from millstream.format.events.batch import split
 from millstream.format.events.descriptor import DataDescriptor, encode_descriptor
 from millstream.model.error_code import ErrorCode
-from millstream.wire.messages.acknowledge_events import (
-    AcknowledgedPartition,
-    AcknowledgeEventsRequest,
-    AcknowledgeEventsResponse,
-)
 from millstream.wire.messages.feed_events import FeedEventsRequest, FeedEventsResponse
 from millstream.wire.messages.fetch_event_data import (
     WantedEventData,
@@ -91,7 +89,7 @@ class Consumer:
             data_allocator: where they go.
             batch_size: maximum number of events in a batch; None leaves it to ``max_bytes``.
             max_num_batches: maximum number of batches of a partition that wait for the program.
-            targets: partitions; all if None.
+            targets: partitions; if None, its share of all.
             max_bytes: maximum size of metadata and descriptors in a batch.
         """
         if (data_selector is None) != (data_allocator is None):
@@ -113,13 +111,16 @@ class Consumer:
         self._cluster = topic.cluster
         self._mailbox = Mailbox()
         self._decisions = ThreadPoolExecutor(1, thread_name_prefix=f"events-{name}")
-        self._acknowledged: dict[int, int] = {}
-        self._acknowledging: list[tuple[int, Pending[None]]] = []
-        self._ack_task: asyncio.Task[None] | None = None
         self._feeds: dict[int, asyncio.Task[None]] = {}
-        self._running = set(self.targets)
+        self._running: set[int] = set()
+        """Partitions that are fed and have not ended."""
+        self._membership: Membership | None = None
+        if targets is None:
+            self._membership = Membership(topic, name, self._take, self._end_if_complete, self._mailbox.end)
+        self._positions = Positions(topic, name, self._membership)
         self._closed = False
         self._engine.start(self._begin()).result()
+        self._engine.leave_at_exit(self)
 
     def __enter__(self) -> Self:
         return self
@@ -182,7 +183,7 @@ class Consumer:
         """The event and all before it are done with. The result: it is durable."""
         self._engine.check()
         done: Pending[None] = Pending()
-        self._engine.call(self._acknowledge, partition_index, event_id + 1, done)
+        self._engine.call(self._positions.acknowledge, partition_index, event_id + 1, done)
         return done
 
     def seek(self, partition_index: int, event_id: int) -> None:
@@ -203,20 +204,53 @@ class Consumer:
             self._decisions.shutdown(wait=False)
             self._mailbox.end(Rejected("the consumer is closed"))
 
-    def stop(self) -> None:
+    def stop(self) -> Future[None] | None:
         """Stop feeding, without waiting for anything. For finalizers, which may not wait."""
-        if not self._closed:
-            self._closed = True
-            self._decisions.shutdown(wait=False)
-            with suppress(Rejected, RuntimeError):  # after a fork, or when the interpreter ends
-                self._engine.start(self._stop())
+        if self._closed:
+            return None
+        self._closed = True
+        self._decisions.shutdown(wait=False)
+        with suppress(Rejected, RuntimeError):  # after a fork, or when the interpreter ends
+            return self._engine.start(self._stop())
+        return None
 
     # -- feeding -------------------------------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        positions = await self._positions(self.targets)
-        for one in self.targets:
-            self._feeds[one] = asyncio.ensure_future(self._feed(one, max(0, positions[one])))
+        if self._membership is not None:
+            await self._membership.join()
+        else:
+            await self._take(set(self.targets))
+
+    async def _take(self, wanted: set[int]) -> None:
+        """Feed exactly these partitions; what waits to be pulled of others is dropped."""
+        gone = self._feeds.keys() - wanted
+        for one in gone:
+            await _cancelled(self._feeds.pop(one))
+            self._mailbox.drop(one)
+            self._running.discard(one)
+        if gone:
+            await self._positions.finish()
+        new = sorted(wanted - self._feeds.keys())
+        positions = await self._positions.ask(new) if new else {}
+        for one in new:
+            self._positions.forget(one)
+            self._start(one, max(0, positions[one]))
+        self._end_if_fed()
+
+    def _start(self, partition_index: int, position: int) -> None:
+        self._running.add(partition_index)
+        self._feeds[partition_index] = asyncio.ensure_future(self._feed(partition_index, position))
+
+    def _end_if_fed(self) -> None:
+        """The end, if every partition that is fed has ended."""
+        if self._feeds and not self._running:
+            self._mailbox.end(Event(None))
+
+    async def _end_if_complete(self) -> None:
+        """The end of a consumer without a partition: that of the topic."""
+        if await self.topic.is_complete():
+            self._mailbox.end(Event(None))
 
     async def _feed(self, partition_index: int, position: int) -> None:
         """Feed one partition to its end."""
@@ -253,8 +287,7 @@ class Consumer:
         finally:
             _closed(link)
         self._running.discard(partition_index)
-        if not self._running:
-            self._mailbox.end(Event(None))
+        self._end_if_fed()
 
     async def _next(self, link: Link, partition_index: int, position: int) -> FeedEventsResponse:
         request = FeedEventsRequest(
@@ -355,67 +388,28 @@ class Consumer:
                     _scatter(piece, one.buffers)
             wanted = wanted[len(answer.events) :]
 
-    # -- positions -----------------------------------------------------------------------------------------------------
-
-    def _acknowledge(self, partition_index: int, next_event_id: int, done: Pending[None]) -> None:
-        """Note an acknowledgement; those that come meanwhile go together."""
-        self._acknowledged[partition_index] = max(self._acknowledged.get(partition_index, -1), next_event_id)
-        self._acknowledging.append((partition_index, done))
-        if self._ack_task is None:
-            self._ack_task = asyncio.ensure_future(self._send_acknowledgements())
-
-    async def _send_acknowledgements(self) -> None:
-        while self._acknowledging:
-            waiting, self._acknowledging = self._acknowledging, []
-            try:
-                await self._positions(sorted({one for one, _ in waiting}), self._acknowledged)
-            except MillstreamError as error:
-                for _, done in waiting:
-                    fail(done, error)
-            else:
-                for _, done in waiting:
-                    settle(done, None)
-        self._ack_task = None
-
-    async def _positions(
-        self, partitions: Sequence[int], new: dict[int, int] | None = None, *, seek: bool = False
-    ) -> dict[int, int]:
-        """Store positions, or only ask for them; the stored ones."""
-        wanted = [AcknowledgedPartition(one, -1 if new is None else new[one]) for one in partitions]
-        request = AcknowledgeEventsRequest(self.name, self.topic.id, seek, wanted)
-        what = f"positions of {self.name} in {self.topic.name}"
-
-        async def ask() -> dict[int, int]:
-            link = await self._cluster.coordinator(self.name)
-            version = link.version_of(request.API_KEY)
-            answer = await link.call(request, AcknowledgeEventsResponse, version, self._cluster.timeout_s)
-            if answer.error_code:
-                self._cluster.forget_coordinator(self.name)
-            check(answer.error_code, what, answer.error_message)
-            for one in answer.partitions:
-                check(one.error_code, what, None)
-            return {one.partition_index: one.next_event_id for one in answer.partitions}
-
-        return await self._cluster.insist(what, ask, self.topic.name)
+    # -- positions and end ---------------------------------------------------------------------------------------------
 
     async def _seek(self, partition_index: int, event_id: int) -> None:
-        await self._positions([partition_index], {partition_index: event_id}, seek=True)
-        self._acknowledged.pop(partition_index, None)
-        await _cancelled(self._feeds[partition_index])
+        feed = self._feeds.get(partition_index)
+        if feed is None:
+            raise Rejected(f"another consumer of the name {self.name} has partition {partition_index} now")
+        await self._positions.seek(partition_index, event_id)
+        await _cancelled(feed)
         self._mailbox.drop(partition_index)
-        self._running.add(partition_index)
-        self._feeds[partition_index] = asyncio.ensure_future(self._feed(partition_index, event_id))
+        self._start(partition_index, event_id)
 
     async def _lag(self) -> dict[int, int]:
-        positions = await self._positions(self.targets)
+        positions = await self._positions.ask(self.targets)
         ends = await self.topic.ends()
         return {one: ends[one].next_id - max(positions[one], ends[one].first_id) for one in self.targets}
 
     async def _stop(self) -> None:
-        for task in self._feeds.values():
+        for task in list(self._feeds.values()):
             await _cancelled(task)
-        if self._ack_task is not None:
-            await self._ack_task
+        await self._positions.finish()
+        if self._membership is not None:
+            await self._membership.leave()
 
 
 def _failure(event_id: int, error: Exception) -> MillstreamError:

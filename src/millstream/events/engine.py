@@ -4,7 +4,8 @@ Producers and consumers of all clients of a process share it. Callers on any thr
 futures; no callback of a program runs on it. A fork leaves the thread behind in the parent: the child starts its own,
 and an object that was made before the fork says so when it is used (``check``).
 
-At exit, producers send what was pushed (``at_exit``), for ``EXIT_SECONDS`` at most; nothing waits for the thread.
+At exit, producers send what was pushed (``at_exit``) and consumers leave their groups (``leave_at_exit``), for
+``EXIT_SECONDS`` at most; nothing waits for the thread.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ class _Flushes(Protocol):
     def flush(self) -> Future[None]: ...
 
 
+class _Stops(Protocol):
+    def stop(self) -> Future[None] | None: ...
+
+
 class Engine:
     """An event loop in a daemon thread. Made by ``engine``."""
 
@@ -39,6 +44,7 @@ class Engine:
         self.pid = os.getpid()
         self.loop = asyncio.new_event_loop()
         self._unsent: weakref.WeakSet[_Flushes] = weakref.WeakSet()
+        self._consumers: weakref.WeakSet[_Stops] = weakref.WeakSet()
         self._thread = threading.Thread(target=self.loop.run_forever, name="millstream-events", daemon=True)
         self._thread.start()
 
@@ -64,13 +70,18 @@ class Engine:
         """Have a producer flushed when the interpreter ends, if it still exists."""
         self._unsent.add(producer)
 
+    def leave_at_exit(self, consumer: _Stops) -> None:
+        """Have a consumer stopped when the interpreter ends, if it still exists."""
+        self._consumers.add(consumer)
+
     def finish(self) -> None:
-        """Flush what is left, within ``EXIT_SECONDS``."""
+        """Flush and stop what is left, within ``EXIT_SECONDS``."""
         if os.getpid() != self.pid:
             return
         deadline = time.monotonic() + EXIT_SECONDS
-        flushes = [producer.flush() for producer in list(self._unsent)]
-        for one in flushes:
+        ends = [producer.flush() for producer in list(self._unsent)]
+        ends += [one for consumer in list(self._consumers) if (one := consumer.stop()) is not None]
+        for one in ends:
             with suppress(Exception):
                 one.result(max(0.0, deadline - time.monotonic()))
         asyncio.run_coroutine_threadsafe(self._end(), self.loop)

@@ -85,6 +85,13 @@ class TopicFacts:
             raise Rejected(f"topic {self.name} was deleted and created again")
         return {one.partition_index: Ends(one.first_event_id, one.next_event_id) for one in found.partitions}
 
+    async def is_complete(self) -> bool:
+        """Whether no event follows the last one."""
+        found = await self.cluster.topic(self.name)
+        if found.topic_id != self.id:
+            raise Rejected(f"topic {self.name} was deleted and created again")
+        return found.complete
+
     async def fetch(self, partition_index: int, wanted: list[WantedEventData]) -> FetchEventDataResponse:
         """One round trip on the engine's loop: the data of the first of the wanted events."""
         cluster = self.cluster

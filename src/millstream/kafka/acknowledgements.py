@@ -53,6 +53,8 @@ class Ask(msgspec.Struct, frozen=True, array_like=True):
     topic_id: bytes
     seek: bool
     positions: dict[int, int]
+    member_id: str = ""
+    member_epoch: int = -1
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True):
@@ -166,7 +168,12 @@ class _Turn:
                 code = max(one.error_code for topic in answer.topics for one in topic.partitions)
             self._done(Stored(code, self._stored if code else {**self._stored, **moved}))
 
-        request = OffsetCommitRequest(group_id=ask.consumer, topics=[topic])
+        request = OffsetCommitRequest(
+            group_id=ask.consumer,
+            generation_id_or_member_epoch=ask.member_epoch,
+            member_id=ask.member_id,
+            topics=[topic],
+        )
         self._pass(OFFSET_COMMIT, _COMMIT_VERSION, request, written)
 
     def _pass(self, api: int, version: int, request: Message, done: Callable[[Message | ErrorCode], None]) -> None:

@@ -26,6 +26,11 @@ from millstream.wire.headers import parse_request_header
 from millstream.wire.messages.acknowledge_events import AcknowledgedPartitionResult, AcknowledgeEventsResponse
 from millstream.wire.messages.alter_configs import AlterConfigsResourceResponse
 from millstream.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from millstream.wire.messages.consumer_group_heartbeat import (
+    AssignedTopicPartitions,
+    ConsumerGroupHeartbeatResponse,
+    MemberAssignment,
+)
 from millstream.wire.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from millstream.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from millstream.wire.messages.events_metadata import (
@@ -292,6 +297,20 @@ class EventServer:
     async def answer_find_coordinator(self, request):
         keys = [Coordinator(key, 1, "127.0.0.1", self.port) for key in request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=keys)
+
+    async def answer_consumer_group_heartbeat(self, request):
+        """Each member gets all partitions."""
+        if request.member_epoch < 0:
+            return ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=-1)
+        name = request.subscribed_topic_names
+        assigned = None
+        if name is not None:
+            topic = self.topics.get(name[0])
+            all_of_it = [AssignedTopicPartitions(topic.id, [*range(len(topic.partitions))])] if topic else []
+            assigned = MemberAssignment(all_of_it)
+        return ConsumerGroupHeartbeatResponse(
+            member_id=request.member_id, member_epoch=1, heartbeat_interval_ms=1000, assignment=assigned
+        )
 
     async def answer_acknowledge_events(self, request):
         results = []

@@ -18,7 +18,10 @@ from millstream.wire.messages.acknowledge_events import (
 )
 
 _MESSAGES: Final[dict[int, str]] = {
-    int(ErrorCode.UNKNOWN_MEMBER_ID): "the group of this name has members of Kafka's group protocol: take another name",
+    int(
+        ErrorCode.UNKNOWN_MEMBER_ID
+    ): "the partitions are shared by the consumers of this name, and this one is none of them: leave its targets out,"
+    " or take another name",
     int(ErrorCode.INVALID_GROUP_ID): "a consumer that keeps its position has a name",
 }
 
@@ -55,7 +58,17 @@ def handle(
     if not request.consumer:
         done(Stored(int(ErrorCode.INVALID_GROUP_ID), {}))
         return
-    ask = Ask(request.consumer, ctx.client_id, ctx.host, topic.name, topic.topic_id, request.seek, known)
+    ask = Ask(
+        request.consumer,
+        ctx.client_id,
+        ctx.host,
+        topic.name,
+        topic.topic_id,
+        request.seek,
+        known,
+        request.member_id,
+        request.member_epoch,
+    )
     if node.metadata.topic(GROUP_METADATA) is not None:
         node.acknowledgements.store(ask, done)
     elif all(position < 0 for position in known.values()):

@@ -1,7 +1,8 @@
 """API key 15103, AcknowledgeEvents: where a consumer stands, durable in ``__consumer_offsets``.
 
 An acknowledgement only moves forward: one below the stored position changes nothing. ``seek`` sets it, backwards too.
-A request with ``next_event_id`` -1 only asks.
+A request with ``next_event_id`` -1 only asks. A member of the consumer's group stores with its
+member id and epoch, as in OffsetCommit.
 """
 
 # ruff: noqa: RUF012 (msgspec copies an empty list that is a default)
@@ -23,6 +24,8 @@ class AcknowledgeEventsRequest(Request, api_key=15103, versions=(0, 0), flexible
     topic_id: Uuid = ZERO_UUID
     seek: bool = False
     partitions: list[AcknowledgedPartition] = []
+    member_id: str = ""
+    member_epoch: Int32 = -1
 
 
 class AcknowledgedPartitionResult(Message):
