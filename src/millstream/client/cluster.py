@@ -187,12 +187,15 @@ class Cluster:
         *,
         acks: int = -1,
         timeout_s: float | None = None,
+        transactional_id: str | None = None,
     ) -> dict[TopicPartition, int | MillstreamError]:
         """Append to many partitions, one request to each leader, all in flight together.
 
         Nothing is retried. The outcome of a partition is the base offset of its first batch, or one of the errors of
-        ``produce``.
+        ``produce``. The batches of a ``transactional_id`` go to partitions that were added to its transaction: only
+        versions below 12 are used for them, in which brokers add none.
         """
+        highest = 12 if transactional_id is None else 11
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         outcomes: dict[TopicPartition, int | MillstreamError] = {}
         by_leader: dict[int, list[TopicPartition]] = {}
@@ -205,7 +208,8 @@ class Cluster:
         for node_id, targets in by_leader.items():
             try:
                 connection = self.connection(node_id)
-                connection.send(_produce_request(targets, batches, acks, limit_s), connection.version_of(0, highest=12))
+                request = _produce_request(targets, batches, acks, limit_s, transactional_id)
+                connection.send(request, connection.version_of(0, highest=highest))
                 sent.append((connection, targets))
             except MillstreamError as error:
                 # A frame whose sending failed in the middle may still have arrived whole.
@@ -303,14 +307,18 @@ class Cluster:
 
 
 def _produce_request(
-    targets: Sequence[TopicPartition], batches: Mapping[TopicPartition, Sequence[bytes]], acks: int, limit_s: float
+    targets: Sequence[TopicPartition],
+    batches: Mapping[TopicPartition, Sequence[bytes]],
+    acks: int,
+    limit_s: float,
+    transactional_id: str | None,
 ) -> ProduceRequest:
     by_topic: dict[str, list[PartitionProduceData]] = {}
     for topic, partition in targets:
         data = PartitionProduceData(partition, list(batches[topic, partition]))
         by_topic.setdefault(topic, []).append(data)
     topics = [TopicProduceData(name, partition_data=data) for name, data in by_topic.items()]
-    return ProduceRequest(acks=acks, timeout_ms=int(limit_s * 1000), topic_data=topics)
+    return ProduceRequest(transactional_id, acks=acks, timeout_ms=int(limit_s * 1000), topic_data=topics)
 
 
 def error_of(code: int, what: str, detail: str | None = None) -> MillstreamError:

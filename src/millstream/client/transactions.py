@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from millstream.client.cluster import Cluster, TopicPartition, error_of
+from millstream.client.coordinators import TRANSACTION, find_coordinator
 from millstream.errors import OutcomeUnknown, Rejected, Retriable, Unavailable
 from millstream.wire.errors import ProtocolError
 from millstream.wire.messages.describe_producers import (
@@ -18,7 +19,6 @@ from millstream.wire.messages.describe_producers import (
     DescribeProducersTopic,
 )
 from millstream.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from millstream.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from millstream.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from millstream.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -30,13 +30,10 @@ from millstream.wire.messages.write_txn_markers import (
 UNDECIDED_OR_UNFINISHED: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 """States in which the coordinator will still end a transaction in its partitions."""
 
-_FIND_COORDINATOR: Final = 10
 _WRITE_TXN_MARKERS: Final = 27
 _DESCRIBE_PRODUCERS: Final = 61
 _DESCRIBE_TRANSACTIONS: Final = 65
 _LIST_TRANSACTIONS: Final = 66
-_SEVERAL_KEYS: Final = 4
-_OF_TRANSACTIONS: Final = 1
 
 
 class ListedTransaction(NamedTuple):
@@ -99,7 +96,7 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> DescribedTr
     """
 
     def ask() -> DescribedTransaction:
-        node_id = _coordinator(cluster, transactional_id)
+        node_id = find_coordinator(cluster, TRANSACTION, transactional_id)
         connection = cluster.connection(node_id)
         version = connection.version_of(_DESCRIBE_TRANSACTIONS)
         answer = connection.call(DescribeTransactionsRequest([transactional_id]), DescribeTransactionsResponse, version)
@@ -168,17 +165,3 @@ def abort_in(cluster: Cluster, topic: str, partition: int, producer: ActiveProdu
         raise OutcomeUnknown(f"{what}: the response is about {len(codes)} partitions")
     if codes[0]:
         raise error_of(codes[0], what)
-
-
-def _coordinator(cluster: Cluster, transactional_id: str) -> int:
-    connection = cluster.any_connection()
-    version = connection.version_of(_FIND_COORDINATOR, 1)
-    if version >= _SEVERAL_KEYS:
-        request = FindCoordinatorRequest(key_type=_OF_TRANSACTIONS, coordinator_keys=[transactional_id])
-    else:
-        request = FindCoordinatorRequest(transactional_id, _OF_TRANSACTIONS)
-    answer = connection.call(request, FindCoordinatorResponse, version)
-    found = answer.coordinators[0] if answer.coordinators else answer
-    if found.error_code:
-        raise error_of(found.error_code, f"coordinator of {transactional_id}", found.error_message)
-    return found.node_id

@@ -21,7 +21,7 @@ from millstream.errors import Rejected
 from millstream.spark import write_kernel as k
 from millstream.spark.columns import RecordBatch
 from millstream.wire.compression import Codec, compress
-from millstream.wire.records import CRC_START, HEADER, HEADER_BYTES, MAGIC, OVERHEAD_BYTES
+from millstream.wire.records import CRC_START, HEADER, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, TRANSACTIONAL
 
 _COLUMNS: Final = ("key", "value", "headers", "topic", "partition")
 _NO_BYTES: Final = np.empty(0, np.uint8)
@@ -47,7 +47,11 @@ class RowEncoder:
         *,
         codec: str = "lz4",
         batch_bytes: int = 512 << 10,
+        producer: tuple[int, int] | None = None,
     ) -> None:
+        """``producer`` is the id and epoch of a transaction's producer; without it batches have none."""
+        self._producer = producer
+        self._sequences: dict[tuple[str, int], int] = {}
         self._topic = topic
         self._partitions_of = partitions_of
         self._codec = Codec[codec.upper()]
@@ -91,16 +95,30 @@ class RowEncoder:
             if not count:
                 self._out = np.empty(size, np.uint8)
                 continue
-            yield Encoded(topic, partition, self._batch(memoryview(self._out)[:size], count), count)
+            records = memoryview(self._out)[:size]
+            yield Encoded(topic, partition, self._batch(records, count, (topic, partition)), count)
             done += count
 
-    def _batch(self, records: memoryview, count: int) -> bytes:
+    def _batch(self, records: memoryview, count: int, target: tuple[str, int]) -> bytes:
         payload = compress(self._codec, records) if self._codec else records
         now_ms = time.time_ns() // 1_000_000
         length = HEADER_BYTES - OVERHEAD_BYTES + len(payload)
-        header = HEADER.pack(0, length, -1, MAGIC, 0, self._codec, count - 1, now_ms, now_ms, -1, -1, -1, count)
+        attributes, producer_id, epoch, sequence = int(self._codec), -1, -1, -1
+        if self._producer is not None:
+            attributes |= TRANSACTIONAL
+            producer_id, epoch = self._producer
+            sequence = self._sequences.get(target, 0)
+            self._sequences[target] = (sequence + count) & 0x7FFFFFFF
+        header = HEADER.pack(
+            0, length, -1, MAGIC, 0, attributes, count - 1, now_ms, now_ms, producer_id, epoch, sequence, count
+        )
         crc = crc32c(payload, crc32c(header[CRC_START:]))
         return b"".join((header[: CRC_START - 4], crc.to_bytes(4, "big"), header[CRC_START:], payload))
+
+
+def content_hash(rows: RecordBatch) -> int:
+    """A number for keys, values and headers of some rows, the same in any order; those of parts add up modulo 2**64."""
+    return int(k.sum_of_hashes(rows.num_rows, *_Columns(rows).arrays))
 
 
 def check_columns(names: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ connector needs and this source does not (consumer groups) are accepted if they 
 
 import difflib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -54,6 +55,18 @@ def _count(value: str) -> int:
 def _millis(value: str) -> int:
     if not value.strip().lstrip("-").isdigit():
         raise ValueError("must be a time in ms since 1970")
+    return int(value)
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", value):
+        raise ValueError("must be a name of letters, digits, dot, dash and underscore")
+    return value
+
+
+def _number(value: str) -> int:
+    if not value.strip().isdigit():
+        raise ValueError("must be a whole number")
     return int(value)
 
 
@@ -205,8 +218,23 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("stats.dir", _text, None, "Directory for counts of rows by origin (millstream.spark.read_stats)."),
     Option("topic", _text, None, "Topic to write to, unless the rows have a column topic.", WRITE),
     Option(
-        "delivery", _one_of("at-least-once", "exactly-once"), None,
-        "Guarantee for written rows. Required; at-least-once is the only value.", WRITE,
+        "delivery", _one_of("exactly-once", "at-least-once"), "exactly-once",
+        "Guarantee for written rows. exactly-once: in transactions, for read_committed readers. at-least-once: rows of "
+        "a repeated task or batch are written again.", WRITE,
+    ),
+    Option(
+        "write.id", _name, None,
+        "Name of a batch write: the same name writes once, however often the job is run. Not for streams, whose "
+        "checkpoint names them.", WRITE,
+    ),
+    Option(
+        "write.number", _number, 0,
+        "Number of a write among those of its write.id, rising: the batch id in a foreachBatch.", WRITE,
+    ),
+    Option(
+        "kafka.transaction.timeout.ms", _duration, 900_000,
+        "Maximum time from a task's first row to the commit of its batch. The broker's transaction.max.timeout.ms "
+        "bounds it. After a crash without a restart readers wait this long.", WRITE,
     ),
     Option(
         "kafka.compression.type", _one_of("none", "gzip", "snappy", "lz4", "zstd"), "lz4", "Codec of written batches.",

@@ -1,63 +1,66 @@
-"""Writes rows to topics, at least once.
+"""Writes rows to topics: exactly once in transactions, or at least once on request.
 
-Writes use ``acks=all`` and hold nothing back: when a task ends, all its rows are stored. It is *at least* once because
-Spark repeats failed tasks and micro-batches, whose rows are then written again, and because a batch whose response was
-lost is sent again. The query must name the guarantee (``delivery=at-least-once``), so that nobody expects another.
-Exactly-once needs writes in transactions, which this sink does not make, and is refused.
+``exactly-once`` is described in ``exactly_once``. ``at-least-once`` uses ``acks=all`` and holds nothing back: when a
+task ends, its rows are stored. Rows of a task or micro-batch that Spark repeats are then there again. A broker without
+transactions is never written to with less than what was asked for: the query fails, and names the option.
 
-``commit`` and ``abort`` do nothing: rows are visible when they are stored, and cannot be taken back.
+Names and signatures of the writers are Spark's. It makes a writer anew for each micro-batch, and another one, in
+another process, for its commit. So they hold settings and no connections.
 """
 
-import time
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-import msgspec
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from millstream.client import Cluster
-from millstream.client.cluster import TopicPartition, error_of
-from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable, Unavailable
+from millstream.errors import Rejected
+from millstream.spark.exactly_once import (
+    TaskDone,
+    Write,
+    WriteSettings,
+    abort_tasks,
+    commit_tasks,
+    is_done,
+    write_task,
+)
 from millstream.spark.options import WRITE, Options, parse_options
+from millstream.spark.storing import PartitionCounts, Pending
 
-_FLUSH_BYTES: Final = 4 << 20
-_PAUSE_S: Final = 0.1
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+_SPECULATION = "spark.speculation"
 
 
 class Written(WriterCommitMessage):
-    """Result of a task: what it stored."""
+    """Result of a task: what it stored; ``write`` and ``done`` if it did so in a transaction."""
 
-    def __init__(self, rows: int, written_bytes: int) -> None:
+    def __init__(self, rows: int, written_bytes: int, write: Write | None = None, done: TaskDone | None = None) -> None:
         self.rows = rows
         self.written_bytes = written_bytes
+        self.write = write
+        self.done = done
 
 
-class WriteSettings(msgspec.Struct, frozen=True):
-    """The settings that all tasks of a query share."""
-
-    bootstrap: str
-    client_id: str
-    timeout_s: float
-    topic: str | None
-    codec: str
-    batch_bytes: int
-
-
-def write_settings(raw: Mapping[str, str], schema: StructType) -> WriteSettings:
-    """Check the options and the schema of a write, before anything is written.
+def checked_options(raw: Mapping[str, str], schema: StructType) -> Options:
+    """The options of a write, checked together with the columns before anything is written.
 
     Raises:
-        Rejected: an option or a column is wrong or missing, or the guarantee cannot be given.
+        Rejected: an option or a column is wrong or missing.
     """
     from millstream.spark.encode import check_columns
 
     options = parse_options(raw, WRITE)
     options.require("kafka.bootstrap.servers")
-    _check_delivery(options)
     check_columns(schema.fieldNames())
     if options["topic"] is None and "topic" not in schema.fieldNames():
         raise Rejected("no topic is named: set the option topic, or add a column topic")
+    return options
+
+
+def write_settings(options: Options) -> WriteSettings:
+    """The settings that all tasks of a query share."""
     return WriteSettings(
         options["kafka.bootstrap.servers"],
         options["kafka.client.id"],
@@ -65,25 +68,47 @@ def write_settings(raw: Mapping[str, str], schema: StructType) -> WriteSettings:
         options["topic"],
         options["kafka.compression.type"],
         options["kafka.batch.size"],
+        options["kafka.transaction.timeout.ms"],
     )
 
 
-def _check_delivery(options: Options) -> None:
-    delivery = options["delivery"]
-    if delivery is None:
-        raise Rejected(
-            "the guarantee is missing: set delivery=at-least-once (rows may be written twice when Spark repeats "
-            "a task or a micro-batch). Exactly-once needs a sink that writes in transactions, which this one does not"
-        )
-    if delivery == "exactly-once":
-        raise Rejected(
-            "delivery=exactly-once needs a sink that writes in transactions, which this one does not; "
-            "delivery=at-least-once is supported, and readers must tolerate duplicate rows"
-        )
+def batch_writer(raw: Mapping[str, str], schema: StructType) -> DataSourceArrowWriter:
+    """The writer of a batch query.
+
+    Raises:
+        Rejected: an option or a column is wrong or missing.
+    """
+    options = checked_options(raw, schema)
+    settings = write_settings(options)
+    if options["delivery"] == "at-least-once":
+        if "write.id" in options.given:
+            raise Rejected("write.id is for delivery=exactly-once: leave one of them out")
+        return TopicWriter(settings)
+    if "write.number" in options.given and "write.id" not in options.given:
+        raise Rejected("write.number counts the writes of a write.id: set that, too")
+    named = options["write.id"]
+    if named is None:
+        return OnceWriter(settings, Write(f"millstream-write-{uuid.uuid4().hex}", 0, repeatable=False))
+    write = Write(f"millstream-write-{named}", options["write.number"])
+    return OnceWriter(settings, write, done=is_done(settings, write))
+
+
+def stream_writer(raw: Mapping[str, str], schema: StructType) -> DataSourceStreamArrowWriter:
+    """The writer of a streaming query.
+
+    Raises:
+        Rejected: an option or a column is wrong or missing.
+    """
+    options = checked_options(raw, schema)
+    for name in ("write.id", "write.number"):
+        if name in options.given:
+            raise Rejected(f"{name} is for batch writes: a stream is named by its checkpoint")
+    kind = TopicStreamWriter if options["delivery"] == "at-least-once" else OnceStreamWriter
+    return kind(write_settings(options))
 
 
 class TopicWriter(DataSourceArrowWriter):
-    """The sink of a batch query."""
+    """At least once, in a batch query."""
 
     def __init__(self, settings: WriteSettings) -> None:
         self._settings = settings
@@ -93,7 +118,7 @@ class TopicWriter(DataSourceArrowWriter):
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """The sink of a streaming query."""
+    """At least once, in a streaming query."""
 
     def __init__(self, settings: WriteSettings) -> None:
         self._settings = settings
@@ -102,8 +127,54 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         return write_rows(self._settings, iterator)
 
 
+class OnceWriter(DataSourceArrowWriter):
+    """Exactly once, in a batch query. ``done``: an earlier run has written all of it."""
+
+    def __init__(self, settings: WriteSettings, write: Write, *, done: bool = False) -> None:
+        self._settings = settings
+        self._write = write
+        self._done = done
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        if self._done:
+            return Written(0, 0, self._write)
+        task = _task()
+        return _written(self._write, write_task(self._settings, self._write, task, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if not self._done:
+            commit_tasks(self._settings, self._write, _tasks_of(messages), mark_done=self._write.repeatable)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        abort_tasks(self._settings, _tasks_of(messages))
+
+
+class OnceStreamWriter(DataSourceStreamArrowWriter):
+    """Exactly once, in a streaming query."""
+
+    def __init__(self, settings: WriteSettings) -> None:
+        self._settings = settings
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        task = _task()
+        query, batch = _property(_QUERY_ID), _property(_BATCH_ID)
+        assert query is not None and batch is not None, "Spark tells every task of a stream its query and batch"
+        write = Write(f"millstream-{query}", int(batch))
+        return _written(write, write_task(self._settings, write, task, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
+        writes = {found.write for found in messages if isinstance(found, Written) and found.write is not None}
+        assert len(writes) <= 1, "the tasks of a batch belong to one write"
+        for write in writes:
+            assert write.number == batchId, "a batch commits its own tasks"
+            commit_tasks(self._settings, write, _tasks_of(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 (Spark's)
+        abort_tasks(self._settings, _tasks_of(messages))
+
+
 def write_rows(settings: WriteSettings, batches: Iterator[Any]) -> Written:
-    """Store the rows of a task. Returns when all are stored.
+    """Store the rows of a task, at least once. Returns when all are stored.
 
     Raises:
         Unavailable: not all rows were stored in time; some may be.
@@ -111,19 +182,10 @@ def write_rows(settings: WriteSettings, batches: Iterator[Any]) -> Written:
     """
     from millstream.spark.encode import RowEncoder
 
-    with Cluster(settings.bootstrap, client_id=settings.client_id, timeout_s=settings.timeout_s) as cluster:
-        counts: dict[str, int] = {}
-
-        def partitions_of(topic: str) -> int:
-            if topic not in counts:
-                found = cluster.metadata([topic]).topics[topic]
-                if found.error_code:
-                    raise error_of(found.error_code, f"topic {topic} cannot be written to")
-                counts[topic] = len(found.partitions)
-            return counts[topic]
-
-        encoder = RowEncoder(settings.topic, partitions_of, codec=settings.codec, batch_bytes=settings.batch_bytes)
-        pending = _Pending(cluster)
+    with settings.cluster() as cluster:
+        counts = PartitionCounts(cluster)
+        encoder = RowEncoder(settings.topic, counts, codec=settings.codec, batch_bytes=settings.batch_bytes)
+        pending = Pending(cluster.produce_all, settings.timeout_s)
         rows = 0
         for batch in batches:
             for encoded in encoder.encode(batch):
@@ -133,38 +195,36 @@ def write_rows(settings: WriteSettings, batches: Iterator[Any]) -> Written:
         return Written(rows, pending.written_bytes)
 
 
-class _Pending:
-    """Encoded batches that are not yet stored. One request per leader at a time keeps each partition's order."""
+def _written(write: Write, done: TaskDone) -> Written:
+    return Written(done.rows, done.written_bytes, write, done)
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.written_bytes = 0
-        self._cluster = cluster
-        self._batches: dict[TopicPartition, list[bytes]] = {}
-        self._bytes = 0
 
-    def add(self, target: TopicPartition, batch: bytes) -> None:
-        self._batches.setdefault(target, []).append(batch)
-        self._bytes += len(batch)
-        if self._bytes >= _FLUSH_BYTES:
-            self.flush()
+def _tasks_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskDone]:
+    """What the tasks have done; Spark has None for those that failed."""
+    return [found.done for found in messages if isinstance(found, Written) and found.done is not None]
 
-    def flush(self) -> None:
-        """Store all added batches. A broker takes one batch of a partition per request."""
-        while self._batches:
-            self._store({target: batches[:1] for target, batches in self._batches.items()})
-            self._batches = {target: batches[1:] for target, batches in self._batches.items() if len(batches) > 1}
-        self._bytes = 0
 
-    def _store(self, wanted: dict[TopicPartition, list[bytes]]) -> None:
-        deadline = time.monotonic() + self._cluster.timeout_s
-        while wanted:
-            outcomes = self._cluster.produce_all(wanted)
-            for target, outcome in outcomes.items():
-                if not isinstance(outcome, MillstreamError):
-                    self.written_bytes += sum(map(len, wanted.pop(target)))
-                elif not isinstance(outcome, Retriable | OutcomeUnknown | Unavailable):
-                    raise outcome
-                elif time.monotonic() + _PAUSE_S > deadline:
-                    raise Unavailable(f"{target[0]}-{target[1]} cannot be written: {outcome.message}") from outcome
-            if wanted:
-                time.sleep(_PAUSE_S)
+def _task() -> int:
+    """Number of this task in its job.
+
+    Raises:
+        Rejected: Spark may run two attempts of a task at a time.
+    """
+    from pyspark import TaskContext
+
+    if (_property(_SPECULATION) or "").lower() == "true":
+        raise Rejected(
+            "spark.speculation runs two attempts of a task at a time, which delivery=exactly-once does not allow: "
+            "set it to false, or delivery=at-least-once"
+        )
+    context = TaskContext.get()
+    assert context is not None, "Spark calls writers in a task"
+    return context.partitionId()
+
+
+def _property(name: str) -> str | None:
+    """A property of the running job. Spark puts the session's settings among them."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context.getLocalProperty(name) if context is not None else None

@@ -33,7 +33,7 @@ from millstream.spark.filters import Predicate, split_filters
 from millstream.spark.options import READ, Options, parse_options
 from millstream.spark.plan import check_read_options, plan_batch
 from millstream.spark.schema import spark_schema, wanted_columns
-from millstream.spark.sink import TopicStreamWriter, TopicWriter, write_settings
+from millstream.spark.sink import batch_writer, stream_writer
 from millstream.spark.stream import TopicStream
 from millstream.spark.task import ReadTask
 from millstream.spark.typed import (
@@ -99,11 +99,11 @@ class MillstreamDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise Rejected("a topic cannot be overwritten: use mode append")
-        return TopicWriter(write_settings(dict(self.options), schema))
+        return batch_writer(dict(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002 (Spark's)
         # Complete mode means overwrite; a topic then gets the whole result again, as with the Kafka connector.
-        return TopicStreamWriter(write_settings(dict(self.options), schema))
+        return stream_writer(dict(self.options), schema)
 
     def _read_options(self) -> Options:
         return parse_options(dict(self.options), READ)

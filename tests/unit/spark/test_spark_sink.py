@@ -10,9 +10,10 @@ pytest.importorskip("pyspark")
 
 from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
-from millstream.spark.encode import RowEncoder, check_columns
+from millstream.spark.encode import RowEncoder, check_columns, content_hash
+from millstream.spark.exactly_once import WriteSettings
 from millstream.spark.schema import spark_schema
-from millstream.spark.sink import WriteSettings, write_rows, write_settings
+from millstream.spark.sink import OnceStreamWriter, TopicStreamWriter, batch_writer, stream_writer, write_rows
 from millstream.wire.records import batch_crc_ok, check_batch, iter_batches, iter_records, parse_header
 
 BYTES = st.none() | st.binary(max_size=200)
@@ -117,19 +118,46 @@ def test_columns_that_a_record_has_no_place_for_are_refused():
         check_columns(["value", "amount"])
 
 
-def test_the_promise_has_to_be_named_and_to_be_one_that_is_kept():
-    schema = spark_schema(include_headers=False)["value"]
+def test_exactly_once_is_the_default_and_less_is_asked_for():
     from pyspark.sql.types import StructType
 
-    schema = StructType([schema])
+    schema = StructType([spark_schema(include_headers=False)["value"]])
     base = {"servers": "a:1", "topic": "t"}
-    with pytest.raises(Rejected, match="delivery=at-least-once"):
-        write_settings(base, schema)
-    with pytest.raises(Rejected, match="writes in transactions"):
-        write_settings({**base, "delivery": "exactly-once"}, schema)
-    assert write_settings({**base, "delivery": "at-least-once"}, schema).topic == "t"
-    with pytest.raises(Rejected, match="no topic is named"):
-        write_settings({"servers": "a:1", "delivery": "at-least-once"}, schema)
+    assert isinstance(stream_writer(base, schema), OnceStreamWriter)
+    assert isinstance(stream_writer({**base, "delivery": "at-least-once"}, schema), TopicStreamWriter)
+    for wrong, words in [
+        ({"topic": "t"}, "bootstrap.servers"),
+        ({"servers": "a:1"}, "no topic is named"),
+        ({**base, "write.id": "x"}, "named by its checkpoint"),
+        ({**base, "delivery": "twice"}, "exactly-once or at-least-once"),
+    ]:
+        with pytest.raises(Rejected, match=words):
+            stream_writer(wrong, schema)
+    for wrong, words in [
+        ({**base, "write.id": "a b"}, "letters, digits"),
+        ({**base, "write.number": "1"}, "set that, too"),
+        ({**base, "write.id": "x", "delivery": "at-least-once"}, "leave one of them out"),
+    ]:
+        with pytest.raises(Rejected, match=words):
+            batch_writer(wrong, schema)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(BYTES, BYTES, HEADERS), min_size=1, max_size=20), st.randoms(use_true_random=False))
+def test_a_content_hash_is_of_the_rows_and_not_of_their_order_or_batches(rows, random):
+    whole = content_hash(arrow(rows))
+    mixed = random.sample(rows, len(rows))
+    cut = random.randrange(len(rows) + 1)
+    parts = content_hash(arrow(mixed[:cut])) + content_hash(arrow(mixed[cut:]))
+    assert parts & (1 << 64) - 1 == whole
+    key, value, headers = rows[0]
+    for other in (
+        (value, key, headers),
+        (key, value, [*(headers or ()), ("h", b"")]),
+        (key, (value or b"") + b"x", headers),
+    ):
+        if other != (key, value, headers):
+            assert content_hash(arrow([other, *rows[1:]])) != whole
 
 
 @pytest.fixture
