@@ -5,8 +5,12 @@ Recovery runs it after a crash, before anything is served. The directory of a to
 removed if the controller's log says that the topic was deleted. Its name goes first, durably, so that a crash in the
 middle leaves nothing that looks like a topic. An unknown directory (because the controller's files came from a backup,
 or its log is damaged where a snapshot has its state) stays and is logged, for a person to decide.
+
+In a cluster only what the broker has noted as committed counts (`cluster.committed_mark`): any later deletion may be
+taken back, and a directory that is unknown up to there may belong to a topic that comes later in the log.
 """
 
+from millstream.cluster.committed_mark import read_mark
 from millstream.cluster.state_files import deleted_topics, load_state
 from millstream.errors import Corruption
 from millstream.format.names import DELETED_SUFFIX, TOPICS_DIRECTORY
@@ -15,8 +19,8 @@ from millstream.storage.segments.files import remove_deleted
 from millstream.telemetry.log import log
 
 
-def remove_leftovers(disk: Disk, data_dir: str) -> None:
-    """Complete the deletions that a crash interrupted.
+def remove_leftovers(disk: Disk, data_dir: str, *, in_cluster: bool = False) -> None:
+    """Complete the deletions that a crash interrupted. ``in_cluster``: the controller's log is replicated.
 
     Raises:
         OSError: the disk failed.
@@ -27,11 +31,15 @@ def remove_leftovers(disk: Disk, data_dir: str) -> None:
         names = disk.list(root)
     except FileNotFoundError:
         return
-    state, _ = load_state(disk, data_dir)
-    strays = [name for name in names if _id_of(name) not in state.topics_by_id and not name.endswith(DELETED_SUFFIX)]
+    strays = [name for name in names if not name.endswith(DELETED_SUFFIX)]
+    if not in_cluster:
+        state, _ = load_state(disk, data_dir)
+        strays = [name for name in strays if _id_of(name) not in state.topics_by_id]
     deleted: set[bytes] = set()
     try:
-        if strays:
+        if strays and in_cluster:
+            deleted = deleted_topics(disk, data_dir, read_mark(disk, data_dir))
+        elif strays:
             deleted = deleted_topics(disk, data_dir)
     except Corruption as error:
         log.error("which topics were deleted is not known any more: %s", error.message)
@@ -40,7 +48,7 @@ def remove_leftovers(disk: Disk, data_dir: str) -> None:
         if _id_of(name) in deleted:
             disk.rename(f"{root}/{name}", f"{root}/{name}{DELETED_SUFFIX}")
             gone.append(f"{name}{DELETED_SUFFIX}")
-        else:
+        elif not in_cluster:
             log.warning("%s/%s belongs to no topic of this cluster; it is left as it is", root, name)
     if not gone:
         return

@@ -123,8 +123,8 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
         return LogPlace(directory, f"{topic.name}/{index}", config.segment_bytes, replicated, limits)
 
     report = recover(disk, settings.data_dir, locate, shards=settings.shards, in_cluster=bool(settings.seeds))
-    if not report.clean and not settings.seeds:
-        remove_leftovers(disk, settings.data_dir)  # in a cluster, a deletion in the log may not be committed
+    if not report.clean:
+        remove_leftovers(disk, settings.data_dir, in_cluster=bool(settings.seeds))
     tell_repairs(report.repairs)
     for fault in report.faults:
         log.error("not served: %s", fault)

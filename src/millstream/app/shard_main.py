@@ -133,6 +133,8 @@ class ShardProcess:
         self.metadata.http_endpoint = shared.http_url
         self.follower = Follower(shard, self.metadata)
         self.client = ControllerClient(shard, self.metadata)
+        if shared.identity is not None:
+            self.follower.settle = storage.wal.when_durable
         self.table = PartitionTable()
         clean = shared.recovered.clean
         self.delayed = DelayedAppends(shard.reactor, storage)
@@ -192,7 +194,12 @@ class ShardProcess:
         shared, shard = self.shared, self.shard
         settings = shared.settings
         replicated = self.peers is not None
-        opened = self.storage.open_controller_log(controller_log_config(settings), clean=clean, replicated=replicated)
+        opened = self.storage.open_controller_log(
+            controller_log_config(settings),
+            clean=clean,
+            replicated=replicated,
+            expected=replicated and self.metadata.state.exists,
+        )
         if self.peers is not None:
             return self._join_controller(self.peers, opened)
         group = SoleVoterGroup(opened, next_term(opened, self.storage.term, clean=clean))

@@ -16,6 +16,7 @@ of the same turn.
 
 from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Final
 
 from millstream.cluster.messages import (
@@ -53,6 +54,8 @@ class Follower:
         """Called with the revision when a commit is applied. The controller replaces it on its own shard."""
         self.on_leaders: Callable[[list[LeaderEpochs]], None] = _untold
         """Called with leaders that a shard of this broker reported. The controller's shard tells other brokers."""
+        self.settle: Callable[[Callable[[], None]], None] = _at_once
+        """Calls back when what was applied is durable on this shard. Set where several brokers rely on that."""
         self._revision = shard.stats.gauge("cluster_metadata_revision")
         self._topics = shard.stats.gauge("cluster_topics")
         self._measure()
@@ -101,8 +104,11 @@ class Follower:
                     yield
                 assert next(homes, None) is None, "a commit places partitions that it does not create"
             self._measure()
-            self.on_applied(commit.end)
+            self.settle(partial(self._report, commit.end))
         self._applying = False
+
+    def _report(self, revision: int) -> None:
+        self.on_applied(revision)
 
     def _measure(self) -> None:
         self._revision.set(self._cache.revision)
@@ -134,6 +140,10 @@ class Follower:
     def _take_leaders(self, changed: list[LeaderEpochs]) -> None:
         for each in changed:
             self._cache.set_leader_epochs(each.topic_id, each.epochs)
+
+
+def _at_once(done: Callable[[], None]) -> None:
+    done()
 
 
 def _untold(_: list[LeaderEpochs]) -> None:

@@ -7,7 +7,7 @@ their memory.
 import msgspec
 
 from millstream.cluster.placement import Placement, load_placement
-from millstream.cluster.state_files import load_snapshot, load_state
+from millstream.cluster.state_files import load_committed, load_state
 from millstream.config.settings import Settings
 from millstream.core.controller.state import ControllerState
 from millstream.errors import Rejected
@@ -25,8 +25,8 @@ class LoadedCluster(msgspec.Struct, frozen=True):
 def load_cluster(disk: Disk, settings: Settings) -> LoadedCluster:
     """Load the state in ``settings.data_dir``. An empty directory gives a state without a cluster.
 
-    A broker of a cluster begins with its snapshot. What the log holds beyond that may not be committed: its commit is
-    applied when the group tells it.
+    A broker of a cluster begins with its snapshot, and with what it has noted as committed. What the log holds beyond
+    that may not be committed: its commit is applied when the group tells it.
 
     Raises:
         Rejected: the directory belongs to a broker with another node id.
@@ -34,7 +34,7 @@ def load_cluster(disk: Disk, settings: Settings) -> LoadedCluster:
         OSError: the directory cannot be read.
     """
     if settings.seeds:
-        state = load_snapshot(disk, settings.data_dir)
+        state = load_committed(disk, settings.data_dir)
         return LoadedCluster(state, load_placement(disk, settings.data_dir, settings.shards, state, settings.node_id))
     state, _ = load_state(disk, settings.data_dir)
     if state.exists and state.first_node != settings.node_id:

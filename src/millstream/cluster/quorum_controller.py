@@ -36,6 +36,7 @@ from millstream.cluster.announce import announce
 from millstream.cluster.client import INTERNAL_TIMEOUT_MS
 from millstream.cluster.committed import CommittedCommands
 from millstream.cluster.controller import new_topic_id
+from millstream.cluster.deletions import Deletions
 from millstream.cluster.figures import ClusterFigures
 from millstream.cluster.follower import Follower
 from millstream.cluster.leaving import tell_leaving
@@ -155,6 +156,8 @@ class QuorumController:
         self._committed = cache.state.copy()
         self._commands = CommittedCommands(shard.reactor, group, cache.revision, self._deliver)
         self._shards = OwnShards(shard, follower, cache.revision, self.submit, self._on_applied)
+        snapshots.settled = lambda: self._shards.settled_revision
+        self._deletions = Deletions(shard.reactor, snapshots.note_committed, snapshots.settled, self._shards.follow)
         self._forwarded: list[_Waiting] = []
         """Requests that another broker has carried out, and this one has not applied yet."""
         self._leadership: _Leadership | None = None
@@ -341,7 +344,7 @@ class QuorumController:
         for command in commands:
             self._place(command, homes)
             self._committed.apply(command)
-        self._shards.follow(Commit(base, commands, tuple(homes)))
+        self._deletions.pass_on(Commit(base, commands, tuple(homes)))
         self._snapshots.state_changed()
         self._begin()
 
@@ -366,6 +369,7 @@ class QuorumController:
 
     def _on_applied(self) -> None:
         """A shard of this broker has come further."""
+        self._deletions.advance()
         leadership = self._leadership
         settled = self._shards.settled_revision
         if self._forwarded:

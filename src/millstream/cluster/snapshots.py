@@ -4,6 +4,9 @@ The first command after a snapshot starts a timer. When it fires, the committed 
 up to the previous snapshot. A busy cluster thus writes one snapshot a minute, an idle one none, and a start replays at
 most the span of two. The placement of partitions is saved at the same times.
 
+A broker of a cluster saves only what all its shards have durably: the next start takes a partition of the snapshot that
+has no files for one that has lost them (`settled`).
+
 A failed save costs only a longer log: it is logged and repeated after the next change. A crash during a save leaves the
 other snapshot and the log.
 """
@@ -11,6 +14,7 @@ other snapshot and the log.
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from millstream.cluster.committed_mark import write_mark
 from millstream.cluster.metadata import MetadataCache
 from millstream.cluster.placement import Placement, save_placement
 from millstream.cluster.state_files import SnapshotStore
@@ -22,6 +26,9 @@ from millstream.telemetry.log import log as operator_log
 
 INTERVAL_US: Final = 60_000_000
 """Redpanda's interval: long enough that a burst of changes costs one snapshot, short enough that a start is fast."""
+
+_SETTLE_US: Final = 20_000
+_SETTLE_TRIES: Final = 50
 
 
 class TrimmableLog(Protocol):
@@ -67,11 +74,18 @@ class Snapshots:
         self._count = reactor.stats.counter("controller_snapshots")
         self._timer: Timer | None = None
         self._stopping: Callable[[], None] | None = None
+        self._tries = 0
+        self.settled: Callable[[], int] | None = None
+        """Revision that every shard has applied durably; None where nothing but the log says what there is."""
 
     def state_changed(self) -> None:
         """Note a committed change. A snapshot is due within the interval."""
         if self._timer is None and self._stopping is None:
             self._timer = self._reactor.call_later(self._interval_us, self._save)
+
+    def note_committed(self, revision: int) -> None:
+        """Make durable that the commands below ``revision`` are committed. Raises OSError."""
+        write_mark(self._disk, self._data_dir, revision)
 
     def stop(self, done: Callable[[], None]) -> None:
         """Save now if there is a change, and never again. ``done`` is called in any case."""
@@ -86,6 +100,14 @@ class Snapshots:
         if self._store.saving:
             self.state_changed()
             return
+        if self.settled is not None and self.settled() < self._cache.revision:
+            self._tries += 1
+            if self._stopping is None or self._tries < _SETTLE_TRIES:
+                self._timer = self._reactor.call_later(_SETTLE_US, self._save)
+            else:
+                self._stopped()
+            return
+        self._tries = 0
         try:
             save_placement(self._disk, self._data_dir, self._placement)
         except OSError as error:

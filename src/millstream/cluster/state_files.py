@@ -26,6 +26,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from millstream.cluster.committed_mark import read_mark
 from millstream.core.controller.commands import AnyCommand, TopicDeleted, decode_command
 from millstream.core.controller.state import ControllerState, TopicState, decode_state, encode_state
 from millstream.errors import Corruption, MillstreamError
@@ -41,6 +42,7 @@ SLOTS: Final = ("snapshot.a", "snapshot.b")
 
 _MAGIC: Final = b"MSC1"
 _HEAD: Final = struct.Struct("<4sIQ")
+_NO_END: Final = 1 << 63
 
 Replace = Callable[[str, bytes, Callable[[OSError | None], None]], None]
 """``replace(path, data, done)``: durably replace the content of the file by ``data``, then call ``done``, now or
@@ -78,18 +80,34 @@ def load_snapshot(disk: Disk, data_dir: str) -> ControllerState:
     return next((found for _, found in snapshots if isinstance(found, ControllerState)), ControllerState())
 
 
+def load_committed(disk: Disk, data_dir: str) -> ControllerState:
+    """What a broker of a cluster starts from: the newest intact snapshot, and the log behind it as far as this broker
+    has noted that it is committed (`committed_mark`).
+
+    Raises:
+        Corruption: a record of the log is damaged.
+        OSError: the files cannot be read.
+    """
+    state = load_snapshot(disk, data_dir)
+    mark = read_mark(disk, data_dir)
+    if mark > state.revision:
+        _replay(disk, controller_log_directory(data_dir), state, until=mark)
+    return state
+
+
 def groups_in_log(disk: Disk, data_dir: str) -> dict[int, tuple[TopicState, int]]:
     """The topic and partition of every Raft group that the state or the log behind it knows, also those whose deletion
-    the log has: in a cluster it may not be committed, and is carried out when it is.
+    the log has but is not noted as committed: it is carried out when it is.
 
     Raises:
         Corruption, OSError: as in ``load_state``.
     """
     state = load_snapshot(disk, data_dir)
+    mark = read_mark(disk, data_dir)
     deleted: dict[int, tuple[TopicState, int]] = {}
 
     def note(command: AnyCommand) -> None:
-        if isinstance(command, TopicDeleted):
+        if isinstance(command, TopicDeleted) and state.revision >= mark:
             topic = state.topics_by_id[command.topic_id]
             deleted.update((part.raft_group, (topic, index)) for index, part in enumerate(topic.partitions))
 
@@ -112,8 +130,8 @@ def apply_following(state: ControllerState, batches: Iterable[bytes]) -> None:
         _replay_batch("the write-ahead log", 0, batch.base_offset, batch.last_offset, view, state)
 
 
-def deleted_topics(disk: Disk, data_dir: str) -> set[bytes]:
-    """Ids of the topics that the log deletes, as far back as it reaches. Their files may still exist.
+def deleted_topics(disk: Disk, data_dir: str, until: int = _NO_END) -> set[bytes]:
+    """Ids of the topics that the log deletes before ``until``, as far back as it reaches. Their files may still exist.
 
     Raises:
         Corruption, OSError: as in ``load_state``.
@@ -124,7 +142,8 @@ def deleted_topics(disk: Disk, data_dir: str) -> set[bytes]:
     for name in names:
         path = os.path.join(directory, name)
         for _, data in _batches(path, memoryview(read_file(disk, path)), last=name == names[-1]):
-            commands = [decode_command(record.value or b"") for record in iter_records(data)]
+            records = [record for record in iter_records(data) if record.offset < until]
+            commands = [decode_command(record.value or b"") for record in records]
             found.update(command.topic_id for command in commands if isinstance(command, TopicDeleted))
     return found
 
@@ -223,9 +242,15 @@ def _nothing(_: AnyCommand) -> None:
 
 
 def _replay(
-    disk: Disk, directory: str, state: ControllerState, before: Callable[[AnyCommand], None] = _nothing
+    disk: Disk,
+    directory: str,
+    state: ControllerState,
+    before: Callable[[AnyCommand], None] = _nothing,
+    until: int = _NO_END,
 ) -> None:
-    """Apply the records of the log from ``state.revision`` on; ``before`` gets each command before it is applied."""
+    """Apply the records of the log from ``state.revision`` on and before ``until``; ``before`` gets each command before
+    it is applied.
+    """
     try:
         names = disk.list(directory)
     except FileNotFoundError:
@@ -240,7 +265,9 @@ def _replay(
         path = os.path.join(directory, f"{base:020d}{SEGMENT_SUFFIX}")
         view = memoryview(read_file(disk, path))
         for batch, data in _batches(path, view, last=number == len(needed) - 1):
-            _replay_batch(path, batch.position, batch.base_offset, batch.last_offset, data, state, before)
+            if batch.base_offset >= until:
+                return
+            _replay_batch(path, batch.position, batch.base_offset, batch.last_offset, data, state, before, until)
 
 
 def _batches(path: str, view: memoryview, *, last: bool) -> Iterator[tuple[Batch, memoryview]]:
@@ -268,6 +295,7 @@ def _replay_batch(
     data: memoryview,
     state: ControllerState,
     before: Callable[[AnyCommand], None] = _nothing,
+    until: int = _NO_END,
 ) -> None:
     if last_offset < state.revision:
         return
@@ -275,7 +303,7 @@ def _replay_batch(
         raise Corruption(f"{path}, byte {position}: offset {base_offset} where {state.revision} was expected")
     try:
         for record in iter_records(data):
-            if record.offset >= state.revision:
+            if state.revision <= record.offset < until:
                 command = decode_command(record.value or b"")
                 before(command)
                 state.apply(command)

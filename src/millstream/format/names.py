@@ -35,6 +35,7 @@ TOPICS_DIRECTORY = "topics"
 WAL_DIRECTORY = "wal"
 EPOCHS_FILE = "epochs"
 FAULT_FILE = "fault"
+LOST_FILE = "lost"
 TOPIC_FILE = "topic"
 WAL_SUFFIX = ".wal"
 STATE_FILE = "state"
@@ -44,6 +45,7 @@ DELETED_SUFFIX = ".deleted"
 TEMPORARY_SUFFIX = ".tmp"
 CLEANED_SUFFIX = ".cleaned"
 STAGED_SUFFIX = ".staged"
+DAMAGED_SUFFIX = ".damaged"
 
 _OFFSET_DIGITS = 20
 _WAL_DIGITS = 8

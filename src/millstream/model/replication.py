@@ -23,6 +23,9 @@ EntryKind = NewType("EntryKind", int)
 EntryCount = NewType("EntryCount", int)
 """Number of entries of a log."""
 
+InquiryNumber = NewType("InquiryNumber", int)
+"""Tells the questions of one life of a replica that has lost its log from those of another."""
+
 ReadId = NewType("ReadId", int)
 """Number that the shell gives a read barrier, unique within one life of a replica."""
 

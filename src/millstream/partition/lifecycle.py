@@ -138,7 +138,14 @@ class Lifecycle:
             producers.keep_changes()
         try:
             log = self._storage.open_partition_log(
-                raft_group, topic_id, name, index, config, clean=self._clean or fresh, replicated=bool(voters)
+                raft_group,
+                topic_id,
+                name,
+                index,
+                config,
+                clean=self._clean or fresh,
+                replicated=bool(voters),
+                expected=bool(voters) and not fresh,
             )
             replay_producers(log, producers, self._shard.reactor.wall_ms())
             if voters:

@@ -28,6 +28,8 @@ from millstream.core.raft.messages import (
     ControlEntry,
     Heartbeat,
     HeartbeatReply,
+    Inquiry,
+    InquiryReply,
     InstallOffer,
     LogPoint,
     LogStart,
@@ -229,6 +231,8 @@ _NUMBERS: Final[dict[type[GroupMessage], tuple[Callable[[Any], int], ...]]] = {
     TimeoutNow: (),
     InstallOffer: (lambda m: m.end.position, lambda m: m.end.term, lambda m: m.round),
     NewerTerm: (),
+    Inquiry: (lambda m: m.number,),
+    InquiryReply: (lambda m: m.number, lambda m: m.end),
     FilesWanted: (lambda m: m.end, lambda m: m.offset),
     FilesPart: (lambda m: m.end, lambda m: m.offset, lambda m: m.next_offset),
 }
@@ -238,6 +242,7 @@ _FLAGS: Final[dict[type[GroupMessage], tuple[str, ...]]] = {
     VoteRequest: ("pre", "transfer"),
     VoteReply: ("granted", "pre"),
     AppendRejected: ("damaged",),
+    InquiryReply: ("leads",),
     FilesWanted: ("description",),
     FilesPart: ("description", "failed"),
 }
@@ -251,6 +256,8 @@ _MAKE: Final[dict[type[GroupMessage], Callable[[Term, Any, list[bool]], GroupMes
     HeartbeatReply: lambda t, n, _: HeartbeatReply(t, *n),
     TimeoutNow: lambda t, _n, _f: TimeoutNow(t),
     NewerTerm: lambda t, _n, _f: NewerTerm(t),
+    Inquiry: lambda t, n, _: Inquiry(t, n[0]),
+    InquiryReply: lambda t, n, f: InquiryReply(t, n[0], n[1], f[0]),
     FilesWanted: lambda t, n, f: FilesWanted(t, n[0], n[1], f[0]),
 }
 

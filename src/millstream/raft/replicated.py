@@ -38,7 +38,7 @@ from millstream.raft.group import GroupEvents, GroupRole, PeerState
 from millstream.raft.installing import Receiver, Sender
 from millstream.raft.refusals import refused
 from millstream.raft.sending import Sending
-from millstream.raft.stored import Folded, OwnerHistory, encode_folded, encoded, owner_history, recover
+from millstream.raft.stored import Folded, OwnerHistory, encode_folded, encoded, note_mended, owner_history, recover
 from millstream.raft.votes import Votes
 from millstream.raft.writes import Writes
 from millstream.storage.log.entries import SentEntries
@@ -141,6 +141,8 @@ class ReplicatedGroup:
         self._warnings = RateLimit(_LINES_A_MINUTE)
         self._owner_state: Callable[[], bytes] = lambda: self.owner_history().state
         log.on_persisted = self._on_persisted
+        if not log.lost and not recovered.state.term:
+            self._votes.save(recovered.state)  # a replica that is here says so on its disk
         host.mark(self)
 
     # What the owner sees
@@ -370,6 +372,7 @@ class ReplicatedGroup:
             if ready.install is not None:
                 self._receiver.begin(ready.install)
             self._announce(ready.reads, ready.failed_reads)
+            note_mended(self.log, core)
             if ready.deadline_us is not None:
                 self._host.set_deadline(self, ready.deadline_us)
             if not ready.sends:

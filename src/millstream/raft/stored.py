@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from millstream.core.raft.messages import Configuration, Control, ControlEntry, Opaque, TermStart
-from millstream.core.raft.ready import Recovered, VoteState
+from millstream.core.raft.ready import UNKNOWN_END, Recovered, VoteState
 from millstream.errors import Corruption
 from millstream.storage.log.entries import EncodedControl
 from millstream.storage.log.recovered import recovered
+from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
+    from millstream.core.raft.raft import Raft
     from millstream.format.epochs import StoredControl
     from millstream.model.replication import RaftPosition
     from millstream.storage.log.log import Log
@@ -86,6 +88,13 @@ def decode_folded(payload: bytes) -> Folded:
         raise Corruption(f"the base of a Raft log that can't be read: {error}") from error
 
 
+def note_mended(log: Log, core: Raft) -> None:
+    """Let a log that was lost count again when its leader has made up for what was in it."""
+    if log.lost and not core.is_damaged:
+        operator_log.info("%s: has everything again that was lost here", log.name)
+        log.found_again()
+
+
 def owner_history(log: Log, committed: RaftPosition) -> OwnerHistory:
     """The owner's entries of a log that end at or before ``committed``. Raises Corruption."""
     state = decode_folded(log.controls.base.payload).owner_state if log.controls.base.payload else b""
@@ -122,4 +131,5 @@ def recover(log: Log, first: Configuration) -> Recovered:
         found.runs,
         tuple(decoded(one) for one in found.controls),
         committed=found.base.position,
+        damaged_until=UNKNOWN_END if log.lost else None,
     )

@@ -36,8 +36,9 @@ from millstream.storage.log.cold_reads import ColdReads
 from millstream.storage.log.event_log import open_event_log
 from millstream.storage.log.event_reads import EventReads
 from millstream.storage.log.log import Log
+from millstream.storage.log.lost import load_replica, unmark
 from millstream.storage.log.open_log import LogFacts
-from millstream.storage.log.opening import load_log
+from millstream.storage.log.opening import repair_note
 from millstream.storage.log.timestamps import Timestamps
 from millstream.storage.log.write_behind import WRITE_BYTES_MIN
 from millstream.storage.maintenance.adoption import StagedLogs, adopt
@@ -168,7 +169,15 @@ class ShardStorage:
     # -- logs ----------------------------------------------------------------------------------------------------------
 
     def open_log(
-        self, group: int, directory: str, name: str, config: TopicConfig, clean: bool, *, replicated: bool = False
+        self,
+        group: int,
+        directory: str,
+        name: str,
+        config: TopicConfig,
+        clean: bool,
+        *,
+        replicated: bool = False,
+        expected: bool = False,
     ) -> Log:
         """Open the log of a group; an empty one if it has no files yet. Blocks for a few file reads.
 
@@ -179,6 +188,7 @@ class ShardStorage:
             config: of the topic.
             clean: the last stop was an orderly one, or the log is new: what that stop noted may be used.
             replicated: its group has several voters.
+            expected: one of several replicas that was here before, so that it must have files (`lost`).
 
         Raises:
             Corruption: its durable files are damaged; the log must not be served.
@@ -188,14 +198,10 @@ class ShardStorage:
         summary = self._summaries.pop(group, None)
         loaded = open_summarized(self.disk, directory, summary) if clean and summary is not None else None
         if loaded is None:
-            place = operator_log.at(name)
-
-            def note(kind: str, message: str) -> None:
-                place.warning("repaired: %s", message)
-                self.stats.counter("recovery_repairs", kind=kind).inc()
-
+            note, aside = repair_note(name, self.stats), not config.has_events
+            now_ms, several = self.now_ms(), {"replicated": replicated, "expected": expected}
             try:
-                loaded = load_log(self.disk, directory, self.now_ms(), note, replicated=replicated)
+                loaded = load_replica(self.disk, directory, now_ms, note, **several, aside=aside)
             except Corruption:
                 self._faulty.add(1)
                 raise
@@ -222,15 +228,19 @@ class ShardStorage:
         *,
         clean: bool,
         replicated: bool = False,
+        expected: bool = False,
     ) -> Log:
         """`open_log` for a partition of a topic; group 0, the controller's log, is opened with `controller_log`."""
         directory = log_directory(self.data_dir, topic_id, topic, PartitionIndex(partition), events=config.has_events)
-        return self.open_log(group, directory, f"{topic}/{partition}", config, clean, replicated=replicated)
+        name = f"{topic}/{partition}"
+        return self.open_log(group, directory, name, config, clean, replicated=replicated, expected=expected)
 
-    def open_controller_log(self, config: TopicConfig, *, clean: bool, replicated: bool = False) -> Log:
+    def open_controller_log(
+        self, config: TopicConfig, *, clean: bool, replicated: bool = False, expected: bool = False
+    ) -> Log:
         """The log of group 0."""
         directory = controller_directory(self.data_dir)
-        return self.open_log(0, directory, "controller", config, clean, replicated=replicated)
+        return self.open_log(0, directory, "controller", config, clean, replicated=replicated, expected=expected)
 
     def close_log(self, log: Log, done: Callable[[], None] | None = None) -> None:
         """Let go of a log once everything of it is in its segments; nothing may be appended any more."""
@@ -261,6 +271,12 @@ class ShardStorage:
         """Let go of a log and remove its files; for `done` see `Removals.remove`. What is under way for it is void."""
         self._forget(log)
         self.compaction.when_idle(log, lambda: self.removals.remove(log.directory, done))
+        self.removals.remove_aside(self.disk, log.directory)
+
+    def found_again(self, log: Log) -> None:
+        """A lost log has everything again: nobody needs what was put aside."""
+        unmark(self.disk, log.directory)
+        self.removals.remove_aside(self.disk, log.directory)
 
     def delete_faulty(self, directory: str) -> None:
         """Remove the files of a partition whose log was refused when it was to be opened."""

@@ -142,7 +142,16 @@ GROUP_STATE: Final = Label(
 BACKGROUND: Final = Label("work", ("housekeeping", "checkpoint", "compaction", "expiry", "loading", "other"))
 REPAIR: Final = Label(
     "kind",
-    ("torn_wal", "torn_segment", "wal_replayed", "index_rebuilt", "epochs_rebuilt", "producers_rebuilt", "other"),
+    (
+        "torn_wal",
+        "torn_segment",
+        "wal_replayed",
+        "index_rebuilt",
+        "epochs_rebuilt",
+        "producers_rebuilt",
+        "replica_lost",
+        "other",
+    ),
 )
 STORAGE_FAULT: Final = Label("kind", ("corruption", "read_error", "write_error", "sync_error", "disk_full", "slow"))
 MEMORY: Final = Label("class", ("receive", "cache", "fetch", "ring"))  # iobuf.MemoryClass, lower case

@@ -16,7 +16,7 @@ from millstream.model.replication import LogPoint, Term
 from millstream.partition.append import append
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
-from millstream.partition.table import Adopting, Faulty, PartitionTable
+from millstream.partition.table import Adopting, PartitionTable
 from millstream.storage.disk import exists
 from millstream.storage.log.exporting import choose_end, describe, read_batches
 from millstream.storage.log.importing import LogImport, StagedFiles
@@ -160,7 +160,7 @@ def test_without_room_it_is_tried_again_and_a_stop_meanwhile_keeps_the_files() -
     assert log.next_offset == files.end_offset
 
 
-def test_files_that_can_not_be_opened_make_the_partition_faulty() -> None:
+def test_files_that_can_not_be_opened_are_put_aside_and_asked_for_again() -> None:
     source, target = Node(7), Node(8)
     source.fill(range(40))
     target.fill(range(3))
@@ -168,5 +168,8 @@ def test_files_that_can_not_be_opened_make_the_partition_faulty() -> None:
     epochs = f"{files.directory}/epochs"
     target.shard.disk.flip(epochs, target.shard.disk.size(epochs) - 1)  # type: ignore[attr-defined]
     cast(Any, target.partition.group).events.on_install(files)
-    target.shard.run(lambda: isinstance(target.table.find("t", 0), Faulty))
-    assert isinstance(target.table.find("t", 0), Faulty)
+    target.shard.run(lambda: isinstance(target.table.find("t", 0), Partition))
+    opened = target.table.find("t", 0)
+    assert isinstance(opened, Partition)
+    assert opened.log.lost
+    assert opened.log.next_offset == 0

@@ -16,6 +16,8 @@ from millstream.core.raft.messages import (
     ControlEntry,
     Heartbeat,
     HeartbeatReply,
+    Inquiry,
+    InquiryReply,
     InstallOffer,
     LogPoint,
     LogStart,
@@ -111,6 +113,8 @@ MESSAGES = st.one_of(
     st.builds(TimeoutNow, NUMBERS),
     st.builds(InstallOffer, NUMBERS, POINTS, CONFIGURATIONS, NUMBERS),
     st.builds(NewerTerm, NUMBERS),
+    st.builds(Inquiry, NUMBERS, NUMBERS),
+    st.builds(InquiryReply, NUMBERS, NUMBERS, NUMBERS, st.booleans()),
 )
 ROWS = st.builds(Beat, NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
 OTHERS = st.one_of(
@@ -398,6 +402,8 @@ FIELDS = {
     TimeoutNow: ("term",),
     InstallOffer: ("term", "end", "configuration", "round"),
     NewerTerm: ("term",),
+    Inquiry: ("term", "number"),
+    InquiryReply: ("term", "number", "end", "leads"),
     Configuration: ("voters", "outgoing", "learners"),
     ControlEntry: ("position", "term", "control"),
 }

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.core.raft import leading
+from millstream.core.raft import leading, rejoining
 from millstream.core.raft.messages import NewerTerm, VoteReply, VoteRequest
 from millstream.core.raft.options import MAX_PRIORITY
 from millstream.core.raft.quorum import Outcome, is_voter, members, tally
@@ -43,6 +43,9 @@ def begin_waiting(replica: Replica) -> None:
     """
     wait_for_leader(replica)
     voters = replica.log.configuration.voters
+    if rejoining.hears_nothing(replica):
+        replica.patience.timeout_us = 0
+        return
     is_new = replica.ballot.term == 0 and replica.log.end == 0
     if voters == (replica.me,) or (is_new and voters and voters[0] == replica.me):
         replica.patience.timeout_us = 0
@@ -53,6 +56,9 @@ def begin_waiting(replica: Replica) -> None:
 def time_out(replica: Replica) -> None:
     """The leader was silent for one wait, or an election found no winner: stand, if this replica may."""
     patience = replica.patience
+    if rejoining.hears_nothing(replica):
+        rejoining.ask_term(replica)
+        return
     patience.tries += 1
     if replica.role is Role.CANDIDATE and not replica.ballot.is_durable():
         _wait_for_retry(replica)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.core.raft import rejoining
 from millstream.core.raft.messages import AppendRejected, AppendReply, HeartbeatReply, LogPoint
 from millstream.core.raft.ready import Install, LogWrite
 from millstream.core.raft.roles import hear_leader
@@ -68,6 +69,7 @@ def on_heartbeat(replica: Replica, sender: ReplicaId, heartbeat: Heartbeat) -> N
     replica.round = max(replica.round, heartbeat.round)
     learn_ends(replica, heartbeat.committed, heartbeat.visible)
     ends = replica.ends
+    rejoining.ask_end(replica, sender)
     if replica.patience.damaged_until is not None and ends.verified == ends.committed:
         # Nothing was compared since the damage: make the leader compare.
         last = replica.log.last
@@ -152,6 +154,7 @@ def _note_mended(replica: Replica, damaged_until: RaftPosition) -> None:
     assert term is not None
     if min(ends.verified, ends.durable) >= damaged_until or term > patience.damaged_term:
         patience.damaged_until = None
+        replica.rejoining = None
 
 
 def _take(replica: Replica, prev: LogPoint, append: Append, end: RaftPosition) -> bool:

@@ -72,11 +72,15 @@ def on_heartbeat_reply(replica: Replica, sender: ReplicaId, reply: HeartbeatRepl
 def on_rejected(replica: Replica, sender: ReplicaId, rejected: AppendRejected) -> None:
     """A peer has no entry like an append's ``prev``: find where the logs meet."""
     progress = _answered(replica, sender, rejected.round)
-    if progress is None or progress.flow is Flow.INSTALL:
+    if progress is None:
         return
     if rejected.damaged:
         progress.durable = min(progress.durable, rejected.hint.position)
         progress.received = min(progress.received, rejected.hint.position)
+    if progress.flow is Flow.INSTALL:
+        if rejected.damaged and progress.offered is not None:
+            offer_install(replica, sender, progress.offered)  # as after a heartbeat's answer: the offer may be lost
+        return
     if progress.flow is Flow.PROBE and rejected.prev_position != progress.next:
         progress.paused = progress.paused and not rejected.damaged
         return

@@ -17,6 +17,7 @@ control entries of the log that it speaks of, never inside a batch.
               ──InstallOffer──►           ◄──AppendReply──          transfer of files; the reply follows adoption
               ──TimeoutNow──►                                       leadership transfer: stand for election at once
                                           ◄──NewerTerm──            the sender's term is over
+              ◄──Inquiry──                ──InquiryReply──►         a replica that has lost its log comes back
 
 Sources: Ongaro, "Consensus: Bridging Theory and Practice" (2014), chapters 3, 4, 6 and 9; rejection hints: etcd raft.
 """
@@ -27,7 +28,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from millstream.model.replication import LogPoint, RaftPosition, ReplicaId, Term, TermRun
+from millstream.model.replication import InquiryNumber, LogPoint, RaftPosition, ReplicaId, Term, TermRun
 
 
 class TermStart(Struct, frozen=True, tag=0):
@@ -192,6 +193,28 @@ class NewerTerm(Struct, frozen=True, tag=9):
     term: Term
 
 
+class Inquiry(Struct, frozen=True, tag=12):
+    """A replica that has lost its log asks where the group is (`rejoining`)."""
+
+    term: Term
+    """The sender's, as far as it knows."""
+    number: InquiryNumber
+    """Tells the questions of one life of the sender from those of another."""
+
+
+class InquiryReply(Struct, frozen=True, tag=13):
+    """The answer."""
+
+    term: Term
+    """Of the replica that answers."""
+    number: InquiryNumber
+    """Repeats the question's."""
+    end: RaftPosition
+    """End of its log."""
+    leads: bool
+    """Whether it leads in ``term``."""
+
+
 Message: TypeAlias = (
     VoteRequest
     | VoteReply
@@ -203,4 +226,6 @@ Message: TypeAlias = (
     | TimeoutNow
     | InstallOffer
     | NewerTerm
+    | Inquiry
+    | InquiryReply
 )

@@ -7,6 +7,7 @@ the other files of this room::
     following    entries, answers, adoption        leading       term start, peers, heartbeats, read barriers
     membership   changes of the members            handover      transfer of leadership
     commit       counting                          leader_log    positions of a leader's entries
+    rejoining    a replica that has lost its log
 
 Promises: at most one leader a term; a committed entry is in every later leader's log; nothing is claimed before it is
 on disk. Pre-vote, the check of the quorum, priorities and pipelining are not needed for that (A11).
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.core.raft import commit, election, following, handover, leading, membership
+from millstream.core.raft import commit, election, following, handover, leading, membership, rejoining
 from millstream.core.raft.leader_log import append_control, append_records
 from millstream.core.raft.messages import (
     Append,
@@ -30,6 +31,8 @@ from millstream.core.raft.messages import (
     AppendReply,
     Heartbeat,
     HeartbeatReply,
+    Inquiry,
+    InquiryReply,
     InstallOffer,
     NewerTerm,
     TimeoutNow,
@@ -115,6 +118,11 @@ class Raft:
         return self.replica.ends.visible
 
     @property
+    def is_damaged(self) -> bool:
+        """Whether a part of the log that was durable is lost, and no leader has made up for it yet."""
+        return self.replica.patience.damaged_until is not None
+
+    @property
     def leads(self) -> bool:
         """Whether this replica leads now."""
         return self.replica.leading is not None
@@ -143,11 +151,19 @@ class Raft:
         """A message has arrived. Take the Ready after it."""
         replica = self.replica
         replica.now = now
+        if rejoining.hears_nothing(replica) and not isinstance(message, InquiryReply):
+            return
         if isinstance(message, VoteRequest):
             election.on_vote_request(replica, sender, message)
             return
         if isinstance(message, VoteReply):
             election.on_vote_reply(replica, sender, message)
+            return
+        if isinstance(message, Inquiry):
+            rejoining.on_inquiry(replica, sender, message)
+            return
+        if isinstance(message, InquiryReply):
+            rejoining.on_inquiry_reply(replica, sender, message)
             return
         term = replica.ballot.term
         if message.term < term:

@@ -57,6 +57,10 @@ class Role(Enum):
     LEADER = "leader"
 
 
+UNKNOWN_END = RaftPosition(1 << 62)
+"""In the place of the end that a damaged log had: nobody knows it."""
+
+
 class VoteState(Struct, frozen=True, gc=False):
     """What a replica must never forget: its term, and whom it voted for in it."""
 
@@ -82,7 +86,8 @@ class Recovered(Struct, frozen=True):
     damaged_until: RaftPosition | None = None
     """Set if a part that was durable is gone: the end that the log had, as the durable mark tells it. The replica keeps
     its term and vote, but stands for no election and grants no vote until a leader has filled its log up to there, or
-    has committed an entry of a later term in it. `RaftPosition` 2^62 if nobody knows how far the log went."""
+    has committed an entry of a later term in it. `UNKNOWN_END` if nobody knows how far the log went; with term 0 in
+    ``state`` the vote is lost, too, and the replica asks the others first (`rejoining`)."""
 
 
 class LogWrite(Struct, frozen=True):

@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING
 
 from millstream.core.raft.messages import LogPoint, Message
 from millstream.core.raft.options import MAX_PRIORITY
-from millstream.core.raft.ready import Install, LogWrite, Outgoing, ReadConfirmed, Role, VoteState
+from millstream.core.raft.ready import UNKNOWN_END, Install, LogWrite, Outgoing, ReadConfirmed, Role, VoteState
 from millstream.core.raft.term_log import TermLog
-from millstream.model.replication import NO_REPLICA, RaftPosition, ReadId, ReplicaId, Round, Seed, Term, TimeUs
+from millstream.model.replication import (
+    NO_REPLICA,
+    InquiryNumber,
+    RaftPosition,
+    ReadId,
+    ReplicaId,
+    Round,
+    Seed,
+    Term,
+    TimeUs,
+)
 
 if TYPE_CHECKING:
     from millstream.core.raft.options import RaftOptions
@@ -20,6 +30,7 @@ if TYPE_CHECKING:
     from millstream.core.raft.ready import Recovered
 
 ZERO = RaftPosition(0)
+NUMBER_MAX = (1 << 62) - 1
 _MASK = (1 << 64) - 1
 
 
@@ -166,6 +177,18 @@ class Leading:
         """Since when the own disk has had something to sync and synced nothing; None if it has nothing."""
 
 
+class Rejoining:
+    """What a replica that has lost its log asks, and was answered."""
+
+    __slots__ = ("number", "terms")
+
+    def __init__(self, number: InquiryNumber, *, asks_term: bool) -> None:
+        self.number = number
+        """Of the questions of this life."""
+        self.terms: dict[ReplicaId, Term] | None = {} if asks_term else None
+        """Who has answered the first question, with its term; None once that is answered."""
+
+
 class Replica:
     """One replica of one group.
 
@@ -185,6 +208,7 @@ class Replica:
         "options",
         "out",
         "patience",
+        "rejoining",
         "role",
         "round",
         "votes",
@@ -216,6 +240,12 @@ class Replica:
         self.installing: LogPoint | None = None
         """Follower: end of the files that the shell is fetching."""
         self.write_caching = False
+        self.rejoining: Rejoining | None = None
+        """Set until a replica that has lost its log has all of it again."""
+        if recovered.damaged_until == UNKNOWN_END:
+            self.rejoining = Rejoining(
+                InquiryNumber(self.draw.between(1, NUMBER_MAX)), asks_term=recovered.state.term == 0
+            )
 
     def send(self, to: ReplicaId, message: Message) -> None:
         """Send once the vote of this term is durable."""

@@ -61,6 +61,10 @@ class LogShard(LogHost, Protocol):
     cache_misses: Counter
     cache_read_bytes: Counter
 
+    def found_again(self, log: Log) -> None:
+        """A lost log has everything again."""
+        ...
+
 
 class Log(OpenLog):
     """The public face of one open log; its fields and their laws are in `OpenLog`."""
@@ -347,6 +351,11 @@ class Log(OpenLog):
             ArenaFull: no room now; nothing was appended.
         """
         return cutting.append_control(self, term, payload)
+
+    def found_again(self) -> None:
+        """The leader has made up for what was lost here."""
+        self.lost = False
+        self._shard.found_again(self)
 
     def fold_controls(self, end: RaftPosition, payload: bytes) -> None:
         """Forget the control entries before `end`, which is durable; `payload` says what they came to."""

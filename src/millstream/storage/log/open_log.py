@@ -151,6 +151,7 @@ class OpenLog:
         "index_interval",
         "local_start",
         "local_wanted",
+        "lost",
         "name",
         "next_offset",
         "move_start",
@@ -246,11 +247,13 @@ class OpenLog:
         """The tick that has records of this log: `Wal` and `Log.write` enter a log into each tick once."""
 
         self._no_listeners()
-        self._start_files(loaded.state)
+        self._start_files(loaded)
 
-    def _start_files(self, state: LogState) -> None:
+    def _start_files(self, loaded: LoadedLog) -> None:
         """Where the files start, which may be later than the log."""
-        self.local_start: Offset = state.local_start
+        self.lost = loaded.lost
+        """What was durable here is gone, and the leader has not made up for it. Written by `Log.found_again`."""
+        self.local_start: Offset = loaded.state.local_start
         """Segments that end at or before it are archived, and not here any more. Moved by `cutting.trim_local`."""
         self.local_wanted: Offset = self.local_start
         """What `local_start` becomes with the next checkpoint."""

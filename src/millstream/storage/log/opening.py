@@ -32,6 +32,7 @@ from millstream.format.names import (
     EPOCHS_FILE,
     FAULT_FILE,
     INDEX_SUFFIX,
+    LOST_FILE,
     PRODUCERS_SUFFIX,
     SEGMENT_SUFFIX,
     TEMPORARY_SUFFIX,
@@ -45,11 +46,13 @@ from millstream.model.quantities import Offset
 from millstream.model.replication import Term
 from millstream.storage.disk import exists, make_directories, read_file, read_text, replace_file
 from millstream.storage.segments.index import SegmentIndex, batches_from, grow_index, index_path
+from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from millstream.storage.disk import Disk
+    from millstream.telemetry.metrics import StatsSlab
 
     Note = Callable[[str, str], None]
 
@@ -67,6 +70,9 @@ class LoadedLog(NamedTuple):
     snapshot_files: tuple[int, ...]
     """Offsets of the snapshot files."""
 
+    lost: bool = False
+    """It was durable and is gone: the replica counts for nothing until its leader has filled the log (`lost`)."""
+
     @property
     def next_offset(self) -> Offset:
         """End of the log, exclusive."""
@@ -82,6 +88,17 @@ def _reading(path: str) -> Generator[None]:
         raise
     except OSError as error:
         raise Corruption(f"{path} could not be read: {error.strerror}") from error
+
+
+def repair_note(name: str, stats: StatsSlab) -> Note:
+    """Count repairs of a log, and write a line for each."""
+    place = operator_log.at(name)
+
+    def note(kind: str, message: str) -> None:
+        place.warning("repaired: %s", message)
+        stats.counter("recovery_repairs", kind=kind).inc()
+
+    return note
 
 
 EMPTY_LOG = LoadedLog(LogState(), (), None, ())
@@ -136,7 +153,7 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note, *, replicated:
     producers, files = _load_producers(disk, directory, names, end, note)
     if len(disk.list(directory)) < len(names):
         disk.sync_directory(directory)  # what was removed must not come back when nobody looks for it any more
-    return LoadedLog(state, tuple(segments), producers, files)
+    return LoadedLog(state, tuple(segments), producers, files, LOST_FILE in names)
 
 
 def live_segments(disk: Disk, directory: str, names: list[str]) -> dict[int, str]:

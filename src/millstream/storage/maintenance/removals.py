@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from millstream.format.names import DAMAGED_SUFFIX
+from millstream.storage.disk import exists
 from millstream.storage.messages.commands import RemoveDirectory
 from millstream.telemetry.log import log as operator_log
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.shard.reactor import Reactor
+    from millstream.storage.disk import Disk
     from millstream.storage.messages.commands import Command, Removed
 
 _ATTEMPTS: Final = 10
@@ -55,6 +58,11 @@ class Removals:
         self._next_id += 1
         self._removals[number] = _Removal(directory, done)
         self._attempt(number)
+
+    def remove_aside(self, disk: Disk, directory: str) -> None:
+        """Remove what was put aside of a partition, if anything was (`storage.log.lost`)."""
+        if exists(disk, directory + DAMAGED_SUFFIX):
+            self.remove(directory + DAMAGED_SUFFIX, lambda: None)
 
     def stop(self) -> None:
         """Send nothing more, because the worker is about to end."""

@@ -76,7 +76,7 @@ def leave_summaries(disk: Disk, directory: str, wal: Wal, term: int, logs: Itera
     """Say in the ``state`` files of a write-ahead log that everything is durable in the segments, and what there is. A
     disk that refuses it costs the next start time, no more.
     """
-    summaries = encode_summaries([summarize(log) for log in logs])
+    summaries = encode_summaries([summarize(log) for log in logs if not log.lost])
     state = WalState(wal.next_sequence, wal.files.next_generation, clean=True, logs=summaries, term=term)
     try:
         write_wal_state(disk, directory, state)

@@ -25,7 +25,7 @@ import msgspec
 from millstream.errors import Corruption
 from millstream.format.epochs import StoredVote, decode_log_state, encode_log_state
 from millstream.format.index import OFFSETS_PER_SEGMENT
-from millstream.format.names import DELETED_SUFFIX, EPOCHS_FILE, PRODUCERS_SUFFIX, offset_name, segment_name
+from millstream.format.names import DELETED_SUFFIX, EPOCHS_FILE, LOST_FILE, PRODUCERS_SUFFIX, offset_name, segment_name
 from millstream.format.producers import encode_producers
 from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, parse_batch
 from millstream.model.replication import NO_REPLICA
@@ -184,6 +184,8 @@ def put_in_place(disk: Disk, directory: str, staged: str, vote: StoredVote) -> N
             newest = newest_vote(vote, state.vote, StoredVote() if before is None else before.vote)
             if newest != state.vote:
                 replace_file(disk, path, encode_log_state(msgspec.structs.replace(state, vote=newest)))
+        if exists(disk, f"{directory}/{LOST_FILE}"):
+            replace_file(disk, f"{staged}/{LOST_FILE}", b"")  # until the leader's whole log is here
         if exists(disk, directory):
             if exists(disk, gone):
                 remove_deleted(disk, gone)

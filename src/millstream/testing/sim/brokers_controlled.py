@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.app.leftovers import remove_leftovers
 from millstream.app.partitions import Partitions
 from millstream.cluster.controller import controller_log_config
 from millstream.cluster.follower import Follower
@@ -22,7 +23,7 @@ from millstream.cluster.metadata import MetadataCache
 from millstream.cluster.placement import load_placement
 from millstream.cluster.quorum_controller import QuorumController
 from millstream.cluster.snapshots import KeptLog, Snapshots
-from millstream.cluster.state_files import SnapshotStore, groups_in_log, load_snapshot
+from millstream.cluster.state_files import SnapshotStore, groups_in_log, load_committed
 from millstream.config.settings import Settings
 from millstream.core.controller.commands import FEATURE_LEVEL
 from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
@@ -37,7 +38,6 @@ from millstream.core.controller.state import state_hash
 from millstream.errors import MillstreamError, OutcomeUnknown, Retriable
 from millstream.format.names import partition_directory
 from millstream.model.cluster import Incarnation, NodeId
-from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
 from millstream.model.replication import node_of, replica_id
 from millstream.partition.lifecycle import Lifecycle
@@ -138,14 +138,8 @@ class _CheckedLifecycle(Lifecycle):
     broker: ControlledBroker
 
     def open(self, name: str, topic_id: bytes, index: int, raft_group: int, *more: Any, **rest: Any) -> None:
-        """As `Lifecycle`, but not a partition that a snapshot has and whose deletion is committed: it
-        would come up empty, and vote.
-        """
+        """As `Lifecycle`."""
         history = self.broker.cluster.history_of(RaftGroupId(raft_group))
-        if history.deleted:
-            history.seen["deleted topic known from a snapshot"] += 1
-            self.enter_elsewhere(name, topic_id, PartitionIndex(index), RaftGroupId(raft_group))
-            return
         super().open(name, topic_id, index, raft_group, *more, **rest)
         opened = self.broker.table.find(name, index)
         if not isinstance(opened, Partition):
@@ -185,7 +179,11 @@ class ControlledBroker(ServedBroker):
             directory = partition_directory(DATA_DIR, topic.topic_id, index)
             return LogPlace(directory, f"{topic.name}/{index}", 1 << 30, replicated=True)
 
-        return recover(self.disk, DATA_DIR, locate, shards=1, now_ms=self.cluster.now // 1000, in_cluster=True)
+        now_ms = self.cluster.now // 1000
+        report = recover(self.disk, DATA_DIR, locate, shards=1, now_ms=now_ms, in_cluster=True)
+        if not report.clean:
+            remove_leftovers(self.disk, DATA_DIR, in_cluster=True)
+        return report
 
     def open_groups(self, shard: LocalShard, *, clean: bool) -> None:
         """Open what is there without a controller, then the controller, which opens the rest."""
@@ -193,16 +191,18 @@ class ControlledBroker(ServedBroker):
         context, storage, node = shard.context, shard.storage, NodeId(node_of(self.replica))
         context.mailbox, context.count, context.reactor.stats = _Mailbox(), 1, shard.stats
         settings = Settings(data_dir=DATA_DIR, node_id=node, shards=1)
-        state = load_snapshot(self.disk, DATA_DIR)
+        state = load_committed(self.disk, DATA_DIR)
         placement = load_placement(self.disk, DATA_DIR, 1, state, node)
         self.cache = MetadataCache(state, placement.homes, settings)
         follower = Follower(context, self.cache)
+        follower.settle = storage.wal.when_durable
         lifecycle = _CheckedLifecycle(
             context, settings, storage, self.table, self.delayed, clean=clean, groups=self.raft
         )
         lifecycle.broker = self
         self.partitions = Partitions(self.cache, follower, self.table, lifecycle, self._existed)
-        log = storage.open_controller_log(controller_log_config(settings), clean=clean, replicated=True)
+        config = controller_log_config(settings)
+        log = storage.open_controller_log(config, clean=clean, replicated=True, expected=state.exists)
         self.controller_group = self.raft.open(CONTROLLER_GROUP, log, self.cluster.first)
         self.network: Any = _Network(self)
         store = SnapshotStore(self.disk, DATA_DIR)
@@ -228,6 +228,9 @@ class ControlledBroker(ServedBroker):
 
     def _applied(self, revision: int) -> None:
         """Commands up to ``revision`` are applied (E1)."""
+        if revision < self.cache.revision:
+            self._on_applied(revision)  # it was applied before, and is durable now
+            return
         mine = state_hash(self.cache.state)
         other = self.cluster.state_hashes.setdefault(revision, mine)
         if other != mine:

@@ -159,7 +159,8 @@ class ServedBroker(Broker):
         self, lifecycle: Lifecycle, table: PartitionTable, name: str, group: RaftGroupId, config: Any
     ) -> Partition:
         topic_id = bytes(12) + group.to_bytes(4, "big")
-        lifecycle.open(name, topic_id, 0, group, 0, config, fresh=False, voters=self.cluster.first.voters)
+        fresh = self.life == 1
+        lifecycle.open(name, topic_id, 0, group, 0, config, fresh=fresh, voters=self.cluster.first.voters)
         opened = table.find(name, 0)
         if not isinstance(opened, Partition):
             raise Violation(f"B2: {self.replica} can't open {name}: {getattr(opened, 'reason', opened)}")

@@ -40,6 +40,7 @@ class Faults:
             (knobs.membership, self._change_members, 6),
             (knobs.damage, self._damage, 1),
             (knobs.damage and knobs.membership, self._replace, 1),
+            (knobs.damage and not knobs.membership, self._wipe, 1),
         ]
         self._kinds = [(act, weight) for on, act, weight in kinds if on]
 
@@ -119,6 +120,15 @@ class Faults:
         replica.damaged_until = RaftPosition(image.end)
         image.truncate(keep)
         replica.excused = True
+        self._world.after(self._duration(), replica, replica.start)
+
+    def _wipe(self) -> None:
+        replica = self._pick()
+        if replica is None or not self._is_redundant():
+            return
+        self._seen("disk wiped", replica.identity)
+        replica.crash()
+        replica.wipe()
         self._world.after(self._duration(), replica, replica.start)
 
     def _replace(self) -> None:

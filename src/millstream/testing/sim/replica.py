@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.core.raft.messages import ControlEntry, InstallOffer
 from millstream.core.raft.raft import Raft
-from millstream.core.raft.ready import Recovered, Refusal, Role
+from millstream.core.raft.ready import UNKNOWN_END, Recovered, Refusal, Role
 from millstream.model.replication import EntryCount, RaftPosition, Seed, Term, TimeUs, node_of, replica_id
 from millstream.testing.sim.disk import Adopt, Fold, SimDisk, Vote, Write
 from millstream.testing.sim.image import LogImage, make_unit
@@ -110,6 +110,14 @@ class SimReplica:
         self.disk = SimDisk(self.first_configuration)
         self.excused = False
         self.damaged_until = None
+        self.committed = 0
+
+    def wipe(self) -> None:
+        """Come back with an empty disk as the member that it was."""
+        assert self.core is None
+        self.disk = SimDisk(self.first_configuration)
+        self.damaged_until = UNKNOWN_END
+        self.excused = True
         self.committed = 0
 
     def now(self) -> TimeUs:

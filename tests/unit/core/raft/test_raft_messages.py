@@ -5,7 +5,7 @@ import pytest
 
 from millstream.core.raft import messages as m
 from millstream.core.raft.ready import LogPersisted, Ready, Recovered
-from millstream.model.replication import NO_REPLICA, RaftPosition, ReplicaId, Term, node_of, replica_id
+from millstream.model.replication import NO_REPLICA, InquiryNumber, RaftPosition, ReplicaId, Term, node_of, replica_id
 
 P, T, R = RaftPosition, Term, ReplicaId
 
@@ -34,6 +34,8 @@ EVERY_MESSAGE = (
     m.TimeoutNow(T(3)),
     m.InstallOffer(T(3), m.LogPoint(P(9), T(2)), m.Configuration(voters=(R(1),)), round=6),
     m.NewerTerm(T(4)),
+    m.Inquiry(T(4), InquiryNumber(5)),
+    m.InquiryReply(T(4), InquiryNumber(5), P(9), leads=True),
 )
 
 

@@ -1,0 +1,54 @@
+"""How far the controller's log is known to be committed, on this broker's disk.
+
+::
+
+    <data>/controller/committed      a revision: the commands below it are committed
+
+A broker of a cluster starts from its snapshot, and learns of later commands when a leader says that they are committed.
+What it removes from its disk must not wait for that: it would come up with partitions whose files are gone. So before
+the files of a deletion are removed the mark is moved past it, durably, and a start applies the log up to the mark.
+
+A mark that is missing or damaged costs what it would have said: the start is that of the snapshot, and a replica whose
+files are gone takes part in nothing until a leader has filled it (`storage.log.lost`).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import Corruption
+from millstream.format.sealed import seal, unseal
+from millstream.storage.disk import make_directories, read_file, replace_file
+from millstream.telemetry.log import log as operator_log
+
+if TYPE_CHECKING:
+    from millstream.storage.disk import Disk
+
+PATH: Final = "controller/committed"
+
+_MAGIC: Final = b"MSCM"
+_VERSION: Final = 1
+_REVISION: Final = struct.Struct("<Q")
+
+
+def read_mark(disk: Disk, data_dir: str) -> int:
+    """The revision, 0 without a mark. Raises OSError."""
+    path = f"{data_dir}/{PATH}"
+    try:
+        payload = unseal(_MAGIC, _VERSION, read_file(disk, path))
+    except FileNotFoundError:
+        return 0
+    except Corruption as error:
+        operator_log.error("%s: %s; what is committed is learnt from the other brokers", path, error.message)
+        return 0
+    return int(_REVISION.unpack(payload)[0])
+
+
+def write_mark(disk: Disk, data_dir: str, revision: int) -> None:
+    """Move the mark, durably. Raises OSError; the old mark is there then."""
+    path = f"{data_dir}/{PATH}"
+    for changed in make_directories(disk, os.path.dirname(path)):
+        disk.sync_directory(changed)
+    replace_file(disk, path, seal(_MAGIC, _VERSION, _REVISION.pack(revision)))

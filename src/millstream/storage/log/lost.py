@@ -1,0 +1,134 @@
+"""A replica whose files are gone or damaged, while the other replicas of its group have all of it.
+
+A replica that was here before and finds no files, or finds that its durable files contradict each other, begins with an
+empty log and a mark that says so: the file ``lost``. With the mark it counts for nothing (`core.raft.rejoining`) until
+its leader has filled the log. Then the mark goes, and with it what was put aside:
+
+::
+
+    topics/<id>/3             what the leader sends; the mark until that is all
+    topics/<id>/3.damaged     what was found, if something was: for a person, as long as it may be needed
+
+The mark is durable before the log is opened, and goes over when files of the leader take the place of the directory,
+so that a crash at any point leaves a replica that knows. Of what is damaged only the vote stays, if it can be read. A
+second damage, before the first is made up for, leaves what was put aside first: it is the most.
+
+A log of events is not put aside: it is not sent as files.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import Corruption
+from millstream.format.epochs import LogState, decode_log_state, encode_log_state
+from millstream.format.names import (
+    DAMAGED_SUFFIX,
+    DELETED_SUFFIX,
+    EPOCHS_FILE,
+    FAULT_FILE,
+    LOST_FILE,
+    SEGMENT_SUFFIX,
+)
+from millstream.storage.disk import exists, make_directories, read_file, replace_file
+from millstream.storage.log.opening import load_log
+from millstream.storage.segments.files import remove_deleted
+from millstream.telemetry.log import log as operator_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.storage.disk import Disk
+    from millstream.storage.log.opening import LoadedLog
+
+_SIGNS: Final = (EPOCHS_FILE, LOST_FILE, FAULT_FILE)
+
+
+def load_replica(
+    disk: Disk,
+    directory: str,
+    now_ms: int,
+    note: Callable[[str, str], None],
+    *,
+    replicated: bool,
+    expected: bool,
+    aside: bool,
+) -> LoadedLog:
+    """As `load_log`, and for one of several replicas as the module says.
+
+    Args:
+        disk: where it is.
+        directory: of its files.
+        now_ms: wall clock.
+        note: hears of repairs: (kind, what).
+        replicated: its group has several voters.
+        expected: it is one of several replicas and was here before, so that it must have files.
+        aside: its damaged files are put aside.
+
+    Raises:
+        Corruption: the files contradict each other, and are not put aside.
+        OSError: the disk failed.
+    """
+    mends = replicated and expected
+    if mends and not is_here(disk, directory):
+        note("replica_lost", f"{directory} has no files; the other replicas are asked for what was in it")
+        mark_lost(disk, directory, LogState())
+    try:
+        return load_log(disk, directory, now_ms, note, replicated=replicated)
+    except Corruption as error:
+        if not (mends and aside):
+            raise
+        note(
+            "replica_lost", f"{error.message}; the files are put aside, and the other replicas asked for what they had"
+        )
+        try:
+            put_aside(disk, directory)
+        except OSError:
+            raise error from None
+        return load_log(disk, directory, now_ms, note, replicated=True)
+
+
+def is_here(disk: Disk, directory: str) -> bool:
+    """Whether a replica has files."""
+    try:
+        names = disk.list(directory)
+    except FileNotFoundError:
+        return False
+    return any(name in _SIGNS or name.endswith(SEGMENT_SUFFIX) for name in names)
+
+
+def mark_lost(disk: Disk, directory: str, state: LogState) -> None:
+    """Begin an empty log that is marked. ``state`` has the vote, if that is known. Raises OSError."""
+    for changed in make_directories(disk, directory):
+        disk.sync_directory(changed)
+    replace_file(disk, f"{directory}/{LOST_FILE}", b"")
+    if state != LogState():
+        replace_file(disk, f"{directory}/{EPOCHS_FILE}", encode_log_state(state))
+
+
+def put_aside(disk: Disk, directory: str) -> None:
+    """Put damaged files aside, and begin an empty log with their vote. Raises OSError."""
+    state = LogState()
+    try:
+        state = LogState(vote=decode_log_state(read_file(disk, f"{directory}/{EPOCHS_FILE}")).vote)
+    except (OSError, Corruption):
+        pass  # the others are asked for the term, too
+    aside = directory + DAMAGED_SUFFIX
+    if exists(disk, aside):
+        aside = directory + DELETED_SUFFIX
+        if exists(disk, aside):
+            remove_deleted(disk, aside)
+    disk.rename(directory, aside)
+    disk.sync_directory(os.path.dirname(directory))
+    mark_lost(disk, directory, state)
+
+
+def unmark(disk: Disk, directory: str) -> None:
+    """The log is whole again. A crash may bring the mark back, which costs one more question."""
+    path = f"{directory}/{LOST_FILE}"
+    try:
+        if exists(disk, path):
+            disk.unlink(path)
+    except OSError as error:
+        operator_log.warning("%s stays, and the next start asks the other replicas again: %s", path, error.strerror)

@@ -1,0 +1,108 @@
+"""A replica that finds no files where it had some, or damaged ones, begins anew and says so until it is whole."""
+
+import errno
+import random
+
+import pytest
+from storage_support import SEGMENT, fill, kill, new_shard
+
+from millstream.errors import Corruption
+from millstream.format.epochs import StoredVote
+from millstream.model.replication import ReplicaId, Term
+from millstream.storage.disk import exists
+from millstream.storage.segments.files import remove_deleted
+from millstream.testing.local_storage import LocalShard, place_of, recover_locally
+from millstream.testing.sim_disk import SimDisk
+
+DIRECTORY = place_of(1).directory
+VOTE = StoredVote(Term(5), ReplicaId(3))
+
+
+def left(replicated: bool = True) -> SimDisk:
+    """The disk of a replica that has records and a vote in its files."""
+    shard = new_shard()
+    log = shard.open(1, replicated=replicated)
+    fill(shard, log, 20)
+    shard.call(log.save_vote, VOTE)
+    shard.call(shard.storage.checkpoint)
+    return kill(shard)
+
+
+def reopened(disk: SimDisk) -> LocalShard:
+    report = recover_locally(disk, replicated=True)
+    return LocalShard(disk, random.Random(5), clean=report.clean)
+
+
+def opened(shard: LocalShard):
+    return shard.storage.open_log(1, DIRECTORY, "t/1", shard.config(), False, replicated=True, expected=True)
+
+
+def test_a_replica_whose_directory_is_gone_is_lost_until_it_is_whole() -> None:
+    disk = left()
+    shard = reopened(disk)
+    remove_deleted(disk, DIRECTORY)
+    log = opened(shard)
+    assert log.lost
+    assert log.next_offset == 0
+    disk = kill(shard)
+    shard = reopened(disk)
+    log = opened(shard)
+    assert log.lost
+    log.found_again()
+    assert not log.lost
+    shard.call(log.save_vote, VOTE)
+    disk = kill(shard)
+    assert not opened(reopened(disk)).lost
+
+
+def test_a_replica_with_files_is_not_lost() -> None:
+    log = opened(reopened(left()))
+    assert not log.lost
+    assert log.next_offset == 20
+
+
+def test_damaged_files_are_put_aside_with_their_vote_kept_and_removed_when_the_log_is_whole() -> None:
+    disk = left()
+    shard = reopened(disk)
+    disk.open(SEGMENT + ".log").truncate(100)
+    log = opened(shard)
+    assert (log.lost, log.next_offset, log.vote) == (True, 0, VOTE)
+    assert exists(disk, f"{DIRECTORY}.damaged/epochs")
+    log.found_again()
+    shard.run(lambda: not shard.storage.removals.pending)
+    assert not exists(disk, DIRECTORY + ".damaged")
+    assert not exists(disk, f"{DIRECTORY}/lost")
+
+
+def test_what_was_put_aside_first_stays() -> None:
+    disk = left()
+    shard = reopened(disk)
+    disk.open(SEGMENT + ".log").truncate(100)
+    opened(shard)
+    kill(shard)
+    shard = reopened(disk)
+    disk.open(f"{DIRECTORY}/fault", create=True).pwritev([b"no good"], 0)
+    assert opened(shard).lost
+    assert exists(disk, f"{DIRECTORY}.damaged/epochs")
+
+
+def test_files_that_can_not_be_put_aside_are_not_served() -> None:
+    disk = left()
+    shard = reopened(disk)
+    disk.open(SEGMENT + ".log").truncate(100)
+    disk.fail = lambda kind, path: errno.EIO if kind == "rename" else 0
+    with pytest.raises(Corruption, match="100 bytes"):
+        opened(shard)
+
+
+def test_an_orderly_stop_leaves_no_summary_of_a_lost_log() -> None:
+    disk = left()
+    shard = reopened(disk)
+    remove_deleted(disk, DIRECTORY)
+    opened(shard)
+    shard.stop()
+    report = recover_locally(disk, replicated=True)
+    assert report.clean
+    shard = LocalShard(disk, random.Random(5), clean=True)
+    log = shard.storage.open_log(1, DIRECTORY, "t/1", shard.config(), True, replicated=True, expected=True)
+    assert log.lost
