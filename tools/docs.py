@@ -90,6 +90,7 @@ def configuration_page() -> str:
     from millstream.config.properties.network import NetworkProperties
     from millstream.config.properties.node import NodeProperties
     from millstream.config.properties.storage import StorageProperties
+    from millstream.config.properties.tiers import TierProperties
     from millstream.config.properties.topics import TopicDefaultProperties
     from millstream.config.properties.transactions import TransactionProperties
     from millstream.config.properties.without_effect import WithoutEffectProperties
@@ -100,6 +101,7 @@ def configuration_page() -> str:
         ("Node", NodeProperties),
         ("Network", NetworkProperties),
         ("Storage", StorageProperties),
+        ("Object store, tiered topics and warm cache", TierProperties),
         ("Groups and producers", GroupProperties),
         ("Transactions", TransactionProperties),
         ("Cluster", ClusterProperties),

@@ -24,8 +24,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from millstream.format.manifest import decode_manifest
 from millstream.testing import cluster
 from millstream.testing.process import Broker
+from millstream.tiers import Archive
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -309,6 +311,57 @@ def leader(broker):
     client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     topics = client.list_topics(timeout=20).topics
     return topics["copies"].partitions[0].leader if "copies" in topics else -1
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_topic_comes_back_into_an_empty_cluster(tmp_path):
+    store = tmp_path / "bucket"
+    settings = {**AT_ONCE, "objects.url": f"file://{store}"}
+    with cluster(3, settings=settings) as lost:
+        one = lost.brokers[1]
+        ask(one, "create_topics", [NewTopic("copies", 2, 3, config=TIERED | {"min.insync.replicas": "2"})], "copies")
+        until(lambda: leader(one) in lost.brokers, "nobody leads")
+        produce(one, "copies", range(RECORDS))
+        lost.kill(leader(one))  # so that there is a second leader epoch
+        other = next(broker for broker in lost.brokers.values() if broker.running)
+        until(lambda: leader(other) in [node for node, it in lost.brokers.items() if it.running], "nobody leads")
+        produce(other, "copies", range(RECORDS, RECORDS + 100))
+        manifest = "topics/*/0/manifest"
+        until(lambda: list(store.glob(manifest)) and archived_to(store) > RECORDS, "it was not archived")
+    end = archived_to(store)
+    with cluster(3, settings=settings) as found:
+        brokers = found.brokers
+        (recovered,) = tier(brokers[2], "recover")["topics"]
+        assert (recovered["topic"], recovered["partitions"], recovered["records"]) == ("copies", 2, end)
+        until(lambda: leader(brokers[1]) in brokers, "nobody leads")
+        assert consume(brokers[1], "copies") == expected(range(end))
+        produce(brokers[1], "copies", range(end, end + 40))
+        assert consume(brokers[1], "copies") == expected(range(end + 40))
+        assert "is here already" in tier(brokers[1], "recover", "copies", code=1)["topics"][0]["error"]
+        first = leader(brokers[1])
+        found.kill(first)
+        rest = next(broker for node, broker in brokers.items() if node != first)
+        until(lambda: leader(rest) not in (first, -1), "the recovered replicas elect nobody")
+        assert consume(rest, "copies") == expected(range(end + 40))
+        assert refuses_recovery(rest)
+
+
+def refuses_recovery(broker):
+    """Whether ``tier recover`` asks for the broker that is dead, once the cluster knows it."""
+    command = [sys.executable, "-m", "millstream.cli", "tier", "recover", "--bootstrap", broker.bootstrap]
+
+    def said():
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
+        return "not alive" in answer
+
+    return until(said, "a cluster without a broker recovers topics", 60)
+
+
+def archived_to(store):
+    """Where the manifest of partition 0 ends."""
+    (path,) = store.glob("topics/*/0/manifest")
+    return Archive.of(decode_manifest(path.read_bytes())).end_offset
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@
 ``GET /v1/cluster``                  brokers, controller, and partitions without leader or with too few replicas
 ``GET /v1/tiers``                    how far tiered topics are archived (``?topic=`` for one)
 ``GET /v1/cache``                    what the caches have, and how large the warm cache must be
-``POST /v1/tiers/recover``           create topics of the object store here (``{"topics": […]}``, empty for all)
+``POST /v1/tiers/prepare``           write the logs of topics of the object store (``{"topics": […]}``, empty for all)
+``POST /v1/tiers/recover``           create them; every broker of the cluster is prepared before
 ``GET /v1/topics/<name>/segments``   where the files of a topic are (``partition.manifest``)
 ===================================  ==================================================================
 """
@@ -58,8 +59,12 @@ class Broker(Protocol):
         """What the caches have and miss."""
         ...
 
+    def prepare_topics(self, names: list[str]) -> dict[str, Any]:
+        """Write the logs of topics of the object store."""
+        ...
+
     def recover_topics(self, names: list[str]) -> dict[str, Any]:
-        """Create topics from the object store."""
+        """Create topics that every broker has prepared."""
         ...
 
     def overview(self, topics_max: int, groups_max: int) -> Overview: ...
@@ -125,16 +130,23 @@ def _add_tiers(router: Router, broker: Broker) -> None:
         _ = request
         return Response(dump(broker.caches()))
 
+    def prepare(request: Request) -> Response:
+        return recovering(request, broker.prepare_topics)
+
     def recover(request: Request) -> Response:
+        return recovering(request, broker.recover_topics)
+
+    def recovering(request: Request, step: Callable[[list[str]], dict[str, Any]]) -> Response:
         try:
             names = msgspec.json.decode(request.body, type=_Topics).topics
         except msgspec.MsgspecError as error:
             raise HttpError(400, "INVALID_REQUEST", f'expected {{"topics": ["NAME", …]}}: {error}') from None
         try:
-            return Response(dump(broker.recover_topics(names)))
+            return Response(dump(step(names)))
         except MillstreamError as error:
             raise HttpError(400 if isinstance(error, Rejected) else 503, error.code.name, error.message) from None
 
     router.add("GET", "/v1/tiers", tiers)
     router.add("GET", "/v1/cache", caches)
+    router.add("POST", "/v1/tiers/prepare", prepare, body_bytes_max=1 << 20)
     router.add("POST", "/v1/tiers/recover", recover, body_bytes_max=1 << 20)

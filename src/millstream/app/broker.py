@@ -44,12 +44,12 @@ from millstream.app.service import READY, STOPPING, print_ready_line, seconds_si
 from millstream.app.shared import Shared
 from millstream.app.slow_disk import DiskWatch
 from millstream.app.stopped import StopWatch
-from millstream.app.tiers import cache_status, recover_topics, tier_status
+from millstream.app.tiers import cache_status, prepare_topics, recover_topics, tier_status
 from millstream.cluster.identity import Identity, own_identity
 from millstream.cluster.load import load_cluster
 from millstream.cluster.metadata import live_settings
 from millstream.config.settings import Settings, without_effect
-from millstream.errors import MillstreamError, Rejected, Unavailable
+from millstream.errors import MillstreamError, Unavailable
 from millstream.kafka import served
 from millstream.objects import check_store
 from millstream.peers.accepting import PeerListener
@@ -396,11 +396,12 @@ class Supervisor:
     def caches(self) -> dict[str, Any]:
         return cache_status(self.asking, self.settings, [one["shard"] for one in self.shared.shard_stats])
 
-    def recover_topics(self, names: list[str]) -> dict[str, Any]:
-        if self.identity is not None:
-            raise Rejected("topics are recovered into a single broker, and this one belongs to a cluster")
+    def prepare_topics(self, names: list[str]) -> dict[str, Any]:
         disk, data_dir = self.shared.disk, self.settings.data_dir
-        return {"topics": recover_topics(self.asking, disk, data_dir, store_url(self.settings), names)}
+        return {"topics": prepare_topics(self.asking, disk, data_dir, store_url(self.settings), names)}
+
+    def recover_topics(self, names: list[str]) -> dict[str, Any]:
+        return {"topics": recover_topics(self.asking, store_url(self.settings), names)}
 
     def segments(self, topic: str) -> dict[str, Any]:
         answers = self.asking.ask_all("segments", topic)

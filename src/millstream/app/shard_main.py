@@ -174,8 +174,9 @@ class ShardProcess:
         meta = self.metadata.topic_by_id(topic_id)
         if meta is None:
             return None
+        replicas = len(meta.partitions[0].replicas)
         return TopicDescription(
-            meta.name, topic_id.hex(), len(meta.partitions), dict(meta.configs), self.metadata.cluster_id
+            meta.name, topic_id.hex(), len(meta.partitions), dict(meta.configs), self.metadata.cluster_id, replicas
         )
 
     def _existed(self, topic_id: bytes, index: int) -> bool:
@@ -301,7 +302,7 @@ class ShardProcess:
         control.serve("stop", self._stop)
         serve_cluster_status(control, shard.reactor, self.metadata, self.controller)
         client = self.client if shard.id == CONTROLLER_SHARD else None
-        serve_tiers(control, shard.reactor, self.table, client, self.archiver.link)
+        serve_tiers(control, shard.reactor, self.table, client, self.archiver.link, self.metadata)
         serve_overview(control, shard.reactor, self.metadata, self.table, self.node.coordinator.local)
         handover = shared.handover[shard.id]
         handover.keep_receiver()

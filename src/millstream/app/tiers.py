@@ -1,9 +1,12 @@
 """Tiered topics for the HTTP port: how far they are archived, and recovery of topics from the object store.
 
-**Recovery** brings topics of a lost broker into this one, with their id, configuration, leader epochs and archived
-records. For each partition it writes the ``epochs`` file of a log whose files start at the end of the archive; then the
-controller creates the topic with its old id, and the partition opens such a log like any other. A crash in between
-leaves directories that no topic names, which the next start removes. What was not archived is lost with the old broker.
+**Recovery** brings topics of a lost broker or cluster into this one, with their id, configuration, leader epochs and
+archived records. It has two steps. `prepare_topics` writes, for each partition, the ``epochs`` file of a log whose
+files start at the end of the archive. `recover_topics` then has the controller create the topics with their old ids,
+and the partitions open such logs like any other. In a cluster every broker is prepared before that, because nobody
+knows yet where the replicas will be; a majority of empty replicas could elect one another and forget the archive. Both
+steps may be repeated. A crash in between leaves directories that no topic names, which a repeated recovery uses. What
+was not archived is lost.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
     from millstream.app.asking import Asking
     from millstream.cluster.client import ControllerClient
+    from millstream.cluster.metadata import MetadataCache
     from millstream.config.settings import Settings
     from millstream.format.archive import TopicDescription
     from millstream.objects import ObjectStore
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
 TIERS: Final = "tiers"
 RECREATE: Final = "recreate"
 CACHE: Final = "cache"
+KNOWN: Final = "known"
 """Questions on the control channel."""
 
 _SHARE: Final = 0.1
@@ -75,7 +80,12 @@ class TierStatus(msgspec.Struct):
 
 
 def serve_tiers(
-    control: ControlEnd, reactor: Reactor, table: PartitionTable, client: ControllerClient | None, link: ArchiveLink
+    control: ControlEnd,
+    reactor: Reactor,
+    table: PartitionTable,
+    client: ControllerClient | None,
+    link: ArchiveLink,
+    metadata: MetadataCache,
 ) -> None:
     """Answer on a shard; ``client`` on the one that has topics created."""
 
@@ -94,8 +104,10 @@ def serve_tiers(
         if client is None:
             answer(None)
             return
-        name, topic_id, partitions, configs = arguments
-        wanted = CreateTopic(name, partitions, -1, (), tuple(configs.items()), bytes.fromhex(topic_id))
+        name, topic_id, partitions, configs, replicas = arguments
+        # There may be fewer brokers than in the cluster that was lost.
+        copies = min(replicas, max(1, len(metadata.state.registry.alive()))) or -1
+        wanted = CreateTopic(name, partitions, copies, (), tuple(configs.items()), bytes.fromhex(topic_id))
 
         def created(results: Any) -> None:
             if isinstance(results, MillstreamError):
@@ -117,6 +129,7 @@ def serve_tiers(
     control.serve(TIERS, status)
     control.serve(CACHE, cache)
     control.serve(RECREATE, recreate)
+    control.serve(KNOWN, lambda topic_id, answer: answer(metadata.topic_by_id(bytes.fromhex(topic_id)) is not None))
 
 
 def _status(partition: Partition) -> TierStatus:
@@ -187,40 +200,68 @@ def cache_status(asking: Asking, settings: Settings, stats: list[StatsSlab]) -> 
     }
 
 
-def recover_topics(asking: Asking, disk: Disk, data_dir: str, url: str, names: list[str]) -> list[dict[str, Any]]:
-    """Create the topics that the store describes, with what is archived of them; all of them without ``names``. The
-    result says of each topic what became of it. Called on a thread that may block.
+def prepare_topics(asking: Asking, disk: Disk, data_dir: str, url: str, names: list[str]) -> list[dict[str, Any]]:
+    """Write the logs of topics that the store describes, with what is archived of them; of all of them without
+    ``names``. The result says of each topic how many records it has, or why it is not prepared. Called on a thread that
+    may block.
 
     Raises:
         Rejected: the store does not describe a topic that was named.
         Unavailable: the store.
     """
     store = open_store(url, _STORE_PATIENCE_S)
-    described = {one.name: one for one in describe_topics(store)}
-    missing = [name for name in names if name not in described]
-    if missing:
-        known = ", ".join(sorted(described)) or "no topic"
-        raise Rejected(
-            f"{url} has nothing of the topic {missing[0]}; it has {known}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
+    try:
+        results: list[dict[str, Any]] = []
+        for topic in _described(store, names):
+            result: dict[str, Any] = {"topic": topic.name, "topic_id": topic.topic_id, "partitions": topic.partitions}
+            try:
+                if any(asking.ask_all(KNOWN, topic.topic_id)):
+                    raise Rejected(f"the topic {topic.name} is here already", ErrorCode.TOPIC_ALREADY_EXISTS)
+                result["records"] = _write_states(store, disk, data_dir, topic)
+            except MillstreamError as error:
+                result["error"] = error.message
+            results.append(result)
+        return results
+    finally:
+        store.close()
+
+
+def recover_topics(asking: Asking, url: str, names: list[str]) -> list[dict[str, Any]]:
+    """Create topics that every broker has prepared. The result says of each what went wrong, if anything did. Raises as
+    `prepare_topics`.
+    """
+    store = open_store(url, _STORE_PATIENCE_S)
+    try:
+        described = _described(store, names)
+    finally:
+        store.close()
     results: list[dict[str, Any]] = []
-    for name in names or sorted(described):
-        topic = described[name]
-        result: dict[str, Any] = {"topic": name, "topic_id": topic.topic_id, "partitions": topic.partitions}
+    for topic in described:
+        result: dict[str, Any] = {"topic": topic.name}
+        wanted = (topic.name, topic.topic_id, topic.partitions, topic.configs, topic.replicas)
         try:
-            result["records"] = _write_states(store, disk, data_dir, topic)
-            asking.ask_all(RECREATE, (name, topic.topic_id, topic.partitions, topic.configs), _TIMEOUT_MS * 1000)
+            asking.ask_all(RECREATE, wanted, _TIMEOUT_MS * 1000)
         except MillstreamError as error:
             result["error"] = error.message
         results.append(result)
     return results
 
 
+def _described(store: ObjectStore, names: list[str]) -> list[TopicDescription]:
+    """The topics of those names, or all that the store describes."""
+    described = {one.name: one for one in describe_topics(store)}
+    missing = [name for name in names if name not in described]
+    if missing:
+        known = ", ".join(sorted(described)) or "no topic"
+        raise Rejected(
+            f"{store.url} has nothing of the topic {missing[0]}; it has {known}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    return [described[name] for name in names or sorted(described)]
+
+
 def _write_states(store: ObjectStore, disk: Disk, data_dir: str, topic: TopicDescription) -> int:
-    """Write an ``epochs`` file for each partition; the number of archived records. A topic that is here is refused."""
+    """Write an ``epochs`` file for each partition of a topic that is not here; the number of archived records."""
     topic_id = bytes.fromhex(topic.topic_id)
-    if os.path.isdir(os.path.dirname(partition_directory(data_dir, topic_id, 0))):
-        raise Rejected(f"the topic {topic.name} is here already", ErrorCode.TOPIC_ALREADY_EXISTS)
     states: dict[int, LogState] = {}
     records = 0
     for index in range(topic.partitions):
@@ -231,6 +272,10 @@ def _write_states(store: ObjectStore, disk: Disk, data_dir: str, topic: TopicDes
             records += state.local_start - state.start_offset
     for index, state in states.items():
         directory = partition_directory(data_dir, topic_id, index)
+        if os.path.isdir(directory) and (others := set(disk.list(directory)) - {EPOCHS_FILE}):
+            raise Rejected(
+                f"{directory} has files of a topic that is not known here, such as {min(others)}: move it away"
+            )
         for made in make_directories(disk, directory):
             disk.sync_directory(made)
         replace_file(disk, f"{directory}/{EPOCHS_FILE}", encode_log_state(state))

@@ -18,6 +18,8 @@ from millstream.cli.options import as_json_option, bootstrap_option, timeout_opt
 from millstream.cli.output import emit, print_facts, print_json, print_table, progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.objects import ObjectStore
     from millstream.tiers.inspection import Tally
 
@@ -74,11 +76,28 @@ def status(topic: str | None, as_json: bool, bootstrap: str, timeout: float) -> 
 @as_json_option
 @bootstrap_option
 def recover(topics: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
-    """Create topics of a lost broker again, from the object store: all that it has, or those named."""
-    answer = _ask(bootstrap, _RECOVERY_S, "/v1/tiers/recover", json.dumps({"topics": topics}).encode())
-    results = answer["topics"]
+    """Create topics of a lost broker or cluster again, from the object store: all that it has, or those named. In a
+    cluster every broker must be alive.
+    """
+    lacks = "tells nothing of its tiers"
+    first = http_url(bootstrap, _RECOVERY_S, "", lacks)
+    brokers = ask_http(f"{first}/v1/cluster", _RECOVERY_S)["brokers"]
+    dead = [str(one["id"]) for one in brokers if not one["alive"]]
+    if dead:
+        raise CommandFailed(f"recovery needs every broker of the cluster, and these are not alive: {', '.join(dead)}")
+    places = [http_url(one["address"], _RECOVERY_S, "", lacks) for one in brokers] if len(brokers) > 1 else [first]
+    found: dict[str, dict[str, Any]] = {}
+    for place in places:
+        for one in _recovery_step(place, "prepare", topics):
+            before = found.setdefault(one["topic"], one)
+            if "error" in one:
+                before.setdefault("error", one["error"])
+    prepared = [name for name, one in found.items() if "error" not in one]
+    for one in _recovery_step(first, "recover", prepared) if prepared else []:
+        found[one["topic"]].update(one)
+    results = list(found.values())
     if as_json:
-        print_json(answer)
+        print_json({"topics": results})
     else:
         print_table(
             ["TOPIC", "#PARTITIONS", "#RECORDS", "RESULT"],
@@ -90,6 +109,11 @@ def recover(topics: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
         )
     if any("error" in one for one in results):
         raise click.exceptions.Exit(1)
+
+
+def _recovery_step(place: str, step: str, topics: Sequence[str]) -> list[dict[str, Any]]:
+    body = json.dumps({"topics": list(topics)}).encode()
+    return ask_http(f"{place}/v1/tiers/{step}", _RECOVERY_S, body)["topics"]
 
 
 @click.command("verify")

@@ -52,6 +52,11 @@ def _check_cluster(settings: Settings) -> None:
             "storage.mode.default", "tiered in a cluster needs objects.url: a store that every broker reaches"
         )
     peer = settings.peer_listen
+    if settings.default_replication_factor > 1 and not settings.seeds:
+        raise ConfigError(
+            "default.replication.factor",
+            f"{settings.default_replication_factor} replicas need a cluster (seeds), and a single broker has one",
+        )
     if settings.seeds and peer is None:
         raise ConfigError("seeds", "needs peer.listen as well: the address on which other brokers reach this one")
     if peer is None:

@@ -197,6 +197,8 @@ class TopicDescription(msgspec.Struct, frozen=True):
     """The topic's own properties."""
 
     cluster_id: str = ""
+    replicas: int = 0
+    """Replicas of each partition; 0 in what older releases wrote."""
 
 
 def encode_topic(topic: TopicDescription) -> bytes:

@@ -119,7 +119,11 @@ def recover(log: Log, first: Configuration) -> Recovered:
         Corruption: a control entry can't be read.
     """
     found = recovered(log)
-    configuration = decode_folded(found.folded_payload).configuration if found.folded_payload else first
+    configuration = first
+    if found.folded_payload:
+        # Without members in a log that a single broker wrote, or that was made from the object store.
+        configuration = decode_folded(found.folded_payload).configuration
+        configuration = configuration if configuration.voters else first
     for one in found.controls_before:
         control = decode_control(one.payload)
         if isinstance(control, Configuration):

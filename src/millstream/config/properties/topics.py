@@ -21,9 +21,9 @@ class TopicDefaultProperties:
     )
     default_replication_factor = Property(
         "default.replication.factor",
-        Integer(1, 1),
+        Integer(1, 2**15 - 1),
         1,
-        doc="Replication factor of a topic created without one. A single node has one replica.",
+        doc="Replication factor of a topic created without one. A single broker has one replica.",
     )
     log_cleanup_policy = Property(
         "log.cleanup.policy",

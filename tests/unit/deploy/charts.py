@@ -1,0 +1,112 @@
+"""Renders a Helm chart of few constructs, so that a test needs no Helm.
+
+What it knows of Go's templates: paths (``.Values.image.tag``, ``$.Release.Name``), variables, ``if``, ``if not``,
+``range`` with one or two variables, ``end``, ``until``, ``int``, ``default``, ``toYaml``, ``nindent``, and ``-`` that
+trims. Anything else is an error, so that a chart which is rendered here is rendered by Helm in the same way.
+"""
+
+import re
+from pathlib import Path
+
+import yaml
+
+TAG = re.compile(r"(\s*)\{\{-\s*(.*?)\s*\}\}|\{\{\s*(.*?)\s*\}\}", re.DOTALL)
+
+
+def render(chart, values=None, release="demo"):
+    """The documents of a chart. ``values`` change those of ``values.yaml``."""
+    about = yaml.safe_load((chart / "Chart.yaml").read_text())
+    base = yaml.safe_load((chart / "values.yaml").read_text())
+    root = {
+        "Values": merged(base, values or {}),
+        "Chart": {"Name": about["name"], "Version": about["version"], "AppVersion": about["appVersion"]},
+        "Release": {"Name": release},
+    }
+    documents = []
+    for path in sorted(Path(chart, "templates").glob("*.yaml")):
+        parts = split(path.read_text())
+        text, rest = block(parts, 0, root, {"$": root})
+        assert rest == len(parts), f"{path}: an end too many"
+        documents += [one for one in yaml.safe_load_all(text) if one]
+    return documents
+
+
+def merged(base, changes):
+    return base | {
+        key: merged(base[key], value) if isinstance(base.get(key), dict) and isinstance(value, dict) else value
+        for key, value in changes.items()
+    }
+
+
+def split(text):
+    """Plain text and actions, in turn. An action is a tuple."""
+    parts, at = [], 0
+    for found in TAG.finditer(text):
+        parts += [text[at : found.start()], (found[2] if found[2] is not None else found[3],)]
+        at = found.end()
+    return [*parts, text[at:]]
+
+
+def block(parts, at, root, variables):
+    """Text up to the action that ends the block, and the place of that action."""
+    out = []
+    while at < len(parts):
+        part = parts[at]
+        if isinstance(part, str):
+            out.append(part)
+        elif part[0] == "end":
+            return "".join(out), at
+        elif part[0].startswith("if "):
+            text, end = block(parts, at + 1, root, variables)
+            condition = part[0][3:].removeprefix("not ")
+            if bool(value_of(condition, root, variables)) != part[0].startswith("if not "):
+                out.append(text)
+            at = end
+        elif part[0].startswith("range "):
+            names, _, source = part[0][6:].partition(":=")
+            found = value_of(source.strip(), root, variables)
+            pairs = sorted(found.items()) if isinstance(found, dict) else [(one, one) for one in found]
+            end = block(parts, at + 1, root, variables | dict.fromkeys(names.replace(" ", "").split(","), ""))[1]
+            for pair in pairs:
+                own = dict(zip(names.replace(" ", "").split(","), pair, strict=False))
+                out.append(block(parts, at + 1, root, variables | own)[0])
+            at = end
+        else:
+            out.append(str(value_of(part[0], root, variables)))
+        at += 1
+    return "".join(out), at
+
+
+def value_of(expression, root, variables):
+    """The value of an action without the words that control blocks."""
+    first, *pipes = (one.strip() for one in expression.split(" | "))
+    value = call(first, root, variables)
+    for pipe in pipes:
+        verb, argument = pipe.split(maxsplit=1)
+        if verb == "default":
+            value = value or call(argument, root, variables)
+        elif verb == "nindent":
+            value = "\n" + "\n".join(int(argument) * " " + line for line in value.splitlines())
+        else:
+            raise AssertionError(f"{pipe} is not known here")
+    return value
+
+
+def call(expression, root, variables):
+    if expression.startswith("(") and expression.endswith(")"):
+        return call(expression[1:-1], root, variables)
+    verb, _, argument = expression.partition(" ")
+    if verb == "until":
+        return list(range(call(argument, root, variables)))
+    if verb == "int":
+        return int(call(argument, root, variables))
+    if verb == "toYaml":
+        return yaml.safe_dump(call(argument, root, variables), sort_keys=True).rstrip("\n")
+    assert not argument, f"{expression} is not known here"
+    if verb in variables and verb != "$":
+        return variables[verb]
+    assert re.fullmatch(r"\$?(\.\w+)+", verb), f"{verb} is not known here"
+    value = root
+    for name in verb.removeprefix("$").split(".")[1:]:
+        value = value[name]  # a name that values.yaml does not have is an error here
+    return value
