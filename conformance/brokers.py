@@ -11,10 +11,12 @@ import shutil
 import tempfile
 from collections.abc import Generator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from bench.peers.kafka import KAFKA_VERSION, Kafka, free_port, kafka
 
 from millstream import __version__
+from millstream.testing.clusters import Cluster, cluster
 from millstream.testing.process import Broker
 
 LINE = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z (\w+) ")
@@ -24,6 +26,56 @@ pause before a group's first assignment two members that subscribe together get 
 """
 PEER = {"node.id": "0", "auto.create.topics.enable": "true"}
 """The peer gets the node id that some tests expect, and the defaults that this harness otherwise changes for it."""
+
+
+class Served(Protocol):
+    """A broker, or a cluster, for the time of a suite."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    def revive(self) -> bool:
+        """Starts again what has ended by itself; returns whether something had."""
+        ...
+
+    def complaints(self) -> list[str]:
+        """ERROR lines so far, each with the lines below it."""
+        ...
+
+
+class RunningCluster:
+    """A cluster of ours for the time of a suite."""
+
+    def __init__(self, brokers: Cluster) -> None:
+        self._cluster = brokers
+
+    @property
+    def bootstrap(self) -> str:
+        return self._cluster.bootstrap
+
+    def revive(self) -> bool:
+        ended = [node for node, broker in self._cluster.brokers.items() if not broker.running]
+        for node in ended:
+            self._cluster.restart(node)
+        return bool(ended)
+
+    def complaints(self) -> list[str]:
+        texts = [
+            broker.log_path.read_text(encoding="utf-8", errors="replace") for broker in self._cluster.brokers.values()
+        ]
+        return [line for text in texts for line in error_lines(text)]
+
+
+@contextlib.contextmanager
+def running_cluster(settings: Mapping[str, str], keep_log: Path | None = None) -> Generator[RunningCluster]:
+    """Runs three brokers; their logs are copied to ``keep_log`` at the end."""
+    with cluster(3, settings={**EXPECTED, **settings}) as three:
+        try:
+            yield RunningCluster(three)
+        finally:
+            if keep_log is not None:
+                with open(keep_log, "ab") as kept:
+                    kept.writelines(broker.log_path.read_bytes() for broker in three.brokers.values())
 
 
 class Running:

@@ -17,7 +17,8 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +47,11 @@ LIMITS_S = {
     "0081": 240.0,  # every admin operation, each with several timeouts that it sits out
     "0089": 180.0,  # waits for max.poll.interval.ms, several times
     "0091": 120.0,
+    "0098": 120.0,
     "0102": 240.0,  # waits for session timeouts of static members
+    "0103": 240.0,  # some thirty kinds of transactions, several of which sit out their timeouts
+    "0107": 120.0,
+    "0111": 120.0,
     "0113": 240.0,  # some thirty rebalances
     "0118": 90.0,
     "0122": 120.0,
@@ -128,6 +133,12 @@ def write_scripts(folder: Path) -> Path:
         path = scripts / name
         path.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
         path.chmod(0o755)
+    # Java programs of the suite are compiled and run with these.
+    run_class = scripts / "kafka-run-class.sh"
+    java, libraries = peer.java(), peer.jars()
+    run_class.write_text(f'#!/bin/sh\nexec \'{java}\' -cp "$CLASSPATH:{libraries}/*" "$@"\n', encoding="utf-8")
+    run_class.chmod(0o755)
+    (folder / "libs").symlink_to(libraries)
     return folder
 
 
@@ -190,23 +201,32 @@ class Librdkafka(Suite):
         return name.split("_", 1)[0] in FAST
 
     def run(self, context: Context) -> Iterator[Outcome]:
+        yield from self.run_in(context, context.broker)
+
+    def run_in(
+        self, context: Context, start: Callable[[Mapping[str, str]], AbstractContextManager[brokers.Served]]
+    ) -> Iterator[Outcome]:
+        """Runs the chosen tests against what ``start`` starts, with the settings that each scenario wants."""
         chosen = [entry for entry in self.entries if entry.name in context.chosen]
         kafka_path = write_scripts(context.scratch / "kafka")
         (context.scratch / "src").symlink_to(self.folder / "src")  # 0053 looks for a schema there
         for scenario in sorted({entry.scenario for entry in chosen}):
             entries = [entry for entry in chosen if entry.scenario == scenario]
             create = "false" if scenario == "noautocreate" else "true"
-            with context.broker({"auto.create.topics.enable": create}) as broker:
+            with start({"auto.create.topics.enable": create}) as broker:
                 yield from self._scenario(context, broker, kafka_path, entries)
 
-    def configuration(self, context: Context, broker: brokers.Running, number: str) -> str:
+    def configuration(self, context: Context, broker: brokers.Served, number: str) -> str:
         """Content of the file from which tests take their broker."""
         patience = SLOW.get(number, 1.0) * context.patience
         where = f"bootstrap.servers={broker.bootstrap}\nbroker.address.family=v4\n"
         return f"{where}test.topic.random=true\ntest.timeout.multiplier={patience}\n"
 
+    def furnish(self, place: Path) -> None:
+        """Put what tests look for beside them into the folder that they run in."""
+
     def _scenario(
-        self, context: Context, broker: brokers.Running, kafka_path: Path, entries: list[Entry]
+        self, context: Context, broker: brokers.Served, kafka_path: Path, entries: list[Entry]
     ) -> Iterator[Outcome]:
         groups: dict[tuple[str, bool], list[Entry]] = {}
         for entry in entries:
@@ -223,7 +243,7 @@ class Librdkafka(Suite):
                 pool.shutdown(wait=True, cancel_futures=True)
 
     def _group(
-        self, context: Context, broker: brokers.Running, kafka_path: Path, number: str, group: list[Entry]
+        self, context: Context, broker: brokers.Served, kafka_path: Path, number: str, group: list[Entry]
     ) -> list[Outcome]:
         broker.revive()
         for mode in ("-Q", ""):
@@ -234,12 +254,13 @@ class Librdkafka(Suite):
         return found
 
     def _process(
-        self, context: Context, broker: brokers.Running, kafka_path: Path, number: str, group: list[Entry], mode: str
+        self, context: Context, broker: brokers.Served, kafka_path: Path, number: str, group: list[Entry], mode: str
     ) -> list[Outcome]:
         """One run of the test-runner."""
         place = context.scratch / f"{number}-{group[0].scenario}-{'sockem' if group[0].sockets else 'plain'}"
         place.mkdir(parents=True, exist_ok=True)
         (place / "test.conf").write_text(self.configuration(context, broker, number), encoding="utf-8")
+        self.furnish(place)
         report, log = place / "report.json", context.logs / f"{place.name}.log"
         log.unlink(missing_ok=True)
         environment = {

@@ -31,15 +31,30 @@ class Context:
     def broker(self, settings: Mapping[str, str] | None = None) -> AbstractContextManager[brokers.Running]:
         return self._broker(settings or {})
 
+    def cluster(self, settings: Mapping[str, str] | None = None) -> AbstractContextManager[brokers.RunningCluster]:
+        """Starts three brokers of ours; a suite for the peer can't have them."""
+        return self._cluster(settings or {})
+
     @contextlib.contextmanager
     def _broker(self, settings: Mapping[str, str]) -> Generator[brokers.Running]:
         with brokers.running(self.peer, settings, self.logs / "broker.log") as broker:
             try:
                 yield broker
             finally:
-                if broker.revive():
-                    self.complaints.append("the broker ended by itself")
-                self.complaints += broker.complaints()
+                self._judge(broker)
+
+    @contextlib.contextmanager
+    def _cluster(self, settings: Mapping[str, str]) -> Generator[brokers.RunningCluster]:
+        with brokers.running_cluster(settings, self.logs / "broker.log") as three:
+            try:
+                yield three
+            finally:
+                self._judge(three)
+
+    def _judge(self, broker: brokers.Served) -> None:
+        if broker.revive():
+            self.complaints.append("the broker ended by itself")
+        self.complaints += broker.complaints()
 
 
 class Suite:

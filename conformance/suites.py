@@ -9,6 +9,7 @@ from conformance.kafka_python import KafkaPython
 from conformance.kcat import Kcat
 from conformance.librdkafka import Librdkafka
 from conformance.librdkafka_admin import LibrdkafkaAdmin
+from conformance.librdkafka_cluster import LibrdkafkaCluster
 from conformance.suite import Suite
 
 ALL: Final[list[Suite]] = [
@@ -19,6 +20,7 @@ ALL: Final[list[Suite]] = [
     Connect(),
     Streams(),
     Librdkafka(),
+    LibrdkafkaCluster(),
     LibrdkafkaAdmin(),
     Librdkafka("consumer"),
 ]

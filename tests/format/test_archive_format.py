@@ -26,13 +26,16 @@ from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
 
 OWNER = ArchiveId(uuid.UUID(int=0x0123456789ABCDEF0123456789ABCDEF), 7)
 SEGMENT = ArchivedSegment(100, 300, 4096, 0xDEADBEEF, 1000, 2000, 5, 133)
-INDEX = SegmentIndex(100, 300, (Block(100, 0, 1500, 0xCAFE), Block(200, 2048, 2000, 0xBEEF)), ((4, 90), (5, 200)))
+INDEX = SegmentIndex(
+    100, 300, (Block(100, 0, 1500, 0xCAFE), Block(200, 2048, 2000, 0xBEEF)), ((4, 90), (5, 200)), ((9, 105, 400),)
+)
 INDEX_HEX = (
-    "4d534149 0100 0000 84000000 {crc}"
+    "4d534149 0200 0000 a0000000 {crc}"
     "0123456789abcdef0123456789abcdef 07000000 6400000000000000 2c01000000000000 02000000 02000000"
     "6400000000000000 0000000000000000 dc05000000000000 feca0000"
     "c800000000000000 0008000000000000 d007000000000000 efbe0000"
     "0400000000000000 5a00000000000000 0500000000000000 c800000000000000"
+    "01000000 0900000000000000 6900000000000000 9001000000000000"
 ).replace(" ", "")
 ARCHIVED_HEX = (
     "83a47479706501a77365676d656e7488ab626173655f6f666673657464aa656e645f6f6666736574cd012caa73697a655f62"
@@ -52,6 +55,14 @@ def test_the_bytes_of_an_index_are_as_documented():
     assert [INDEX.find(offset) for offset in (100, 199, 200, 299)] == [0, 0, 1, 1]
 
 
+def test_an_index_without_transactions_says_that_they_are_unknown():
+    old = msgspec.structs.replace(INDEX, aborted=None)
+    data = encode_index(OWNER, old)
+    assert data[4] == 1
+    assert data[16:] == bytes.fromhex(INDEX_HEX.format(crc="00000000"))[16:-28]
+    assert decode_index(OWNER, SEGMENT, data) == old
+
+
 def test_the_index_of_another_segment_is_corruption():
     data = encode_index(OWNER, INDEX)
     with pytest.raises(Corruption, match="is not that of"):
@@ -60,7 +71,7 @@ def test_the_index_of_another_segment_is_corruption():
         decode_index(OWNER, msgspec.structs.replace(SEGMENT, end_offset=301), data)
 
 
-@given(st.integers(0, 147), st.integers(0, 7))
+@given(st.integers(0, 175), st.integers(0, 7))
 def test_a_flipped_bit_is_corruption(place, bit):
     data = bytearray(encode_index(OWNER, INDEX))
     data[place % len(data)] ^= 1 << bit

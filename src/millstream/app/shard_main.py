@@ -60,6 +60,7 @@ from millstream.partition.in_sync import InSync
 from millstream.partition.internal import InternalLogs
 from millstream.partition.lifecycle import Lifecycle, next_term
 from millstream.partition.manifest import describe_partitions
+from millstream.partition.open_transactions import OpenTransactions
 from millstream.partition.table import PartitionTable
 from millstream.partition.timeouts import AckTimeouts
 from millstream.partition.watch import Watch
@@ -274,6 +275,7 @@ class ShardProcess:
         )
         if across is not None:
             across.serve(node.transactions)
+        OpenTransactions(shard, self.table, settings.transaction_max_timeout_ms).start()
         self.delayed.verifying.ask = node.transactions.verify
         node.coordinator.local.ask_coordinator = node.transactions.verify
 

@@ -144,6 +144,7 @@ application = Noun(
                 "list": "millstream.cli.transaction:list_transactions",
                 "describe": "millstream.cli.transaction:describe",
                 "abort": "millstream.cli.transaction:abort",
+                "find-hanging": "millstream.cli.transaction_hanging:find_hanging",
             },
         ),
         "config": Noun(

@@ -45,7 +45,7 @@ def list_transactions(state: tuple[str, ...], as_json: bool, bootstrap: str, tim
     """List transactional ids, their states and coordinators."""
     from millstream.client import transactions
 
-    with _cluster(bootstrap, timeout) as cluster:
+    with transaction_cluster(bootstrap, timeout) as cluster:
         rows = transactions.list_transactions(cluster, state)
     if as_json:
         print_json([one._asdict() for one in rows])
@@ -68,7 +68,7 @@ def describe(name: str, as_json: bool, bootstrap: str, timeout: float) -> None:
     from millstream.errors import Rejected
     from millstream.model.error_code import ErrorCode
 
-    with _cluster(bootstrap, timeout) as cluster:
+    with transaction_cluster(bootstrap, timeout) as cluster:
         try:
             found = transactions.describe_transaction(cluster, name)
         except Rejected as error:
@@ -91,7 +91,7 @@ def describe(name: str, as_json: bool, bootstrap: str, timeout: float) -> None:
             ("producer id", found.producer_id),
             ("producer epoch", found.producer_epoch),
             ("timeout", f"{found.timeout_ms} ms"),
-            ("started", _time(found.start_ms)),
+            ("started", shown_time(found.start_ms)),
         ]
     )
     if found.places:
@@ -113,10 +113,10 @@ def abort(
     """Abort a transaction that no coordinator ends, in one partition. Shows it only, unless --execute is given."""
     from millstream.client import transactions
 
-    with _cluster(bootstrap, timeout) as cluster:
+    with transaction_cluster(bootstrap, timeout) as cluster:
         _check_exists(cluster, topic, partition)
         before = _open_transaction(cluster, topic, partition, producer_id)
-        owner = _coordinated(cluster, topic, partition, producer_id)
+        owner = coordinated(cluster, topic, partition, producer_id)
         if owner is not None:
             raise CommandFailed(
                 f"the transaction of producer {producer_id} does not hang: transactional id "
@@ -156,7 +156,7 @@ def _show(topic: str, partition: int, found: ActiveProducer, *, executed: bool, 
             ("producer epoch", found.producer_epoch),
             ("coordinator epoch", found.coordinator_epoch),
             ("start offset", found.current_txn_start_offset),
-            ("last record", _time(found.last_timestamp)),
+            ("last record", shown_time(found.last_timestamp)),
         ]
     )
     remark("aborted" if executed else "nothing was aborted, --execute does it")
@@ -188,7 +188,7 @@ def _open_transaction(cluster: Cluster, topic: str, partition: int, producer_id:
     return opened[producer_id]
 
 
-def _coordinated(cluster: Cluster, topic: str, partition: int, producer_id: int) -> DescribedTransaction | None:
+def coordinated(cluster: Cluster, topic: str, partition: int, producer_id: int) -> DescribedTransaction | None:
     """The transactional id whose coordinator will still end the producer's transaction in the partition."""
     from millstream.client import transactions
 
@@ -200,7 +200,7 @@ def _coordinated(cluster: Cluster, topic: str, partition: int, producer_id: int)
 
 
 @contextmanager
-def _cluster(bootstrap: str, timeout_s: float) -> Generator[Cluster]:
+def transaction_cluster(bootstrap: str, timeout_s: float) -> Generator[Cluster]:
     """The cluster, through our own client, as confluent-kafka has no calls for transactions of others."""
     from millstream.client import Cluster
     from millstream.errors import MillstreamError, OutcomeUnknown
@@ -217,7 +217,8 @@ def _cluster(bootstrap: str, timeout_s: float) -> Generator[Cluster]:
         raise CommandFailed(error.message, error.code.name) from None
 
 
-def _time(timestamp_ms: int) -> str | None:
+def shown_time(timestamp_ms: int) -> str | None:
+    """A timestamp for people; None if there is none."""
     if timestamp_ms < 0:
         return None
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -13,6 +13,11 @@ of ``format.sealed`` with the magic "MSAI"; integers are little-endian::
     topic id 16 bytes │ partition u32 │ base offset i64 │ end offset i64 │ blocks u32 │ epochs u32
     per block    base offset i64 │ position u64 │ largest timestamp i64 │ CRC-32C u32
     per epoch    leader epoch i64 │ first offset i64
+    aborted u32
+    per aborted transaction    producer id i64 │ first offset i64 │ offset of its marker i64
+
+The aborted transactions are those with a record in the segment; their ends may lie in others. An index of version 1
+ends before them, and says nothing of transactions.
 
 A **block** is what is read at once: whole batches of at least `BLOCK_BYTES`, or the rest of the segment. Its checksum
 also covers what the checksums of its batches leave out.
@@ -32,7 +37,7 @@ import msgspec
 
 from millstream.errors import Corruption
 from millstream.format.manifest import ArchivedSegment, ManifestPart, part_name
-from millstream.format.sealed import seal, unseal
+from millstream.format.sealed import seal, unseal, version_of
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
 from millstream.model.replication import Term
 
@@ -40,7 +45,8 @@ if TYPE_CHECKING:
     from millstream.format.manifest import ArchiveId
 
 INDEX_MAGIC: Final = b"MSAI"
-INDEX_VERSION: Final = 1
+INDEX_VERSION: Final = 2
+_WITHOUT_ABORTED: Final = 1
 BLOCK_BYTES: Final = 1 << 20
 """A block ends with the first batch that reaches this size."""
 
@@ -49,6 +55,11 @@ TOPICS_FOLDER: Final = "topics/"
 _HEAD: Final = struct.Struct("<16sIqqII")
 _BLOCK: Final = struct.Struct("<qQqI")
 _EPOCH: Final = struct.Struct("<qq")
+_COUNT: Final = struct.Struct("<I")
+_ABORTED: Final = struct.Struct("<qqq")
+
+AbortedSpan: TypeAlias = tuple[int, int, int]
+"""An aborted transaction: producer id, first offset, offset of its marker."""
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -68,6 +79,8 @@ class SegmentIndex(msgspec.Struct, frozen=True):
     blocks: tuple[Block, ...]
     epochs: tuple[tuple[Term, Offset], ...]
     """(leader epoch, its first offset) of what is in the segment, both rising."""
+    aborted: tuple[AbortedSpan, ...] | None = ()
+    """The aborted transactions with a record in the segment, by first offset; None if that is unknown."""
 
     def find(self, offset: Offset) -> int:
         """Number of the block with the offset, which is in the segment."""
@@ -85,12 +98,17 @@ def encode_index(owner: ArchiveId, index: SegmentIndex) -> bytes:
     blocks = b"".join(
         _BLOCK.pack(one.base_offset, one.position, one.max_timestamp, one.checksum) for one in index.blocks
     )
-    return seal(INDEX_MAGIC, INDEX_VERSION, head + blocks + b"".join(_EPOCH.pack(*one) for one in index.epochs))
+    content = head + blocks + b"".join(_EPOCH.pack(*one) for one in index.epochs)
+    if index.aborted is None:
+        return seal(INDEX_MAGIC, _WITHOUT_ABORTED, content)
+    aborted = _COUNT.pack(len(index.aborted)) + b"".join(_ABORTED.pack(*one) for one in index.aborted)
+    return seal(INDEX_MAGIC, INDEX_VERSION, content + aborted)
 
 
 def decode_index(owner: ArchiveId, segment: ArchivedSegment, data: bytes | bytearray | memoryview) -> SegmentIndex:
     """What `encode_index` made. Raises Corruption for anything else, and for the index of another segment."""
-    payload = unseal(INDEX_MAGIC, INDEX_VERSION, data)
+    payload = unseal(INDEX_MAGIC, range(_WITHOUT_ABORTED, INDEX_VERSION + 1), data)
+    aborted: tuple[AbortedSpan, ...] | None = None
     try:
         topic, partition, base, end, block_count, epoch_count = _HEAD.unpack_from(payload)
         position = _HEAD.size
@@ -104,12 +122,17 @@ def decode_index(owner: ArchiveId, segment: ArchivedSegment, data: bytes | bytea
             epoch, first = _EPOCH.unpack_from(payload, position)
             epochs.append((Term(epoch), Offset(first)))
             position += _EPOCH.size
+        if version_of(data) != _WITHOUT_ABORTED:
+            (count,) = _COUNT.unpack_from(payload, position)
+            position += _COUNT.size
+            aborted = tuple(_ABORTED.unpack_from(payload, position + at * _ABORTED.size) for at in range(count))
+            position += count * _ABORTED.size
     except struct.error as error:
         raise Corruption(f"the index of an archived segment that cannot be read: {error}") from error
     mine = (owner.topic_id.bytes, owner.partition_index, segment.base_offset, segment.end_offset)
     if (topic, partition, base, end) != mine or position != len(payload) or not blocks or blocks[0].position:
         raise Corruption(f"the index of an archived segment is not that of offsets {segment.base_offset} on")
-    return SegmentIndex(Offset(base), Offset(end), tuple(blocks), tuple(epochs))
+    return SegmentIndex(Offset(base), Offset(end), tuple(blocks), tuple(epochs), aborted)
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------

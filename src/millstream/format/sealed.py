@@ -47,3 +47,8 @@ def unseal(magic: bytes, version: int | range, data: bytes | bytearray | memoryv
         readable = " to ".join(dict.fromkeys((str(versions[0]), str(versions[-1]))))
         raise Corruption(f"a {magic.decode('latin-1')} file of version {found_version}, this code reads {readable}")
     return payload
+
+
+def version_of(data: bytes | bytearray | memoryview) -> int:
+    """The version of a file that `unseal` has accepted."""
+    return _HEADER.unpack_from(data, 0)[1]

@@ -4,13 +4,19 @@ Only what can be trusted as it lies on disk is named: sealed segments, written c
 The rest, the tail, is the broker's to serve, and so are event topics, whose chunks are files of another kind. Of a
 tiered partition it is also said how far it is archived: what has no local file any more is in the object store. A file
 may go (retention, deletion) after it was named; its reader then asks the broker.
+
+For read_committed readers a file comes with its aborted transactions. A file with a transaction that has not ended
+comes without that list, and so does one with more than `_ABORTED_MAX`: what is in it is the broker's to serve.
 """
 
 import os
-from typing import Any
+from typing import Any, Final
 
+from millstream.model.quantities import Offset
 from millstream.partition.partition import Gate, Partition
 from millstream.partition.table import PartitionTable
+
+_ABORTED_MAX: Final = 1_000
 
 
 def describe_partitions(table: PartitionTable, topic: str) -> list[dict[str, Any]]:
@@ -37,6 +43,7 @@ def describe(partition: Partition) -> dict[str, Any]:
                 "min_timestamp": segment.min_timestamp,
                 "max_timestamp": segment.max_timestamp,
                 "path": os.path.abspath(segment.path),
+                **_aborted(partition, segment.base_offset, segment.end_offset),
             }
             for segment in partition.log.segments()
             if not partition.gate & Gate.EVENTS
@@ -45,3 +52,13 @@ def describe(partition: Partition) -> dict[str, Any]:
             and segment.end_offset <= high_watermark
         ],
     }
+
+
+def _aborted(partition: Partition, base_offset: Offset, end_offset: Offset) -> dict[str, Any]:
+    """The aborted transactions with a record in [``base_offset``, ``end_offset``), if all of them are known: each as
+    (producer id, first offset, offset of the marker).
+    """
+    if end_offset > partition.last_stable_offset:
+        return {}
+    found = partition.transactions.aborted_between(base_offset, end_offset)
+    return {"aborted": found} if len(found) <= _ABORTED_MAX else {}

@@ -11,10 +11,11 @@ An offset outside [log start, log end] is refused; ``offset_error`` says how. A 
 its last record was written (``last_fetched_epoch``, KIP-595) is told where its log parts from this one, if it does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from millstream.errors import MillstreamError, Rejected
+from millstream.format.archive import AbortedSpan
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
@@ -126,16 +127,17 @@ def read_older(
     max_bytes = _limited(partition, max_bytes)
     stable = partition.last_stable_offset
     end = Offset(stable if committed else high_watermark)
+    archived: list[AbortedSpan] = []
 
     def read(result: IoBuf | MillstreamError) -> None:
         if isinstance(result, MillstreamError):
             done(refused(int(result.code)))
         else:
             partition.fetched_bytes += len(result)
-            aborted = _aborted(partition, offset, end, result) if committed else None
+            aborted = _aborted(partition, offset, end, result, archived) if committed else None
             done((_NONE, high_watermark, stable, partition.log.start_offset, result, None, aborted))
 
-    read_cold(partition, offset, max_bytes, read, minimum_one=minimum_one, end=end)
+    read_cold(partition, offset, max_bytes, read, minimum_one=minimum_one, end=end, aborted=archived)
     return max(max_bytes, 1)
 
 
@@ -144,11 +146,17 @@ def _limited(partition: Partition, max_bytes: int) -> int:
     return min(max_bytes, _EVENTS_BYTES_MAX) if partition.gate & Gate.EVENTS else max_bytes
 
 
-def _aborted(partition: Partition, offset: int, end: Offset, data: IoBuf) -> Aborted | None:
+def _aborted(
+    partition: Partition, offset: int, end: Offset, data: IoBuf, archived: Sequence[AbortedSpan] = ()
+) -> Aborted | None:
     """The aborted transactions that a read_committed reader has to know for ``data``, which was read from ``offset``
-    on and ends at ``end`` or before.
+    on and ends at ``end`` or before. ``archived`` are those that the archive named for it: a replica may have come by
+    a log without its old part.
     """
     transactions = partition.transactions
+    if archived:
+        here = transactions.aborted_between(Offset(offset), _end_of(data))
+        return [one[:2] for one in sorted({*archived, *here}, key=_first_offset)]
     if not transactions:
         return None
     start = Offset(offset)
@@ -156,6 +164,10 @@ def _aborted(partition: Partition, offset: int, end: Offset, data: IoBuf) -> Abo
     if len(found) > _ABORTED_AT_ONCE:
         found = transactions.aborted_between(start, _end_of(data))
     return [one[:2] for one in found]
+
+
+def _first_offset(span: AbortedSpan) -> int:
+    return span[1]
 
 
 def _end_of(data: IoBuf) -> Offset:
@@ -211,13 +223,15 @@ def read_cold(
     *,
     minimum_one: bool,
     end: Offset | None = None,
+    aborted: list[AbortedSpan] | None = None,
 ) -> None:
     """Batches below ``end`` (the high watermark) from a segment file, through the helper process, or from the
-    archive, which has no batch of a transaction that has not ended.
+    archive, which has no batch of a transaction that has not ended. Then ``aborted`` gets the aborted transactions
+    that the archive has among them.
     """
     archive = partition.archive
     if archive is not None and archive.has(Offset(offset)):
-        archive.read(Offset(offset), max_bytes, done, minimum_one=minimum_one)
+        archive.read(Offset(offset), max_bytes, done, minimum_one=minimum_one, aborted=aborted)
         return
     limit = Offset(partition.high_watermark) if end is None else end
     partition.log.read_cold(Offset(offset), limit, max_bytes, minimum_one, done)

@@ -23,7 +23,7 @@ from millstream.model.quantities import FilePosition, Offset
 from millstream.objects import ObjectKey, ObjectStore
 from millstream.spark.archive import reachable_store
 from millstream.spark.columns import RecordBatch
-from millstream.spark.decode import Decoder
+from millstream.spark.decode import AbortedSpans, Decoder
 
 REQUEST_BYTES: Final = 8 << 20
 """Largest range of one request, unless a block is larger. Two of them are in memory."""
@@ -62,6 +62,7 @@ class ArchivedSegmentReader:
         """
         segment = self._segment
         index = self._index()
+        aborted = None if index.aborted is None else AbortedSpans(index.aborted)
         ranges = list(self._ranges(index, decoder.position, end, from_timestamp))
         with ThreadPoolExecutor(1, "archive") as ahead:
             coming: Future[memoryview] | None = None
@@ -73,7 +74,7 @@ class ArchivedSegmentReader:
                 scan = decoder.scan(data, self._where)
                 if scan.consumed != len(data):
                     raise decoder.corrupt(decoder.position, "a block ends inside of a batch", self._where)
-                yield from decoder.decode(scan, self._where)
+                yield from decoder.decode(scan, self._where, aborted)
         decoder.skip_to(min(end, segment.end_offset))
 
     def _index(self) -> SegmentIndex:

@@ -14,7 +14,7 @@ of the same log can be read one after the other without duplicate rows. Invalid 
 partition, offset and source; nothing is skipped silently.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -120,7 +120,9 @@ class Decoder:
             raise self.corrupt(max(next_offset, self.position), f"the batch {why}", where)
         return Scan(view, self._table, rows, consumed, needed, next_offset)
 
-    def decode(self, scan: Scan, where: str, aborted: Sequence[Aborted] | None = None) -> Iterator[RecordBatch]:
+    def decode(
+        self, scan: Scan, where: str, aborted: "Sequence[Aborted] | AbortedSpans | None" = None
+    ) -> Iterator[RecordBatch]:
         """Yield the record batches that are full. ``where`` names the source in errors.
 
         ``aborted`` are the aborted transactions of this piece. None means unknown; a transactional batch then ends the
@@ -130,7 +132,7 @@ class Decoder:
             Corruption: a checksum, a structure or the order of batches is wrong.
             TransactionInSegment: a transactional batch was met with ``aborted`` None.
         """
-        gone = _AbortedProducers(aborted or ())
+        gone = aborted if isinstance(aborted, AbortedSpans) else _AbortedProducers(aborted or ())
         run = _Run(self, scan, where)
         for index, row in enumerate(scan.table[: scan.rows].tolist()):
             base, last, attributes = row[k.BASE_OFFSET], row[k.LAST_OFFSET], row[k.ATTRIBUTES]
@@ -256,6 +258,22 @@ class _Run:
         self._rows, self._pieces, self._bytes = [], [], 0
         if self.next_offset > self._decoder.position:
             self._decoder.position = self.next_offset
+
+
+class AbortedSpans:
+    """Aborted transactions whose ends are known: which batches belong to them, in whatever pieces they come."""
+
+    def __init__(self, spans: Iterable[tuple[int, int, int]]) -> None:
+        """Each as (producer id, first offset, offset of the marker)."""
+        self._spans: dict[int, list[tuple[int, int]]] = {}
+        for producer_id, first, marker in spans:
+            self._spans.setdefault(producer_id, []).append((first, marker))
+
+    def covers(self, producer_id: int, last_offset: int) -> bool:
+        return any(first <= last_offset < marker for first, marker in self._spans.get(producer_id, ()))
+
+    def end(self, producer_id: int, last_offset: int, marker: int) -> None:
+        """A marker: where it stands is known already."""
 
 
 class _AbortedProducers:

@@ -190,10 +190,17 @@ def _segments(entries: Iterable[Mapping[str, Any]]) -> tuple[Segment, ...]:
             str(entry["path"]),
             int(entry.get("min_timestamp", -1)),
             int(entry.get("max_timestamp", -1)),
+            aborted=_aborted(entry.get("aborted")),
         )
         for entry in entries
     ]
     return tuple(sorted((f for f in files if f.end_offset > f.base_offset), key=lambda f: f.base_offset))
+
+
+def _aborted(spans: Iterable[Iterable[int]] | None) -> tuple[tuple[int, int, int], ...] | None:
+    if spans is None:
+        return None
+    return tuple((int(producer_id), int(first), int(marker)) for producer_id, first, marker in spans)
 
 
 def _hex(topic_id: str) -> str:

@@ -43,6 +43,10 @@ class Segment(msgspec.Struct, frozen=True):
     max_timestamp: int = -1
     archived: ArchivedSegment | None = None
     store: str = ""
+    aborted: tuple[tuple[int, int, int], ...] | None = None
+    """The aborted transactions with a record in the file: (producer id, first offset, offset of the marker). None:
+    unknown, only the leader can serve what is transactional in it.
+    """
 
 
 class Span(msgspec.Struct, frozen=True):

@@ -2,8 +2,8 @@
 
 A task is a value that travels to a worker. Offsets define it; its segments are hints. For each range it reads the
 segments in order, each from its file or else from the object store, and fills every hole before, between and behind
-them from the leader: missing ones, and those with transactions, whose outcome only the leader knows. A worker process
-keeps its connections between tasks.
+them from the leader: missing ones, and for read_committed those with transactions of which it is not known here how
+each has ended. A worker process keeps its connections between tasks.
 """
 
 import gc

@@ -16,7 +16,7 @@ from typing import Final, Self
 from millstream.format.index import scan_index
 from millstream.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX
 from millstream.spark.columns import RecordBatch
-from millstream.spark.decode import Decoder
+from millstream.spark.decode import AbortedSpans, Decoder
 from millstream.spark.planner import Segment
 
 CHUNK_BYTES: Final = 512 << 10
@@ -48,8 +48,13 @@ class SegmentFile:
         """Decode from the decoder's position to ``end`` (exclusive) or to the end of the file.
 
         If the file had all of it, the decoder is then at ``end`` or behind the segment.
+
+        Raises:
+            TransactionInSegment: a read_committed reader met a transactional batch, and the aborted transactions of
+                this file are not known.
         """
         segment = self.segment
+        aborted = None if segment.aborted is None else AbortedSpans(segment.aborted)
         at, held = self._place_of(decoder.position), 0  # bytes of a truncated batch are at the start of the buffer
         while at + held < segment.bytes and decoder.position < end:
             view = memoryview(buffer)[: segment.bytes - at]
@@ -59,7 +64,7 @@ class SegmentFile:
             held += count
             scan = decoder.scan(view[:held], segment.path)
             self.bytes_read += scan.consumed
-            yield from decoder.decode(scan, segment.path)
+            yield from decoder.decode(scan, segment.path, aborted)
             at, held = at + scan.consumed, held - scan.consumed
             if at + scan.needed > segment.bytes:
                 raise decoder.corrupt(decoder.position, "the batch ends outside of its segment", segment.path)

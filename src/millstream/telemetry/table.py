@@ -319,6 +319,13 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("group_expired_offsets", "Offsets removed after offsets.retention.minutes."),
     # Transactions
     _gauge("transactional_ids", "Transactional ids.", label=TRANSACTION_STATE),
+    _gauge("transaction_open", "Transactions that are open in partitions led here.", per_shard=True),
+    _gauge("transaction_oldest_seconds", "Time since the oldest of them was first seen.", per_shard=True),
+    _gauge(
+        "transaction_late_partitions",
+        "Partitions held back by a transaction open for longer than transaction.max.timeout.ms and five minutes.",
+        per_shard=True,
+    ),
     # Shard runtime
     _latency("reactor_callback", "One callback of the reactor.", per_shard=True),
     _counter("reactor_stalls", "Callbacks that ran longer than 500 µs.", per_shard=True),

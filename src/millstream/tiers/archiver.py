@@ -191,14 +191,17 @@ class Archiver:
             return
         if archive.config.is_tiered and (segment := archive.next_upload()) is not None:
             archive.busy = True
+            from_offset = max(archive.archive.end_offset, segment.base_offset)
+            known = archive.log.aborted
             self._link.upload(
                 archive.owner,
                 segment.path,
                 segment.base_offset,
-                max(archive.archive.end_offset, segment.base_offset),
+                from_offset,
                 segment.end_offset,
                 segment.size_bytes,
                 archive.group.term,
+                [] if known is None else known(from_offset, segment.end_offset),
                 lambda result: self._uploaded(archive, result),
             )
         elif (spill := archive.archive.next_spill()) is not None:

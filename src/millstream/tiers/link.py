@@ -40,6 +40,7 @@ from millstream.tiers.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.format.archive import AbortedSpan
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
     from millstream.iobuf import Arena, Fragment, IoBuf
     from millstream.model.quantities import Offset, TimestampMs
@@ -59,6 +60,7 @@ class _ReadCall:
     """One read, from `ArchiveLink.read` to its callback."""
 
     __slots__ = (
+        "aborted",
         "begun_us",
         "done",
         "end_offset",
@@ -81,7 +83,9 @@ class _ReadCall:
         minimum_one: bool,
         done: OnRead,
         begun_us: int,
+        aborted: list[AbortedSpan] | None,
     ) -> None:
+        self.aborted = aborted
         self.owner = owner
         self.target = target
         self.offset = offset
@@ -164,6 +168,7 @@ class ArchiveLink:
         end_offset: Offset,
         size_bytes: int,
         term: Any,
+        aborted: list[AbortedSpan],
         done: Callable[[ArchivedSegment | MillstreamError], None],
     ) -> None:
         """`messages.Upload`."""
@@ -172,7 +177,9 @@ class ArchiveLink:
             done(_error(reply) if isinstance(reply, Failed) else reply.segment)
 
         number = self._expect(answered)
-        self._send(CHANGES_LANE, Upload(number, owner, path, base_offset, from_offset, end_offset, size_bytes, term))
+        self._send(
+            CHANGES_LANE, Upload(number, owner, path, base_offset, from_offset, end_offset, size_bytes, term, aborted)
+        )
 
     def put(self, key: str, data: bytes, done: OnDone) -> None:
         """`messages.Put`."""
@@ -229,9 +236,10 @@ class ArchiveLink:
         done: OnRead,
         *,
         minimum_one: bool,
+        aborted: list[AbortedSpan] | None = None,
     ) -> None:
         """Whole batches from the one that holds ``offset``, below ``end_offset``, of one segment. The receiver releases
-        them.
+        them. ``aborted`` gets the aborted transactions among them before ``done`` is called.
         """
         call = _ReadCall(
             owner,
@@ -242,6 +250,7 @@ class ArchiveLink:
             minimum_one,
             done,
             self._reactor.now_us(),
+            aborted,
         )
         self._reads.inc()
         self._waiting.begin(call)
@@ -281,6 +290,8 @@ class ArchiveLink:
             call.done(_error(reply))
             return
         self._read_bytes.inc(reply.size_bytes)
+        if call.aborted is not None:
+            call.aborted += reply.aborted
         call.done(chain_of(call.fragments, reply.size_bytes))
 
     # -- the channel ---------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from millstream.format.archive import AbortedSpan
 from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset, TimestampMs
@@ -30,6 +31,8 @@ class Upload(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Bytes of the local segment."""
 
     term: Term
+    aborted: list[AbortedSpan]
+    """The aborted transactions with a record in the segment."""
 
 
 class Put(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -144,6 +147,8 @@ class ReadDone(msgspec.Struct, frozen=True, array_like=True, tag=4):
     id: int
     size_bytes: int
     need_bytes: int
+    aborted: list[AbortedSpan] = []
+    """The aborted transactions among the batches that were read, as the segment's index has them."""
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True, tag=5):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.config.topic_properties import TopicConfig
-    from millstream.format.archive import Entry
+    from millstream.format.archive import AbortedSpan, Entry
     from millstream.format.manifest import ArchiveId
     from millstream.iobuf import IoBuf
     from millstream.raft.group import Group
@@ -175,8 +175,11 @@ class PartitionArchive:
         done: Callable[[IoBuf | MillstreamError], None],
         *,
         minimum_one: bool,
+        aborted: list[AbortedSpan] | None = None,
     ) -> None:
-        """Batches from the one that has ``offset``, which is below the first local one; ``done`` comes later."""
+        """Batches from the one that has ``offset``, which is below the first local one; ``done`` comes later, and
+        before that ``aborted`` gets the aborted transactions among them.
+        """
         found = self.archive.find_offset(offset)
         if found is None:
             code = ErrorCode.KAFKA_STORAGE_ERROR
@@ -191,7 +194,7 @@ class PartitionArchive:
             done(result)
 
         end = self.archive.end_offset
-        self.link.read(self.owner, found, offset, end, max_bytes, answered, minimum_one=minimum_one)
+        self.link.read(self.owner, found, offset, end, max_bytes, answered, minimum_one=minimum_one, aborted=aborted)
 
     def find(self, timestamp: TimestampMs, end_offset: Offset, done: OnFound) -> None:
         """The first archived record below ``end_offset`` with this time or a later one; None if there is none."""

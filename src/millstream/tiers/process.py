@@ -219,7 +219,7 @@ class ArchiveWorker:
         spans = iter(command.spans)
         views = [self._arena[start:end] for start, end in zip(spans, spans, strict=True)]
         found = self.reader.read(command, views)
-        return ReadDone(command.id, found.size_bytes, found.need_bytes)
+        return ReadDone(command.id, found.size_bytes, found.need_bytes, list(found.aborted))
 
     def _find(self, command: Find) -> Reply:
         found = self.reader.find(command)

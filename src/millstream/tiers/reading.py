@@ -36,7 +36,7 @@ from millstream.wire.records import batch_crc_ok, iter_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from millstream.format.archive import SegmentIndex
+    from millstream.format.archive import AbortedSpan, SegmentIndex
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
     from millstream.format.segment import Batch
     from millstream.model.replication import Term
@@ -107,6 +107,9 @@ class ReadResult(NamedTuple):
 
     need_bytes: int
     """Size of the first batch, if it does not fit; else 0."""
+
+    aborted: Sequence[AbortedSpan] = ()
+    """The aborted transactions among the batches."""
 
 
 class FoundRecord(NamedTuple):
@@ -187,7 +190,8 @@ class ArchiveReader:
             if self._warm is not None:
                 self._warm.tier.reader_at(owner, reader, offset, newest)
         _copy(taken, views)
-        return ReadResult(size, 0)
+        aborted = [one for one in index.aborted or () if one[1] < offset and one[2] >= command.offset]
+        return ReadResult(size, 0, aborted)
 
     def find(self, command: Find) -> FoundRecord:
         """The first record of the target that is late enough. Errors as of `read`."""

@@ -136,7 +136,8 @@ class _Walk:
             raise Corruption(
                 f"{self._command.path} ends at offset {self._expected}, {self._command.end_offset} was expected"
             )
-        index = SegmentIndex(self._base_offset, self._expected, tuple(self._blocks), tuple(self._epochs))
+        aborted = tuple(sorted(self._command.aborted, key=lambda one: one[1]))
+        index = SegmentIndex(self._base_offset, self._expected, tuple(self._blocks), tuple(self._epochs), aborted)
         data = encode_index(self._command.owner, index)
         self._index_bytes = len(data)
         yield data

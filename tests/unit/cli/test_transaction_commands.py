@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from millstream.cli import transaction
+from millstream.cli import transaction, transaction_hanging
 from millstream.client import Cluster, transactions
 from millstream.client.transactions import DescribedTransaction, ListedTransaction
 from millstream.core.txn.state import BY_NAME
@@ -94,6 +94,28 @@ def test_a_hanging_transaction_is_shown_and_aborted_with_execute(millstream, ans
     assert not answers.aborted
     assert json.loads(millstream(*ABORT, "--json", "--execute").out)["aborted"] is True
     assert answers.aborted == [("t", 0, 7, 3)]
+
+
+def test_find_hanging_names_what_no_coordinator_ends(millstream, answers):
+    (found, other) = json.loads(millstream("transaction", "find-hanging", "--json").out)
+    assert (found["topic"], found["partition"], found["producer_id"], found["start_offset"]) == ("t", 0, 7, 40)
+    assert other["partition"] == 1
+    (one,) = json.loads(millstream("transaction", "find-hanging", "--topic", "t", "-p", 1, "--json").out)
+    assert one == other
+    assert "2023-11-14T22:13:20.000Z" in millstream("transaction", "find-hanging").out
+    answers.listed = [ListedTransaction("copier", "Ongoing", 1, 7)]
+    answers.described["copier"] = ongoing(("t", 0))
+    assert json.loads(millstream("transaction", "find-hanging", "--json").out) == [other]
+    answers.opened = [-1]
+    assert "no transaction hangs" in millstream("transaction", "find-hanging").err
+    assert millstream("transaction", "find-hanging", "-p", 1).code == 2
+    assert millstream("transaction", "find-hanging", "--topic", "t", "-p", 9).code == 2
+
+
+def test_find_hanging_leaves_out_a_producer_that_wrote_a_short_while_ago(millstream, answers, monkeypatch):
+    monkeypatch.setattr(transaction_hanging.time, "time", lambda: 1_700_000_000 + 14 * 60)
+    assert json.loads(millstream("transaction", "find-hanging", "--json").out) == []
+    assert len(json.loads(millstream("transaction", "find-hanging", "--older-than", 14, "--json").out)) == 2
 
 
 def test_what_a_coordinator_ends_is_not_aborted(millstream, answers):

@@ -10,7 +10,7 @@ from spark_logs import EVERYTHING, expected, marker, plain, read, rows_of
 
 from millstream.errors import Corruption
 from millstream.spark.columns import arrow_schema
-from millstream.spark.decode import Aborted, Decoder, TransactionInSegment
+from millstream.spark.decode import Aborted, AbortedSpans, Decoder, TransactionInSegment
 from millstream.spark.wanted import Column, Wanted
 from millstream.wire.compression import Codec
 from millstream.wire.records import ABORT, COMMIT, build_batch
@@ -181,6 +181,24 @@ def test_aborted_records_are_dropped_and_those_of_others_stay():
     assert [row["offset"] for row in rows_of(read(log, aborted=aborted))] == [2, 3, 5, 6]
     uncommitted = Wanted(EVERYTHING, read_committed=False)
     assert [row["offset"] for row in rows_of(read(log, aborted=None, wanted=uncommitted))] == [0, 1, 2, 3, 5, 6]
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+@pytest.mark.parametrize("start", [0, 4])
+def test_with_known_ends_each_piece_of_a_file_tells_aborted_records_from_later_ones(pieces, start):
+    transaction = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
+    log = (
+        plain(2, **transaction)
+        + marker(ABORT, offset=2, producer_id=1)
+        + plain(3, start=3, **transaction)
+        + marker(COMMIT, offset=6, producer_id=1)
+        + plain(1, start=7, **transaction)
+        + marker(ABORT, offset=8, producer_id=1)
+    )
+    aborted = AbortedSpans([(1, 0, 2), (1, 7, 8)])
+    assert [row["offset"] for row in rows_of(read(log, start=start, aborted=aborted, pieces=pieces))] == [
+        offset for offset in (3, 4, 5) if offset >= start
+    ]
 
 
 def test_a_transaction_in_a_segment_is_left_to_the_leader():
