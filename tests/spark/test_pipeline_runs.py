@@ -22,7 +22,9 @@ pytest.importorskip("deltalake")
 from spark_support import BAD_EVERY, check_exact, delta
 
 from millstream.errors import Rejected
+from millstream.pipeline import topic_query
 from millstream.pipeline.model import Errors, Pipeline, SideTable, Sink, Source, Transform, Trigger
+from millstream.pipeline.query import QueryProblem
 from millstream.pipeline.run import prepared, run
 from millstream.pipeline.sink_query import NoWatch, SinkFailed
 from millstream.pipeline.table_query import TableQuery
@@ -70,7 +72,7 @@ def test_a_query_joins_and_each_sink_gets_its_share(spark, orders, topic, tmp_pa
     assert producer.flush(30) == 0
     pipeline = orders.send(500).pipeline(
         Sink(delta="t"),
-        Sink(topic=out.name, key="who", delivery="at-least-once", sql="SELECT id, who FROM result WHERE id < 50"),
+        Sink(topic=out.name, key="who", sql="SELECT id, who FROM result WHERE id < 50"),
         tables={"names": SideTable(topic=names.name, schema="who string, name string")},
         transform=Transform(sql="SELECT source.*, names.name FROM source LEFT JOIN names USING (who)"),
         errors=Errors(topic=letters.name),
@@ -90,7 +92,7 @@ def test_a_query_joins_and_each_sink_gets_its_share(spark, orders, topic, tmp_pa
 
 def test_a_plan_tells_what_a_run_would_do_and_changes_nothing(spark, orders, tmp_path):
     from millstream.pipeline.plan import plan
-    from millstream.pipeline.query import QueryProblem, register
+    from millstream.pipeline.query import register
     from millstream.pipeline.state import PipelineState
 
     register(spark)
@@ -161,6 +163,32 @@ def test_a_batch_that_fails_is_repeated_by_the_next_run(spark, orders, tmp_path,
     source = msgspec.structs.replace(orders.pipeline().source, max_records=200)  # limits may change, the batch may not
     run(orders.pipeline(source=source), str(tmp_path), once=True)
     check_exact(orders, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["before the dead letters", "after them"])
+def test_rows_and_dead_letters_of_a_topic_sink_are_there_once(spark, orders, topic, tmp_path, monkeypatch, where):
+    out, letters = topic(2), topic(1)
+    pipeline = orders.send(500).pipeline(Sink(topic=out.name), errors=Errors(topic=letters.name))
+    with pytest.raises(QueryProblem, match="not deterministic"):
+        wrong = msgspec.structs.replace(pipeline, transform=Transform(sql="SELECT id, rand() AS r FROM source"))
+        run(wrong, str(tmp_path / "wrong"), once=True)
+    send = topic_query.send_dead_letters
+
+    def failing(*given):
+        if where == "after them":
+            send(*given)
+        raise OSError("seeded")
+
+    with monkeypatch.context() as patched, pytest.raises(SinkFailed, match="seeded"):
+        patched.setattr(topic_query, "send_dead_letters", failing)
+        run(pipeline, str(tmp_path), once=True)
+    summary = run(pipeline, str(tmp_path), once=True).sinks[0]
+    assert (summary.total_rows, summary.total_rejected) == (orders.good, orders.bad)
+    sent = spark.read.format("millstream").options(**out.options()).load().collect()
+    assert sorted(json.loads(row.value)["id"] for row in sent) == [n for n in range(500) if n % BAD_EVERY]
+    dead = spark.read.format("millstream").options(**letters.options()).load().collect()
+    assert [row.value for row in dead] == [b"{broken"] * orders.bad
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ A pipeline is a YAML file (``millstream pipeline run FILE``) or the same thing a
     run(Pipeline(pipeline="orders", source=source, sinks=[Sink(delta="tables/orders")]))
 
 What a pipeline promises: each record of the source is in each table once, either as a row or as a dead letter, however
-often the driver, a task or a commit fails. Table sinks keep the proof in the table itself; topic sinks deliver at least
-once and say so. Nothing of the broker is imported here.
+often the driver, a task or a commit fails. Table sinks keep the proof in the table itself, topic sinks in transactions.
+Nothing of the broker is imported here.
 """
 
 from typing import TYPE_CHECKING, Any

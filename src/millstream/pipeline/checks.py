@@ -285,17 +285,6 @@ def _sink_problems(pipeline: Pipeline) -> Iterator[Problem]:
 
 def _topic_sink_problems(path: Path, sink: Sink) -> Iterator[Problem]:
     yield from _topic_problems((*path, "topic"), sink.topic or "")
-    if sink.delivery is None:
-        yield Problem(
-            (*path, "topic"),
-            "say delivery: at-least-once; a batch that is repeated after a crash is written to the topic again",
-        )
-    elif sink.delivery == "exactly-once":
-        yield Problem(
-            (*path, "delivery"),
-            "delivery exactly-once needs a sink that writes in transactions, which this one does not; at-least-once is "
-            "what there is, or write to a table",
-        )
     if sink.catalog is not None:
         yield Problem((*path, "catalog"), "a catalog is for Iceberg", at_key=True)
 

@@ -88,7 +88,7 @@ def analyse(spark: SparkSession, pipeline: Pipeline, directory: str) -> list[tup
     for index, sink in enumerate(pipeline.sinks):
         frame = share_of(spark, result_of(spark, pipeline, source, directory), sink, index)
         if kind_of(sink) == "topic":
-            frame = records_of(frame, sink.key, index)
+            frame = records_of(frame, sink, index)
         else:
             arrow_schema(frame)
         columns = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]

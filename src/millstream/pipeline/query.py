@@ -96,6 +96,21 @@ def require_single_rows(frame: DataFrame, verb: str) -> DataFrame:
     return frame
 
 
+def require_repeatable(frame: DataFrame, path: Path) -> None:
+    """Refuse a query that Spark holds for not deterministic: ``rand()``, ``uuid()``, a function declared so.
+
+    Raises:
+        QueryProblem: it is one.
+    """
+    jvm_frame: Any = frame._jdf  # pyright: ignore[reportPrivateUsage]
+    if not jvm_frame.queryExecution().analyzed().deterministic():
+        raise QueryProblem(
+            "the query is not deterministic (rand(), uuid() or the like), and a batch that is repeated would have "
+            "other rows: compute such a column from the record, or say delivery: at-least-once",
+            path,
+        )
+
+
 def optimised_plan(frame: DataFrame) -> str:
     """Spark's optimised plan. A stream that has not been started has none of its own (``explain`` refuses it), so the
     optimiser is called on what the analysis gave.

@@ -1,12 +1,13 @@
-"""A sink that is a topic: rows as JSON records, at least once.
+"""A sink that is a topic: rows as JSON records, exactly once.
 
-A batch is written when its commit is asked for and is visible at once; a crash before Spark has noted the batch as done
-writes it again. So does ``delivery: at-least-once`` say, without which no such sink is accepted. Dead letters go to
-``errors.topic``, as they were, with the reason and their origin in headers.
+The rows of a batch, and then its dead letters, are a write of the Spark sink each: named by the checkpoint's query,
+numbered by the batch. A batch that is repeated after a crash runs its tasks again, which report what they count and
+keep, and writes only what is missing. Dead letters go to ``errors.topic``, as they were, with the reason and their
+origin in headers. With ``delivery: at-least-once`` a repeated batch is written again.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow.parquet as pq
@@ -17,10 +18,11 @@ from millstream.client.cluster import error_of
 from millstream.errors import Rejected
 from millstream.pipeline.checks import METADATA_NAMES
 from millstream.pipeline.files import WrittenFile
+from millstream.pipeline.model import Sink
 from millstream.pipeline.places import Place
-from millstream.pipeline.query import QueryProblem, result_of, share_of, stream
+from millstream.pipeline.query import QueryProblem, require_repeatable, result_of, share_of, stream
 from millstream.pipeline.sink_query import BatchDone, SinkQuery
-from millstream.pipeline.source import ROWS_FORMAT
+from millstream.pipeline.source import ROWS_FORMAT, TOPIC_FORMAT
 from millstream.pipeline.source import source_options as format_options
 from millstream.pipeline.task import clear_reports, read_reports
 from millstream.spark.logs import Logs
@@ -29,7 +31,7 @@ _HEADERS: Final = ("topic", "partition", "offset", "error")
 
 
 class TopicQuery(SinkQuery):
-    """Writes rows to a topic, at least once."""
+    """Writes rows to a topic."""
 
     def open(self, spark: SparkSession, logs: Logs) -> None:
         topic = self._sink.topic
@@ -51,17 +53,19 @@ class TopicQuery(SinkQuery):
             self.total_rows, self.total_rejected, self.total_bytes = before.rows, before.rejected, before.bytes
         source = stream(spark, ROWS_FORMAT, format_options(self._settings, None, options))
         frame = share_of(spark, result_of(spark, self._pipeline, source, self._directory), self._sink, self._index)
-        self._frame = records_of(frame, self._sink.key, self._index)
+        self._frame = records_of(frame, self._sink, self._index)
 
-    def _process(self, frame: DataFrame, number: int, query: str) -> BatchDone:  # noqa: ARG002 (tables need it)
+    def _process(self, frame: DataFrame, number: int, query: str) -> BatchDone:
+        name = f"{self._pipeline.pipeline}.{self.name}.{query}"
         counted = Observation()
         rows = frame.observe(counted, F.count(F.lit(1)).alias("rows"), F.sum(F.length("value")).alias("bytes"))
-        write_topic(rows, self._pipeline.brokers, self._sink.topic)
+        write_topic(rows, self._options(self._sink.topic, name, number))
         reports = read_reports(self._settings, number)
         rejected = sum(report.rejected for report in reports)
         letters = [file for report in reports for file in report.dead_letters]
         if letters and self._letters is not None:
-            send_dead_letters(self._spark, self._pipeline.brokers, self._pipeline.errors.topic, self._letters, letters)
+            options = self._options(self._pipeline.errors.topic, f"{name}.letters", number)
+            send_dead_letters(self._spark, options, self._letters, letters)
             for file in letters:
                 os.remove(f"{self._letters.address}/{file.path}")
         clear_reports(self._settings, number)
@@ -72,8 +76,19 @@ class TopicQuery(SinkQuery):
         self.total_bytes += size
         self.bytes += size
         return BatchDone(
-            number=number, read=0, rows=count, rejected=rejected, seconds=0, repeated=False, version="at-least-once"
+            number=number, read=0, rows=count, rejected=rejected, seconds=0, repeated=False, version=self._delivery
         )
+
+    @property
+    def _delivery(self) -> str:
+        return self._sink.delivery or "exactly-once"
+
+    def _options(self, topic: str | None, name: str, number: int) -> dict[str, str]:
+        """Options of one write of a batch."""
+        options = {"kafka.bootstrap.servers": self._pipeline.brokers, "topic": str(topic), "delivery": self._delivery}
+        if self._delivery == "exactly-once":
+            options |= {"write.id": name, "write.number": str(number)}
+        return options
 
 
 def require_topic(logs: Logs, name: str) -> None:
@@ -87,13 +102,16 @@ def require_topic(logs: Logs, name: str) -> None:
         raise error_of(code, f"topic {name} cannot be written to; 'millstream topic create {name}' makes it")
 
 
-def records_of(frame: DataFrame, key: str | None, index: int) -> DataFrame:
+def records_of(frame: DataFrame, sink: Sink, index: int) -> DataFrame:
     """Rows as records: the columns as a JSON object, without those of the pipeline itself, and a key.
 
     Raises:
-        QueryProblem: the key is no column of the result.
+        QueryProblem: the key is no column of the result, or the query gives other rows when it is repeated.
         Rejected: no column is left.
     """
+    key = sink.key
+    if sink.delivery != "at-least-once":
+        require_repeatable(frame, ("sinks", index, "topic"))
     if key is not None and key not in frame.columns:
         message = f"the result has no column {key}; its columns are {', '.join(frame.columns)}"
         raise QueryProblem(message, ("sinks", index, "key"))
@@ -108,23 +126,22 @@ def records_of(frame: DataFrame, key: str | None, index: int) -> DataFrame:
     return frame.select(value)
 
 
-def write_topic(rows: DataFrame, brokers: str, topic: str | None) -> None:
-    """Store rows in a topic; returns when all are acknowledged."""
-    options = {"kafka.bootstrap.servers": brokers, "topic": str(topic), "delivery": "at-least-once"}
-    rows.write.format("millstream").mode("append").options(**options).save()
+def write_topic(rows: DataFrame, options: Mapping[str, str]) -> None:
+    """Store rows in a topic; returns when all are committed."""
+    rows.write.format(TOPIC_FORMAT).mode("append").options(**options).save()
 
 
 def send_dead_letters(
-    spark: SparkSession, brokers: str, topic: str | None, place: Place, files: Sequence[WrittenFile]
+    spark: SparkSession, options: Mapping[str, str], place: Place, files: Sequence[WrittenFile]
 ) -> None:
     """Write dead letters to their topic: key and value as they were, the rest in headers."""
     filesystem, path = place.open()
     table: Any = pq.read_table([f"{path}/{file.path}" for file in files], filesystem=filesystem)
-    frame = spark.createDataFrame(table)
+    frame = spark.createDataFrame(table).coalesce(1)  # one task, and so one transaction, in whatever order files come
     headers = F.array(
         *(
             F.struct(F.lit(f"millstream.{name}").alias("key"), F.col(name).cast("string").cast("binary").alias("value"))
             for name in _HEADERS
         )
     )
-    write_topic(frame.select("key", "value", headers.alias("headers")), brokers, topic)
+    write_topic(frame.select("key", "value", headers.alias("headers")), options)

@@ -137,6 +137,8 @@ class OnceWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         if self._done:
+            for _ in iterator:
+                pass  # what the query does beside its rows is done again: counts, reports, files
             return Written(0, 0, self._write)
         task = _task()
         return _written(self._write, write_task(self._settings, self._write, task, iterator))

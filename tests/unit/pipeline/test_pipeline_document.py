@@ -47,11 +47,9 @@ def test_a_good_file_is_a_pipeline_and_knows_its_directory(tmp_path):
         ("    country: string", "    _offset: string", "7:14", "column of the pipeline's own"),
         ("  format: json", "  format: jason", "4:11", "jason"),
         ("  - delta: tables/orders", "  - delta: tables/orders\n    delivery: at-least-once", "10:15", "exactly once"),
-        ("  - delta: tables/orders", "  - delta: x\n  - topic: o\n    delivery: exactly-once", "11:15", "transactions"),
-        ("  - delta: tables/orders", "  - delta: x\n  - topic: o", "10:12", "say delivery: at-least-once"),
         (
             "  - delta: tables/orders",
-            "  - topic: o\n    delivery: at-least-once",
+            "  - topic: o",
             "9:5",
             "nowhere to keep dead letters",
         ),
