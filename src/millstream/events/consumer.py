@@ -31,13 +31,11 @@ from millstream.events.mailbox import Mailbox
 from millstream.events.membership import Membership
 from millstream.events.positions import Positions
 from millstream.events.topic import FETCH_EVENTS_MAX
-from millstream.format.events.batch import split
+from millstream.format.events.batch import cut
 from millstream.format.events.descriptor import DataDescriptor, encode_descriptor
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.feed_events import FeedEventsRequest, FeedEventsResponse
-from millstream.wire.messages.fetch_event_data import (
-    WantedEventData,
-)
+from millstream.wire.messages.fetch_event_data import FoundEventData, WantedEventData
 
 if TYPE_CHECKING:
     from millstream.events.link import Link
@@ -50,6 +48,7 @@ DataAllocator: TypeAlias = Callable[[Any, DataDescriptor], Sequence[Any]]
 
 FEED_BYTES_MAX: Final = 1 << 20
 WAIT_MS: Final = 500
+_NO_DATA: Final = bytes(8)
 _EVENTS_MAX: Final = (1 << 31) - 1
 _PAUSE_SECONDS: Final = 0.05
 _CANCEL_SECONDS: Final = 0.2
@@ -60,7 +59,7 @@ class _Wanted(NamedTuple):
 
     place: int
     event_id: int
-    descriptor: bytes | memoryview
+    descriptor: bytes
     size: int
     buffers: list[memoryview] | None
 
@@ -310,21 +309,14 @@ class Consumer:
         loop = asyncio.get_running_loop()
         events, wanted = await loop.run_in_executor(self._decisions, self._decide, partition_index, answer)
         await self._fetch(partition_index, events, wanted)
-        left = [len(events)]
-
-        def taken() -> None:
-            left[0] -= 1
-            if not left[0]:
-                self._engine.call(room.release)
-
-        self._mailbox.put([(event, taken) for event in events])
+        self._mailbox.put(events, lambda: self._engine.call(room.release))
 
     def _decide(
         self, partition_index: int, answer: FeedEventsResponse
     ) -> tuple[list[Event | Exception], list[_Wanted]]:
         """On the consumer's thread: deserialize, ask selector and allocator."""
-        metadata = split(_view(answer.metadata), _sizes(answer.metadata_sizes))
-        descriptors = split(_view(answer.descriptors), _sizes(answer.descriptor_sizes))
+        metadata = cut(_bytes(answer.metadata), _sizes(answer.metadata_sizes))
+        descriptors = cut(_bytes(answer.descriptors), _sizes(answer.descriptor_sizes))
         times = [one.timestamp for one in answer.times for _ in range(one.count)]
         if not len(metadata) == len(descriptors) == len(times):
             raise Corruption(
@@ -332,25 +324,26 @@ class Consumer:
             )
         events: list[Event | Exception] = []
         wanted: list[_Wanted] = []
-        numbered = enumerate(zip(metadata, descriptors, times, strict=True), answer.first_event_id)
-        for event_id, (text, stored, timestamp) in numbered:
+        deserialize = self.topic.serializer.deserialize
+        choose = self._choose if self.data_selector is not None else None
+        event_id = answer.first_event_id
+        for place, (text, stored, timestamp) in enumerate(zip(metadata, descriptors, times, strict=True)):
             try:
-                value = self.topic.serializer.deserialize(text)
-                event = Event(event_id, partition_index, value, (), timestamp, stored, self)
-                one = self._choose(event, stored, len(events))
-                if one is not None:
-                    wanted.append(one)
+                event = Event(event_id + place, partition_index, deserialize(text), (), timestamp, stored, self)
+                if choose is not None:
+                    one = choose(event, place)
+                    if one is not None:
+                        wanted.append(one)
+                elif stored[:8] != _NO_DATA:
+                    wanted.append(_Wanted(place, event_id + place, stored, int.from_bytes(stored[:8], "little"), None))
                 events.append(event)
             except Exception as error:  # noqa: BLE001 (whatever the program's functions raise)
-                events.append(_failure(event_id, error))
+                events.append(_failure(event_id + place, error))
         return events, wanted
 
-    def _choose(self, event: Event, stored: memoryview, place: int) -> _Wanted | None:
-        """What is to be fetched for an event."""
-        assert event.id is not None
-        if self.data_selector is None or self.data_allocator is None:
-            size = int.from_bytes(stored[:8], "little")
-            return _Wanted(place, event.id, stored, size, None) if size else None
+    def _choose(self, event: Event, place: int) -> _Wanted | None:
+        """What is to be fetched for an event, as selector and allocator decide."""
+        assert event.id is not None and self.data_selector is not None and self.data_allocator is not None
         selected = self.data_selector(event.metadata, event.descriptor)
         if selected is None:
             return None
@@ -366,7 +359,7 @@ class Consumer:
         while wanted:
             asked = wanted[:FETCH_EVENTS_MAX]
             answer = await self.topic.fetch(
-                partition_index, [WantedEventData(one.event_id, bytes(one.descriptor)) for one in asked]
+                partition_index, [WantedEventData(one.event_id, one.descriptor) for one in asked]
             )
             if not answer.events:
                 raise Corruption(f"a fetch of data of {self.topic.name}-{partition_index} without an event")
@@ -374,15 +367,10 @@ class Consumer:
             for one, found in zip(asked, answer.events, strict=False):
                 piece, at = data[at : at + found.size], at + found.size
                 event = events[one.place]
-                try:
-                    check(found.error_code, f"data of event {one.event_id}", None)
-                    if len(piece) != one.size:
-                        raise Corruption(f"{len(piece)} bytes of data for {one.size}")
-                except MillstreamError as error:
-                    events[one.place] = error
-                    continue
                 assert isinstance(event, Event)
-                if one.buffers is None:
+                if found.error_code or found.size != one.size:
+                    events[one.place] = _no_data(one, found)
+                elif one.buffers is None:
                     event.data = [piece]
                 else:
                     _scatter(piece, one.buffers)
@@ -421,11 +409,25 @@ def _failure(event_id: int, error: Exception) -> MillstreamError:
     return failure
 
 
+def _no_data(wanted: _Wanted, found: FoundEventData) -> MillstreamError:
+    """Why the data of an event did not come."""
+    try:
+        check(found.error_code, f"data of event {wanted.event_id}", None)
+    except MillstreamError as error:
+        return error
+    return Corruption(f"{found.size} bytes of data for {wanted.size} of event {wanted.event_id}")
+
+
 def _scatter(data: memoryview, buffers: Sequence[memoryview]) -> None:
     at = 0
     for one in buffers:
         one[:] = data[at : at + len(one)]
         at += len(one)
+
+
+def _bytes(data: Any) -> bytes:
+    """A field of an answer, which decoders leave in its frame, as bytes: they are cut into many pieces."""
+    return b"" if data is None else bytes(data)
 
 
 def _sizes(data: bytes) -> array[int]:

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, cast
 
 from millstream.events.event import Event
 from millstream.events.futures import Pending
 
-_Item = tuple[Event | Exception, Callable[[], None] | None]
+
+class _LastTaken(NamedTuple):
+    """Stands behind the last event of a batch: what to call when that is taken."""
+
+    call: Callable[[], None]
+
+
+_Item = Event | Exception | _LastTaken
 
 _WAITING_MANY: Final = 64
 """From so many pulls on, those that were given up are forgotten: a program that polls gives up many a second."""
@@ -29,10 +36,12 @@ class Mailbox:
         self._waiting: deque[Pending[Event]] = deque()
         self._end: Event | Exception | None = None
 
-    def put(self, items: list[_Item]) -> None:
-        """Events or failures of events, each with what to call when it is taken."""
+    def put(self, items: Sequence[Event | Exception], taken: Callable[[], None] | None = None) -> None:
+        """Events or failures of events; ``taken`` is called when the last of them is taken."""
         with self._lock:
             self._ready += items
+            if taken is not None:
+                self._ready.append(_LastTaken(taken))
         self._hand_out()
 
     def end(self, last: Event | Exception) -> None:
@@ -61,15 +70,17 @@ class Mailbox:
         with self._lock:
             if self._waiting or not self._ready:
                 return None
-            item, when_taken = self._ready.popleft()
-        if when_taken is not None:
-            when_taken()
-        if isinstance(item, Exception):
-            raise item
-        return item
+            item = self._ready.popleft()
+            last = self._last_taken()
+        if last is not None:
+            last()
+        if item.__class__ is Event:
+            return cast("Event", item)
+        assert isinstance(item, Exception)
+        raise item
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return sum(not isinstance(item, _LastTaken) for item in self._ready)
 
     def _hand_out(self) -> None:
         taken: list[Callable[[], None]] = []
@@ -78,23 +89,41 @@ class Mailbox:
                 future = self._waiting.popleft()
                 if not future.set_running_or_notify_cancel():
                     continue
-                item, when_taken = self._ready.popleft() if self._ready else (self._end, None)
+                item = self._ready.popleft() if self._ready else self._end
                 if isinstance(item, Exception):
                     future.set_exception(item)
                 else:
-                    assert item is not None
+                    assert isinstance(item, Event)
                     future.set_result(item)
-                if when_taken is not None:
-                    taken.append(when_taken)
+                last = self._last_taken()
+                if last is not None:
+                    taken.append(last)
         for call in taken:
             call()
 
+    def _last_taken(self) -> Callable[[], None] | None:
+        """What to call if the item that was just taken was the last of its batch. The lock is held."""
+        if self._ready and self._ready[0].__class__ is _LastTaken:
+            return cast("_LastTaken", self._ready.popleft()).call
+        return None
+
     def drop(self, partition_index: int) -> None:
         """Forget what is ready of a partition."""
+        due: list[Callable[[], None]] = []
         with self._lock:
-            kept = [item for item in self._ready if _partition_of(item[0]) != partition_index]
-            self._ready = deque(kept)
+            kept: deque[_Item] = deque()
+            for item in self._ready:
+                if isinstance(item, _LastTaken):
+                    if kept and not isinstance(kept[-1], _LastTaken):
+                        kept.append(item)
+                    else:
+                        due.append(item.call)
+                elif _partition_of(item) != partition_index:
+                    kept.append(item)
+            self._ready = kept
+        for call in due:
+            call()
 
 
-def _partition_of(item: Event | Exception) -> int:
+def _partition_of(item: _Item) -> int:
     return item.partition if isinstance(item, Event) else -1

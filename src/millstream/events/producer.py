@@ -28,7 +28,8 @@ import msgspec
 
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable, ShuttingDown, Unavailable
 from millstream.events.cluster import check
-from millstream.events.futures import Pending, all_of, fail, settle
+from millstream.events.futures import Pending, PushedEvent, all_of
+from millstream.events.validators import DefaultValidator
 from millstream.format.events.batch import Producer as ProducerIdentity
 from millstream.format.events.batch import build_event_batch, too_large
 from millstream.model.error_code import ErrorCode
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 BATCH_BYTES_MAX: Final = 4 << 20
 """A batch with as many bytes is full, whatever its number of events."""
 LOOSE_IN_FLIGHT: Final = 4
+_ADAPTIVE_EVENTS_MAX: Final = 1 << 16
 _INIT_PRODUCER_ID: Final = 22
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 
@@ -58,27 +60,28 @@ class Ordering(Enum):
 class _Batch:
     """Events that travel together. Changed under the producer's lock until it leaves."""
 
-    __slots__ = ("bytes", "data", "done", "futures", "metadata", "urgent")
+    __slots__ = ("bytes", "data", "done", "metadata", "urgent")
 
     def __init__(self) -> None:
         self.metadata: list[bytes] = []
-        self.data: list[list[Buffer]] = []
-        self.futures: list[Pending[int]] = []
+        self.data: list[Sequence[Buffer]] = []
         self.bytes = 0
         self.urgent = False
         """Whether a caller waits for it."""
-        self.done: Future[None] = Future()
+        self.done: Future[int] = Future()
+        """The id of its first event, or why there is none."""
 
 
 class _Line:
-    """The batches of one partition. ``waiting`` is changed under the producer's lock, the rest on the loop."""
+    """The batches of one partition. The lock guards ``waiting``, ``open``, ``running``; the rest is the loop's."""
 
-    __slots__ = ("in_flight", "partition", "running", "sequence", "waiting")
+    __slots__ = ("in_flight", "open", "partition", "running", "sequence", "waiting")
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.waiting: deque[_Batch] = deque()
-        """The last one takes events until it is full."""
+        self.open: _Batch | None = None
+        """The last one that waits, as long as it takes events."""
         self.in_flight: set[_Batch] = set()
         self.running = False
         """Whether a task sends; written under the lock."""
@@ -108,7 +111,13 @@ class Producer:
         self._cluster = topic.cluster
         self._lines = [_Line(one) for one in topic.partitions]
         self._selector = topic.new_selector()
-        self._room = threading.Condition()
+        self._lock = threading.RLock()
+        self._room = threading.Condition(self._lock)
+        self._cause = self._send_soon
+        validator = topic.validator
+        self._validate = None if type(validator) is DefaultValidator else validator.validate
+        self._serialize = topic.serializer.serialize
+        self._events_max = batch_size or _ADAPTIVE_EVENTS_MAX
         self._closed = False
         self._identity: ProducerIdentity | None = None
         self._engine.at_exit(self)
@@ -141,23 +150,29 @@ class Producer:
             TimeoutError: there was no room in time.
         """
         self._engine.check()
-        value = _json_value(metadata)
-        pieces = _pieces(data)
+        value = _json_value(metadata) if isinstance(metadata, str) else metadata
+        pieces: Sequence[Buffer] = (data,) if isinstance(data, bytes) else _pieces(data)
         size = sum(map(len, pieces))
-        self.topic.validator.validate(value, size)
-        packed = self.topic.serializer.serialize(value)
-        if len(packed) + size > self.topic.event_bytes_max:
-            raise Rejected(too_large(len(packed) + size, self.topic.event_bytes_max), ErrorCode.MESSAGE_TOO_LARGE)
-        with self._room:
+        if self._validate is not None:
+            self._validate(value, size)
+        packed = self._serialize(value)
+        size += len(packed)
+        if size > self.topic.event_bytes_max:
+            raise Rejected(too_large(size, self.topic.event_bytes_max), ErrorCode.MESSAGE_TOO_LARGE)
+        with self._lock:
             line = self._lines[self._selector.select(value, partition, len(self._lines))]
-            batch = self._open_batch(line, timeout_s)
-            future: Pending[int] = Pending(self._send_soon)
+            batch = line.open
+            if batch is None or self._closed:
+                batch = self._open_batch(line, timeout_s)
+            number = len(batch.metadata)
             batch.metadata.append(packed)
             batch.data.append(pieces)
-            batch.futures.append(future)
-            batch.bytes += len(packed) + size
-            self._wake(line)
-        return future
+            batch.bytes += size
+            if number + 1 >= self._events_max or batch.bytes >= BATCH_BYTES_MAX:
+                line.open = None
+            if not line.running:
+                self._wake(line)
+        return PushedEvent(batch.done, number, self._cause)
 
     def flush(self) -> Pending[None]:
         """Send everything that was pushed; done when all of it is answered."""
@@ -179,18 +194,16 @@ class Producer:
         while True:
             if self._closed:
                 raise Rejected("the producer is closed")
-            if line.waiting and not self._full(line.waiting[-1]):
-                return line.waiting[-1]
+            if line.open is not None:
+                return line.open
             if len(line.waiting) < self.max_num_batches:
-                line.waiting.append(_Batch())
-                return line.waiting[-1]
+                line.open = _Batch()
+                line.waiting.append(line.open)
+                return line.open
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise TimeoutError(f"{self.topic.name}: no room for an event in {timeout_s} s")
             self._room.wait(left)
-
-    def _full(self, batch: _Batch) -> bool:
-        return batch.bytes >= BATCH_BYTES_MAX or len(batch.metadata) >= (self.batch_size or 1 << 16)
 
     def _send_soon(self) -> None:
         """A caller waits: what is there leaves."""
@@ -214,7 +227,7 @@ class Producer:
         if not line.waiting:
             return False
         first = line.waiting[0]
-        return self.batch_size is None or first.urgent or len(line.waiting) > 1 or self._full(first)
+        return self.batch_size is None or first.urgent or first is not line.open
 
     # -- the loop's side -----------------------------------------------------------------------------------------------
 
@@ -228,6 +241,8 @@ class Producer:
                     line.running = False
                     return
                 batch = line.waiting.popleft()
+                if batch is line.open:
+                    line.open = None
                 line.in_flight.add(batch)
                 self._room.notify_all()
             task = asyncio.ensure_future(self._deliver(line, batch))
@@ -240,19 +255,19 @@ class Producer:
         try:
             first = await self._push(line, batch)
         except MillstreamError as error:
-            for future in batch.futures:
-                fail(future, error)
+            self._over(line, batch)
+            batch.done.set_exception(error)
         except BaseException as error:
-            for future in batch.futures:
-                fail(future, ShuttingDown(f"the event was not sent: {error!r}"))
+            self._over(line, batch)
+            batch.done.set_exception(ShuttingDown(f"the event was not sent: {error!r}"))
             raise
         else:
-            for number, future in enumerate(batch.futures, first):
-                settle(future, number)
-        finally:
-            with self._room:
-                line.in_flight.discard(batch)
-            batch.done.set_result(None)
+            self._over(line, batch)
+            batch.done.set_result(first)
+
+    def _over(self, line: _Line, batch: _Batch) -> None:
+        with self._room:
+            line.in_flight.discard(batch)
 
     async def _push(self, line: _Line, batch: _Batch) -> int:
         identity = None
@@ -312,9 +327,7 @@ class Producer:
         return self._identity
 
 
-def _json_value(metadata: Any) -> Any:
-    if not isinstance(metadata, str):
-        return metadata
+def _json_value(metadata: str) -> Any:
     try:
         return msgspec.json.decode(metadata)
     except msgspec.MsgspecError as error:
