@@ -26,7 +26,7 @@ from millstream.shard.context import Shard
 from millstream.shard.reactor import Reactor
 from millstream.storage.disk import SystemDisk
 from millstream.storage.log.log import Log
-from millstream.storage.processes.helpers import start_helpers
+from millstream.storage.processes.start import start_processes
 from millstream.storage.recovery.recovery import RecoveryReport, recover
 from millstream.storage.recovery.replay import LogPlace
 from millstream.storage.shard_storage import ShardStorage
@@ -56,12 +56,12 @@ class Bench:
         self.recovered_s = time.perf_counter() - begun
         arena = Arena.create(0, memory)
         slabs = {role: StatsSlab(0, role) for role in ("writer", "worker", "cleaner")}
-        self.helpers = start_helpers(0, arena, self.disk, self.settings, slabs)
+        self.storage_processes = start_processes(0, arena, self.disk, self.settings, slabs)
         self.stats = StatsSlab(0, "shard")
         self.reactor = Reactor(0, self.stats)
         nobody: Any = None
         self.shard = Shard(0, 1, self.reactor, [arena], nobody, self.stats)
-        self.storage = ShardStorage(self.shard, self.settings, self.disk, directory, self.helpers)
+        self.storage = ShardStorage(self.shard, self.settings, self.disk, directory, self.storage_processes)
         self.config = topic_config({}, self.settings)
 
     def locate(self, group: int) -> LogPlace:
@@ -74,7 +74,7 @@ class Bench:
         ]
 
     def cpu(self) -> Cpu:
-        return [_cpu(pid) for pid in (os.getpid(), *(child.pid for child in self.helpers.children[:2]))]
+        return [_cpu(pid) for pid in (os.getpid(), *(child.pid for child in self.storage_processes.children[:2]))]
 
     def run(self, step: Callable[[], None]) -> None:
         self.reactor.call_soon(step)
@@ -85,7 +85,7 @@ class Bench:
 
     def kill(self) -> None:
         """The helpers die without a word; what was written stays in the page cache."""
-        for child in self.helpers.children:
+        for child in self.storage_processes.children:
             child.kill()
             child.wait()
 

@@ -134,7 +134,7 @@ def test_a_partition_that_keeps_the_broker_from_starting_can_be_moved_aside(tmp_
         assert scene.complaints(f"not served: {TOPIC}/0: offsets 0 to", "neither in a segment nor in the write-ahead")
         assert fetch_error(scene.broker, TOPIC, 0, 0) == "KAFKA_STORAGE_ERROR"
         assert [fetch_error(scene.broker, TOPIC, number, 0) for number in range(1, PARTITIONS)] == ["NONE"] * 3
-        assert list(directory.glob("*.rescued"))
+        assert list(directory.glob("*.quarantined"))
 
 
 @pytest.mark.slow

@@ -145,8 +145,8 @@ def test_damage_in_the_write_ahead_log_is_mended_from_the_segments_or_told_by_na
         for partition in {*range(PARTITIONS)} - {damaged}:
             assert read(broker, partition)[1] is None
         assert broker.stop() == 0
-        (rescued,) = (broker.data_dir / "topics").glob("*/*/*.rescued")
-        command = [sys.executable, "-m", "millstream.cli", "log", "dump", rescued, "--records", "--json"]
+        (quarantined,) = (broker.data_dir / "topics").glob("*/*/*.quarantined")
+        command = [sys.executable, "-m", "millstream.cli", "log", "dump", quarantined, "--records", "--json"]
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         kept = [one["value"] for one in map(json.loads, shown) if one["kind"] == "record"]
         behind = [int(one[3:9]) for one in kept if one.startswith("p0-")]

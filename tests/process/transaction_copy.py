@@ -92,8 +92,8 @@ class Copier:
             for message in messages[::-1]:
                 self.consumer.seek(TopicPartition(FROM, message.partition(), message.offset()))
             return
-        places = self.consumer.position(self.consumer.assignment())
-        offsets = [one for one in places if one.offset >= 0]
+        topic_partitions = self.consumer.position(self.consumer.assignment())
+        offsets = [one for one in topic_partitions if one.offset >= 0]
         self.producer.send_offsets_to_transaction(offsets, self.consumer.consumer_group_metadata(), 20)
         self.producer.commit_transaction(20)
 

@@ -11,6 +11,7 @@ from itertools import count
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.outputs import (
     Commit,
+    DeadlinePassed,
     Delete,
     DeleteOffsets,
     GroupSettings,
@@ -19,7 +20,6 @@ from millstream.core.group.outputs import (
     Leave,
     Persisted,
     Sync,
-    Tick,
     Write,
 )
 from millstream.core.group.state import GroupState
@@ -123,7 +123,7 @@ class World:
         end = self.ms + ms
         while (due := self.coordinator.deadline_us) is not None and due <= end * 1000:
             self.ms = max(self.ms, -(-due // 1000))
-            self.step(Tick())
+            self.step(DeadlinePassed())
         self.ms = end
 
     def crash(self) -> None:

@@ -22,6 +22,7 @@ from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.outputs import (
     ConsumerHeartbeat,
     ConsumerSettings,
+    DeadlinePassed,
     ExpressionsResolved,
     GroupSettings,
     Heartbeat,
@@ -29,7 +30,6 @@ from millstream.core.group.outputs import (
     Leave,
     Persisted,
     Sync,
-    Tick,
 )
 from millstream.core.group.regex import matcher
 from millstream.core.group.state import GroupState
@@ -193,7 +193,7 @@ class World:
         end = self.ms + ms
         while (due := self.core.deadline_us) is not None and due <= end * 1000:
             self.ms = max(self.ms, -(-due // 1000))
-            self.step(Tick())
+            self.step(DeadlinePassed())
         self.ms = end
 
     # Clients

@@ -25,7 +25,7 @@ def check_exact(orders, place, name="t"):
     ids = collections.Counter(row["id"] for row in rows)
     assert max(ids.values()) == 1
     assert set(ids) == {number for number in range(orders.good + orders.bad) if number % BAD_EVERY}
-    places = collections.Counter((row["partition"], row["offset"]) for row in letters)
-    assert (len(places), max(places.values())) == (orders.bad, 1)
+    source_partitions = collections.Counter((row["partition"], row["offset"]) for row in letters)
+    assert (len(source_partitions), max(source_partitions.values())) == (orders.bad, 1)
     assert {(row["value"], row["topic"]) for row in letters} == {(b"{broken", orders.topic.name)}
     assert all("malformed" in row["error"] for row in letters)

@@ -20,14 +20,14 @@ from millstream.telemetry.log import RateLimit, log
 from millstream.telemetry.metrics import StatsSlab
 
 ACCEPTS_A_TURN: Final = 64
-REST_US: Final = 1_000_000
-BUSY_REST_US: Final = 5_000
+PAUSE_US: Final = 1_000_000
+BUSY_PAUSE_US: Final = 5_000
 """Wait in µs before a connection without room is offered again."""
 _LINES_A_MINUTE: Final = 6
 _SHORT_OF: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
-class Door:
+class Acceptor:
     """Accepts connections and distributes them. Lifecycle: ``open`` once the shards are ready, ``close`` when the
     broker stops.
     """
@@ -38,7 +38,7 @@ class Door:
         self._shared = shared
         self._refused = stats.counter("net_refused_connections")
         self._listeners: dict[str, socket.socket] = {}
-        self._resting = False
+        self._paused = False
         self._waiting: tuple[socket.socket, Arrival] | None = None  # accepted, but no shard had room
         self._short = RateLimit(_LINES_A_MINUTE)
         self._full = RateLimit(_LINES_A_MINUTE)
@@ -51,7 +51,7 @@ class Door:
     def close(self) -> None:
         """Accept no more connections."""
         for listener in self._listeners.values():
-            if not self._resting:
+            if not self._paused:
                 self._reactor.remove_reader(listener.fileno())
             listener.close()
         self._listeners = {}
@@ -60,25 +60,25 @@ class Door:
             self._waiting = None
 
     def _listen(self) -> None:
-        self._resting = False
+        self._paused = False
         if self._waiting is not None and self._listeners:
             if not self._hand_over(*self._waiting):
-                self._resting = True
-                self._reactor.call_later(BUSY_REST_US, self._listen)
+                self._paused = True
+                self._reactor.call_later(BUSY_PAUSE_US, self._listen)
                 return
             self._waiting = None
         for name, listener in self._listeners.items():
             self._reactor.add_reader(listener.fileno(), partial(self._accept, name, listener))
 
-    def _rest(self, rest_us: int) -> None:
-        self._resting = True
+    def _pause(self, pause_us: int) -> None:
+        self._paused = True
         for listener in self._listeners.values():
             self._reactor.remove_reader(listener.fileno())
-        self._reactor.call_later(rest_us, self._listen)
+        self._reactor.call_later(pause_us, self._listen)
 
     def _accept(self, name: str, listener: socket.socket) -> None:
         for _ in range(ACCEPTS_A_TURN):
-            if self._resting:
+            if self._paused:
                 return
             try:
                 sock, peer = listener.accept()
@@ -86,7 +86,7 @@ class Door:
                 return
             except OSError as error:
                 if error.errno in _SHORT_OF:
-                    self._rest(REST_US)
+                    self._pause(PAUSE_US)
                     if self._short.allows():
                         log.error("connections wait, none can be accepted: %s%s", error, self._short.left_out())
                 continue  # the client disconnected before it was accepted
@@ -96,7 +96,7 @@ class Door:
                 self._refuse(sock, arrival, f"max.connections={self.connections_max} are open")
             elif not self._hand_over(sock, arrival):
                 self._waiting = (sock, arrival)
-                self._rest(BUSY_REST_US)
+                self._pause(BUSY_PAUSE_US)
 
     def _refuse(self, sock: socket.socket, arrival: Arrival, why: str) -> None:
         self._refused.inc()

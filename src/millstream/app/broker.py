@@ -30,8 +30,7 @@ from millstream.admin.endpoints import make_router
 from millstream.admin.http import HttpServer
 from millstream.admin.overview import Facts, Overview
 from millstream.app import shard_main
-from millstream.app.accepting import Door
-from millstream.app.asking import Asking
+from millstream.app.accepting import Acceptor
 from millstream.app.cluster_status import CLUSTER
 from millstream.app.forming import join_cluster, says
 from millstream.app.limits import CONNECTIONS_MAX
@@ -41,6 +40,7 @@ from millstream.app.overview import gather, named_metrics
 from millstream.app.recovery import RecoveryChild, count
 from millstream.app.registry_process import RegistryProcess
 from millstream.app.service import READY, STOPPING, print_ready_line, seconds_since_exec, tell_manager
+from millstream.app.shard_queries import ShardQueries
 from millstream.app.shared import Shared
 from millstream.app.slow_disk import DiskWatch
 from millstream.app.stopped import StopWatch
@@ -217,7 +217,7 @@ class Supervisor:
         shared = self.shared
         self.reactor = Reactor(-1, self.stats)
         connections_max = live_settings(shared.cluster.state, self.settings).connections_max
-        self.door = Door(self.reactor, shared, self.stats, connections_max)
+        self.acceptor = Acceptor(self.reactor, shared, self.stats, connections_max)
         log.who("supervisor", self.stats)
         rename("supervisor")
         self._catch_signals()
@@ -235,7 +235,7 @@ class Supervisor:
             shared.handover[shard].keep_sender()
             self.reactor.add_reader(child.pidfd, lambda child=child: self._child_ended(child))
         self._listen_to_peers()
-        self.asking = Asking(self.reactor, self.controls)
+        self.queries = ShardQueries(self.reactor, self.controls)
         self.ready_timer = self.reactor.call_later(READY_TIMEOUT_US, self._not_ready)
         self.reactor.run()
 
@@ -278,7 +278,7 @@ class Supervisor:
 
     def _limit_connections(self, limit: Any, answer: Any) -> None:
         """The setting ``max.connections`` was changed."""
-        self.door.connections_max = int(limit)
+        self.acceptor.connections_max = int(limit)
         answer(None)
 
     def _shard_ready(self, arguments: Any, answer: Any) -> None:
@@ -315,7 +315,7 @@ class Supervisor:
         except MillstreamError as error:
             self.reactor.stop(EXIT_UNAVAILABLE, error.message)
             return
-        self.door.open(self.listeners)
+        self.acceptor.open(self.listeners)
         self.http.start()
         self._watch_stalls()
         listeners = self._advertised()
@@ -342,8 +342,8 @@ class Supervisor:
 
     def _advertised(self) -> dict[str, str]:
         """What clients of each listener are told, as far as that is known before they come."""
-        told = {each.name: (each.host, each.port) for each in self.settings.advertised_listeners}
-        addresses = {name: told.get(name, bound) for name, bound in self.shared.addresses.items()}
+        advertised = {each.name: (each.host, each.port) for each in self.settings.advertised_listeners}
+        addresses = {name: advertised.get(name, bound) for name, bound in self.shared.addresses.items()}
         return {name: f"{literal(host)}:{port}" for name, (host, port) in addresses.items()}
 
     def _watch_stalls(self) -> None:
@@ -359,7 +359,7 @@ class Supervisor:
         node = node_samples(self.settings.data_dir, __version__)
         limits = self.settings.metrics_topics_max, self.settings.metrics_groups_max
         try:
-            named = named_metrics(gather(self.asking, *limits, PATIENCE_US), limits[1]) if any(limits) else {}
+            named = named_metrics(gather(self.queries, *limits, PATIENCE_US), limits[1]) if any(limits) else {}
         except MillstreamError:
             named = {}
         return render(self.shared.slabs, self.shared.arenas, node, named)
@@ -367,7 +367,7 @@ class Supervisor:
     def health(self) -> dict[str, Any]:
         if self.stopping:
             raise Unavailable("the broker is stopping")
-        answers = self.asking.ask_all("status", None, PATIENCE_US)
+        answers = self.queries.ask_all("status", None, PATIENCE_US)
         return {"accepts_writes": all(answer["accepts_writes"] for answer in answers)}
 
     def facts(self) -> Facts:
@@ -376,10 +376,10 @@ class Supervisor:
         return Facts(__version__, self.settings.node_id, self.cluster_id, bootstrap, uptime_s)
 
     def overview(self, topics_max: int, groups_max: int) -> Overview:
-        return gather(self.asking, topics_max, groups_max, PATIENCE_US)
+        return gather(self.queries, topics_max, groups_max, PATIENCE_US)
 
     def status(self) -> dict[str, Any]:
-        answers = self.asking.ask_all("status", None)
+        answers = self.queries.ask_all("status", None)
         return {
             "version": __version__,
             "node_id": self.settings.node_id,
@@ -388,23 +388,23 @@ class Supervisor:
         }
 
     def cluster(self) -> dict[str, Any]:
-        return self.asking.ask_all(CLUSTER, None)[0]
+        return self.queries.ask_all(CLUSTER, None)[0]
 
     def tiers(self, topic: str | None) -> dict[str, Any]:
-        return tier_status(self.asking, store_url(self.settings), topic)
+        return tier_status(self.queries, store_url(self.settings), topic)
 
     def caches(self) -> dict[str, Any]:
-        return cache_status(self.asking, self.settings, [one["shard"] for one in self.shared.shard_stats])
+        return cache_status(self.queries, self.settings, [one["shard"] for one in self.shared.shard_stats])
 
     def prepare_topics(self, names: list[str]) -> dict[str, Any]:
         disk, data_dir = self.shared.disk, self.settings.data_dir
-        return {"topics": prepare_topics(self.asking, disk, data_dir, store_url(self.settings), names)}
+        return {"topics": prepare_topics(self.queries, disk, data_dir, store_url(self.settings), names)}
 
     def recover_topics(self, names: list[str]) -> dict[str, Any]:
-        return {"topics": recover_topics(self.asking, store_url(self.settings), names)}
+        return {"topics": recover_topics(self.queries, store_url(self.settings), names)}
 
     def segments(self, topic: str) -> dict[str, Any]:
-        answers = self.asking.ask_all("segments", topic)
+        answers = self.queries.ask_all("segments", topic)
         about = dict(answers[0]["about"])
         partitions = [entry for answer in answers for entry in answer["partitions"]]
         about["node_id"] = self.settings.node_id
@@ -428,7 +428,7 @@ class Supervisor:
         if self.ready < len(self.children):
             self.reactor.stop(EXIT_OK, "stopped before it was ready")
             return
-        self.door.close()
+        self.acceptor.close()
         self.reactor.call_later(self.settings.shutdown_timeout_ms * 1000, self._stop_late)
         waiting = len(self.controls)
 

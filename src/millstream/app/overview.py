@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from millstream.admin.overview import GroupView, Overview, TopicView
-from millstream.app.asking import Asking
+from millstream.app.shard_queries import ShardQueries
 from millstream.cluster.metadata import MetadataCache
 from millstream.coordinator.local_groups import LocalGroups
 from millstream.coordinator.overview import GroupSummary, Summaries, summarize_groups
@@ -69,13 +69,13 @@ def serve_overview(
     control.serve(TOPICS, answer_topics)
 
 
-def gather(asking: Asking, topics_max: int, groups_max: int, timeout_us: int) -> Overview:
+def gather(queries: ShardQueries, topics_max: int, groups_max: int, timeout_us: int) -> Overview:
     """The first topics and groups by name.
 
     Raises:
         MillstreamError: a shard did not answer in time.
     """
-    by_shard = [msgspec.convert(each, Summaries) for each in asking.ask_all(GROUPS, groups_max, timeout_us)]
+    by_shard = [msgspec.convert(each, Summaries) for each in queries.ask_all(GROUPS, groups_max, timeout_us)]
     groups = sorted((group for shard in by_shard for group in shard.groups), key=lambda group: group.name)[:groups_max]
     wanted: dict[str, set[int]] = {}
     for group in groups:
@@ -85,7 +85,7 @@ def gather(asking: Asking, topics_max: int, groups_max: int, timeout_us: int) ->
     counts: dict[str, TopicCounts] = {}
     ends: dict[str, dict[int, int]] = {}
     topics_total = 0
-    for each in asking.ask_all(TOPICS, msgspec.to_builtins(ask), timeout_us):
+    for each in queries.ask_all(TOPICS, msgspec.to_builtins(ask), timeout_us):
         answer = msgspec.convert(each, _Answer)
         topics_total = max(topics_total, answer.topics_total)
         for topic, count in answer.counts.items():

@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from millstream.app.leftovers import remove_leftovers
-from millstream.app.places import check_places
+from millstream.app.missing_parts import check_parts
+from millstream.app.stale_topics import remove_stale_topics
 from millstream.cluster.metadata import resolved_config
 from millstream.cluster.state_files import groups_in_log, load_state
 from millstream.config.settings import Settings
@@ -37,7 +37,7 @@ _EXPECTED: Final = frozenset(("torn_wal", "torn_segment", "wal_replayed"))
 written.
 """
 
-_TOLD_OF_A_KIND: Final = 3
+_LOGGED_OF_A_KIND: Final = 3
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ def count(recovered: Recovered, stats: StatsSlab) -> None:
 def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
     """In the child: replay, and log the result."""
     begun = time.monotonic()
-    check_places(disk, settings.data_dir)
+    check_parts(disk, settings.data_dir)
     groups: dict[int, tuple[TopicState, int]] | None = None
 
     def locate(group: int) -> LogPlace | None:
@@ -124,7 +124,7 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
 
     report = recover(disk, settings.data_dir, locate, shards=settings.shards, in_cluster=bool(settings.seeds))
     if not report.clean:
-        remove_leftovers(disk, settings.data_dir, in_cluster=bool(settings.seeds))
+        remove_stale_topics(disk, settings.data_dir, in_cluster=bool(settings.seeds))
     tell_repairs(report.repairs)
     for fault in report.faults:
         log.error("not served: %s", fault)
@@ -151,15 +151,15 @@ def _groups(settings: Settings, disk: Disk) -> dict[int, tuple[TopicState, int]]
 
 def tell_repairs(repairs: Sequence[Repair]) -> None:
     """Log one line per repair, but only the first few of each kind that a crash leaves in every log."""
-    told: Counter[str] = Counter()
+    logged: Counter[str] = Counter()
     for repair in repairs:
         if repair.kind == "wal_replayed":
             continue  # the line at the end has their number
-        told[repair.kind] += 1
+        logged[repair.kind] += 1
         if repair.kind not in _EXPECTED:
             log.warning("repaired: %s", repair.message)
-        elif told[repair.kind] <= _TOLD_OF_A_KIND:
+        elif logged[repair.kind] <= _LOGGED_OF_A_KIND:
             log.info("repaired: %s", repair.message)
-    for kind in sorted(_EXPECTED & told.keys()):
-        if (more := told[kind] - _TOLD_OF_A_KIND) > 0:
+    for kind in sorted(_EXPECTED & logged.keys()):
+        if (more := logged[kind] - _LOGGED_OF_A_KIND) > 0:
             log.info("repaired: %d more of this kind (%s)", more, kind)

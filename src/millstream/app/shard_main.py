@@ -73,7 +73,7 @@ from millstream.shard.process import EXIT_CHILD, EXIT_OK, EXIT_UNAVAILABLE, beco
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import dump_on_signal
 from millstream.storage.log.log import Log
-from millstream.storage.processes.helpers import start_helpers
+from millstream.storage.processes.start import start_processes
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log
 from millstream.tiers.archiver import Archiver
@@ -96,7 +96,7 @@ def main(shared: Shared, shard_id: int) -> int:
     stats = shared.shard_stats[shard_id]
     log.who(f"shard {shard_id}", stats["shard"])
     dump_on_signal()
-    helpers = start_helpers(shard_id, shared.arenas[shard_id], shared.disk, settings, stats)
+    storage_processes = start_processes(shard_id, shared.arenas[shard_id], shared.disk, settings, stats)
     start_archive = partial(
         start_archive_process, shard_id, shared.arenas[shard_id], shared.disk, settings, stats["archive"], cores()
     )
@@ -107,7 +107,7 @@ def main(shared: Shared, shard_id: int) -> int:
     reactor = Reactor(shard_id, stats["shard"])
     mailbox = Mailbox(shard_id, shared.mesh, reactor, shared.arenas)
     shard = Shard(shard_id, settings.shards, reactor, shared.arenas, mailbox, stats["shard"])
-    storage = ShardStorage(shard, settings, shared.disk, settings.data_dir, helpers)
+    storage = ShardStorage(shard, settings, shared.disk, settings.data_dir, storage_processes)
     try:
         ShardProcess(shared, shard, storage, start_archive).open()
     except (MillstreamError, OSError) as error:  # one partition would only not be served
@@ -349,12 +349,12 @@ class ShardProcess:
         """Ready means that groups and transactional ids are loaded, too: clients that ask for their coordinator at once
         are not put off.
         """
-        told = False
+        reported = False
 
         def ready() -> None:
-            nonlocal told
-            if not told:
-                told = True
+            nonlocal reported
+            if not reported:
+                reported = True
                 late.cancel()
                 control.ask("ready", self.shard.id, _nothing, READY_TIMEOUT_US)
 

@@ -38,7 +38,7 @@ from millstream.tiers.readers import needed_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from millstream.app.asking import Asking
+    from millstream.app.shard_queries import ShardQueries
     from millstream.cluster.client import ControllerClient
     from millstream.cluster.metadata import MetadataCache
     from millstream.config.settings import Settings
@@ -150,17 +150,17 @@ def _status(partition: Partition) -> TierStatus:
     )
 
 
-def tier_status(asking: Asking, url: str, topic: str | None) -> dict[str, Any]:
+def tier_status(queries: ShardQueries, url: str, topic: str | None) -> dict[str, Any]:
     """Every tiered partition of the broker, or those of one topic."""
-    found = [one for answer in asking.ask_all(TIERS, topic) for one in answer]
+    found = [one for answer in queries.ask_all(TIERS, topic) for one in answer]
     return {"objects_url": url, "partitions": sorted(found, key=lambda one: (one["topic"], one["partition"]))}
 
 
-def cache_status(asking: Asking, settings: Settings, stats: list[StatsSlab]) -> dict[str, Any]:
+def cache_status(queries: ShardQueries, settings: Settings, stats: list[StatsSlab]) -> dict[str, Any]:
     """What the caches of a broker have, who read from which, and how large the warm cache must be. ``stats`` are those
     of the shards.
     """
-    reports = [msgspec.convert(one, CacheReport) for one in asking.ask_all(CACHE, None) if one is not None]
+    reports = [msgspec.convert(one, CacheReport) for one in queries.ask_all(CACHE, None) if one is not None]
     blocks: dict[str, int] = {}
     evicted: dict[str, int] = {}
     for report in reports:
@@ -200,7 +200,9 @@ def cache_status(asking: Asking, settings: Settings, stats: list[StatsSlab]) -> 
     }
 
 
-def prepare_topics(asking: Asking, disk: Disk, data_dir: str, url: str, names: list[str]) -> list[dict[str, Any]]:
+def prepare_topics(
+    queries: ShardQueries, disk: Disk, data_dir: str, url: str, names: list[str]
+) -> list[dict[str, Any]]:
     """Write the logs of topics that the store describes, with what is archived of them; of all of them without
     ``names``. The result says of each topic how many records it has, or why it is not prepared. Called on a thread that
     may block.
@@ -215,7 +217,7 @@ def prepare_topics(asking: Asking, disk: Disk, data_dir: str, url: str, names: l
         for topic in _described(store, names):
             result: dict[str, Any] = {"topic": topic.name, "topic_id": topic.topic_id, "partitions": topic.partitions}
             try:
-                if any(asking.ask_all(KNOWN, topic.topic_id)):
+                if any(queries.ask_all(KNOWN, topic.topic_id)):
                     raise Rejected(f"the topic {topic.name} is here already", ErrorCode.TOPIC_ALREADY_EXISTS)
                 result["records"] = _write_states(store, disk, data_dir, topic)
             except MillstreamError as error:
@@ -226,7 +228,7 @@ def prepare_topics(asking: Asking, disk: Disk, data_dir: str, url: str, names: l
         store.close()
 
 
-def recover_topics(asking: Asking, url: str, names: list[str]) -> list[dict[str, Any]]:
+def recover_topics(queries: ShardQueries, url: str, names: list[str]) -> list[dict[str, Any]]:
     """Create topics that every broker has prepared. The result says of each what went wrong, if anything did. Raises as
     `prepare_topics`.
     """
@@ -240,7 +242,7 @@ def recover_topics(asking: Asking, url: str, names: list[str]) -> list[dict[str,
         result: dict[str, Any] = {"topic": topic.name}
         wanted = (topic.name, topic.topic_id, topic.partitions, topic.configs, topic.replicas)
         try:
-            asking.ask_all(RECREATE, wanted, _TIMEOUT_MS * 1000)
+            queries.ask_all(RECREATE, wanted, _TIMEOUT_MS * 1000)
         except MillstreamError as error:
             result["error"] = error.message
         results.append(result)

@@ -261,11 +261,11 @@ def _lags(
         for member in group.members
         for entry in (member.assignment.topic_partitions if member.assignment else None) or ()
     }
-    places = sorted(committed.keys() | owners.keys())
-    specs = {TopicPartition(*place): OffsetSpec.latest() for place in places}
+    named_partitions = sorted(committed.keys() | owners.keys())
+    specs = {TopicPartition(*place): OffsetSpec.latest() for place in named_partitions}
     ends = offsets_at(client, specs, f"group '{group.group_id}'", bootstrap, timeout, served_only=True)
     lags: list[PartitionLag] = []
-    for place in places:
+    for place in named_partitions:
         owner = owners.get(place)
         who = (None, None, None) if owner is None else (owner.member_id, owner.client_id, owner.host)
         lags.append(PartitionLag(*place, committed.get(place), ends.get(place), *who))

@@ -23,7 +23,7 @@ from millstream.format.names import (
     EPOCHS_FILE,
     INDEX_SUFFIX,
     PRODUCERS_SUFFIX,
-    RESCUED_SUFFIX,
+    QUARANTINED_SUFFIX,
     SEGMENT_SUFFIX,
     STATE_COPY_FILE,
     STATE_FILE,
@@ -67,7 +67,7 @@ class Dump:
         if not self._left:
             return
         name = os.path.basename(path)
-        if name.endswith((SEGMENT_SUFFIX, CLEANED_SUFFIX, RESCUED_SUFFIX)):
+        if name.endswith((SEGMENT_SUFFIX, CLEANED_SUFFIX, QUARANTINED_SUFFIX)):
             self._segment(path)
         elif name.endswith(INDEX_SUFFIX):
             self._index(path, name)

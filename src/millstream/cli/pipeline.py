@@ -99,9 +99,9 @@ def backfill(file: str, start: str, bootstrap: str | None, as_json: bool) -> Non
 @as_json_option
 def replay_dlq(file: str, bootstrap: str | None, as_json: bool) -> None:
     """Make rows of the dead letters that decode now, and take them out of their table; the others stay."""
-    from millstream.cli.pipeline_spark import replay_letters
+    from millstream.cli.pipeline_spark import replay_dead_letters
 
-    replay_letters(load_file(file, bootstrap), as_json=as_json)
+    replay_dead_letters(load_file(file, bootstrap), as_json=as_json)
 
 
 @click.command("status")
@@ -150,7 +150,7 @@ def load_file(file: str, bootstrap: str | None = None) -> Loaded:
 
 def state_of(loaded: Loaded) -> PipelineState:
     """The state directory of a pipeline."""
-    from millstream.pipeline.places import state_directory
+    from millstream.pipeline.locations import state_directory
     from millstream.pipeline.state import PipelineState
 
     return PipelineState(state_directory(loaded.pipeline, loaded.directory))

@@ -27,8 +27,8 @@ def analysed(loaded: Loaded) -> list[list[tuple[str, str]]]:
 
     known = state_of(loaded).schemas()
     pipeline = loaded.pipeline
-    places = {"source": pipeline.source, **pipeline.tables}
-    missing = [name for name, declared in places.items() if needs_inference(declared) and name not in known]
+    topic_partitions = {"source": pipeline.source, **pipeline.tables}
+    missing = [name for name, declared in topic_partitions.items() if needs_inference(declared) and name not in known]
     if missing:
         remark(f"the first run infers the schema of {', '.join(missing)}; the queries are not checked before that")
         return []
@@ -78,7 +78,7 @@ def backfill_pipeline(loaded: Loaded, *, start: str, as_json: bool) -> None:
     _go(loaded, view, opened, True, as_json=as_json)
 
 
-def replay_letters(loaded: Loaded, *, as_json: bool) -> None:
+def replay_dead_letters(loaded: Loaded, *, as_json: bool) -> None:
     """Replay the dead letters and print what became of them."""
     with plain_errors(loaded):
         _need_pyspark()

@@ -80,8 +80,12 @@ def describe(name: str, as_json: bool, bootstrap: str, timeout: float) -> None:
             ) from None
     if as_json:
         document: dict[str, Any] = found._asdict()
-        places = [{"topic": topic, "partition": partition} for topic, partition in document.pop("places")]
-        print_json(document | {"start_ms": found.start_ms if found.start_ms >= 0 else None, "partitions": places})
+        topic_partitions = [
+            {"topic": topic, "partition": partition} for topic, partition in document.pop("topic_partitions")
+        ]
+        print_json(
+            document | {"start_ms": found.start_ms if found.start_ms >= 0 else None, "partitions": topic_partitions}
+        )
         return
     print_facts(
         [
@@ -94,9 +98,9 @@ def describe(name: str, as_json: bool, bootstrap: str, timeout: float) -> None:
             ("started", shown_time(found.start_ms)),
         ]
     )
-    if found.places:
+    if found.topic_partitions:
         emit("\n")
-        print_table(["TOPIC", "#PARTITION"], found.places)
+        print_table(["TOPIC", "#PARTITION"], found.topic_partitions)
 
 
 @click.command("abort")
@@ -194,7 +198,7 @@ def coordinated(cluster: Cluster, topic: str, partition: int, producer_id: int) 
 
     for listed in transactions.list_transactions(cluster, producer_ids=[producer_id]):
         found = transactions.describe_transaction(cluster, listed.transactional_id)
-        if found.state in transactions.UNDECIDED_OR_UNFINISHED and (topic, partition) in found.places:
+        if found.state in transactions.UNDECIDED_OR_UNFINISHED and (topic, partition) in found.topic_partitions:
             return found
     return None
 

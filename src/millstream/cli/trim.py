@@ -47,9 +47,9 @@ def trim(
     position = parse_position(before, "--before")
     client = admin_client(bootstrap)
     numbers = sorted(set(partitions or partition_numbers(client, name, bootstrap, timeout)))
-    places = [TopicPartition(name, number) for number in numbers]
-    starts = offsets_at(client, dict.fromkeys(places, OffsetSpec.earliest()), what, bootstrap, timeout)
-    ends = offsets_at(client, dict.fromkeys(places, OffsetSpec.latest()), what, bootstrap, timeout)
+    topic_partitions = [TopicPartition(name, number) for number in numbers]
+    starts = offsets_at(client, dict.fromkeys(topic_partitions, OffsetSpec.earliest()), what, bootstrap, timeout)
+    ends = offsets_at(client, dict.fromkeys(topic_partitions, OffsetSpec.latest()), what, bootstrap, timeout)
     if position.anchor is Anchor.OFFSET:
         _check_within(name, position.value, ends)
     begins = resolve(client, [(name, number) for number in numbers], position, bootstrap, timeout)

@@ -55,7 +55,7 @@ class DescribedTransaction(NamedTuple):
     producer_epoch: int
     timeout_ms: int
     start_ms: int
-    places: list[TopicPartition]
+    topic_partitions: list[TopicPartition]
 
 
 def list_transactions(

@@ -52,7 +52,7 @@ class Follower:
         self._leaders: dict[bytes, dict[int, tuple[int, int, tuple[int, ...]]]] = {}
         self.on_applied: Callable[[int], None] = self._tell_controller
         """Called with the revision when a commit is applied. The controller replaces it on its own shard."""
-        self.on_leaders: Callable[[list[LeaderEpochs]], None] = _untold
+        self.on_leaders: Callable[[list[LeaderEpochs]], None] = _unreported
         """Called with leaders that a shard of this broker reported. The controller's shard tells other brokers."""
         self.settle: Callable[[Callable[[], None]], None] = _at_once
         """Calls back when what was applied is durable on this shard. Set where several brokers rely on that."""
@@ -146,5 +146,5 @@ def _at_once(done: Callable[[], None]) -> None:
     done()
 
 
-def _untold(_: list[LeaderEpochs]) -> None:
+def _unreported(_: list[LeaderEpochs]) -> None:
     """There is no other broker."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millstream.cluster.metadata import MetadataCache
     from millstream.coordinator.marker_sender import WriteMarker
     from millstream.coordinator.transactions import Transactions
-    from millstream.core.txn.transaction import Place
+    from millstream.core.txn.transaction import TopicPartition
     from millstream.peers.calls import CallDone, Calls
 
 ADD_PARTITIONS: Final = 16
@@ -70,9 +70,9 @@ class AcrossBrokers:
         self._calls.serve(ADD_PARTITIONS, self._serve_addition)
         self._calls.serve(WRITE_MARKER, self._serve_marker)
 
-    def leader_elsewhere(self, place: "Place") -> NodeId | None:
+    def leader_elsewhere(self, topic_partition: "TopicPartition") -> NodeId | None:
         """The other broker that leads a partition; None if it is this one, or nobody is known to."""
-        partition = self._metadata.partition(*place)
+        partition = self._metadata.partition(*topic_partition)
         if partition is None or partition.leader in (-1, self._metadata.node_id):
             return None
         return NodeId(partition.leader)
@@ -88,11 +88,11 @@ class AcrossBrokers:
 
         self._calls.call(node, ADD_PARTITIONS, _encode(addition), TIMEOUT_MS, answered)
 
-    def write(self, place: "Place", marker: Marker, done: Callable[[ErrorCode], None]) -> None:
+    def write(self, topic_partition: "TopicPartition", marker: Marker, done: Callable[[ErrorCode], None]) -> None:
         """Write a marker, wherever its partition is led."""
-        node = self.leader_elsewhere(place)
+        node = self.leader_elsewhere(topic_partition)
         if node is None:
-            self._write_here(place, marker, done)
+            self._write_here(topic_partition, marker, done)
             return
 
         def answered(answer: bytes | MillstreamError) -> None:
@@ -101,7 +101,7 @@ class AcrossBrokers:
             else:
                 done(ErrorCode(_decode_codes(answer)[0]))
 
-        self._calls.call(node, WRITE_MARKER, _encode((place, marker)), TIMEOUT_MS, answered)
+        self._calls.call(node, WRITE_MARKER, _encode((topic_partition, marker)), TIMEOUT_MS, answered)
 
     def _serve_addition(self, sender: ReplicaId, payload: bytes, timeout_ms: int, done: "CallDone") -> None:
         _ = sender, timeout_ms
@@ -111,5 +111,5 @@ class AcrossBrokers:
 
     def _serve_marker(self, sender: ReplicaId, payload: bytes, timeout_ms: int, done: "CallDone") -> None:
         _ = sender, timeout_ms
-        place, marker = _decode_marker(payload)
-        self._write_here(place, marker, lambda code: done(_encode([int(code)])))
+        topic_partition, marker = _decode_marker(payload)
+        self._write_here(topic_partition, marker, lambda code: done(_encode([int(code)])))

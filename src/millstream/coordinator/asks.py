@@ -132,5 +132,5 @@ def encode_answer(answer: Message | ErrorCode) -> bytes:
 
 def decode_answer(api: int, data: bytes) -> Message | ErrorCode:
     """Decode what ``encode_answer`` encoded."""
-    told = decode_answered(data)
-    return ErrorCode(told.error) if told.error else _decoders[api][1].decode(told.body)
+    answered = decode_answered(data)
+    return ErrorCode(answered.error) if answered.error else _decoders[api][1].decode(answered.body)

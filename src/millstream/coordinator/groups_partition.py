@@ -23,6 +23,7 @@ from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import (
+    DeadlinePassed,
     Expire,
     ExpressionsResolved,
     GroupSettings,
@@ -30,7 +31,6 @@ from millstream.core.group.outputs import (
     Outputs,
     Persisted,
     Resolve,
-    Tick,
     TopicDeleted,
     TransactionEnded,
     Write,
@@ -225,15 +225,15 @@ class GroupsPartition(StatePartition):
                 if count % together == 0:
                     yield
 
-        def looked() -> None:
+        def finished() -> None:
             if self.state is State.ACTIVE:
                 matched = {expression: frozenset(names) for expression, names in found.items()}
                 self.step(ExpressionsResolved(wanted.group_id, matched, revision))
 
-        self._reactor.background("other", look(), _RESOLVE_SHARE, looked)
+        self._reactor.background("other", look(), _RESOLVE_SHARE, finished)
 
     def _time_passed(self) -> None:
-        self.step(Tick())
+        self.step(DeadlinePassed())
 
     def _persisted(self, receipt: int, error: ErrorCode) -> None:
         self.step(Persisted(receipt, error))

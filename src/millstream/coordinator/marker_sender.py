@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from millstream.core.txn.messages import SendMarkers
-from millstream.core.txn.transaction import Place
+from millstream.core.txn.transaction import TopicPartition
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import CoordinatorEpoch
 from millstream.partition.markers import Marker
@@ -33,7 +33,7 @@ _FINAL: Final = frozenset(
     }
 )
 
-WriteMarker = Callable[[Place, Marker, Callable[[ErrorCode], None]], None]
+WriteMarker = Callable[[TopicPartition, Marker, Callable[[ErrorCode], None]], None]
 """``write(place, marker, done)``, on whichever shard or broker the partition is."""
 
 
@@ -70,10 +70,12 @@ class MarkerSender:
             if not missing and not self._stopped:
                 done()
 
-        for place in wanted.partitions:
-            self._send_one(place, marker, BACKOFF_US, settled)
+        for topic_partition in wanted.partitions:
+            self._send_one(topic_partition, marker, BACKOFF_US, settled)
 
-    def _send_one(self, place: Place, marker: Marker, backoff_us: int, settled: Callable[[], None]) -> None:
+    def _send_one(
+        self, topic_partition: TopicPartition, marker: Marker, backoff_us: int, settled: Callable[[], None]
+    ) -> None:
         if self._stopped:
             return
 
@@ -85,11 +87,11 @@ class MarkerSender:
                 log.warning(
                     "the marker of producer %d for %s/%d is not written yet: %s; it is tried again%s",
                     marker.producer_id,
-                    *place,
+                    *topic_partition,
                     error.name,
                     self._lines.left_out(),
                 )
             following_us = min(2 * backoff_us, BACKOFF_MAX_US)
-            self._reactor.call_later(backoff_us, lambda: self._send_one(place, marker, following_us, settled))
+            self._reactor.call_later(backoff_us, lambda: self._send_one(topic_partition, marker, following_us, settled))
 
-        self._write(place, marker, answered)
+        self._write(topic_partition, marker, answered)

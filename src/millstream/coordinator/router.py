@@ -169,7 +169,7 @@ class GroupRouter:
             self.local.ask(partition, api, version, name, client_host, request, require_stable, done)
             return
 
-        def told(answer: bytes | MillstreamError) -> None:
+        def answered(answer: bytes | MillstreamError) -> None:
             if isinstance(answer, MillstreamError):
                 done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             else:
@@ -177,7 +177,7 @@ class GroupRouter:
 
         ask = Ask(api, partition, version, name, client_host, require_stable, encode(request))
         timeout_us = _PARKED_TIMEOUT_US if api in (JOIN_GROUP, SYNC_GROUP) else _TIMEOUT_US
-        self._shard.mailbox.call(home, ASK, encode(ask), told, timeout_us)
+        self._shard.mailbox.call(home, ASK, encode(ask), answered, timeout_us)
 
     def _serve_ask(self, sender: int, payload: bytes, reply: "Reply") -> None:
         _ = sender
@@ -240,7 +240,7 @@ class GroupRouter:
         """Fill the slots of ``wanted`` (slot, partition, group id), ``DESCRIBED_AT_ONCE`` at a time."""
         part, rest = wanted[:DESCRIBED_AT_ONCE], wanted[DESCRIBED_AT_ONCE:]
 
-        def told(answer: bytes | MillstreamError) -> None:
+        def answered(answer: bytes | MillstreamError) -> None:
             if isinstance(answer, MillstreamError):
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
                 groups = [DescribedGroup(group_id=group_id, error_code=code) for _, _, group_id in part]
@@ -254,7 +254,7 @@ class GroupRouter:
                 done()
 
         ask = DescribeAsk(version, [(partition, group_id) for _, partition, group_id in part])
-        self._shard.mailbox.call(shard, DESCRIBE, encode(ask), told, _TIMEOUT_US)
+        self._shard.mailbox.call(shard, DESCRIBE, encode(ask), answered, _TIMEOUT_US)
 
     def _serve_describe(self, sender: int, payload: bytes, reply: "Reply") -> None:
         _ = sender

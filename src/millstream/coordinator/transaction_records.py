@@ -65,7 +65,7 @@ def decode_transaction(record: Record) -> tuple[str, Image | None] | None:
         state = TransactionState(value.transaction_status)
     except (ProtocolError, ValueError) as error:
         raise Corruption(f"the record at offset {record.offset} does not decode: {error}") from None
-    places = frozenset(
+    topic_partitions = frozenset(
         (topic.topic, partition) for topic in value.transaction_partitions or () for partition in topic.partition_ids
     )
     image = Image(
@@ -73,7 +73,7 @@ def decode_transaction(record: Record) -> tuple[str, Image | None] | None:
         value.producer_epoch,
         value.transaction_timeout_ms,
         state,
-        places,
+        topic_partitions,
         value.transaction_start_timestamp_ms,
         value.transaction_last_update_timestamp_ms,
         value.previous_producer_id,

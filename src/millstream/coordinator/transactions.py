@@ -31,7 +31,7 @@ from millstream.core.txn.messages import (
     TransactionSettings,
 )
 from millstream.core.txn.state import TransactionState
-from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION, Place
+from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION, TopicPartition
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ProducerEpoch, ProducerId, TransactionVersion
@@ -56,7 +56,7 @@ _TIMEOUT_US: Final = 30_000_000
 _EXPIRY_SHARE: Final = 0.1
 _COUNT_US: Final = 1_000_000
 
-Described = tuple[int, str, int, int, int, int, list[Place]]
+Described = tuple[int, str, int, int, int, int, list[TopicPartition]]
 """(error, state, timeout in ms, start in ms, producer id, producer epoch, partitions)"""
 
 Listed = tuple[str, int, str, int]
@@ -67,7 +67,7 @@ _REQUESTS: Final[dict[int, tuple[Callable[..., Request], Callable[[bytes], tuple
     INIT: (InitProducer, msgspec.msgpack.Decoder(tuple[int, str, tuple[int, int, int]]).decode),
     ADD: (
         AddPartitions,
-        msgspec.msgpack.Decoder(tuple[int, str, tuple[int, int, tuple[Place, ...], bool, int]]).decode,
+        msgspec.msgpack.Decoder(tuple[int, str, tuple[int, int, tuple[TopicPartition, ...], bool, int]]).decode,
     ),
     END: (End, msgspec.msgpack.Decoder(tuple[int, str, tuple[int, int, bool, int]]).decode),
 }
@@ -82,7 +82,7 @@ _decode_listed = msgspec.msgpack.Decoder(tuple[int, list[Listed]]).decode
 _RUNNING: Final = frozenset({TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 
 
-def _told(error: ErrorCode) -> Described:
+def _refused(error: ErrorCode) -> Described:
     return (int(error), "", 0, 0, 0, 0, [])
 
 
@@ -208,7 +208,7 @@ class Transactions:
             self._here(partition, _REQUESTS[method][0](done, transactional_id, *fields))
             return
 
-        def told(answer: bytes | memoryview | MillstreamError) -> None:
+        def answered(answer: bytes | memoryview | MillstreamError) -> None:
             if isinstance(answer, MillstreamError):
                 done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 return
@@ -220,7 +220,7 @@ class Transactions:
             else:
                 done(Identity(ErrorCode(numbers[0]), numbers[1], numbers[2]))
 
-        self._shard.mailbox.call(home, method, _encode((partition, transactional_id, fields)), told, _TIMEOUT_US)
+        self._shard.mailbox.call(home, method, _encode((partition, transactional_id, fields)), answered, _TIMEOUT_US)
 
     def _server(self, method: int) -> Callable[[int, bytes, "Reply"], None]:
         """The other end of `_route`."""
@@ -251,7 +251,7 @@ class Transactions:
         transactional_id: str,
         producer_id: ProducerId,
         producer_epoch: ProducerEpoch,
-        partitions: tuple[Place, ...],
+        partitions: tuple[TopicPartition, ...],
         client_version: TransactionVersion,
         done: Callable[[Sequence[ErrorCode]], None],
         *,
@@ -271,7 +271,7 @@ class Transactions:
     def add_here(self, addition: Addition, done: Callable[[Sequence[ErrorCode]], None]) -> None:
         """``add``, if this broker coordinates the transaction."""
 
-        def told(answer: Answer | ErrorCode) -> None:
+        def answered(answer: Answer | ErrorCode) -> None:
             if isinstance(answer, Identity):
                 answer = answer.error
             done((answer,) * len(addition.partitions) if isinstance(answer, ErrorCode) else answer)
@@ -283,7 +283,7 @@ class Transactions:
             addition.verify_only,
             addition.client_version,
         )
-        self._route(ADD, addition.transactional_id, fields, told)
+        self._route(ADD, addition.transactional_id, fields, answered)
 
     def verify(self, question: Question, answer: Callable[[Sequence[int]], None]) -> None:
         """``partition.verifying.Ask``: of a client that leaves adding to the broker add, of others ask."""
@@ -316,18 +316,18 @@ class Transactions:
         """One transactional id."""
         partition, home = self._topic.place(transactional_id)
         if not transactional_id:
-            done(_told(ErrorCode.INVALID_REQUEST))
+            done(_refused(ErrorCode.INVALID_REQUEST))
         elif home is None:
-            done(_told(ErrorCode.NOT_COORDINATOR))
+            done(_refused(ErrorCode.NOT_COORDINATOR))
         elif home == self._shard.id:
             done(self._describe_here(partition, transactional_id))
         else:
 
-            def told(answer: bytes | memoryview | MillstreamError) -> None:
+            def answered(answer: bytes | memoryview | MillstreamError) -> None:
                 failed = isinstance(answer, MillstreamError)
-                done(_told(ErrorCode.COORDINATOR_NOT_AVAILABLE) if failed else _decode_described(answer))
+                done(_refused(ErrorCode.COORDINATOR_NOT_AVAILABLE) if failed else _decode_described(answer))
 
-            self._shard.mailbox.call(home, DESCRIBE, _encode((partition, transactional_id)), told, _TIMEOUT_US)
+            self._shard.mailbox.call(home, DESCRIBE, _encode((partition, transactional_id)), answered, _TIMEOUT_US)
 
     def _serve_describe(self, sender: int, payload: bytes, reply: "Reply") -> None:
         _ = sender
@@ -336,13 +336,13 @@ class Transactions:
     def _describe_here(self, partition: int, transactional_id: str) -> Described:
         found = self.partitions.get(partition)
         if found is None:
-            return _told(ErrorCode.NOT_COORDINATOR)
+            return _refused(ErrorCode.NOT_COORDINATOR)
         if found.state is not State.ACTIVE:
-            return _told(found.refusal)
+            return _refused(found.refusal)
         transaction = found.core.transactions.get(transactional_id)
         image = None if transaction is None else transaction.image
         if image is None:
-            return _told(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+            return _refused(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return (
             0,
             image.state.shown,
@@ -399,21 +399,21 @@ class Transactions:
 
 
 def _identity(done: Callable[[Identity], None]) -> Done:
-    def told(answer: Answer | ErrorCode) -> None:
+    def answered(answer: Answer | ErrorCode) -> None:
         assert isinstance(answer, Identity | ErrorCode)
         done(Identity(answer) if isinstance(answer, ErrorCode) else answer)
 
-    return told
+    return answered
 
 
 def _replying(reply: "Reply") -> Done:
-    def told(answer: Answer | ErrorCode) -> None:
+    def answered(answer: Answer | ErrorCode) -> None:
         if isinstance(answer, ErrorCode):
             reply.send(_encode((int(answer), [])))
         else:
             reply.send(_encode((0, [int(number) for number in answer])))
 
-    return told
+    return answered
 
 
 def _refuse(request: Request, error: ErrorCode) -> None:

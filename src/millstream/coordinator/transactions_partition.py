@@ -18,6 +18,7 @@ from millstream.core.controller.topic_names import TRANSACTION_STATE
 from millstream.core.txn.coordinator import TransactionCoordinator
 from millstream.core.txn.messages import (
     Answer,
+    DeadlinePassed,
     End,
     Expire,
     InitProducer,
@@ -27,7 +28,6 @@ from millstream.core.txn.messages import (
     Persisted,
     Request,
     SendMarkers,
-    Tick,
     TransactionSettings,
 )
 from millstream.core.txn.transaction import Image
@@ -166,7 +166,7 @@ class TransactionsPartition(StatePartition):
             yield
 
     def _time_passed(self) -> None:
-        self._step(Tick())
+        self._step(DeadlinePassed())
 
     def _persisted(self, receipt: int, error: ErrorCode) -> None:
         self._step(Persisted(receipt, error))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SEGMENT_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 PRODUCERS_SUFFIX = ".producers"
-RESCUED_SUFFIX = ".rescued"
+QUARANTINED_SUFFIX = ".quarantined"
 TOPICS_DIRECTORY = "topics"
 WAL_DIRECTORY = "wal"
 EPOCHS_FILE = "epochs"

@@ -109,7 +109,7 @@ class FileHeader(NamedTuple):
     file_bytes: int
 
 
-class Record(NamedTuple):
+class WalRecord(NamedTuple):
     """One table entry."""
 
     kind: int
@@ -143,11 +143,11 @@ class Frame(NamedTuple):
         """Where in the file the first payload starts; they follow each other."""
         return self.position + FRAME_HEAD_BYTES + len(self.table)
 
-    def records(self) -> Iterator[tuple[Record, int]]:
+    def records(self) -> Iterator[tuple[WalRecord, int]]:
         """Each record with the position of its payload in the file."""
         at = self.payload_position
         for kind, _, _, group, epoch, base, last, size, crc in RECORD.iter_unpack(self.table):
-            yield Record(kind, group, epoch, base, last, size, crc), at
+            yield WalRecord(kind, group, epoch, base, last, size, crc), at
             at += size
 
 

@@ -81,7 +81,7 @@ class Acknowledgements:
         self._shard_id = shard.id
         self._mailbox = mailbox = shard.mailbox
         self._coordinator = coordinator
-        self._queues: dict[str, deque[_Turn]] = {}
+        self._queues: dict[str, deque[_Acknowledgement]] = {}
         mailbox.serve(ACKNOWLEDGE, self._serve)
 
     def store(self, ask: Ask, done: Done) -> None:
@@ -105,7 +105,7 @@ class Acknowledgements:
 
     def _enter(self, ask: Ask, done: Done) -> None:
         queue = self._queues.setdefault(ask.consumer, deque())
-        queue.append(_Turn(self._coordinator, ask, lambda stored: self._leave(ask.consumer, stored, done)))
+        queue.append(_Acknowledgement(self._coordinator, ask, lambda stored: self._leave(ask.consumer, stored, done)))
         if len(queue) == 1:
             queue[0].start()
 
@@ -119,7 +119,7 @@ class Acknowledgements:
             self._queues.pop(consumer, None)
 
 
-class _Turn:
+class _Acknowledgement:
     """One request at work: read what is stored, write what is more."""
 
     __slots__ = ("_ask", "_coordinator", "_done", "_stored")

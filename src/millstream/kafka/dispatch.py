@@ -118,7 +118,7 @@ class Dispatcher:
                     context.forget()
                     connection.intake.parking.park(context, 0 if api_key in OF_GROUPS else weight)
                 elif api_key in OF_GROUPS:
-                    context.let_go()
+                    context.unhold()
         except AssertionError:
             raise
         except Exception:  # noqa: BLE001 - a fault of one handler must not cost the other clients their broker

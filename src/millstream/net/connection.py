@@ -89,7 +89,7 @@ class Exchange:
             self.counts = False
             self.connection.intake.under_way -= 1
 
-    def let_go(self) -> None:
+    def unhold(self) -> None:
         """Its connection may be read on: it is completed, or holds nothing while it waits for others."""
         if self.holds:
             self.holds = False
@@ -102,7 +102,7 @@ class Exchange:
         self.done = True
         connection = self.connection
         if self.holds:
-            self.let_go()
+            self.unhold()
             parking = connection.intake.parking
             if parking.requests:
                 parking.leave(self)

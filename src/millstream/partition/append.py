@@ -137,7 +137,7 @@ def append(  # noqa: C901 - a list of checks reads best as one
     now_ms: int,
     *,
     accepts_writes: bool,
-    looked: bool = False,
+    inspected: bool = False,
     transactional: bool = False,
 ) -> Outcome:
     """Produce 5/8. Check the batch in ``views`` (``size`` bytes in all) and propose it.
@@ -170,15 +170,15 @@ def append(  # noqa: C901 - a list of checks reads best as one
     if partition.gate & _EVENTS:
         if stop := _at_events(partition, views, attributes, newest, now_ms):
             return stop
-        looked = True
-    elif (partition.gate or attributes & LOG_APPEND_TIME) and (stop := _stopped(partition, attributes, looked)):
+        inspected = True
+    elif (partition.gate or attributes & LOG_APPEND_TIME) and (stop := _stopped(partition, attributes, inspected)):
         return stop
     config = partition.config
     append_time = -1
     if config.message_timestamp_type != "CreateTime":
         append_time = newest = now_ms
         views = _stamp_append_time(views, now_ms)
-    elif newest - now_ms > config.message_timestamp_after_max_ms and not looked:
+    elif newest - now_ms > config.message_timestamp_after_max_ms and not inspected:
         return LOOK  # which of the records are to blame, and whether it is true
     if pid >= 0:
         verdict = partition.producers.check(pid, epoch, sequence, count)
@@ -201,14 +201,14 @@ def append(  # noqa: C901 - a list of checks reads best as one
     return (_NONE, base, base + count, append_time)
 
 
-def _stopped(partition: Partition, attributes: int, looked: bool) -> Outcome | None:
+def _stopped(partition: Partition, attributes: int, inspected: bool) -> Outcome | None:
     """What is in the way of a batch that is not ordinary, or at a partition that is not; None to go on."""
     gate = partition.gate
     if gate & _REFUSING:
         if gate & Gate.FOLLOWING:
             return _NOT_LEADER
         return _CLOSED if partition.closed else _OWN_TOPIC
-    if looked:
+    if inspected:
         return None
     as_wanted = gate in (0, _CODEC) and attributes & CODEC_MASK == CODECS.get(partition.config.compression_type, 0)
     claims_time = attributes & LOG_APPEND_TIME
@@ -221,7 +221,7 @@ def _at_events(
     """What becomes of a batch at an event topic whose header and checksum are good; None to go on. Records of a Kafka
     producer are made into events and appended.
     """
-    if stop := _stopped(partition, attributes, looked=True):
+    if stop := _stopped(partition, attributes, inspected=True):
         return stop
     if attributes & _SPECIAL:
         return _INVALID

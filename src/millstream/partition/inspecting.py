@@ -99,7 +99,7 @@ class InspectedAppends:
 
     def _append(self, partition: Partition, views: Sequence[memoryview], size: int, now_ms: int) -> Outcome:
         accepts = self._storage.accepts_writes and not self._storage.stopping
-        return append(partition, views, size, now_ms, accepts_writes=accepts, looked=True, transactional=True)
+        return append(partition, views, size, now_ms, accepts_writes=accepts, inspected=True, transactional=True)
 
     def advance(self, partition: Partition) -> None:
         """A verdict came: act on those at the head of the row."""

@@ -17,7 +17,7 @@ from millstream.shard.reactor import Reactor
 _T = TypeVar("_T")
 
 PERIOD_US: Final = 1_000_000
-LOOKED_AT: Final = 1024
+CALLS_A_ROUND: Final = 1024
 """Calls in one place and look."""
 
 
@@ -72,7 +72,7 @@ class AckTimeouts:
         start = reached.get(place, 0)
         if start >= len(waiting):
             start = 0
-        end = start + LOOKED_AT
+        end = start + CALLS_A_ROUND
         if end < len(waiting):
             self._reached[place] = end
         return islice(waiting, start, end)

@@ -143,8 +143,10 @@ class VerifyingAppends:
                         error = int(ErrorCode.INVALID_TXN_STATE)
                     self._settle((partition, producer_id), epoch, error)
 
-            places = tuple((partition.name, partition.index) for partition, _ in asked)
-            self.ask(Question(transaction.transactional_id, producer_id, epoch, transaction.adds, places), answered)
+            topic_partitions = tuple((partition.name, partition.index) for partition, _ in asked)
+            self.ask(
+                Question(transaction.transactional_id, producer_id, epoch, transaction.adds, topic_partitions), answered
+            )
 
     def _settle(self, row: _Row, epoch: int, error: int) -> None:
         """The coordinator has answered for the batches of ``epoch`` in a row."""

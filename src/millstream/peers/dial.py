@@ -61,7 +61,7 @@ class _Chains:
             chain.release()
 
 
-class Turn:
+class TurnFrame:
     """What goes to one peer's shard at the end of this turn.
 
     Lifecycle: one a link; `write` empties it. Invariants: the heads are below `HEAD_BYTES_MAX` together.
@@ -167,7 +167,7 @@ class Dial:
         self._lost = lost
         self.name = name
         self.link: Link | None = None
-        self.turn = Turn()
+        self.turn = TurnFrame()
         self.beats_in = {reply: BeatsIn() for reply in (False, True)}
         self._ending = False
         self._retry: Timer | None = None
@@ -222,7 +222,7 @@ class Dial:
         assert link is self.link
         self._opened_us = self._shard.reactor.now_us()
         self._silent = False
-        self.turn = Turn()
+        self.turn = TurnFrame()
         self.beats_in = {reply: BeatsIn() for reply in (False, True)}
         log.info("connected to %s", self.name)
         self._opened(self)

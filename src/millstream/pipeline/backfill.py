@@ -27,8 +27,8 @@ import msgspec
 from millstream.errors import Rejected
 from millstream.pipeline.checks import kind_of, problems_of, sink_name
 from millstream.pipeline.inference import inferred
+from millstream.pipeline.locations import state_directory
 from millstream.pipeline.model import Pipeline, Sink
-from millstream.pipeline.places import state_directory
 from millstream.pipeline.run import Run, prepared_run
 from millstream.pipeline.sink_query import NoWatch, Watch
 from millstream.pipeline.start import Offsets, decode_offsets, open_logs
@@ -91,7 +91,7 @@ def _hand_over(pipeline: Pipeline, sink: Sink, directory: str, state: PipelineSt
     logs = open_logs(pipeline)
     try:
         found: Offsets = {}
-        for (topic, partition), end in logs.latest(logs.places()).items():
+        for (topic, partition), end in logs.latest(logs.source_partitions()).items():
             found.setdefault(topic, {})[str(partition)] = end.offset
     finally:
         logs.close()

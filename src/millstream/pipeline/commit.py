@@ -24,8 +24,8 @@ from typing import Any, Final
 import msgspec
 
 from millstream.pipeline.attempt import attempted
+from millstream.pipeline.dead_letters import finish_replay
 from millstream.pipeline.files import WrittenFile
-from millstream.pipeline.letters import finish_replay
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
 from millstream.pipeline.tables.table import CommitRecord, Table
 
@@ -175,7 +175,7 @@ class TableSink:
             try:
                 gone = table.compact()
             except Exception as error:  # noqa: BLE001 (see above)
-                _LOG.warning("small files of %s could not be merged: %s", table.place.address, error)
+                _LOG.warning("small files of %s could not be merged: %s", table.location.address, error)
             else:
                 if gone:
-                    _LOG.info("merged small files of %s: %d fewer", table.place.address, gone)
+                    _LOG.info("merged small files of %s: %d fewer", table.location.address, gone)

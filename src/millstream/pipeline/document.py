@@ -24,11 +24,11 @@ _MAX_DEPTH: Final = 32
 _MAX_VALUES: Final = 10_000
 """Also the bound on what aliases may multiply."""
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+?)`")
-_PLACE: Final = re.compile(r" - at `\$?(.*?)`$")
+_PATH: Final = re.compile(r" - at `\$?(.*?)`$")
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 
-class Mark(msgspec.Struct, frozen=True):
+class SourcePosition(msgspec.Struct, frozen=True):
     """Where a value begins; line and column count from 1. ``text_line`` is where the text of a block scalar begins."""
 
     line: int
@@ -41,21 +41,21 @@ class Document(msgspec.Struct, frozen=True):
 
     name: str
     value: Any
-    marks: Mapping[Path, Mark]
-    keys: Mapping[Path, Mark]
+    positions: Mapping[Path, SourcePosition]
+    keys: Mapping[Path, SourcePosition]
 
-    def mark(self, path: Path) -> Mark:
+    def position(self, path: Path) -> SourcePosition:
         """The place of a value, or of the closest one above it that the file has."""
-        while path and path not in self.marks:
+        while path and path not in self.positions:
             path = path[:-1]
-        return self.marks.get(path, Mark(1, 1, 1))
+        return self.positions.get(path, SourcePosition(1, 1, 1))
 
     def complain(self, problem: Problem) -> str:
         """``file:line:column: sentence``."""
-        mark = self.keys.get(problem.path) if problem.at_key else None
-        mark = mark or self.mark(problem.path)
-        line = mark.text_line + problem.line - 1 if problem.line else mark.line
-        column = problem.column if problem.line else mark.column
+        position = self.keys.get(problem.path) if problem.at_key else None
+        position = position or self.position(problem.path)
+        line = position.text_line + problem.line - 1 if problem.line else position.line
+        column = problem.column if problem.line else position.column
         return f"{self.name}:{line}:{column}: {problem.message}"
 
 
@@ -106,42 +106,44 @@ def read(text: bytes, name: str) -> Document:
         InvalidPipeline: the text is no YAML, or not of the kind that a pipeline is.
     """
     yaml = need_extra("yaml", "pipeline files")
-    marks: dict[Path, Mark] = {}
-    keys: dict[Path, Mark] = {}
+    positions: dict[Path, SourcePosition] = {}
+    keys: dict[Path, SourcePosition] = {}
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is None:
             raise InvalidPipeline([f"{name}:1:1: the file is empty"])
-        value = _value(yaml, root, (), marks, keys, name)
+        value = _value(yaml, root, (), positions, keys, name)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
+        position = error.problem_mark or error.context_mark
+        where = f"{position.line + 1}:{position.column + 1}" if position else "1:1"
         said = " ".join(part for part in (error.context, error.problem) if part)
         raise InvalidPipeline([f"{name}:{where}: {said}"]) from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         raise InvalidPipeline([f"{name}:1:1: not readable as YAML: {error}"]) from None
     if not isinstance(value, dict):
         raise InvalidPipeline([f"{name}:1:1: a pipeline is a mapping with the keys pipeline, source and sinks"])
-    return Document(name, value, marks, keys)
+    return Document(name, value, positions, keys)
 
 
-def _value(yaml: Any, node: Any, path: Path, marks: dict[Path, Mark], keys: dict[Path, Mark], name: str) -> Any:
-    mark = node.start_mark
+def _value(
+    yaml: Any, node: Any, path: Path, positions: dict[Path, SourcePosition], keys: dict[Path, SourcePosition], name: str
+) -> Any:
+    position = node.start_mark
     block = isinstance(node, yaml.ScalarNode) and node.style in ("|", ">")
-    marks[path] = Mark(mark.line + 1, mark.column + 1, mark.line + (2 if block else 1))
-    if len(path) > _MAX_DEPTH or len(marks) > _MAX_VALUES:
+    positions[path] = SourcePosition(position.line + 1, position.column + 1, position.line + (2 if block else 1))
+    if len(path) > _MAX_DEPTH or len(positions) > _MAX_VALUES:
         what = f"nested deeper than {_MAX_DEPTH}" if len(path) > _MAX_DEPTH else f"more than {_MAX_VALUES} values"
-        raise InvalidPipeline([f"{name}:{mark.line + 1}:{mark.column + 1}: {what}, which no pipeline is"])
+        raise InvalidPipeline([f"{name}:{position.line + 1}:{position.column + 1}: {what}, which no pipeline is"])
     if isinstance(node, yaml.SequenceNode):
-        return [_value(yaml, child, (*path, index), marks, keys, name) for index, child in enumerate(node.value)]
+        return [_value(yaml, child, (*path, index), positions, keys, name) for index, child in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):
         found: dict[str, Any] = {}
         for key_node, child in node.value:
             key, place = str(key_node.value), key_node.start_mark
             if key in found:
                 raise InvalidPipeline([f"{name}:{place.line + 1}:{place.column + 1}: {key} stands here twice"])
-            keys[(*path, key)] = Mark(place.line + 1, place.column + 1, place.line + 1)
-            found[key] = _value(yaml, child, (*path, key), marks, keys, name)
+            keys[(*path, key)] = SourcePosition(place.line + 1, place.column + 1, place.line + 1)
+            found[key] = _value(yaml, child, (*path, key), positions, keys, name)
         return found
     loader = yaml.SafeLoader("")
     try:
@@ -152,9 +154,9 @@ def _value(yaml: Any, node: Any, path: Path, marks: dict[Path, Mark], keys: dict
 
 def _problem(text: str, value: Any) -> Problem:
     """What msgspec says about a value, as a problem at a place."""
-    place = _PLACE.search(text)
+    place = _PATH.search(text)
     path = tuple(_steps(place[1], value)) if place else ()
-    sentence = _PLACE.sub("", text)
+    sentence = _PATH.sub("", text)
     unknown = _UNKNOWN.match(sentence)
     if unknown:
         name = unknown[1]
@@ -195,5 +197,5 @@ def _fields_at(path: Path) -> list[str]:
 
 
 def _order(document: Document, problem: Problem) -> tuple[int, int]:
-    mark = document.mark(problem.path)
-    return mark.line, mark.column
+    position = document.position(problem.path)
+    return position.line, position.column

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millstream.pipeline.places import Place
+from millstream.pipeline.locations import Location
 
 _GROUP_BYTES: Final = 64 << 20
 """Arrow bytes of a row group: large enough to compress well, small enough that two of them fit any worker."""
@@ -49,9 +49,9 @@ class FileWriter:
     ``files`` are those that are finished. A writer that is never closed leaves a file that no commit names.
     """
 
-    def __init__(self, place: Place, stem: str, schema: Any) -> None:
+    def __init__(self, location: Location, stem: str, schema: Any) -> None:
         self.files: list[WrittenFile] = []
-        self._place = place
+        self._location = location
         self._stem = stem
         self._schema = schema
         self._held: list[Any] = []
@@ -88,7 +88,7 @@ class FileWriter:
         self._held, self._held_bytes = [], 0
 
     def _open(self) -> Any:
-        filesystem, path = self._place.open()
+        filesystem, path = self._location.open()
         self._name = f"{self._stem}-{uuid.uuid4().hex[:12]}.parquet"
         self._stream = filesystem.open_output_stream(f"{path}/{self._name}")
         self._metadata = []

@@ -107,14 +107,14 @@ def _sample(options: dict[str, str]) -> Iterable[bytes]:
     parsed = parse_options(base, READ)
     logs = Logs(parsed, subscription(parsed))
     try:
-        places = logs.places()
-        starts, ends = logs.earliest(places), logs.latest(places)
+        source_partitions = logs.source_partitions()
+        starts, ends = logs.earliest(source_partitions), logs.latest(source_partitions)
     finally:
         logs.close()
-    share = max(1, SAMPLE // max(1, len(places)))
+    share = max(1, SAMPLE // max(1, len(source_partitions)))
     low: dict[str, dict[str, int]] = {}
     high: dict[str, dict[str, int]] = {}
-    for place in places:
+    for place in source_partitions:
         start = starts[place.key].offset
         low.setdefault(place.topic, {})[str(place.partition)] = start
         high.setdefault(place.topic, {})[str(place.partition)] = min(ends[place.key].offset, start + share)

@@ -138,7 +138,7 @@ def plan(spark: SparkSession, pipeline: Pipeline, directory: str, state: Pipelin
 def _ahead(pipeline: Pipeline, sink: Sink, state: PipelineState, logs: Logs) -> tuple[bool, list[PartitionPlan]]:
     """Whether the sink has begun, and what is left to read."""
     sink_state = state.sink(sink_name(sink))
-    places = logs.places()
+    source_partitions = logs.source_partitions()
     finished = sink_state.finished_batch()
     at: dict[tuple[str, int], int] = {}
     if finished is not None:
@@ -148,13 +148,13 @@ def _ahead(pipeline: Pipeline, sink: Sink, state: PipelineState, logs: Logs) -> 
         at = {(topic, int(p)): offset for topic, offsets in pinned.items() for p, offset in offsets.items()}
     else:
         options = parse_options({**source_options(pipeline), **declared_start(pipeline)}, READ)
-        at = dict(logs.start(places, starting(options, streaming=True)))
-    oldest, newest = logs.earliest(places), logs.latest(places)
+        at = dict(logs.start(source_partitions, starting(options, streaming=True)))
+    oldest, newest = logs.earliest(source_partitions), logs.latest(source_partitions)
     spans: list[Span] = []
-    for place in places:
+    for place in source_partitions:
         start = max(at.get(place.key, 0), oldest[place.key].offset)
         spans.append(Span(place.topic, place.topic_id, place.partition, start, max(start, newest[place.key].offset)))
-    segments = logs.segments(places, spans)
+    segments = logs.segments(source_partitions, spans)
     options = parse_options(source_options(pipeline), READ)
     counts = count([span for span in spans if span.rows], segments, options)
     splits = iter(counts.splits)

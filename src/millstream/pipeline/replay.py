@@ -25,11 +25,11 @@ from pyspark.sql import DataFrame, SparkSession
 from millstream.errors import Rejected
 from millstream.pipeline.checks import decoder_of, kind_of, sink_name, topics_of
 from millstream.pipeline.commit import Batch, TableSink
+from millstream.pipeline.dead_letters import REPLAY_QUERY, REPLAY_SUFFIX, encode_record_offsets, remove_dead_letters
 from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.inference import inferred
-from millstream.pipeline.letters import REPLAY_QUERY, REPLAY_SUFFIX, encode_places, remove_letters
+from millstream.pipeline.locations import state_directory
 from millstream.pipeline.model import Pipeline, Sink
-from millstream.pipeline.places import state_directory
 from millstream.pipeline.query import arrow_schema, make_side_tables, require_single_rows, result_of, share_of
 from millstream.pipeline.rows import METADATA, row_schema
 from millstream.pipeline.session import pipeline_session
@@ -37,7 +37,7 @@ from millstream.pipeline.sink_query import NoWatch, Watch
 from millstream.pipeline.state import PipelineState
 from millstream.pipeline.table_query import rows_writer
 from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table, shown_target
-from millstream.pipeline.tables.table import Places, Table
+from millstream.pipeline.tables.table import RecordOffsets, Table
 from millstream.pipeline.task import batch_name
 from millstream.pipeline.wire_schemas import pinned
 
@@ -125,7 +125,7 @@ class _SinkReplay:
                 continue
             columns = [*decoded.columns.filter(good).flatten(), *(chunk.column(name) for _, name, _ in METADATA)]
             source = pa.table(columns, names=self._rows.names).cast(self._rows)
-            rows += self._commit(sink, letters, source, _places(chunk), schema)
+            rows += self._commit(sink, letters, source, _record_offsets(chunk), schema)
             replayed += chunk.num_rows
         return Replayed(
             sink=name, target=shown_target(self._sink, self._directory),
@@ -142,18 +142,18 @@ class _SinkReplay:
         result = result_of(self._spark, self._pipeline, frame, self._directory)
         return require_single_rows(share_of(self._spark, result, self._sink, self._index), "replayed")
 
-    def _commit(self, sink: TableSink, letters: Table, source: Any, places: Places, schema: Any) -> int:
+    def _commit(self, sink: TableSink, letters: Table, source: Any, record_offsets: RecordOffsets, schema: Any) -> int:
         """Add the rows and remove the dead letters; returns the number of rows."""
         number = 0 if sink.last is None else sink.last.batch + 1
         stem = f"replay-{batch_name(self._run_id, number)}"
         frame = self._result(source)
         files = tuple(
             WrittenFile(row.path, row.rows, row.bytes, row.stats)
-            for row in rows_writer(frame, sink.table.place.address, stem, schema).collect()
+            for row in rows_writer(frame, sink.table.location.address, stem, schema).collect()
         )
-        batch = Batch(query=REPLAY_QUERY, number=number, offsets=encode_places(places), files=files)
+        batch = Batch(query=REPLAY_QUERY, number=number, offsets=encode_record_offsets(record_offsets), files=files)
         record = sink.commit(batch).record
-        remove_letters(letters, record, time.sleep)
+        remove_dead_letters(letters, record, time.sleep)
         return record.rows
 
 
@@ -176,8 +176,8 @@ def _chunks(letters: Table, topics: Sequence[str]) -> Iterator[Any]:
         yield pa.concat_tables(held)
 
 
-def _places(letters: Any) -> Places:
-    found: Places = {}
+def _record_offsets(letters: Any) -> RecordOffsets:
+    found: RecordOffsets = {}
     columns = (letters.column(name).to_pylist() for name in ("topic", "partition", "offset"))
     for topic, partition, offset in zip(*columns, strict=True):
         found.setdefault(topic, {}).setdefault(partition, []).append(offset)

@@ -28,8 +28,8 @@ import msgspec
 from millstream.errors import Rejected
 from millstream.pipeline.checks import kind_of, problems_of, seconds, sink_name
 from millstream.pipeline.inference import inferred
+from millstream.pipeline.locations import state_directory
 from millstream.pipeline.model import Pipeline
-from millstream.pipeline.places import state_directory
 from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, Watch
 from millstream.pipeline.start import Offsets, open_logs
 from millstream.pipeline.state import PipelineState
@@ -152,7 +152,7 @@ class Run:
         self._pipeline = pinned(inferred(self._pipeline, self._state, pin=True))
         logs = open_logs(self._pipeline)
         try:
-            logs.places()  # a missing broker or topic ends the run before Spark takes its seconds to start
+            logs.source_partitions()  # a missing broker or topic ends the run before Spark takes its seconds to start
             self._watch.phase("starting Spark")
             spark = pipeline_session(self._pipeline)
             self._watch.phase("opening tables")

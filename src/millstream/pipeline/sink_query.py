@@ -18,8 +18,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.errors import MillstreamError
 from millstream.pipeline.checks import sink_name
+from millstream.pipeline.locations import Location
 from millstream.pipeline.model import Pipeline
-from millstream.pipeline.places import Place
 from millstream.pipeline.start import Offsets, encode_offsets, find_start, source_options
 from millstream.pipeline.state import Progress, SinkState
 from millstream.pipeline.tables.open_table import shown_target
@@ -238,10 +238,10 @@ class SinkQuery:
         starts = self._starts = find_start(self._pipeline, self._state, last, logs)
         finished = self._state.finished_batch()
         self.ends = _positions(self._state.offsets(finished)) if finished is not None else starts
-        places = logs.places()
-        newest, oldest = logs.latest(places), logs.earliest(places)
+        source_partitions = logs.source_partitions()
+        newest, oldest = logs.latest(source_partitions), logs.earliest(source_partitions)
         self.backlog = 0
-        for place in places:
+        for place in source_partitions:
             at = self.ends.get(place.topic, {}).get(str(place.partition), -2)
             at = oldest[place.key].offset if at < 0 else at
             self.ends.setdefault(place.topic, {})[str(place.partition)] = at
@@ -255,7 +255,7 @@ class SinkQuery:
         return {**options, "startingOffsets": msgspec.json.encode(starts).decode()}
 
     def _source_settings(self, dead_letters: str | None, table: str | None) -> SourceSettings:
-        mode, reports = self._pipeline.errors.mode, (Place(self._state.directory) / "reports").address
+        mode, reports = self._pipeline.errors.mode, (Location(self._state.directory) / "reports").address
         kept = dead_letters if mode == "dead_letter" else None
         return SourceSettings(self._pipeline.source, mode, self._run_id, reports, kept, table)
 

@@ -18,7 +18,7 @@ from millstream.pipeline.model import Pipeline
 from millstream.pipeline.state import SinkState
 from millstream.pipeline.tables.table import CommitRecord
 from millstream.spark.bounds import EARLIEST, starting, subscription
-from millstream.spark.logs import Logs, Place
+from millstream.spark.logs import Logs, SourcePartition
 from millstream.spark.offsets import read_offset
 from millstream.spark.options import READ, parse_options
 
@@ -62,23 +62,23 @@ def find_start(pipeline: Pipeline, state: SinkState, last: CommitRecord | None, 
         MillstreamError: the cluster does not answer.
     """
     pinned = state.start()
-    places = logs.places()
+    source_partitions = logs.source_partitions()
     if pinned is not None and state.query_id() is not None:
-        return _complete(pinned, places)
+        return _complete(pinned, source_partitions)
     if last is not None:
         _LOG.warning(
             "%s: its checkpoint is gone; going on where the table says it was, batch %d", last.sink, last.batch
         )
         found = ends_of(last)
     elif pinned is not None:
-        return _complete(pinned, places)
+        return _complete(pinned, source_partitions)
     else:
         options = parse_options({**source_options(pipeline), **declared_start(pipeline)}, READ)
         found: Offsets = {}
-        for (topic, partition), offset in logs.start(places, starting(options, streaming=True)).items():
+        for (topic, partition), offset in logs.start(source_partitions, starting(options, streaming=True)).items():
             found.setdefault(topic, {})[str(partition)] = offset
     state.pin_start(found)
-    return _complete(found, places)
+    return _complete(found, source_partitions)
 
 
 def encode_offsets(offsets: Offsets) -> str:
@@ -121,10 +121,10 @@ def ends_of(record: CommitRecord) -> Offsets:
     }
 
 
-def _complete(offsets: Mapping[str, Mapping[str, int]], places: Sequence[Place]) -> Offsets:
+def _complete(offsets: Mapping[str, Mapping[str, int]], source_partitions: Sequence[SourcePartition]) -> Offsets:
     """With partitions that have appeared since, from their beginning; without those that are gone."""
     found: Offsets = {}
-    for place in places:
+    for place in source_partitions:
         at = offsets.get(place.topic, {}).get(str(place.partition), EARLIEST)
         found.setdefault(place.topic, {})[str(place.partition)] = at
     return found

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.pipeline.commit import Batch, TableSink
 from millstream.pipeline.files import FILE_COLUMNS, FileWriter, WrittenFile, conform, files_batch
-from millstream.pipeline.places import Place
+from millstream.pipeline.locations import Location
 from millstream.pipeline.query import arrow_schema, require_single_rows, result_of, share_of, source_schema, stream
 from millstream.pipeline.sink_query import BatchDone, SinkQuery
 from millstream.pipeline.source import FILES_FORMAT, ROWS_FORMAT
@@ -33,11 +33,11 @@ class TableQuery(SinkQuery):
         self._table = TableSink(table, letters, pipeline=pipeline.pipeline, sink=self.name, compact=sink.compact)
         self._recall()
         self._table.open_dead_letters()
-        letters_address = letters.place.address if letters is not None else None
+        letters_address = letters.location.address if letters is not None else None
         self._direct = pipeline.transform is None and sink.sql is None
         if self._direct:
             self._schema = self._table.open(source_schema(pipeline))
-        self._settings = self._source_settings(letters_address, table.place.address if self._direct else None)
+        self._settings = self._source_settings(letters_address, table.location.address if self._direct else None)
         clear_reports(self._settings)
         self._take_hand_over()
         options = self._begin_at(logs, self._table.last)
@@ -103,7 +103,7 @@ class TableQuery(SinkQuery):
     def _write(self, frame: DataFrame, number: int) -> tuple[WrittenFile, ...]:
         if not self._direct:
             stem = f"part-{batch_name(self._run_id, number)}"
-            frame = rows_writer(frame, self._table.table.place.address, stem, self._schema)
+            frame = rows_writer(frame, self._table.table.location.address, stem, self._schema)
         return tuple(WrittenFile(row.path, row.rows, row.bytes, row.stats) for row in frame.collect())
 
 
@@ -114,7 +114,7 @@ def rows_writer(frame: DataFrame, address: str, stem: str, schema: Any) -> DataF
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        writer = FileWriter(Place(address), f"{stem}-{context.partitionId() if context else 0}", schema)
+        writer = FileWriter(Location(address), f"{stem}-{context.partitionId() if context else 0}", schema)
         for batch in batches:
             writer.write(conform(batch, schema))
         yield files_batch(writer.close())

@@ -21,8 +21,8 @@ import pyarrow as pa
 from millstream.errors import Rejected
 from millstream.pipeline.checks import decoder_of
 from millstream.pipeline.files import FileWriter, WrittenFile, conform, files_batch
+from millstream.pipeline.locations import Location
 from millstream.pipeline.model import ErrorMode, Source
-from millstream.pipeline.places import Place
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA, METADATA, row_schema
 from millstream.spark.task import ReadTask
 from millstream.spark.values import Decoded
@@ -79,16 +79,16 @@ def decoded_rows(task: ReadTask, settings: SourceSettings, batch: int) -> Iterat
         columns = [*decoded.columns.flatten(), *(records.column(name) for _, name, _ in METADATA)]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
     report = Report(rows, letters.count, tuple(letters.close()))
-    place = Place(settings.reports) / batch_name(settings.run, batch)
-    place.make()
-    place.write(f"{task.index}.json", msgspec.json.encode(report))
+    location = Location(settings.reports) / batch_name(settings.run, batch)
+    location.make()
+    location.write(f"{task.index}.json", msgspec.json.encode(report))
 
 
 def written_files(task: ReadTask, settings: SourceSettings, batch: int, schema: Any) -> Iterator[Any]:
     """Write the rows of a task to Parquet files of the table; yields one batch that tells of them."""
     assert settings.table is not None, "a task without a query has a table to write to"
     stem = f"part-{batch_name(settings.run, batch)}-{task.index}"
-    writer = FileWriter(Place(settings.table), stem, schema)
+    writer = FileWriter(Location(settings.table), stem, schema)
     for rows in decoded_rows(task, settings, batch):
         writer.write(conform(rows, schema))
     yield files_batch(writer.close())
@@ -96,16 +96,16 @@ def written_files(task: ReadTask, settings: SourceSettings, batch: int, schema: 
 
 def read_reports(settings: SourceSettings, batch: int) -> list[Report]:
     """The reports of a batch's tasks, as far as they have ended."""
-    place = Place(settings.reports) / batch_name(settings.run, batch)
-    return [msgspec.json.decode(place.read(name), type=Report) for name in place.files(".json") if name[0] != "."]
+    location = Location(settings.reports) / batch_name(settings.run, batch)
+    return [msgspec.json.decode(location.read(name), type=Report) for name in location.files(".json") if name[0] != "."]
 
 
 def clear_reports(settings: SourceSettings, batch: int | None = None) -> None:
     """Remove what the tasks of a batch have reported; None: what crashed runs have left. Call that before a run's first
     batch and never at the beginning of one: Spark may have run a part of its tasks by then, those before a shuffle.
     """
-    place = Place(settings.reports)
-    (place if batch is None else place / batch_name(settings.run, batch)).remove()
+    location = Location(settings.reports)
+    (location if batch is None else location / batch_name(settings.run, batch)).remove()
 
 
 class _DeadLetters:
@@ -114,8 +114,8 @@ class _DeadLetters:
     def __init__(self, settings: SourceSettings, stem: str) -> None:
         self.count = 0
         self._fail = settings.mode == "fail"
-        place = settings.dead_letters
-        self._writer = FileWriter(Place(place), stem, DEAD_LETTER_SCHEMA) if place is not None else None
+        location = settings.dead_letters
+        self._writer = FileWriter(Location(location), stem, DEAD_LETTER_SCHEMA) if location is not None else None
 
     def add(self, records: Any, errors: Any) -> None:
         bad = errors.is_valid()

@@ -18,8 +18,8 @@ from millstream.client.cluster import error_of
 from millstream.errors import Rejected
 from millstream.pipeline.checks import METADATA_NAMES
 from millstream.pipeline.files import WrittenFile
+from millstream.pipeline.locations import Location
 from millstream.pipeline.model import Sink
-from millstream.pipeline.places import Place
 from millstream.pipeline.query import QueryProblem, require_repeatable, result_of, share_of, stream
 from millstream.pipeline.sink_query import BatchDone, SinkQuery
 from millstream.pipeline.source import ROWS_FORMAT, TOPIC_FORMAT
@@ -40,8 +40,8 @@ class TopicQuery(SinkQuery):
             if name is not None:
                 require_topic(logs, name)
         self._spark = spark
-        place = Place(self._state.directory)
-        letters = place / "dead_letters" if self._pipeline.errors.topic is not None else None
+        location = Location(self._state.directory)
+        letters = location / "dead_letters" if self._pipeline.errors.topic is not None else None
         if letters is not None:
             letters.make()
         self._letters = letters
@@ -132,10 +132,10 @@ def write_topic(rows: DataFrame, options: Mapping[str, str]) -> None:
 
 
 def send_dead_letters(
-    spark: SparkSession, options: Mapping[str, str], place: Place, files: Sequence[WrittenFile]
+    spark: SparkSession, options: Mapping[str, str], location: Location, files: Sequence[WrittenFile]
 ) -> None:
     """Write dead letters to their topic: key and value as they were, the rest in headers."""
-    filesystem, path = place.open()
+    filesystem, path = location.open()
     table: Any = pq.read_table([f"{path}/{file.path}" for file in files], filesystem=filesystem)
     frame = spark.createDataFrame(table).coalesce(1)  # one task, and so one transaction, in whatever order files come
     headers = F.array(

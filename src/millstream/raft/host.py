@@ -36,7 +36,7 @@ class HostedGroup(Protocol):
         """Do what the core orders."""
         ...
 
-    def tick(self) -> None:
+    def deadline_passed(self) -> None:
         """A deadline has passed."""
         ...
 
@@ -63,7 +63,7 @@ class GroupHost(Protocol):
         """Monotonic time."""
         ...
 
-    def mark(self, group: HostedGroup) -> None:
+    def schedule(self, group: HostedGroup) -> None:
         """Call ``group.drain`` at the end of this turn."""
         ...
 

@@ -98,12 +98,12 @@ class Sender:
             end_offset,
         )
         group.core.offer_install(needed.to, end)
-        self._host.mark(group)
+        self._host.schedule(group)
 
     def _choose_again(self, to: ReplicaId) -> None:
         if not self._group.closed:
             self._group.core.install_failed(to)
-            self._host.mark(self._group)
+            self._host.schedule(self._group)
 
     def serve(self, to: ReplicaId, wanted: FilesWanted) -> None:
         """Send what a replica asks for."""
@@ -149,7 +149,7 @@ class Sender:
         if group.core.leads:
             self._export = None
             group.core.install_failed(to)
-            self._host.mark(group)
+            self._host.schedule(group)
 
 
 class Receiver:
@@ -299,4 +299,4 @@ class Receiver:
         self._group.warn(f"the log's files are not received: {why}; the leader offers them again")
         self.close()
         self._group.core.give_up_install(install)
-        self._host.mark(self._group)
+        self._host.schedule(self._group)

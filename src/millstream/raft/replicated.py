@@ -143,7 +143,7 @@ class ReplicatedGroup:
         log.on_persisted = self._on_persisted
         if not log.lost and not recovered.state.term:
             self._votes.save(recovered.state)  # a replica that is here says so on its disk
-        host.mark(self)
+        host.schedule(self)
 
     # What the owner sees
 
@@ -156,7 +156,7 @@ class ReplicatedGroup:
     def write_caching(self, on: bool) -> None:
         self._write_caching = on
         self.core.set_write_caching(on)
-        self._host.mark(self)
+        self._host.schedule(self)
 
     @property
     def term(self) -> Term:
@@ -210,7 +210,7 @@ class ReplicatedGroup:
         term: Any = core.term
         last: Any = base + count - 1
         pieces = log.make_room(views, size, last, term)
-        self._host.mark(self)
+        self._host.schedule(self)
         proposed = core.propose(self._host.now(), EntryCount(count))
         assert not isinstance(proposed, Refusal) and proposed.position == log.next_raft_position
         log.write(views, size, base, last, term, max_timestamp_ms, pieces)  # pyright: ignore[reportArgumentType]
@@ -232,7 +232,7 @@ class ReplicatedGroup:
         refusal = self.core.propose_control(self._host.now(), control)
         if refusal is not None:
             raise refused(self.log.name, refusal)
-        self._host.mark(self)
+        self._host.schedule(self)
 
     def owner_history(self) -> OwnerHistory:
         """The owner's committed entries, of a group that was just opened."""
@@ -247,12 +247,12 @@ class ReplicatedGroup:
         refusal = self.core.transfer(self._host.now(), to)
         if refusal is not None:
             raise refused(self.log.name, refusal)
-        self._host.mark(self)
+        self._host.schedule(self)
 
     def leave(self) -> bool:
         """Begin to hand over the leadership, and take none any more; whether a handover is under way."""
         under_way = self.core.leave(self._host.now())
-        self._host.mark(self)
+        self._host.schedule(self)
         return under_way
 
     def read_barrier(self, done: Callable[[MillstreamError | None], None]) -> None:
@@ -264,7 +264,7 @@ class ReplicatedGroup:
             return
         self._next_read = ReadId(read_id + 1)
         self._reads[read_id] = done
-        self._host.mark(self)
+        self._host.schedule(self)
 
     def _check_leads(self) -> None:
         """Whether a proposal is taken now; the Ready before it is carried out."""
@@ -290,7 +290,7 @@ class ReplicatedGroup:
             return
         if not isinstance(message, Append):
             core.step(self._host.now(), sender, message)
-            self._host.mark(self)
+            self._host.schedule(self)
             return
         if self._writes.waiting or core.has_write:
             # One write at a time: the leader sends again what is dropped.
@@ -307,10 +307,10 @@ class ReplicatedGroup:
             core.step(self._host.now(), sender, taken[0])
             self.drain(taken[1])
 
-    def tick(self) -> None:
+    def deadline_passed(self) -> None:
         """A deadline has passed."""
-        self.core.tick(self._host.now())
-        self._host.mark(self)
+        self.core.deadline_passed(self._host.now())
+        self._host.schedule(self)
 
     def beats(self) -> Sequence[Outgoing]:
         """Heartbeats that are due; none from a replica that does not lead."""
@@ -319,7 +319,7 @@ class ReplicatedGroup:
     def peer_lost(self, peer: ReplicaId) -> None:
         """What was under way to a peer is lost."""
         self.core.peer_lost(peer)
-        self._host.mark(self)
+        self._host.schedule(self)
 
     def try_again(self) -> None:
         """There may be room by now for what found none."""
@@ -341,7 +341,7 @@ class ReplicatedGroup:
 
     def _on_persisted(self, position: RaftPosition, term: Term) -> None:
         self.core.log_persisted(self._host.now(), LogPersisted(position, term))
-        self._host.mark(self)
+        self._host.schedule(self)
         if self._led_term is not None:
             self.events.on_synced(self.log.durable_offset)
 
@@ -401,7 +401,7 @@ class ReplicatedGroup:
     def _on_vote_saved(self, state: VoteState) -> None:
         if not self.closed:
             self.core.state_persisted(self._host.now(), state)
-            self._host.mark(self)
+            self._host.schedule(self)
 
     # Writing
 
@@ -421,7 +421,7 @@ class ReplicatedGroup:
 
     def _on_written(self, batches: Sequence[SentBatch]) -> None:
         """A follower's write is in the log."""
-        self._host.mark(self)
+        self._host.schedule(self)
         if batches:
             self.events.on_replicated(batches)
 

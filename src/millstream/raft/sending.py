@@ -65,7 +65,7 @@ class Sending:
             group.core.send_failed(send)
         else:
             self._send(send, found)
-        self._host.mark(group)
+        self._host.schedule(group)
 
     def _send(self, send: Send, found: EntryRead) -> None:
         group = self._group

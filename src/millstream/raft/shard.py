@@ -157,7 +157,7 @@ class RaftShard:
         """Monotonic time."""
         return TimeUs(self._clock.now_us())
 
-    def mark(self, group: HostedGroup) -> None:
+    def schedule(self, group: HostedGroup) -> None:
         """Drain the group at the end of this turn."""
         self._dirty[group] = None
         self._arm()
@@ -240,7 +240,7 @@ class RaftShard:
         while self._deadlines and self._deadlines[0][0] <= now:
             _, _, group = heapq.heappop(self._deadlines)
             if not group.closed:
-                group.tick()
+                group.deadline_passed()
         if self._deadlines:
             self._set_alarm()
 

@@ -141,7 +141,7 @@ class Mailbox:
         if loans:
             out.append(pack_tokens(loans))
         if not peer.dirty:
-            peer.mark(peer)
+            peer.schedule(peer)
         return call_id
 
     def tell(self, to: int, method: int, payload: bytes, loans: Sequence[int] = ()) -> None:
@@ -152,7 +152,7 @@ class Mailbox:
         if loans:
             peer.out.append(pack_tokens(loans))
         if not peer.dirty:
-            peer.mark(peer)
+            peer.schedule(peer)
 
     def cancel(self, call_id: int) -> None:
         """Cancel a call: its ``on_reply`` is not called. No effect after the response."""
@@ -163,7 +163,7 @@ class Mailbox:
     def _drop_remote(self, peer: Peer, call_id: int) -> None:
         peer.out.append(pack(CANCEL, 0, 0, 0, call_id, 0))
         if not peer.dirty:
-            peer.mark(peer)
+            peer.schedule(peer)
 
     @property
     def outstanding_calls(self) -> int:
@@ -289,7 +289,7 @@ class Mailbox:
         if peer.dirty:
             return
         if len(returns) >= RETURNS_AT_ONCE:
-            peer.mark(peer)
+            peer.schedule(peer)
         elif self._return_timer is None:
             self._return_timer = self._reactor.call_later(RETURN_US, self._return_all)
 
@@ -297,7 +297,7 @@ class Mailbox:
         self._return_timer = None
         for peer in self._peers:
             if peer.returns and not peer.dirty:
-                peer.mark(peer)
+                peer.schedule(peer)
 
     def _take_back_all(self, payload: bytes) -> None:
         tokens: array[int] = array("Q")

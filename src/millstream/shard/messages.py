@@ -82,7 +82,7 @@ class Peer:
         "backlog_bytes",
         "dirty",
         "inbound",
-        "mark",
+        "schedule",
         "open",
         "out",
         "outbound",
@@ -98,13 +98,13 @@ class Peer:
         shard: int,
         outbound: Ring | None,
         inbound: Ring | None,
-        mark: Callable[[Peer], None],
+        schedule: Callable[[Peer], None],
         take_back: Callable[[int], None],
     ) -> None:
         self.shard = shard
         self.outbound = outbound
         self.inbound = inbound
-        self.mark = mark  # to be called when ``out`` is not empty and ``dirty`` is not set
+        self.schedule = schedule  # to be called when ``out`` is not empty and ``dirty`` is not set
         self.take_back = take_back  # ends a loan that was never sent
         self.out: list[bytes] = []  # messages of this turn
         self.dirty = False
@@ -161,7 +161,7 @@ class Reply:
         if loans:
             out.append(pack_tokens(loans))
         if not peer.dirty:
-            peer.mark(peer)
+            peer.schedule(peer)
 
     def fail(self, error: MillstreamError) -> None:
         """Respond with an error, which arrives as the same class of the taxonomy."""
@@ -172,7 +172,7 @@ class Reply:
         del peer.open[self._call_id]
         peer.out.extend(pack_failure(error, self._call_id))
         if not peer.dirty:
-            peer.mark(peer)
+            peer.schedule(peer)
 
     def cancelled(self) -> None:
         """The caller has cancelled: return its credit, then notify the handler."""

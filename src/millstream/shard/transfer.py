@@ -59,7 +59,7 @@ class RecordTransfer:
         for other in range(mesh.shard_count):
             outbound = None if other == shard_id else mesh.outbound(shard_id, other)
             inbound = None if other == shard_id else mesh.inbound(shard_id, other)
-            self.peers.append(Peer(other, outbound, inbound, self.mark, take_back))
+            self.peers.append(Peer(other, outbound, inbound, self.schedule, take_back))
         self._siblings = [peer for peer in self.peers if peer.inbound is not None]
         stats = reactor.stats
         self._bytes = stats.counter("ring_sent_bytes")
@@ -72,7 +72,7 @@ class RecordTransfer:
 
     # -- sending
 
-    def mark(self, peer: Peer) -> None:
+    def schedule(self, peer: Peer) -> None:
         """Schedule ``peer`` for sending at the end of this turn."""
         peer.dirty = True
         if not self._dirty:

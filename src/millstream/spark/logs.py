@@ -22,7 +22,7 @@ from millstream.spark.options import Options
 from millstream.spark.planner import Span
 
 
-class Place(msgspec.Struct, frozen=True):
+class SourcePartition(msgspec.Struct, frozen=True):
     """A partition of the query, and its leader. ``topic_id`` is 32 hex digits."""
 
     topic: str
@@ -65,7 +65,7 @@ class Logs:
         if self._manifests is not None:
             self._manifests.close()
 
-    def places(self, *, missing_is_error: bool = True) -> list[Place]:
+    def source_partitions(self, *, missing_is_error: bool = True) -> list[SourcePartition]:
         """The partitions to read now, in order of topic and number.
 
         Raises:
@@ -81,14 +81,14 @@ class Logs:
         else:
             found = self.cluster.metadata(self._wanted.names).topics
             topics = [found[name] for name in self._wanted.names]
-        places: list[Place] = []
+        source_partitions: list[SourcePartition] = []
         for topic in sorted(topics, key=lambda t: t.name):
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not missing_is_error:
                 continue
-            places += self._places_of(topic)
-        return places
+            source_partitions += self._source_partitions_of(topic)
+        return source_partitions
 
-    def _places_of(self, topic: TopicMetadata) -> list[Place]:
+    def _source_partitions_of(self, topic: TopicMetadata) -> list[SourcePartition]:
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise Rejected(f"topic {topic.name} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic.error_code:
@@ -98,63 +98,63 @@ class Logs:
             if number not in topic.partitions:
                 raise Rejected(f"topic {topic.name} has no partition {number}, only {len(topic.partitions)} of them")
         topic_id = topic.topic_id.hex()
-        return [Place(topic.name, topic_id, number, topic.partitions[number].node_id) for number in numbers]
+        return [SourcePartition(topic.name, topic_id, number, topic.partitions[number].node_id) for number in numbers]
 
-    def earliest(self, places: Sequence[Place]) -> dict[TopicPartition, FoundOffset]:
+    def earliest(self, source_partitions: Sequence[SourcePartition]) -> dict[TopicPartition, FoundOffset]:
         """Log start offsets."""
-        return self._ask({place.key: ASK_EARLIEST for place in places})
+        return self._ask({place.key: ASK_EARLIEST for place in source_partitions})
 
-    def latest(self, places: Sequence[Place]) -> dict[TopicPartition, FoundOffset]:
+    def latest(self, source_partitions: Sequence[SourcePartition]) -> dict[TopicPartition, FoundOffset]:
         """Log ends (exclusive): the last stable offset for read_committed, else the high watermark."""
-        return self._ask({place.key: ASK_LATEST for place in places})
+        return self._ask({place.key: ASK_LATEST for place in source_partitions})
 
-    def start(self, places: Sequence[Place], bound: Bound) -> dict[TopicPartition, int]:
+    def start(self, source_partitions: Sequence[SourcePartition], bound: Bound) -> dict[TopicPartition, int]:
         """Start offsets of a new query.
 
         Raises:
             Rejected: the bound does not name each partition, or a partition has no record that late.
         """
-        wanted = _per_place(places, bound)
+        wanted = _per_partition(source_partitions, bound)
         if bound.kind == "timestamp":
-            return self._start_at_times(places, wanted)
-        lows = self.earliest(places)
-        highs = self.latest(places)
+            return self._start_at_times(source_partitions, wanted)
+        lows = self.earliest(source_partitions)
+        highs = self.latest(source_partitions)
         return {
             key: self._inside(key, _resolve(offset, lows[key].offset, highs[key].offset), lows, highs, bound.option)
             for key, offset in wanted.items()
         }
 
-    def end(self, places: Sequence[Place], bound: Bound) -> dict[TopicPartition, int]:
+    def end(self, source_partitions: Sequence[SourcePartition], bound: Bound) -> dict[TopicPartition, int]:
         """End offsets (exclusive) of a batch. Errors as in ``start``."""
-        wanted = _per_place(places, bound)
-        highs = self.latest(places)
+        wanted = _per_partition(source_partitions, bound)
+        highs = self.latest(source_partitions)
         if bound.kind == "timestamp":
             found = self._ask(wanted)
             return {
                 key: min(found[key].offset, highs[key].offset) if found[key].offset >= 0 else highs[key].offset
                 for key in wanted
             }
-        lows = self.earliest(places)
+        lows = self.earliest(source_partitions)
         return {
             key: self._inside(key, _resolve(offset, lows[key].offset, highs[key].offset), lows, highs, bound.option)
             for key, offset in wanted.items()
         }
 
-    def segments(self, places: Sequence[Place], spans: Sequence[Span]) -> SegmentMap:
+    def segments(self, source_partitions: Sequence[SourcePartition], spans: Sequence[Span]) -> SegmentMap:
         """Sealed segments of these partitions, archived ones only as far as they are in ``spans``; none without a
         manifest.
         """
         found: SegmentMap = {}
         if self._manifests is not None:
             by_topic: dict[tuple[str, str], set[int]] = {}
-            for place in places:
+            for place in source_partitions:
                 by_topic.setdefault((place.topic, place.topic_id), set()).add(place.leader)
             for (topic, topic_id), leaders in by_topic.items():
                 found.update(self._manifests.segments(topic, topic_id, leaders, spans))
         return found
 
     def _start_at_times(
-        self, places: Sequence[Place], times: Mapping[TopicPartition, int]
+        self, source_partitions: Sequence[SourcePartition], times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         found = self._ask(times)
         late = [key for key in times if found[key].offset < 0]
@@ -164,7 +164,7 @@ class Logs:
                 f"{topic}-{partition} has no record at or after {times[late[0]]} ms; to begin such partitions at their "
                 "end, set startingOffsetsByTimestampStrategy=latest"
             )
-        highs = self.latest([place for place in places if place.key in late]) if late else {}
+        highs = self.latest([place for place in source_partitions if place.key in late]) if late else {}
         return {key: highs[key].offset if key in highs else found[key].offset for key in times}
 
     def _inside(
@@ -190,12 +190,12 @@ def _resolve(offset: int, low: int, high: int) -> int:
     return low if offset == EARLIEST else high if offset == LATEST else offset
 
 
-def _per_place(places: Sequence[Place], bound: Bound) -> dict[TopicPartition, int]:
+def _per_partition(source_partitions: Sequence[SourcePartition], bound: Bound) -> dict[TopicPartition, int]:
     if bound.everywhere is not None:
-        return {place.key: bound.everywhere for place in places}
-    keys = {place.key for place in places}
+        return {place.key: bound.everywhere for place in source_partitions}
+    keys = {place.key for place in source_partitions}
     for what, names in (("leaves out", keys - bound.by_partition.keys()), ("names", bound.by_partition.keys() - keys)):
         if names:
             shown = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(names)[:5])
             raise Rejected(f"option {bound.option} {what} {shown}; it must name exactly the partitions of the query")
-    return {place.key: bound.by_partition[place.key] for place in places}
+    return {place.key: bound.by_partition[place.key] for place in source_partitions}

@@ -8,7 +8,7 @@ import msgspec
 from millstream.errors import Rejected
 from millstream.spark.bounds import check_streaming, ending, starting, subscription
 from millstream.spark.filters import Predicate
-from millstream.spark.logs import Logs, Place
+from millstream.spark.logs import Logs, SourcePartition
 from millstream.spark.manifest import SegmentMap
 from millstream.spark.options import Options
 from millstream.spark.planner import Span, SplitCounts, SplitRules, count_splits, cut, locate, span_bytes
@@ -79,19 +79,21 @@ def plan_batch(options: Options, columns: Sequence[Column], predicate: Predicate
     """The tasks of a batch query. Ends are fixed here; later records are not read."""
     logs = Logs(options, subscription(options))
     try:
-        places = logs.places()
-        starts = logs.start(places, starting(options, streaming=False))
-        ends = logs.end(places, ending(options, streaming=False))
-        spans = [_span(place, starts[place.key], ends[place.key], predicate) for place in places]
+        source_partitions = logs.source_partitions()
+        starts = logs.start(source_partitions, starting(options, streaming=False))
+        ends = logs.end(source_partitions, ending(options, streaming=False))
+        spans = [_span(place, starts[place.key], ends[place.key], predicate) for place in source_partitions]
         spans = [span for span in spans if span.rows > 0 and _allows(predicate, span)]
-        segments = logs.segments([place for place in places if any(span.topic == place.topic for span in spans)], spans)
+        segments = logs.segments(
+            [place for place in source_partitions if any(span.topic == place.topic for span in spans)], spans
+        )
         counts = count(spans, segments, options)
         return make_tasks(spans, counts, segments, read_settings(options, columns, predicate), uuid.uuid4().hex)
     finally:
         logs.close()
 
 
-def _span(place: Place, start: int, end: int, predicate: Predicate) -> Span:
+def _span(place: SourcePartition, start: int, end: int, predicate: Predicate) -> Span:
     span = Span(place.topic, place.topic_id, place.partition, start, end)
     low, high = max(start, predicate.from_offset), min(end, predicate.end_offset)
     return msgspec.structs.replace(span, start=low, end=max(low, high))

@@ -21,7 +21,7 @@ from typing import Any
 from millstream.client.cluster import FoundOffset
 from millstream.spark.bounds import TopicPartition, starting, subscription
 from millstream.spark.filters import Predicate
-from millstream.spark.logs import Logs, Place
+from millstream.spark.logs import Logs, SourcePartition
 from millstream.spark.loss import LossPolicy
 from millstream.spark.manifest import SegmentMap
 from millstream.spark.offsets import Position, StreamOffset, TopicPositions, read_offset
@@ -55,14 +55,16 @@ class TopicStream:
 
     def initial(self) -> dict[str, Any]:
         """Start offsets of a query without a checkpoint."""
-        places = self._logs.places()
-        starts = self._logs.start(places, starting(self._options, streaming=True))
-        return _offset(places, {place.key: Position(starts[place.key]) for place in places}).to_json()
+        source_partitions = self._logs.source_partitions()
+        starts = self._logs.start(source_partitions, starting(self._options, streaming=True))
+        return _offset(
+            source_partitions, {place.key: Position(starts[place.key]) for place in source_partitions}
+        ).to_json()
 
     def freeze(self) -> None:
         """Read up to the current ends only, in any number of batches (AvailableNow)."""
-        places = self._logs.places(missing_is_error=False)
-        self._target = self._ends(places)
+        source_partitions = self._logs.source_partitions(missing_is_error=False)
+        self._target = self._ends(source_partitions)
 
     def newest(self) -> dict[str, Any] | None:
         """Last known ends of the logs, for progress reports."""
@@ -75,19 +77,19 @@ class TopicStream:
             DataLost: records were deleted before they were read, and ``failOnDataLoss`` is set.
         """
         start = read_offset(start_json)
-        places = self._logs.places(missing_is_error=False)
-        ends = self._ends(places)
+        source_partitions = self._logs.source_partitions(missing_is_error=False)
+        ends = self._ends(source_partitions)
         self._seen = ends
         if self._target is not None:
             ends = _not_beyond(ends, self._target)
-        known = self._begins(start, places, ends)
-        spans = [Span(p.topic, p.topic_id, p.partition, *known[p.key]) for p in places if p.key in known]
+        known = self._begins(start, source_partitions, ends)
+        spans = [Span(p.topic, p.topic_id, p.partition, *known[p.key]) for p in source_partitions if p.key in known]
         waiting = [span for span in spans if span.rows]
         if not waiting and _same_partitions(start, spans):
             return start_json
         if limited and self._too_few(waiting):
             return start_json
-        self._segments = self._logs.segments(places, waiting) if waiting else {}
+        self._segments = self._logs.segments(source_partitions, waiting) if waiting else {}
         chosen = self._admit(waiting) if limited else waiting
         self._last_batch_at = self._clock()
         counts = count(chosen, self._segments, self._options)
@@ -108,26 +110,28 @@ class TopicStream:
         if not spans:
             return []
         names = {span.topic for span in spans}
-        places = [place for place in self._logs.places(missing_is_error=False) if place.topic in names]
+        source_partitions = [
+            place for place in self._logs.source_partitions(missing_is_error=False) if place.topic in names
+        ]
         scan = hashlib.sha256(json.dumps([start.to_json(), end.to_json()]).encode()).hexdigest()[:32]
         counts = SplitCounts(tuple(splits), end.bundles)
-        return make_tasks(spans, counts, self._logs.segments(places, spans), self._settings, scan)
+        return make_tasks(spans, counts, self._logs.segments(source_partitions, spans), self._settings, scan)
 
-    def _ends(self, places: Sequence[Place]) -> StreamOffset:
-        found = self._logs.latest(places)
+    def _ends(self, source_partitions: Sequence[SourcePartition]) -> StreamOffset:
+        found = self._logs.latest(source_partitions)
         if (bound := self._bound) is not None:
             found = {key: end._replace(offset=min(end.offset, bound.get(key, 0))) for key, end in found.items()}
-        return _offset(places, {key: _end_position(end) for key, end in found.items()})
+        return _offset(source_partitions, {key: _end_position(end) for key, end in found.items()})
 
     def _begins(
-        self, start: StreamOffset, places: Sequence[Place], ends: StreamOffset
+        self, start: StreamOffset, source_partitions: Sequence[SourcePartition], ends: StreamOffset
     ) -> dict[TopicPartition, tuple[int, int]]:
         """The range that could be read of each partition now. Losses are reported."""
-        self._report_gone(start, places)
-        fresh = [place for place in places if start.position(place.topic_id, place.partition) is None]
+        self._report_gone(start, source_partitions)
+        fresh = [place for place in source_partitions if start.position(place.topic_id, place.partition) is None]
         first = self._logs.earliest(fresh)
         found: dict[TopicPartition, tuple[int, int]] = {}
-        for place in places:
+        for place in source_partitions:
             end = ends.position(place.topic_id, place.partition)
             if end is None:
                 continue  # appeared after the target was set
@@ -140,9 +144,9 @@ class TopicStream:
             found[place.key] = (begin, max(begin, end.offset))
         return found
 
-    def _report_gone(self, start: StreamOffset, places: Sequence[Place]) -> None:
-        there = {(place.topic_id, place.partition) for place in places}
-        names = {place.topic for place in places}
+    def _report_gone(self, start: StreamOffset, source_partitions: Sequence[SourcePartition]) -> None:
+        there = {(place.topic_id, place.partition) for place in source_partitions}
+        names = {place.topic for place in source_partitions}
         for topic_id, topic in start.topics.items():
             gone = [partition for partition in topic.partitions if (topic_id, partition) not in there]
             if gone:
@@ -191,10 +195,10 @@ class TopicStream:
         return StreamOffset(topics, counts.bundles)
 
 
-def _offset(places: Sequence[Place], positions: Mapping[TopicPartition, Position]) -> StreamOffset:
+def _offset(source_partitions: Sequence[SourcePartition], positions: Mapping[TopicPartition, Position]) -> StreamOffset:
     topics: dict[str, dict[int, Position]] = {}
     names: dict[str, str] = {}
-    for place in places:
+    for place in source_partitions:
         names[place.topic_id] = place.topic
         topics.setdefault(place.topic_id, {})[place.partition] = positions[place.key]
     return StreamOffset({topic_id: TopicPositions(names[topic_id], held) for topic_id, held in topics.items()})

@@ -24,16 +24,16 @@ def once_there_is_room(change: Callable[[], None], what: str, wait: Callable[[fl
     Raises:
         OSError: the change failed for another reason than space, or was cancelled.
     """
-    told = False
+    reported = False
     while True:
         try:
             change()
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            if not told:
+            if not reported:
                 operator_log.warning("%s: %s; that is tried again", what, error.strerror)
-                told = True
+                reported = True
             if wait(_WAIT_S):
                 raise
         else:

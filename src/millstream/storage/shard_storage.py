@@ -1,6 +1,6 @@
 """The storage of one shard: its logs, their common write-ahead log and cache, and the helper processes.
 
-Start, in the shard's process: `helpers.start_helpers` (forks; before the reactor exists), then `ShardStorage`, then
+Start, in the shard's process: `processes.start` (forks; before the reactor exists), then `ShardStorage`, then
 `open_log` for each partition that lives here, after `recovery.recover` has run in a process of the supervisor's.
 Stop: `stop`, which makes everything durable in the segments and leaves a summary, so that the next start reads next
 to nothing.
@@ -86,13 +86,15 @@ if TYPE_CHECKING:
     from millstream.storage.log.log_staging import LogStaging
     from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
-    from millstream.storage.processes.helpers import Helpers
+    from millstream.storage.processes.start import StorageProcesses
 
 
 class ShardStorage:
     """See the module. Lifecycle: constructed once, `stop` once. Shard: its own, on the reactor."""
 
-    def __init__(self, shard: Shard, settings: Settings, disk: Disk, data_dir: str, helpers: Helpers) -> None:
+    def __init__(
+        self, shard: Shard, settings: Settings, disk: Disk, data_dir: str, processes: StorageProcesses
+    ) -> None:
         self.reactor = reactor = shard.reactor
         self.arena = shard.arena
         self.stats = stats = shard.stats
@@ -115,7 +117,7 @@ class ShardStorage:
         self._deleted = stats.counter("segments_deleted")
         self._partitions = stats.gauge("log_partitions")
         self._faulty = stats.gauge("log_faulty")
-        self._helpers = helpers
+        self._processes = processes
         self._summaries = read_opened(disk, data_dir)
         self._expected: dict[int, Callable[[], None]] = {}
         self._next_expected = 1
@@ -137,7 +139,7 @@ class ShardStorage:
         self.housekeeping = Housekeeping(self, settings.log_retention_check_interval_ms)
         self.compaction = Compaction(self, settings.shards)
         self._hears = self._hearers()
-        helpers.attach(reactor, self.wal.landed, lambda told: self.replied(decode_reply(told)), self._helper_ended)
+        processes.attach(reactor, self.wal.landed, lambda told: self.replied(decode_reply(told)), self._process_ended)
         self.wal.files.prepare_now()
 
     def _open_wal(self) -> Wal:
@@ -153,8 +155,8 @@ class ShardStorage:
         wal = Wal(
             self.reactor,
             self.stats,
-            self._helpers.slots,
-            self._helpers.submit,
+            self._processes.slots,
+            self._processes.submit,
             files=wal_files,
             pacing_us=settings.wal_pacing_us,
             next_sequence=state.next_sequence,
@@ -340,15 +342,15 @@ class ShardStorage:
         self.timestamps.stop()
         self.event_reads.stop()
         self.removals.stop()
-        self._helpers.stop_worker()
+        self._processes.stop_worker()
 
-    def _helper_ended(self, name: str, status: ExitStatus | None) -> None:
+    def _process_ended(self, name: str, status: ExitStatus | None) -> None:
         if not self.stopping or not self.wal.closed or (status is not None and status.code):
             self.reactor.stop(EXIT_CHILD, f"{name} {status}")
             return
         self._ended += 1
-        if self._ended == self._helpers.count:
-            self._helpers.detach()
+        if self._ended == self._processes.count:
+            self._processes.detach()
             self._leave_summary()
             if self._stop_done is not None:
                 self._stop_done()
@@ -399,7 +401,7 @@ class ShardStorage:
 
     def send(self, command: Command) -> None:
         """Send a command to the worker; it leaves at the end of the turn."""
-        self._helpers.send(command)
+        self._processes.send(command)
 
     def _hearers(self) -> dict[type[Reply], Callable[[Any], None]]:
         return {

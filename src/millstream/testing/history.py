@@ -40,7 +40,7 @@ class Outcome(StrEnum):
     INFO = "info"
 
 
-class Place(msgspec.Struct, frozen=True, order=True):
+class TopicPartition(msgspec.Struct, frozen=True, order=True):
     """A partition."""
 
     topic: str
@@ -56,7 +56,7 @@ class Send(msgspec.Struct, tag="send"):
     """
 
     process: str
-    place: Place
+    place: TopicPartition
     value: str
     idempotent: bool
     began_ns: int
@@ -71,7 +71,7 @@ class Poll(msgspec.Struct, tag="poll"):
 
     process: str
     group: str
-    place: Place
+    place: TopicPartition
     records: list[tuple[int, str]]
     at_ns: int
 
@@ -80,7 +80,7 @@ class Reset(msgspec.Struct, tag="reset"):
     """The position of a consumer on these partitions was set: assigned, sought, or resumed from a commit."""
 
     process: str
-    places: list[Place]
+    topic_partitions: list[TopicPartition]
     at_ns: int
 
 
@@ -89,7 +89,7 @@ class Commit(msgspec.Struct, tag="commit"):
 
     process: str
     group: str
-    place: Place
+    place: TopicPartition
     next_offset: int
     began_ns: int
     ended_ns: int = 0
@@ -100,7 +100,7 @@ class Committed(msgspec.Struct, tag="committed"):
     """A group's committed offset in the broker's response; -1 is none."""
 
     group: str
-    place: Place
+    place: TopicPartition
     next_offset: int
     began_ns: int
     ended_ns: int
@@ -127,7 +127,7 @@ class TopicsSeen(msgspec.Struct, tag="topics"):
 class Trim(msgspec.Struct, tag="trim"):
     """A request to delete the records of a partition before an offset."""
 
-    place: Place
+    place: TopicPartition
     before: int
     began_ns: int
     ended_ns: int = 0
@@ -137,7 +137,7 @@ class Trim(msgspec.Struct, tag="trim"):
 class LogStart(msgspec.Struct, tag="start"):
     """The log start offset of a partition in the broker's response."""
 
-    place: Place
+    place: TopicPartition
     offset: int
     began_ns: int
     ended_ns: int
@@ -161,7 +161,7 @@ class History:
         self, process: str, topic: str, partition: int, value: str, *, key: str = "", idempotent: bool = True
     ) -> Send:
         """Record the start of a send. Pass the result to ``sent`` when its outcome is known."""
-        operation = Send(process, Place(topic, partition), value, idempotent, time.monotonic_ns(), key=key)
+        operation = Send(process, TopicPartition(topic, partition), value, idempotent, time.monotonic_ns(), key=key)
         self._append(operation)
         return operation
 
@@ -175,15 +175,21 @@ class History:
         self, process: str, topic: str, partition: int, records: Iterable[tuple[int, str]], *, group: str = ""
     ) -> None:
         """Record records that a consumer received: (offset, value) in order."""
-        self._append(Poll(process, group, Place(topic, partition), list(records), time.monotonic_ns()))
+        self._append(Poll(process, group, TopicPartition(topic, partition), list(records), time.monotonic_ns()))
 
-    def reset(self, process: str, places: Iterable[tuple[str, int]]) -> None:
+    def reset(self, process: str, topic_partitions: Iterable[tuple[str, int]]) -> None:
         """Record that a consumer's position on these partitions was set."""
-        self._append(Reset(process, [Place(topic, partition) for topic, partition in places], time.monotonic_ns()))
+        self._append(
+            Reset(
+                process,
+                [TopicPartition(topic, partition) for topic, partition in topic_partitions],
+                time.monotonic_ns(),
+            )
+        )
 
     def commit(self, process: str, group: str, topic: str, partition: int, next_offset: int) -> Commit:
         """Record the start of a commit. Pass the result to ``done``."""
-        operation = Commit(process, group, Place(topic, partition), next_offset, time.monotonic_ns())
+        operation = Commit(process, group, TopicPartition(topic, partition), next_offset, time.monotonic_ns())
         self._append(operation)
         return operation
 
@@ -195,7 +201,7 @@ class History:
 
     def trim(self, topic: str, partition: int, before: int) -> Trim:
         """Record the start of a deletion of records. Pass the result to ``done``."""
-        operation = Trim(Place(topic, partition), before, time.monotonic_ns())
+        operation = Trim(TopicPartition(topic, partition), before, time.monotonic_ns())
         self._append(operation)
         return operation
 
@@ -210,11 +216,11 @@ class History:
 
     def log_start(self, topic: str, partition: int, offset: int, *, began_ns: int) -> None:
         """Record a log start offset that was requested at ``began_ns`` and answered now."""
-        self._append(LogStart(Place(topic, partition), offset, began_ns, time.monotonic_ns()))
+        self._append(LogStart(TopicPartition(topic, partition), offset, began_ns, time.monotonic_ns()))
 
     def committed(self, group: str, topic: str, partition: int, next_offset: int, *, began_ns: int) -> None:
         """Record a committed offset that was requested at ``began_ns`` and answered now."""
-        self._append(Committed(group, Place(topic, partition), next_offset, began_ns, time.monotonic_ns()))
+        self._append(Committed(group, TopicPartition(topic, partition), next_offset, began_ns, time.monotonic_ns()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one JSON document per line."""

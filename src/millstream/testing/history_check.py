@@ -42,11 +42,11 @@ from millstream.testing.history import (
     History,
     LogStart,
     Outcome,
-    Place,
     Poll,
     Reset,
     Send,
     TopicChange,
+    TopicPartition,
     TopicsSeen,
     Trim,
 )
@@ -59,7 +59,7 @@ class Anomaly(msgspec.Struct, frozen=True):
     """One anomaly: its kind, its place, and the evidence."""
 
     kind: str
-    place: Place
+    place: TopicPartition
     detail: str
 
     def __str__(self) -> str:
@@ -76,14 +76,16 @@ class HistoryBroken(AssertionError):
         self.anomalies = anomalies
 
 
-def verify(history: History, *, dense: bool = True, log_starts: Mapping[Place, int] | None = None) -> None:
+def verify(history: History, *, dense: bool = True, log_starts: Mapping[TopicPartition, int] | None = None) -> None:
     """Raise ``HistoryBroken`` if ``check`` finds anything."""
     anomalies = check(history, dense=dense, log_starts=log_starts)
     if anomalies:
         raise HistoryBroken(anomalies)
 
 
-def check(history: History, *, dense: bool = True, log_starts: Mapping[Place, int] | None = None) -> list[Anomaly]:
+def check(
+    history: History, *, dense: bool = True, log_starts: Mapping[TopicPartition, int] | None = None
+) -> list[Anomaly]:
     """All anomalies of a finished history, partition by partition.
 
     Args:
@@ -91,7 +93,7 @@ def check(history: History, *, dense: bool = True, log_starts: Mapping[Place, in
         dense: whether offsets without a record are forbidden (yes without transactions and compaction).
         log_starts: first offset that had to be readable in the end, if it is not 0.
     """
-    partitions: dict[Place, _Partition] = defaultdict(_Partition)
+    partitions: dict[TopicPartition, _Partition] = defaultdict(_Partition)
     resets: list[Reset] = []
     changes: list[TopicChange] = []
     listings: list[TopicsSeen] = []
@@ -116,9 +118,11 @@ def check(history: History, *, dense: bool = True, log_starts: Mapping[Place, in
             case TopicsSeen():
                 listings.append(operation)
     for reset in resets:
-        for place in reset.places:
+        for place in reset.topic_partitions:
             partitions[place].resets.append(reset)
-    found = [Anomaly(kind, Place(topic, -1), detail) for kind, topic, detail in _topics_kept(changes, listings)]
+    found = [
+        Anomaly(kind, TopicPartition(topic, -1), detail) for kind, topic, detail in _topics_kept(changes, listings)
+    ]
     for place, partition in sorted(partitions.items()):
         partition.index()
         start = (log_starts or {}).get(place, 0)
@@ -308,8 +312,8 @@ def _commits_kept(commits: list[Commit], answers: list[Committed]) -> Iterator[t
     """A committed offset in a response lies between the newest certain commit and the newest possible one."""
     group = answers[0].group
     asked = [(c.next_offset, c.began_ns, c.ended_ns, c.outcome) for c in commits]
-    told_at = [(a.next_offset, a.began_ns, a.ended_ns) for a in answers]
-    for kind, told, known in _kept(asked, told_at, possible=-1):
+    reported_at = [(a.next_offset, a.began_ns, a.ended_ns) for a in answers]
+    for kind, told, known in _kept(asked, reported_at, possible=-1):
         if kind == "lost":
             yield "commit-lost", f"{group} had {known}, by a commit or an answer; the broker answered {told}"
         else:

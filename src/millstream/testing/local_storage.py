@@ -26,7 +26,6 @@ from millstream.iobuf import Arena
 from millstream.shard.process import ExitStatus
 from millstream.storage.compaction.cleaner import Cleaner, Pace
 from millstream.storage.disk import DIRECT_BLOCK_BYTES
-from millstream.storage.leisure import Leisure
 from millstream.storage.messages.commands import CLEANER_LANE, LANE_OF, Command, decode_command, encode
 from millstream.storage.processes.worker import Worker
 from millstream.storage.processes.writer import TickWriter
@@ -34,6 +33,7 @@ from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.recovery import RecoveryReport, recover
 from millstream.storage.segments.read_faults import ReadFaults
 from millstream.storage.shard_storage import ShardStorage
+from millstream.storage.throttle import Throttle
 from millstream.storage.wal.ticks import SLOT_COUNT, W_RECORDS, TickSlots
 from millstream.telemetry.metrics import StatsSlab
 
@@ -207,7 +207,7 @@ def _at_once(_seconds: float) -> None:
     """Time is the reactor's; nobody rests."""
 
 
-class LocalHelpers:
+class LocalProcesses:
     """Writer and worker in the same thread: each step of theirs is a call, or a part of one with ``lanes``."""
 
     def __init__(self, disk: Disk, data_dir: str, shard_id: int, arena: Arena, lanes: Lanes | None = None) -> None:
@@ -216,8 +216,8 @@ class LocalHelpers:
         self.worker_stats = StatsSlab(shard_id, "worker")
         faults = ReadFaults(self.worker_stats)
         self.file_worker = Worker(disk, data_dir, arena.view, DIRECT_BLOCK_BYTES, faults, wait=_at_once)
-        self.file_worker.files.leisure = Leisure(wait=_at_once)
-        self.file_worker.files.filling = Leisure(wait=_at_once)
+        self.file_worker.files.throttle = Throttle(wait=_at_once)
+        self.file_worker.files.filling = Throttle(wait=_at_once)
         self._rings = 0
         self._commands = 0  # in all lanes
         self._turn = 0
@@ -350,10 +350,10 @@ class LocalShard:
         # Not ``Settings``: its bounds are for people, a test wants a write-ahead log of a few KiB.
         self.settings = SimpleNamespace(**{**SMALL, **(settings or {})})
         given: Any = self.settings
-        self.helpers = LocalHelpers(disk, DATA_DIR, shard_id, self.arena, lanes)
+        self.processes = LocalProcesses(disk, DATA_DIR, shard_id, self.arena, lanes)
         self.context: Any = _Context(shard_id, self.reactor, self.arena, self.stats)
-        helpers: Any = self.helpers
-        self.storage = ShardStorage(self.context, given, disk, DATA_DIR, helpers)
+        processes: Any = self.processes
+        self.storage = ShardStorage(self.context, given, disk, DATA_DIR, processes)
         self.storage.write_bytes_min = 0
 
     def open(self, group: int, *, replicated: bool = False, **config: Any) -> Log:
@@ -375,7 +375,7 @@ class LocalShard:
 
     def step(self) -> bool:
         """One thing happens; False when nothing can but time."""
-        choices: list[Callable[[], Any]] = list(self.helpers.steps())
+        choices: list[Callable[[], Any]] = list(self.processes.steps())
         if self.reactor.ready:
             choices += [self.reactor.turn] * 2
         if not choices:

@@ -3,7 +3,7 @@
 import socket
 from types import SimpleNamespace
 
-from millstream.app.accepting import Door
+from millstream.app.accepting import Acceptor
 from millstream.shard.handover import Handover
 from millstream.shard.reactor import Reactor
 from millstream.telemetry.metrics import StatsSlab
@@ -15,11 +15,11 @@ def test_connections_that_no_shard_takes_yet_wait_and_are_all_handed_over_in_the
     reactor = Reactor(0, StatsSlab(0, "supervisor"))
     handover = Handover()
     shared = SimpleNamespace(handover=[handover], shard_stats=[{"shard": StatsSlab(0, "shard")}])
-    door = Door(reactor, shared, StatsSlab(0, "supervisor"), connections_max=2 * CROWD)
+    acceptor = Acceptor(reactor, shared, StatsSlab(0, "supervisor"), connections_max=2 * CROWD)
     listener = socket.create_server(("127.0.0.1", 0), backlog=CROWD)
     listener.setblocking(False)
     clients = [socket.create_connection(listener.getsockname()) for _ in range(CROWD)]
-    door.open({"PLAINTEXT": listener})
+    acceptor.open({"PLAINTEXT": listener})
     taken = []
 
     def take(sock, arrival):

@@ -278,25 +278,25 @@ class FakeConsumer:
     def __init__(self, cluster, configuration):
         self.cluster = cluster
         self.configuration = configuration
-        self.places: list[TopicPartition] = []
+        self.topic_partitions: list[TopicPartition] = []
         self.stored = {}
         self.ended = set()
         cluster.configurations.append(configuration)
 
-    def assign(self, places):
-        self.places = places
+    def assign(self, topic_partitions):
+        self.topic_partitions = topic_partitions
 
     def subscribe(self, topics):
         group = self.cluster.groups.setdefault(self.configuration["group.id"], FakeGroup())
         for topic in topics:
             for number in range(len(self.cluster.topics[topic])):
-                self.places.append(TopicPartition(topic, number, group.committed.get((topic, number), 0)))
+                self.topic_partitions.append(TopicPartition(topic, number, group.committed.get((topic, number), 0)))
 
     def assignment(self):
-        return self.places
+        return self.topic_partitions
 
     def consume(self, limit, timeout):
-        for place in self.places:
+        for place in self.topic_partitions:
             messages = self.cluster.topics[place.topic][place.partition]
             start = len(messages) if place.offset == -1 else max(place.offset, 0)
             found = messages[start : start + limit]
@@ -316,4 +316,4 @@ class FakeConsumer:
         self.cluster.groups[self.configuration["group.id"]].committed.update(self.stored)
 
     def close(self):
-        self.places = []
+        self.topic_partitions = []

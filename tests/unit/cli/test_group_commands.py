@@ -8,8 +8,8 @@ from cli_fakes import FakeGroup
 from confluent_kafka import TopicPartition
 
 
-def member(*places):
-    assignment = SimpleNamespace(topic_partitions=[TopicPartition(*place) for place in places])
+def member(*topic_partitions):
+    assignment = SimpleNamespace(topic_partitions=[TopicPartition(*place) for place in topic_partitions])
     return SimpleNamespace(member_id="m-1", client_id="c", host="/127.0.0.1", assignment=assignment)
 
 

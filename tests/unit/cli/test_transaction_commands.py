@@ -60,8 +60,8 @@ def answers(cluster, monkeypatch):
     return told
 
 
-def ongoing(*places):
-    return DescribedTransaction("copier", "Ongoing", 1, 7, 3, 60_000, 1_700_000_000_000, list(places))
+def ongoing(*topic_partitions):
+    return DescribedTransaction("copier", "Ongoing", 1, 7, 3, 60_000, 1_700_000_000_000, list(topic_partitions))
 
 
 def test_the_states_that_can_be_asked_for_are_states():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from millstream.app.leftovers import remove_leftovers
+from millstream.app.stale_topics import remove_stale_topics
 from millstream.cluster.committed_mark import PATH, read_mark, write_mark
 from millstream.cluster.deletions import Deletions
 from millstream.cluster.messages import Commit
@@ -56,7 +56,7 @@ def test_records_of_a_topic_whose_deletion_is_noted_are_not_replayed(disk):
 
 def test_only_files_of_a_noted_deletion_are_removed(disk, capfd):
     write_mark(disk, "/data", 4)
-    remove_leftovers(disk, "/data", in_cluster=True)
+    remove_stale_topics(disk, "/data", in_cluster=True)
     assert disk.list("/data/topics") == [TWO.hex()]
     assert capfd.readouterr().err == ""
 

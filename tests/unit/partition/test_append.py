@@ -284,7 +284,7 @@ def test_what_the_header_does_not_settle_is_looked_at_first(overrides, data):
     partition = make(**overrides)
     assert put(partition, data) is LOOK
     assert partition.log.batches == []
-    assert put(partition, data, looked=True)[0] == 0
+    assert put(partition, data, inspected=True)[0] == 0
 
 
 def test_a_batch_that_has_the_topics_codec_is_appended_as_it_is():

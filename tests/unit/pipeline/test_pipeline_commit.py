@@ -10,8 +10,8 @@ from pyarrow.dataset import dataset
 
 from millstream.errors import OutcomeUnknown, Rejected, Unavailable
 from millstream.pipeline.commit import Batch, TableSink
+from millstream.pipeline.dead_letters import REPLAY_QUERY, encode_record_offsets, remove_dead_letters
 from millstream.pipeline.files import FileWriter
-from millstream.pipeline.letters import REPLAY_QUERY, encode_places, remove_letters
 from millstream.pipeline.model import Sink
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
 from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table
@@ -67,13 +67,13 @@ class Bench:
         return self
 
     def batch(self, number, *values, bad=0, query="q"):
-        def file(place, schema, rows):
-            writer = FileWriter(place, f"part-{number}", schema)
+        def file(location, schema, rows):
+            writer = FileWriter(location, f"part-{number}", schema)
             writer.write(pa.RecordBatch.from_pylist(rows, schema))
             return tuple(writer.close())
 
-        files = file(self.rows.place, SCHEMA, [{"n": value} for value in values])
-        letters = file(self.letters.place, DEAD_LETTER_SCHEMA, [LETTER] * bad)
+        files = file(self.rows.location, SCHEMA, [{"n": value} for value in values])
+        letters = file(self.letters.location, DEAD_LETTER_SCHEMA, [LETTER] * bad)
         return Batch(query=query, number=number, offsets="{}", files=files, rejected=bad, dead_letters=letters)
 
     def held(self):
@@ -85,8 +85,8 @@ class Bench:
         if self.kind == "iceberg":
             return table._fresh().scan().to_arrow().to_pylist()
         if self.kind == "delta":
-            return pa.table(deltalake.DeltaTable(table.place.address).to_pyarrow_table()).to_pylist()
-        return dataset(os.path.dirname(table.place.address), partitioning="hive").to_table().to_pylist()
+            return pa.table(deltalake.DeltaTable(table.location.address).to_pyarrow_table()).to_pylist()
+        return dataset(os.path.dirname(table.location.address), partitioning="hive").to_table().to_pylist()
 
 
 @pytest.fixture(params=["delta", "iceberg", "parquet"])
@@ -190,14 +190,14 @@ class Replay:
 
     def commit(self, number, *values):
         batch = self.bench.batch(number, *values, query=REPLAY_QUERY)
-        places = encode_places({"t": {0: [0, 2]}, "u": {1: [7]}})
-        return self.sink.commit(msgspec.structs.replace(batch, offsets=places)).record
+        record_offsets = encode_record_offsets({"t": {0: [0, 2]}, "u": {1: [7]}})
+        return self.sink.commit(msgspec.structs.replace(batch, offsets=record_offsets)).record
 
 
 @pytest.fixture(params=["delta", "iceberg"])
-def letters_bench(tmp_path, request):
+def dead_letters_bench(tmp_path, request):
     bench = Bench(tmp_path, request.param)
-    writer = FileWriter(bench.letters.place, "part", DEAD_LETTER_SCHEMA)
+    writer = FileWriter(bench.letters.location, "part", DEAD_LETTER_SCHEMA)
     rows = [letter(0), letter(1), letter(2), letter(0, "u", 1), letter(7, "u", 1), letter(7)]
     writer.write(pa.RecordBatch.from_pylist(rows, DEAD_LETTER_SCHEMA))
     files = tuple(writer.close())
@@ -205,7 +205,7 @@ def letters_bench(tmp_path, request):
     return bench
 
 
-def places_of(bench):
+def record_offsets_of(bench):
     rows = bench.read(bench.letters.table)
     return sorted((row["topic"], row["partition"], row["offset"]) for row in rows)
 
@@ -213,27 +213,27 @@ def places_of(bench):
 LEFT = [("t", 0, 1), ("t", 0, 7), ("u", 1, 0)]
 
 
-def test_letters_that_were_replayed_leave_their_table_and_no_others_do(letters_bench):
-    scanned = [row for batch in letters_bench.letters.scan() for row in batch.to_pylist()]
+def test_letters_that_were_replayed_leave_their_table_and_no_others_do(dead_letters_bench):
+    scanned = [row for batch in dead_letters_bench.letters.scan() for row in batch.to_pylist()]
     assert len(scanned) == 6
-    record = Replay(letters_bench).commit(0, 5, 6)
-    remove_letters(letters_bench.letters, record, letters_bench.pauses.append)
-    assert places_of(letters_bench) == LEFT
-    assert letters_bench.held() == ([5, 6], 3)
+    record = Replay(dead_letters_bench).commit(0, 5, 6)
+    remove_dead_letters(dead_letters_bench.letters, record, dead_letters_bench.pauses.append)
+    assert record_offsets_of(dead_letters_bench) == LEFT
+    assert dead_letters_bench.held() == ([5, 6], 3)
 
 
 @pytest.mark.parametrize("fault", ["before", "after"])
-def test_a_replay_that_ends_between_its_commits_is_finished_by_whoever_opens_the_table(letters_bench, fault):
-    letters_bench.rows.plan = [fault]
-    Replay(letters_bench).commit(0, 5)
-    assert len(places_of(letters_bench)) == 6
-    letters_bench.reopen()
-    assert places_of(letters_bench) == LEFT
-    letters_bench.sink.commit(letters_bench.batch(1, 1, bad=2))
-    version = letters_bench.letters.version()
-    letters_bench.reopen()
-    assert letters_bench.letters.version() == version  # nothing is removed twice
-    assert letters_bench.held() == ([1, 5], 5)
+def test_a_replay_that_ends_between_its_commits_is_finished_by_whoever_opens_the_table(dead_letters_bench, fault):
+    dead_letters_bench.rows.plan = [fault]
+    Replay(dead_letters_bench).commit(0, 5)
+    assert len(record_offsets_of(dead_letters_bench)) == 6
+    dead_letters_bench.reopen()
+    assert record_offsets_of(dead_letters_bench) == LEFT
+    dead_letters_bench.sink.commit(dead_letters_bench.batch(1, 1, bad=2))
+    version = dead_letters_bench.letters.version()
+    dead_letters_bench.reopen()
+    assert dead_letters_bench.letters.version() == version  # nothing is removed twice
+    assert dead_letters_bench.held() == ([1, 5], 5)
 
 
 def test_every_record_says_where_its_sink_began(bench):

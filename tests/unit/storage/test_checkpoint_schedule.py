@@ -73,14 +73,14 @@ def test_a_checkpoint_keeps_up_with_the_write_ahead_log() -> None:
 def commands(shard: LocalShard, monkeypatch: pytest.MonkeyPatch) -> list[Command]:
     """What the worker is asked for from now on that has to do with checkpoints."""
     seen: list[Command] = []
-    carry_out = shard.helpers.file_worker.carry_out
+    carry_out = shard.processes.file_worker.carry_out
 
     def watched(command: Command) -> Reply | None:
         if isinstance(command, Checkpoint | Hurry):
             seen.append(command)
         return carry_out(command)
 
-    monkeypatch.setattr(shard.helpers.file_worker, "carry_out", watched)
+    monkeypatch.setattr(shard.processes.file_worker, "carry_out", watched)
     return seen
 
 
@@ -90,7 +90,7 @@ def test_the_worker_is_told_that_nobody_waits(monkeypatch: pytest.MonkeyPatch) -
     shard.storage.checkpointer.request()
     pass_time(shard, 1_000_000)
     shard.call(shard.storage.checkpoint)
-    assert [command.leisurely for command in seen if isinstance(command, Checkpoint)] == [True, False]
+    assert [command.throttled for command in seen if isinstance(command, Checkpoint)] == [True, False]
     assert not any(isinstance(command, Hurry) for command in seen)
 
 
@@ -99,7 +99,7 @@ def test_a_checkpoint_that_the_worker_is_at_is_hurried(monkeypatch: pytest.Monke
     shard, _, _ = filled()
     other = shard.open(LOGS + 1)
     seen = commands(shard, monkeypatch)
-    shard.helpers.hang(SYNCS_LANE, 1_000_000)
+    shard.processes.hang(SYNCS_LANE, 1_000_000)
     shard.storage.checkpointer.request()
     pass_time(shard, 500_000)
     assert not seen
@@ -114,7 +114,7 @@ def test_a_checkpoint_that_the_worker_is_at_is_hurried(monkeypatch: pytest.Monke
     assert isinstance(first, Hurry)
     assert isinstance(second, Checkpoint)
     assert first.id == second.id
-    assert second.leisurely
+    assert second.throttled
 
 
 def test_a_full_write_ahead_log_waits_for_no_leisurely_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_a_full_write_ahead_log_waits_for_no_leisurely_checkpoint(monkeypatch: p
     log = shard.open(1)
     append(log, 1, BYTES)
     settle(shard)
-    shard.helpers.hang(SYNCS_LANE, 1_000_000)
+    shard.processes.hang(SYNCS_LANE, 1_000_000)
     shard.storage.checkpointer.request()
     pass_time(shard, 100_000)
     with pytest.raises(WalFull):
@@ -132,7 +132,7 @@ def test_a_full_write_ahead_log_waits_for_no_leisurely_checkpoint(monkeypatch: p
     seen = commands(shard, monkeypatch)
     pass_time(shard, 5_000_000)
     assert shard.storage.wal.idle
-    first, *others = [command.leisurely for command in seen if isinstance(command, Checkpoint)]
+    first, *others = [command.throttled for command in seen if isinstance(command, Checkpoint)]
     assert first
     assert others
     assert not others[0]

@@ -136,7 +136,7 @@ def test_a_segment_that_is_missing_is_a_fault_and_not_taken_for_deleted(shard) -
     shard.call(shard.storage.checkpoint)
     path = log.segments()[0].path
     shard.disk.unlink(path)
-    shard.helpers.file_worker.files.files.close()
+    shard.processes.file_worker.files.files.close()
     for failure in (cold(shard, log, 0), shard.call(log.offset_for_timestamp, 500, 9)):
         assert isinstance(failure, Corruption)
         assert f"{path} is missing" in failure.message
@@ -334,8 +334,8 @@ def test_the_largest_timestamp_of_a_log_that_grows_is_found_without_reading_all_
         log.append((memoryview(data),), len(data), log.next_offset, log.next_offset, 0, stamp)
     settle(shard)
     asked: list[str] = []
-    find = shard.helpers.file_worker.reader.find
-    shard.helpers.file_worker.reader.find = lambda command: asked.append(command.path) or find(command)
+    find = shard.processes.file_worker.reader.find
+    shard.processes.file_worker.reader.find = lambda command: asked.append(command.path) or find(command)
     assert shard.call(log.max_timestamp, 25) == (20 + stamps.index(max(stamps)), max(stamps), 0)
     assert len(asked) <= 4
 
@@ -354,7 +354,7 @@ def test_what_is_in_a_segment_is_found_by_its_timestamp_though_the_disk_takes_no
     write(1000)
     write(2000)
     shard.call(shard.storage.checkpoint)
-    shard.helpers.hang(SEGMENTS_LANE, 60_000_000)
+    shard.processes.hang(SEGMENTS_LANE, 60_000_000)
     write(3000)
     begun = shard.reactor.now_us()
     assert shard.call(log.offset_for_timestamp, 1500, 3) == (1, 2000, 0)
@@ -365,7 +365,7 @@ def test_what_is_in_a_segment_is_found_by_its_timestamp_though_the_disk_takes_no
 def test_what_is_in_many_segments_that_are_not_written_yet_is_found_by_its_timestamp() -> None:
     shard = new_shard(settings=BIG)
     log = shard.open(1, segment_bytes=600)
-    shard.helpers.hang(SEGMENTS_LANE, 60_000_000)
+    shard.processes.hang(SEGMENTS_LANE, 60_000_000)
     fill(shard, log, 400, 500, timestamp=1000)
     assert log.written_position == 0
     assert shard.call(log.offset_for_timestamp, 500, 400)[:2] == (0, 1000)
@@ -416,13 +416,13 @@ def test_a_later_segment_that_is_written_meanwhile_is_not_searched_before_the_re
     append(log, 1, 300, timestamp=1000)
     settle(shard)
     shard.call(shard.storage.checkpoint)
-    shard.helpers.hang(SEGMENTS_LANE, 1_000_000)
+    shard.processes.hang(SEGMENTS_LANE, 1_000_000)
     append(log, 1, 300, timestamp=3000)
     append(log, 1, 900, timestamp=4000)
     settle(shard)
     assert log.written_position < log.durable_position
     assert len(log.segments_list) == 2
-    shard.helpers.hang(READS_LANE, 2_000_000)
+    shard.processes.hang(READS_LANE, 2_000_000)
     assert shard.call(log.offset_for_timestamp, 2500, 3) == (1, 3000, 0)
 
 

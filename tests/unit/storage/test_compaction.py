@@ -267,7 +267,7 @@ def test_a_trim_during_compaction_is_honoured(first: str) -> None:
     while not log.replacing:
         if not shard.step():
             shard.reactor.sleep(shard.reactor.now_us() + 10**9)
-    lane = shard.helpers._lanes[-1]
+    lane = shard.processes._lanes[-1]
     held = [lane.popleft() for _ in range(len(lane))] if first == "trim" else []
     shard.call(log.trim_prefix, target)
     lane.extend(held)
@@ -285,7 +285,7 @@ def test_a_log_is_deleted_though_compaction_waits_for_a_checkpoint_that_does_not
     log = shard.open(1, **COMPACTED)
     overwrite(shard, log, 6)
     log.roll()
-    syncs = shard.helpers._lanes[SYNCS_LANE]
+    syncs = shard.processes._lanes[SYNCS_LANE]
     while not (shard.storage.compaction.is_busy and syncs):
         if not shard.step():
             shard.reactor.sleep(shard.reactor.now_us() + 10**9)
@@ -332,7 +332,7 @@ def test_a_damaged_log_that_is_deleted_while_it_is_compacted_is_not_counted() ->
     log.roll()
     shard.call(shard.storage.checkpoint)
     shard.disk.flip(log.segments()[1].path, 100)
-    while not shard.helpers._lanes[CLEANER_LANE]:
+    while not shard.processes._lanes[CLEANER_LANE]:
         shard.step() or shard.reactor.sleep(shard.reactor.now_us() + 10**9)
     shard.call(shard.storage.delete_log, log)
     assert shard.storage.stats.gauge("log_cleaner_uncleanable_partitions").value == 0
@@ -349,7 +349,7 @@ def test_a_log_is_deleted_and_a_shard_stops_though_compaction_waits_for_a_sync(e
 
     def active() -> dict[int, int]:
         asked.append(put(shard, other, (b"key", b"value"), durable=False))
-        shard.helpers.hang(WRITER_LANE, 2_000_000)
+        shard.processes.hang(WRITER_LANE, 2_000_000)
         return {}
 
     log.active_producers = active
@@ -380,7 +380,7 @@ def test_reads_that_were_asked_before_a_file_was_replaced_are_answered(delay_ms:
     log.read_cold(3, log.next_offset, 1, True, answers.append)
     log.offset_for_timestamp(NOW_MS + 4, log.next_offset, answers.append)
     log.max_timestamp(log.next_offset, answers.append)
-    reads = shard.helpers._lanes[READS_LANE]
+    reads = shard.processes._lanes[READS_LANE]
     held = [reads.popleft() for _ in range(len(reads))]
     assert len(held) == 3
     compact(shard, log)
@@ -406,7 +406,7 @@ def test_what_was_trimmed_when_the_crash_came_is_not_compacted_but_removed() -> 
     log.roll()
     settle(shard)
     shard.call(shard.storage.checkpoint)
-    segments = shard.helpers._lanes[SEGMENTS_LANE]
+    segments = shard.processes._lanes[SEGMENTS_LANE]
     log.trim_prefix(2)
     while not segments:
         assert shard.step()
@@ -481,7 +481,7 @@ def test_nothing_is_taken_out_for_a_producers_later_batch_before_that_is_durable
     def active() -> dict[int, int]:
         if not asked:
             asked.append(put(shard, log, (b"key", b"later"), durable=False))
-            shard.helpers.hang(WRITER_LANE, 20_000_000)
+            shard.processes.hang(WRITER_LANE, 20_000_000)
         return {}
 
     log.active_producers = active

@@ -15,7 +15,7 @@ def test_settings_of_the_cleaner_hold_from_the_next_pass_on(monkeypatch: pytest.
     overwrite(shard, log, 6, keys=40)
     log.roll()
     waited = []
-    monkeypatch.setattr(shard.helpers.cleaner._pace, "wait", lambda seconds: waited.append(seconds) or False)
+    monkeypatch.setattr(shard.processes.cleaner._pace, "wait", lambda seconds: waited.append(seconds) or False)
     compact(shard, log)
     assert shard.stats.counter("log_cleaner_runs").value <= 2, "one pass has room for all keys"
     assert sum(waited) >= 22_000 / 5e6

@@ -11,7 +11,7 @@ from millstream.format.names import segment_name
 from millstream.iobuf import ArenaFull
 from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE, ExitStatus
 from millstream.storage.disk import exists
-from millstream.storage.maintenance.checkpoint import SNAPSHOT_BYTES, _Mark
+from millstream.storage.maintenance.checkpoint import SNAPSHOT_BYTES, _LogCapture
 from millstream.storage.messages.commands import Checkpoint, Checkpointed, Cut, Done, Failed, Remove, Write
 from millstream.storage.processes.worker import Worker
 from millstream.testing.local_storage import DATA_DIR, MIB, LocalShard, Stopped, place_of, recover_locally
@@ -81,7 +81,7 @@ def test_a_segment_that_cannot_be_written_stops_the_shard() -> None:
 def test_a_helper_that_ends_stops_the_shard_by_name() -> None:
     shard = new_shard()
     with pytest.raises(Stopped, match="writer 0 was killed by SIGKILL") as stopped:
-        shard.storage._helper_ended("writer 0", ExitStatus(137, 9))
+        shard.storage._process_ended("writer 0", ExitStatus(137, 9))
     assert stopped.value.code == EXIT_CHILD
 
 
@@ -99,7 +99,7 @@ def test_a_full_disk_refuses_producers_keeps_the_rest_going_and_recovers_by_itse
     assert bytes(internal.read(0, 20, 1 << 20, True)) == b"".join(expected)
     for _ in range(3):
         shard.reactor.sleep(shard.reactor.now_us() + 2_000_000)
-        shard.run(lambda: not shard.helpers.steps())
+        shard.run(lambda: not shard.processes.steps())
     assert not shard.storage.accepts_writes
     shard.disk.fail = lambda kind, path: 0
     shard.run(lambda: shard.storage.accepts_writes, limit_us=10_000_000)
@@ -123,7 +123,7 @@ def test_below_the_reserve_producers_are_refused_before_the_disk_is_full() -> No
     shard.disk.capacity_bytes = used + 3 * MIB
     while shard.storage.accepts_writes and log.next_offset < 4000:
         fill(shard, log, 20, 5000)
-        shard.run(lambda: not shard.helpers.steps() and not shard.reactor.ready)
+        shard.run(lambda: not shard.processes.steps() and not shard.reactor.ready)
         shard.reactor.sleep(shard.reactor.now_us() + 1_100_000)
     assert not shard.storage.accepts_writes
     assert shard.stats.gauge("storage_read_only").value == 1
@@ -337,10 +337,10 @@ def test_a_segment_that_a_cut_made_active_again_is_not_taken_for_a_sealed_one() 
     written = fill(shard, log, 5)
     log.roll()
     fill(shard, log, 1)
-    mark = _Mark(log, SNAPSHOT_BYTES)
-    assert [one.base_offset for one in mark.rolled] == [0]
+    capture = _LogCapture(log, SNAPSHOT_BYTES)
+    assert [one.base_offset for one in capture.rolled] == [0]
     shard.call(log.truncate_suffix, 3)
-    mark.give_back()
+    capture.give_back()
     assert log.rolled == []
     written[3:] = fill(shard, log, 1)
     shard.call(shard.storage.checkpoint)
@@ -396,7 +396,7 @@ def test_a_shard_that_has_stopped_looks_for_space_and_begins_checkpoints_no_more
     shard.storage.accepts_writes = False
     shard.stop()
     sent: list[object] = []
-    shard.helpers.send = sent.append
+    shard.processes.send = sent.append
     shard.storage.dirty_logs[log] = None
     shard.run(lambda: False, 120_000_000)
     assert sent == []

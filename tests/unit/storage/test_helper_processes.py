@@ -17,7 +17,7 @@ from millstream.shard.context import Shard
 from millstream.shard.process import EXIT_CHILD, EXIT_OK
 from millstream.shard.reactor import Reactor
 from millstream.storage.disk import SystemDisk
-from millstream.storage.processes.helpers import start_helpers
+from millstream.storage.processes.start import start_processes
 from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.recovery import RecoveryReport, recover
 from millstream.storage.shard_storage import ShardStorage
@@ -39,12 +39,12 @@ class RealShard:
         self.report: RecoveryReport = recover(disk, self.directory, self.locate, shards=1)
         arena = Arena.create(0, 32 * MIB)
         slabs = {role: StatsSlab(0, role) for role in ("writer", "worker", "cleaner")}
-        self.helpers = start_helpers(0, arena, disk, self.settings, slabs)
+        self.processes = start_processes(0, arena, disk, self.settings, slabs)
         stats = StatsSlab(0, "shard")
         self.reactor = Reactor(0, stats)
         context: Any = None
         shard = Shard(0, 1, self.reactor, [arena], context, stats)
-        self.storage = ShardStorage(shard, self.settings, disk, self.directory, self.helpers)
+        self.storage = ShardStorage(shard, self.settings, disk, self.directory, self.processes)
         self.stats = stats
 
     def locate(self, group: int) -> LogPlace:
@@ -60,8 +60,8 @@ class RealShard:
         try:
             return self.reactor.run()
         finally:
-            os.close(self.helpers._go_fd)
-            os.close(self.helpers._done_fd)
+            os.close(self.processes._go_fd)
+            os.close(self.processes._done_fd)
 
     def stop(self) -> None:
         self.storage.stop(lambda: self.reactor.stop(EXIT_OK))
@@ -81,7 +81,7 @@ def test_batches_written_in_one_life_are_read_in_the_next(tmp_path: Path) -> Non
         shard.storage.wal.when_durable(more)
 
     assert shard.run(more) == EXIT_OK
-    assert [child.status.code for child in shard.helpers.children if child.status is not None] == [0, 0, 0]
+    assert [child.status.code for child in shard.processes.children if child.status is not None] == [0, 0, 0]
 
     again = RealShard(tmp_path)
     assert again.report.clean
@@ -116,7 +116,7 @@ def test_the_shard_stops_with_a_reason_when_a_helper_is_killed(tmp_path: Path, w
     log = shard.open(1)
     acked: list[int] = []
     log.on_durable = acked.append
-    victim = next(child for child in shard.helpers.children if child.name == f"{which} 0")
+    victim = next(child for child in shard.processes.children if child.name == f"{which} 0")
 
     def script() -> None:
         append(log, 1, 1000)
@@ -125,10 +125,10 @@ def test_the_shard_stops_with_a_reason_when_a_helper_is_killed(tmp_path: Path, w
     assert shard.run(script) == EXIT_CHILD
     assert f"{which} 0 was killed by SIGKILL" in shard.reactor.stop_reason
     assert acked == [1]
-    for child in shard.helpers.children:
+    for child in shard.processes.children:
         child.kill()
         child.wait()
-    for end in shard.helpers._ends:
+    for end in shard.processes._ends:
         end.close()
     again = RealShard(tmp_path)
     assert (again.report.clean, again.report.records) == (False, 1)

@@ -14,7 +14,7 @@ def look(shard: LocalShard) -> None:
     for _ in shard.storage.housekeeping.look_at_all():
         pass
     settle(shard)
-    shard.run(lambda: not shard.helpers.steps() and not shard.reactor.ready)
+    shard.run(lambda: not shard.processes.steps() and not shard.reactor.ready)
 
 
 def test_retention_by_size_keeps_at_least_what_is_asked() -> None:

@@ -31,7 +31,7 @@ def start(shard, data, wanted, pieces=1):
     return verdicts if shard.storage.inspections.start(views, len(data), wanted, verdicts.append) else None
 
 
-def looked_at(shard, data, wanted, pieces=1):
+def checked(shard, data, wanted, pieces=1):
     verdicts = start(shard, data, wanted, pieces)
     assert verdicts == []  # never before start returned
     shard.run(lambda: bool(verdicts))
@@ -50,7 +50,7 @@ def test_a_batch_comes_back_as_it_went_if_nothing_is_wrong_with_it(size, pieces)
     shard = new_shard()
     held = shard.storage.arena.in_use_bytes
     sent = batch(size)
-    verdict = looked_at(shard, sent, rules(), pieces)
+    verdict = checked(shard, sent, rules(), pieces)
     assert (verdict.error, verdict.refusal, bytes_of(verdict)) == (0, None, sent)
     assert shard.storage.arena.in_use_bytes == held
 
@@ -61,7 +61,7 @@ def test_a_batch_shrinks_in_place_and_is_collected_when_it_grew(source, target):
     shard = new_shard()
     held = shard.storage.arena.in_use_bytes
     sent = build_batch([(b"k", bytes(300_000), [], 1000)], compression=source)
-    verdict = looked_at(shard, sent, rules(target))
+    verdict = checked(shard, sent, rules(target))
     got = bytes_of(verdict)
     assert parse_header(got).codec == (target if source != target else source)
     assert list(iter_records(got)) == list(iter_records(sent))
@@ -71,7 +71,7 @@ def test_a_batch_shrinks_in_place_and_is_collected_when_it_grew(source, target):
 def test_a_refusal_gives_its_memory_back():
     shard = new_shard()
     held = shard.storage.arena.in_use_bytes
-    verdict = looked_at(shard, batch(key=None), rules(keyed=True))
+    verdict = checked(shard, batch(key=None), rules(keyed=True))
     assert verdict.error == ErrorCode.INVALID_RECORD and verdict.batch is None
     assert [index for index, _ in verdict.refusal.records] == [0, 1, 2]
     assert shard.storage.arena.in_use_bytes == held
@@ -85,7 +85,7 @@ def test_bytes_that_break_the_codec_in_any_way_are_an_answer_about_their_batch()
             data = bytearray(batch(2000, codec=codec))
             for _ in range(rng.randrange(1, 8)):
                 data[rng.randrange(61, len(data))] = rng.randrange(256)
-            verdict = looked_at(shard, bytes(data), rules(0))
+            verdict = checked(shard, bytes(data), rules(0))
             if verdict.batch is not None:
                 verdict.batch.release()
             else:
@@ -102,8 +102,8 @@ def test_so_much_is_under_way_and_no_more(monkeypatch):
     shard.run(lambda: all(first))
     for verdicts in first:
         verdicts[0].batch.release()
-    bytes_of(looked_at(shard, sent, rules()))
-    bytes_of(looked_at(shard, batch(20_000, 1), rules()))  # one alone may be larger
+    bytes_of(checked(shard, sent, rules()))
+    bytes_of(checked(shard, batch(20_000, 1), rules()))  # one alone may be larger
 
 
 def test_without_memory_nothing_is_begun(monkeypatch):

@@ -245,7 +245,7 @@ def test_many_segments_that_are_deleted_before_they_were_written_are_passed_over
     settings = {"wal_bytes": 4 * MIB, "wal_file_bytes": MIB, "checkpoint_bytes": 1 << 40}
     shard = new_shard(settings=settings, memory_bytes=32 * MIB)
     log = shard.open(1, segment_bytes=200)
-    shard.helpers.hang(SEGMENTS_LANE, 60_000_000)
+    shard.processes.hang(SEGMENTS_LANE, 60_000_000)
     fill(shard, log, 700, 100)
     log.trim_prefix(log.next_offset)
     settle(shard)

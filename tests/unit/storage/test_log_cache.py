@@ -131,7 +131,7 @@ def test_cold_reads_leave_the_tail_in_the_cache() -> None:
 def test_nothing_is_evicted_that_is_only_in_the_wal_and_the_append_is_refused_instead() -> None:
     shard = new_shard(memory_bytes=2 * MIB, settings=ROOMY)
     log = shard.open(1)
-    shard.helpers._lanes[0] = _Stuck()
+    shard.processes._lanes[0] = _Stuck()
     with pytest.raises(ArenaFull, match="not on disk yet"):
         for _ in range(2000):
             append(log, 1, 1000)
@@ -139,8 +139,8 @@ def test_nothing_is_evicted_that_is_only_in_the_wal_and_the_append_is_refused_in
     reached = log.next_offset
     assert log.durable_offset == reached
     assert len(bytes(log.read(0, reached, 1 << 30, True))) == reached * 1061
-    stuck = shard.helpers._lanes[0]
-    shard.helpers._lanes[0] = stuck.release()
+    stuck = shard.processes._lanes[0]
+    shard.processes._lanes[0] = stuck.release()
     settle(shard)
     shard.run(lambda: log.written_position >= log.durable_position - 131072)
     append(log, 1, 1000)
@@ -169,7 +169,7 @@ def test_quiet_logs_do_not_fill_the_cache_with_bytes_that_nobody_writes() -> Non
             append(rng.choice(logs), 1, 700)
         except ArenaFull:
             refused += 1
-            shard.run(lambda: not shard.helpers.steps() and not shard.reactor.ready)
+            shard.run(lambda: not shard.processes.steps() and not shard.reactor.ready)
         for _ in range(2):
             shard.step()
     settle(shard)

@@ -172,7 +172,7 @@ def test_damage_that_nothing_mends_fences_that_log_only_and_cuts_nothing() -> No
         shard.open(1)
     assert read_everything(shard, shard.open(2)) == b"".join(expected)
     assert bytes(read_file(disk, SEGMENT + ".log")).startswith(b"".join(written[:7]))
-    assert bytes(read_file(disk, f"{place_of(1).directory}/00000000000000000008.rescued")) == b"".join(written[8:])
+    assert bytes(read_file(disk, f"{place_of(1).directory}/00000000000000000008.quarantined")) == b"".join(written[8:])
     shard.stop()
     report = recover_locally(disk)
     shard = LocalShard(disk, random.Random(5), clean=report.clean)

@@ -10,9 +10,9 @@ from storage_support import FAULTS
 
 from millstream.format.index import SegmentSummary
 from millstream.storage.disk import SystemDisk, SystemFile
-from millstream.storage.leisure import Leisure
 from millstream.storage.messages.commands import Checkpoint, Write
 from millstream.storage.segments.files import SegmentFiles
+from millstream.storage.throttle import Throttle
 
 ARENA = memoryview(bytes(range(256)))
 
@@ -82,7 +82,7 @@ def checkpoint(directory: str, *, sealed: bool = False) -> Checkpoint:
 @pytest.mark.parametrize("hurry_after", [None, 0, 5])
 def test_many_files_are_synced_one_by_one_until_somebody_waits(tmp_path, disk, monkeypatch, hurry_after):
     files = SegmentFiles(disk, str(tmp_path), ARENA, None, FAULTS)
-    leisure = files.leisure = Leisure(wait=lambda _: None)
+    throttle = files.throttle = Throttle(wait=lambda _: None)
     for number in range(40):
         written(files, partition(tmp_path, number))
     synced: list[str] = []
@@ -91,7 +91,7 @@ def test_many_files_are_synced_one_by_one_until_somebody_waits(tmp_path, disk, m
     def one(file: SystemFile) -> None:
         synced.append("one")
         if len(synced) == hurry_after:
-            leisure.hurry(1)
+            throttle.hurry(1)
         sync(file)
 
     def every(path: str) -> None:
@@ -101,8 +101,8 @@ def test_many_files_are_synced_one_by_one_until_somebody_waits(tmp_path, disk, m
     monkeypatch.setattr(SystemFile, "sync", one)
     disk.sync_all = every
     if hurry_after == 0:
-        leisure.hurry(1)
-    leisure.begin(1)
+        throttle.hurry(1)
+    throttle.begin(1)
     files.sync()
     assert synced == ["one"] * (41 if hurry_after is None else hurry_after) + ["all"]
     synced.clear()

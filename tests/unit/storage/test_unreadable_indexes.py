@@ -63,7 +63,7 @@ def is_dense(disk: SimDisk, index: SegmentIndex, until: int) -> bool:
 
 
 def file_worker(shard: LocalShard) -> Worker:
-    return shard.helpers.file_worker
+    return shard.processes.file_worker
 
 
 def test_an_index_that_cannot_be_read_is_written_anew_by_the_next_checkpoint(written, capfd):
@@ -122,7 +122,7 @@ def test_a_segment_is_read_though_its_index_cannot_be(written, capfd):
     shard.disk.fail = unreadable(INDEX)
     assert read_everything(shard, log) == b"".join(data)
     assert capfd.readouterr().err.count("ERROR") == 1
-    faults = shard.helpers.worker_stats.counter("storage_faults", kind="read_error")
+    faults = shard.processes.worker_stats.counter("storage_faults", kind="read_error")
     assert faults.value == 1
 
 

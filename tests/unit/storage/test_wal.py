@@ -28,7 +28,7 @@ def test_a_lone_append_does_not_wait_and_those_behind_it_gather() -> None:
     begun = shard.reactor.now_us()
     append(log)
     assert shard.reactor.turn()
-    assert shard.helpers._rings == 1
+    assert shard.processes._rings == 1
     for _ in range(7):
         append(log)
     settle(shard)

@@ -6,11 +6,11 @@ import pytest
 from storage_support import FAULTS
 
 from millstream.format.wal import FILE_HEADER_BYTES
-from millstream.storage import leisure
+from millstream.storage import throttle
 from millstream.storage.disk import SystemDisk
-from millstream.storage.leisure import Leisure
 from millstream.storage.messages.commands import Command, HurryFile, Prepared, PrepareFile
 from millstream.storage.processes.worker import Worker
+from millstream.storage.throttle import Throttle
 from millstream.storage.wal.files import WalFiles
 
 FILE_BYTES = 1 << 20
@@ -83,14 +83,14 @@ def test_after_a_refusal_the_file_is_asked_for_and_hurried_anew(busy: WalFiles, 
 def test_a_file_is_filled_with_rests_unless_somebody_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurried: int | None, rests: int
 ) -> None:
-    monkeypatch.setattr(leisure, "_PIECE_NS", 0)
+    monkeypatch.setattr(throttle, "_PIECE_NS", 0)
     worker = Worker(SystemDisk(), str(tmp_path), memoryview(b""), None, FAULTS)
     rested: list[float] = []
-    worker.files.filling = Leisure(rested.append)
+    worker.files.filling = Throttle(rested.append)
     if hurried is not None:
         worker.carry_out(HurryFile(hurried))
     path = tmp_path / "00000007.wal"
     assert worker.carry_out(PrepareFile(7, str(path), FILE_BYTES)) == Prepared(7, 0)
     assert path.read_bytes() == bytes(FILE_BYTES)
     assert len(rested) == rests
-    assert not worker.files.filling.at_leisure
+    assert not worker.files.filling.is_throttled

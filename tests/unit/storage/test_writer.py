@@ -44,7 +44,7 @@ class RefusingDisk(SimDisk):
 def write_and_recover(disk: SimDisk, *, direct: bool = True) -> None:
     """Some ticks, a power failure, and a recovery that finds everything, each frame whole."""
     shard = new_shard(disk=disk, settings=LARGE)
-    shard.helpers.tick_writer = TickWriter(disk, os.path.dirname(WAL), 0, shard.arena.view, direct=direct)
+    shard.processes.tick_writer = TickWriter(disk, os.path.dirname(WAL), 0, shard.arena.view, direct=direct)
     log = shard.open(1)
     for size in SIZES:
         append(log, 1, size)

@@ -13,17 +13,17 @@ from millstream.testing.history import (
     History,
     LogStart,
     Outcome,
-    Place,
     Poll,
     Reset,
     Send,
     TopicChange,
+    TopicPartition,
     TopicsSeen,
     Trim,
 )
 from millstream.testing.history_check import HistoryBroken, check, verify
 
-P = Place("t", 0)
+P = TopicPartition("t", 0)
 OK, FAIL, INFO = Outcome.OK, Outcome.FAIL, Outcome.INFO
 
 
@@ -97,7 +97,7 @@ def test_a_value_nobody_sent_is_a_phantom():
 
 
 def test_a_value_that_was_sent_to_another_partition_is_a_phantom():
-    other = Send("p", Place("t", 1), "a", True, 0, 1, INFO, -1)
+    other = Send("p", TopicPartition("t", 1), "a", True, 0, 1, INFO, -1)
     assert kinds(other, poll((0, "a"))) == {"phantom"}
 
 

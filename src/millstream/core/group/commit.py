@@ -16,7 +16,7 @@ from millstream.core.group.offsets import CommittedOffset
 from millstream.core.group.outputs import Commit, Key, Value
 from millstream.core.group.rebalance import renew_session
 from millstream.core.group.state import GroupState
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.wire.messages.group_storage import OffsetCommitKey, OffsetCommitValue
@@ -58,20 +58,20 @@ def check_unknown_group(commit: Commit) -> ErrorCode:
     return ErrorCode.GROUP_ID_NOT_FOUND if commit.version >= GROUP_ID_NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
 
 
-def commit_offsets(turn: Turn, group: Group, commit: Commit) -> None:
+def commit_offsets(step: Step, group: Group, commit: Commit) -> None:
     """Handle an OffsetCommit. The response leaves when the offsets are durable."""
     request = commit.request
     error = _check_all(group, commit)
     if error is not ErrorCode.NONE:
-        turn.out.answer(commit.token, commit_error(request, error))
+        step.out.answer(commit.token, commit_error(request, error))
         return
     if (
         group.consumer is None
         and request.member_id in group.members
         and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
     ):
-        renew_session(turn, group.members[request.member_id])
-    limit = turn.settings.offset_metadata_max_bytes
+        renew_session(step, group.members[request.member_id])
+    limit = step.settings.offset_metadata_max_bytes
     offsets: list[tuple[str, int, CommittedOffset]] = []
     records: list[tuple[Key, Value | None]] = []
     topics: list[OffsetCommitResponseTopic] = []
@@ -84,16 +84,16 @@ def commit_offsets(turn: Turn, group: Group, commit: Commit) -> None:
                     OffsetCommitResponsePartition(partition_index=index, error_code=ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 )
                 continue
-            offset = _offset(partition, request.retention_time_ms, topic.topic_id, turn)
+            offset = _offset(partition, request.retention_time_ms, topic.topic_id, step)
             offsets.append((topic.name, index, offset))
             records.append(offset_record(group.group_id, topic.name, index, offset))
             results.append(OffsetCommitResponsePartition(partition_index=index))
         topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=results))
     response = OffsetCommitResponse(topics=topics)
     if records:
-        turn.write(tuple(records), PendingCommit(group, commit, offsets, response), commit.producer)
+        step.write(tuple(records), PendingCommit(group, commit, offsets, response), commit.producer)
     else:
-        turn.out.answer(commit.token, response)
+        step.out.answer(commit.token, response)
 
 
 def _check_all(group: Group, commit: Commit) -> ErrorCode:
@@ -129,8 +129,8 @@ def _check(group: Group, request: OffsetCommitRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _offset(partition: OffsetCommitRequestPartition, retention_ms: int, topic_id: bytes, turn: Turn) -> CommittedOffset:
-    wall_ms = turn.wall_ms
+def _offset(partition: OffsetCommitRequestPartition, retention_ms: int, topic_id: bytes, step: Step) -> CommittedOffset:
+    wall_ms = step.wall_ms
     return CommittedOffset(
         partition.committed_offset,
         max(partition.committed_leader_epoch, -1),
@@ -138,7 +138,7 @@ def _offset(partition: OffsetCommitRequestPartition, retention_ms: int, topic_id
         wall_ms,
         -1 if retention_ms == NO_RETENTION_TIME else min(wall_ms + retention_ms, _TIME_MAX_MS),
         topic_id,
-        turn.next_receipt,
+        step.next_receipt,
     )
 
 
@@ -172,13 +172,13 @@ def stored_offset(value: OffsetCommitValue, offset: Offset) -> CommittedOffset:
     )
 
 
-def offsets_under_way(turn: Turn, group: Group) -> set[tuple[str, int]]:
+def offsets_under_way(step: Step, group: Group) -> set[tuple[str, int]]:
     """Partitions of ``group`` with a commit in flight to the log."""
     if not group.writes_in_flight:
         return set()
     return {
         (topic, partition)
-        for pending in turn.writes.values()
+        for pending in step.writes.values()
         if isinstance(pending, PendingCommit) and pending.group is group
         for topic, partition, _ in pending.offsets
     }
@@ -209,20 +209,20 @@ class PendingCommit:
         self.offsets = offsets
         self.response = response
 
-    def settle(self, turn: Turn, error: ErrorCode) -> None:
+    def settle(self, step: Step, error: ErrorCode) -> None:
         """Make durable offsets visible, now or with their transaction, or drop them."""
         if error is ErrorCode.NONE and self.producer is not None:
             for topic, partition, offset in self.offsets:
                 self.group.pending_offsets.put(self.producer[0], topic, partition, offset)
-            turn.out.answer(self.token, self.response)
+            step.out.answer(self.token, self.response)
         elif error is ErrorCode.NONE:
             put = self.group.offsets.put
             for topic, partition, offset in self.offsets:
                 put(topic, partition, offset)
-            turn.counts.committed_offsets += len(self.offsets)
-            turn.out.answer(self.token, self.response)
+            step.counts.committed_offsets += len(self.offsets)
+            step.out.answer(self.token, self.response)
         else:
-            turn.out.answer(self.token, _failed(self.response, error))
+            step.out.answer(self.token, _failed(self.response, error))
 
 
 def _failed(response: OffsetCommitResponse, error: ErrorCode) -> OffsetCommitResponse:

@@ -43,6 +43,7 @@ from millstream.core.group.member import Token
 from millstream.core.group.outputs import (
     Commit,
     ConsumerHeartbeat,
+    DeadlinePassed,
     Delete,
     DeleteOffsets,
     DescribeConsumer,
@@ -59,7 +60,6 @@ from millstream.core.group.outputs import (
     Outputs,
     Persisted,
     Sync,
-    Tick,
     TopicDeleted,
     TransactionEnded,
     Value,
@@ -73,9 +73,9 @@ from millstream.core.group.rebalance import (
     sync_deadline_came,
 )
 from millstream.core.group.retention import PendingRemoval, expire_group, tombstones
+from millstream.core.group.step import Forget, Pending, Step, Waiting
 from millstream.core.group.sync import check_request as check_sync
 from millstream.core.group.sync import sync_error, sync_group
-from millstream.core.group.turn import Forget, Pending, Turn, Waiting
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset, ProducerId
 from millstream.wire.messages.group_storage import (
@@ -123,61 +123,61 @@ class GroupCoordinator:
 
     def step(self, given: Input, now_us: int, wall_ms: int) -> Outputs:
         """Process one input. ``now_us`` is monotonic and greater than 0; ``wall_ms`` is the wall clock."""
-        turn = self._turn(now_us, wall_ms)
+        step = self._turn(now_us, wall_ms)
         if self._busy and (group_id := requests.waits_for(given)) is not None and group_id in self._busy:
             self._busy[group_id].append(given)
         else:
-            self._take(turn, given)
-        return turn.out
+            self._take(step, given)
+        return step.out
 
-    def _take(self, turn: Turn, given: Input) -> None:
+    def _take(self, step: Step, given: Input) -> None:
         match given:
             case ConsumerHeartbeat():
-                requests.heartbeat(turn, self.groups.get(given.request.group_id), given)
+                requests.heartbeat(step, self.groups.get(given.request.group_id), given)
             case Heartbeat():
-                self._heartbeat(turn, given)
+                self._heartbeat(step, given)
             case Commit():
-                self._commit(turn, given)
+                self._commit(step, given)
             case Persisted():
-                self._persisted(turn, given)
+                self._persisted(step, given)
             case FetchOffsets():
-                self._fetch(turn, given)
-            case Tick():
-                self._tick(turn)
+                self._fetch(step, given)
+            case DeadlinePassed():
+                self._tick(step)
             case _:
-                self._take_rarer(turn, given)
+                self._take_rarer(step, given)
 
-    def _take_rarer(self, turn: Turn, given: Input) -> None:
+    def _take_rarer(self, step: Step, given: Input) -> None:
         match given:
             case Join():
-                self._join(turn, given)
+                self._join(step, given)
             case Sync():
-                self._sync(turn, given)
+                self._sync(step, given)
             case Leave():
-                self._leave(turn, given)
+                self._leave(step, given)
             case Delete():
-                delete_group(turn, self.groups.get(given.group_id), given, self._forgotten)
+                delete_group(step, self.groups.get(given.group_id), given, self._forgotten)
             case DeleteOffsets():
-                self._delete_offsets(turn, given)
+                self._delete_offsets(step, given)
             case TopicDeleted():
-                self._topic_deleted(turn, given.topic, given.topic_id)
+                self._topic_deleted(step, given.topic, given.topic_id)
             case DescribeConsumer():
-                requests.describe(turn, self.groups.get(given.group_id), given)
+                requests.describe(step, self.groups.get(given.group_id), given)
             case TransactionEnded():
-                self._transaction_ended(turn, given)
+                self._transaction_ended(step, given)
             case ExpressionsResolved():
-                requests.resolved(turn, self.groups.get(given.group_id), given)
+                requests.resolved(step, self.groups.get(given.group_id), given)
             case Due():
                 if given.deadline.at_us == CAME:
                     given.deadline.at_us = OFF
-                    self._due(turn, given.deadline)
+                    self._due(step, given.deadline)
             case Expire():
-                self._expire(turn, given.group_ids)
+                self._expire(step, given.group_ids)
             case _:
                 raise AssertionError(f"{type(given).__name__} is no input")
 
-    def _turn(self, now_us: int, wall_ms: int) -> Turn:
-        return Turn(
+    def _turn(self, now_us: int, wall_ms: int) -> Step:
+        return Step(
             self.settings,
             self.counts,
             self._deadlines,
@@ -192,81 +192,81 @@ class GroupCoordinator:
 
     # Requests
 
-    def _join(self, turn: Turn, join: Join) -> None:
+    def _join(self, step: Step, join: Join) -> None:
         request = join.request
-        error = check_join(turn, join)
+        error = check_join(step, join)
         if error is not ErrorCode.NONE:
-            turn.out.answer(join.token, join_error(request.member_id, error))
+            step.out.answer(join.token, join_error(request.member_id, error))
             return
         group = self.groups.get(request.group_id)
         if group is not None and group.consumer is not None:
-            requests.join(turn, group, join, lambda turn: self._join(turn, join))
+            requests.join(step, group, join, lambda step: self._join(step, join))
         elif group is not None:
-            join_group(turn, group, join)
+            join_group(step, group, join)
         elif request.member_id:
-            turn.out.answer(join.token, join_error(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
+            step.out.answer(join.token, join_error(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
         else:
-            group = Group(request.group_id, turn.wall_ms)
+            group = Group(request.group_id, step.wall_ms)
             record = group_record(group, {})
-            join_group(turn, group, join)
+            join_group(step, group, join)
             if group.members or group.pending_joins:
                 self._enter(group)
-                turn.write((record,), Forget(group))
+                step.write((record,), Forget(group))
 
-    def _sync(self, turn: Turn, sync: Sync) -> None:
+    def _sync(self, step: Step, sync: Sync) -> None:
         error = check_sync(sync)
         group = self.groups.get(sync.request.group_id)
         if error is ErrorCode.NONE and group is None:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if group is None or error is not ErrorCode.NONE:
-            turn.out.answer(sync.token, sync_error(error))
+            step.out.answer(sync.token, sync_error(error))
         elif group.consumer is not None:
-            requests.sync(turn, group, sync)
+            requests.sync(step, group, sync)
         else:
-            sync_group(turn, group, sync)
+            sync_group(step, group, sync)
 
-    def _heartbeat(self, turn: Turn, beat: Heartbeat) -> None:
+    def _heartbeat(self, step: Step, beat: Heartbeat) -> None:
         group_id = beat.request.group_id
         group = self.groups.get(group_id)
         if group is not None and group_id:
             if group.consumer is None:
-                heartbeat(turn, group, beat)
+                heartbeat(step, group, beat)
             else:
-                requests.classic_heartbeat(turn, group, beat)
+                requests.classic_heartbeat(step, group, beat)
         else:
             error = ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
-            turn.out.answer(beat.token, heartbeat_error(error))
+            step.out.answer(beat.token, heartbeat_error(error))
 
-    def _leave(self, turn: Turn, leave: Leave) -> None:
+    def _leave(self, step: Step, leave: Leave) -> None:
         group_id = leave.request.group_id
         group = self.groups.get(group_id)
         if not group_id:
-            turn.out.answer(leave.token, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+            step.out.answer(leave.token, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         elif group is None:
-            turn.out.answer(leave.token, unknown_group(leave))
+            step.out.answer(leave.token, unknown_group(leave))
         elif group.consumer is not None:
-            requests.leave(turn, group, leave)
+            requests.leave(step, group, leave)
         else:
-            leave_group(turn, group, leave)
+            leave_group(step, group, leave)
 
-    def _commit(self, turn: Turn, commit: Commit) -> None:
+    def _commit(self, step: Step, commit: Commit) -> None:
         group_id = commit.request.group_id
         group = self.groups.get(group_id)
         if group is None:
             error = check_unknown_group(commit)
             if error is not ErrorCode.NONE:
-                turn.out.answer(commit.token, commit_error(commit.request, error))
+                step.out.answer(commit.token, commit_error(commit.request, error))
                 return
-            group = Group(group_id, turn.wall_ms)
-        commit_offsets(turn, group, commit)
-        if group.counts is None and turn.out.writes:
+            group = Group(group_id, step.wall_ms)
+        commit_offsets(step, group, commit)
+        if group.counts is None and step.out.writes:
             self._enter(group)
 
-    def _fetch(self, turn: Turn, fetch: FetchOffsets) -> None:
+    def _fetch(self, step: Step, fetch: FetchOffsets) -> None:
         group = self.groups.get(fetch.group.group_id)
         stable = fetch.require_stable
         if not stable or group is None or not group.writes_in_flight:
-            turn.out.answer(fetch.token, fetch_offsets(group, fetch.group, self.topics, require_stable=stable))
+            step.out.answer(fetch.token, fetch_offsets(group, fetch.group, self.topics, require_stable=stable))
             return
 
         def answer(error: ErrorCode) -> OffsetFetchResponseGroup:
@@ -274,14 +274,14 @@ class GroupCoordinator:
             current = self.groups.get(fetch.group.group_id)
             return fetch_offsets(current, fetch.group, self.topics, require_stable=True)
 
-        turn.when_written(group, fetch.token, answer)
+        step.when_written(group, fetch.token, answer)
 
-    def _delete_offsets(self, turn: Turn, delete: DeleteOffsets) -> None:
+    def _delete_offsets(self, step: Step, delete: DeleteOffsets) -> None:
         group_id = delete.request.group_id
         if group_id:
-            delete_offsets(turn, self.groups.get(group_id), delete)
+            delete_offsets(step, self.groups.get(group_id), delete)
         else:
-            turn.out.answer(delete.token, OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+            step.out.answer(delete.token, OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))
 
     def _enter(self, group: Group) -> Group:
         self.groups[group.group_id] = group
@@ -295,11 +295,11 @@ class GroupCoordinator:
 
     # The log
 
-    def _persisted(self, turn: Turn, fate: Persisted) -> None:
+    def _persisted(self, step: Step, fate: Persisted) -> None:
         pending = self._writes.pop(fate.receipt)
         group = pending.group
         group.writes_in_flight -= 1
-        pending.settle(turn, fate.error)
+        pending.settle(step, fate.error)
         if group.consumer is not None and group.counts is None and fate.error is ErrorCode.NONE:
             self._enter(group)
         while self._forgotten:
@@ -309,20 +309,20 @@ class GroupCoordinator:
         if fate.error is not ErrorCode.NONE and _is_nothing(group):
             self._vanish(group.group_id)
         for waiting in self._waiting.pop(fate.receipt, ()):
-            turn.out.answer(waiting.token, waiting.answer(fate.error))
+            step.out.answer(waiting.token, waiting.answer(fate.error))
         if isinstance(pending, requests.GATED):
-            self._release(turn, group.group_id)
+            self._release(step, group.group_id)
 
-    def _release(self, turn: Turn, group_id: str) -> None:
+    def _release(self, step: Step, group_id: str) -> None:
         """A change of a consumer group has settled: process the waiting inputs, up to the next change."""
         waiting = self._busy.pop(group_id)
         while waiting:
-            self._take(turn, waiting.popleft())
+            self._take(step, waiting.popleft())
             if group_id in self._busy:
                 self._busy[group_id].extend(waiting)
                 return
 
-    def _transaction_ended(self, turn: Turn, ended: TransactionEnded) -> None:
+    def _transaction_ended(self, step: Step, ended: TransactionEnded) -> None:
         """The offsets of a transaction become those of their groups, or are dropped. The log says so already."""
         for group in list(self.groups.values()):
             if not group.pending_offsets:
@@ -333,11 +333,11 @@ class GroupCoordinator:
                     known = group.offsets.get(topic, partition)
                     if known is None or known.order < offset.order:
                         group.offsets.put(topic, partition, offset)
-                turn.counts.committed_offsets += len(offsets)
+                step.counts.committed_offsets += len(offsets)
             elif offsets and _is_nothing(group):
                 self._vanish(group.group_id)
 
-    def _topic_deleted(self, turn: Turn, topic: str, topic_id: bytes) -> None:
+    def _topic_deleted(self, step: Step, topic: str, topic_id: bytes) -> None:
         """Delete the offsets of a deleted topic, including those in open transactions and in flight to the log.
 
         Offsets of its successor stay, because a shard that already knows the successor may have sent some.
@@ -349,47 +349,47 @@ class GroupCoordinator:
             if partitions is not None:
                 doomed[group.group_id] = {index for index, offset in partitions.items() if offset.topic_id in gone}
             for index, offset in group.pending_offsets.of_topic(topic) if group.pending_offsets else ():
-                places = doomed.setdefault(group.group_id, set())
-                (places.add if offset.topic_id in gone else places.discard)(index)
+                topic_partitions = doomed.setdefault(group.group_id, set())
+                (topic_partitions.add if offset.topic_id in gone else topic_partitions.discard)(index)
         for pending in self._writes.values():
             if isinstance(pending, PendingCommit):
                 for name, partition, offset in pending.offsets:
                     if name == topic:
-                        places = doomed.setdefault(pending.group.group_id, set())
-                        (places.add if offset.topic_id in gone else places.discard)(partition)
+                        topic_partitions = doomed.setdefault(pending.group.group_id, set())
+                        (topic_partitions.add if offset.topic_id in gone else topic_partitions.discard)(partition)
         for group_id, partitions in doomed.items():
             keys = [(topic, partition) for partition in sorted(partitions)]
             for removed, records in tombstones(group_id, keys):
-                turn.write(records, PendingRemoval(self.groups[group_id], removed, None))
+                step.write(records, PendingRemoval(self.groups[group_id], removed, None))
 
     # Time
 
-    def _tick(self, turn: Turn) -> None:
-        while (deadline := self._deadlines.pop_due(turn.now_us)) is not None:
+    def _tick(self, step: Step) -> None:
+        while (deadline := self._deadlines.pop_due(step.now_us)) is not None:
             if self.groups.get(deadline.group.group_id) is not deadline.group:
                 continue
             if deadline.group.group_id in self._busy:
                 deadline.at_us = CAME
                 self._busy[deadline.group.group_id].append(Due(deadline))
             else:
-                self._due(turn, deadline)
+                self._due(step, deadline)
 
     @staticmethod
-    def _due(turn: Turn, deadline: Deadline[Group]) -> None:
+    def _due(step: Step, deadline: Deadline[Group]) -> None:
         if deadline.kind in CONSUMER_KINDS:
-            requests.time_is_over(turn, deadline)
+            requests.time_is_over(step, deadline)
         elif deadline.kind == JOIN:
-            join_deadline_came(turn, deadline.group)
+            join_deadline_came(step, deadline.group)
         elif deadline.kind == SYNC:
-            sync_deadline_came(turn, deadline.group)
+            sync_deadline_came(step, deadline.group)
         else:
-            session_ended(turn, deadline)
+            session_ended(step, deadline)
 
-    def _expire(self, turn: Turn, group_ids: Sequence[str]) -> None:
+    def _expire(self, step: Step, group_ids: Sequence[str]) -> None:
         for group_id in group_ids:
             group = self.groups.get(group_id)
             if group is not None:
-                expire_group(turn, group, self._forgotten)
+                expire_group(step, group, self._forgotten)
 
     # Loading and unloading
 
@@ -439,15 +439,15 @@ class GroupCoordinator:
 
     def loaded(self, now_us: int, wall_ms: int) -> Outputs:
         """The log has been read. From now on members have their session timeout to send a request."""
-        turn = self._turn(now_us, wall_ms)
+        step = self._turn(now_us, wall_ms)
         for group in self.groups.values():
             if group.consumer is not None:
-                requests.loaded(turn, group)
+                requests.loaded(step, group)
             for member in group.members.values():
-                renew_session(turn, member)
+                renew_session(step, member)
             if len(group.members) > self.settings.max_size:
-                prepare(turn, group)  # the limit was lowered: let members commit, and keep those who rejoin first
-        return turn.out
+                prepare(step, group)  # the limit was lowered: let members commit, and keep those who rejoin first
+        return step.out
 
     def unload(self) -> list[Token]:
         """Stop, and return the tokens of requests that will get no response from here. No further step is allowed."""

@@ -15,7 +15,7 @@ from millstream.core.group.image import group_tombstones
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import Delete, DeleteOffsets
 from millstream.core.group.retention import PendingRemoval, tombstones
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.delete_groups import DeletableGroupResult
 from millstream.wire.messages.offset_delete import (
@@ -26,7 +26,7 @@ from millstream.wire.messages.offset_delete import (
 from millstream.wire.schema import Message
 
 
-def delete_group(turn: Turn, group: Group | None, delete: Delete, forgotten: list[Group]) -> None:
+def delete_group(step: Step, group: Group | None, delete: Delete, forgotten: list[Group]) -> None:
     """Handle one group of a DeleteGroups. ``forgotten`` gets the group once its deletion is durable."""
 
     def answer(error: ErrorCode) -> DeletableGroupResult:
@@ -34,18 +34,20 @@ def delete_group(turn: Turn, group: Group | None, delete: Delete, forgotten: lis
 
     if group is None or not group.is_empty:
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else ErrorCode.NON_EMPTY_GROUP
-        turn.out.answer(delete.token, answer(error))
+        step.out.answer(delete.token, answer(error))
         return
     for deadline in group.pending_joins.values():
-        turn.cancel(deadline)
+        step.cancel(deadline)
     group.pending_joins.clear()
-    places = [(topic, partition) for topic, partition, _ in group.offsets]
-    places += (offsets_under_way(turn, group) | group.pending_offsets.places()) - set(places)
-    turn.log(group, f"deleted with {len(places)} committed offsets")
-    _remove(turn, group, places, forgotten, delete.token, answer)
+    topic_partitions = [(topic, partition) for topic, partition, _ in group.offsets]
+    topic_partitions += (offsets_under_way(step, group) | group.pending_offsets.topic_partitions()) - set(
+        topic_partitions
+    )
+    step.log(group, f"deleted with {len(topic_partitions)} committed offsets")
+    _remove(step, group, topic_partitions, forgotten, delete.token, answer)
 
 
-def delete_offsets(turn: Turn, group: Group | None, delete: DeleteOffsets) -> None:
+def delete_offsets(step: Step, group: Group | None, delete: DeleteOffsets) -> None:
     """Handle an OffsetDelete. Its topics exist."""
     error = ErrorCode.NONE
     if group is None:
@@ -53,10 +55,10 @@ def delete_offsets(turn: Turn, group: Group | None, delete: DeleteOffsets) -> No
     elif not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL:
         error = ErrorCode.NON_EMPTY_GROUP  # the topics that its members consume are unknown
     if group is None or error is not ErrorCode.NONE:
-        turn.out.answer(delete.token, OffsetDeleteResponse(error_code=error))
+        step.out.answer(delete.token, OffsetDeleteResponse(error_code=error))
         return
-    not_visible = offsets_under_way(turn, group) | group.pending_offsets.places()
-    places: list[tuple[str, int]] = []
+    not_visible = offsets_under_way(step, group) | group.pending_offsets.topic_partitions()
+    topic_partitions: list[tuple[str, int]] = []
     topics: list[OffsetDeleteResponseTopic] = []
     for topic in delete.request.topics:
         consumed = group.consumes(topic.name)
@@ -65,7 +67,7 @@ def delete_offsets(turn: Turn, group: Group | None, delete: DeleteOffsets) -> No
         results = [OffsetDeleteResponsePartition(partition_index=index, error_code=code) for index in indexes]
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
         if not consumed:
-            places += [
+            topic_partitions += [
                 (topic.name, index)
                 for index in indexes
                 if group.offsets.get(topic.name, index) is not None or (topic.name, index) in not_visible
@@ -75,30 +77,30 @@ def delete_offsets(turn: Turn, group: Group | None, delete: DeleteOffsets) -> No
     def answer(error: ErrorCode) -> OffsetDeleteResponse:
         return done if error is ErrorCode.NONE else OffsetDeleteResponse(error_code=error)
 
-    if places:
-        _remove(turn, group, places, None, delete.token, answer)
+    if topic_partitions:
+        _remove(step, group, topic_partitions, None, delete.token, answer)
     elif group.writes_in_flight:
-        turn.when_written(group, delete.token, answer)
+        step.when_written(group, delete.token, answer)
     else:
-        turn.out.answer(delete.token, done)
+        step.out.answer(delete.token, done)
 
 
 def _remove(
-    turn: Turn,
+    step: Step,
     group: Group,
-    places: list[tuple[str, int]],
+    topic_partitions: list[tuple[str, int]],
     forgotten: list[Group] | None,
     token: Token,
     answer: Callable[[ErrorCode], Message],
 ) -> None:
     """Write tombstones for these offsets, and for the group if ``forgotten`` is given; then respond."""
     deletion = _Deletion(token, answer)
-    parts = list(tombstones(group.group_id, places)) or [([], ())]
+    parts = list(tombstones(group.group_id, topic_partitions)) or [([], ())]
     for number, (removed, records) in enumerate(parts, start=1):
         last = number == len(parts)
         if last and forgotten is not None:
             records += group_tombstones(group)
-        turn.write(records, DeletionPart(deletion, PendingRemoval(group, removed, forgotten if last else None), last))
+        step.write(records, DeletionPart(deletion, PendingRemoval(group, removed, forgotten if last else None), last))
 
 
 class _Deletion:
@@ -127,10 +129,10 @@ class DeletionPart:
     def token(self) -> Token:
         return self.deletion.token
 
-    def settle(self, turn: Turn, error: ErrorCode) -> None:
-        self.removal.settle(turn, error)
+    def settle(self, step: Step, error: ErrorCode) -> None:
+        self.removal.settle(step, error)
         deletion = self.deletion
         if deletion.error is ErrorCode.NONE:
             deletion.error = error
         if self.is_last:
-            turn.out.answer(deletion.token, deletion.answer(deletion.error))
+            step.out.answer(deletion.token, deletion.answer(deletion.error))

@@ -4,7 +4,7 @@ from millstream.core.group.group import Group
 from millstream.core.group.outputs import Heartbeat
 from millstream.core.group.rebalance import renew_session
 from millstream.core.group.state import GroupState
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.heartbeat import HeartbeatResponse
 
@@ -26,14 +26,14 @@ def heartbeat_error(error: ErrorCode) -> HeartbeatResponse:
     return _ANSWERS.get(error) or HeartbeatResponse(error_code=error)
 
 
-def heartbeat(turn: Turn, group: Group, beat: Heartbeat) -> None:
+def heartbeat(step: Step, group: Group, beat: Heartbeat) -> None:
     """Handle a Heartbeat."""
     request = beat.request
     error = group.check_member(request.member_id, request.group_instance_id)
     if error is ErrorCode.NONE and request.generation_id != group.generation:
         error = ErrorCode.ILLEGAL_GENERATION
     if error is ErrorCode.NONE:
-        renew_session(turn, group.members[request.member_id])
+        renew_session(step, group.members[request.member_id])
         if group.state is GroupState.PREPARING_REBALANCE:
             error = ErrorCode.REBALANCE_IN_PROGRESS
-    turn.out.answer(beat.token, heartbeat_error(error))
+    step.out.answer(beat.token, heartbeat_error(error))

@@ -25,7 +25,7 @@ from millstream.core.group.rebalance import (
     renew_session,
 )
 from millstream.core.group.state import GroupState
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.join_group import JoinGroupRequest
 from millstream.wire.messages.sync_group import SyncGroupResponse
@@ -38,47 +38,47 @@ bytes.
 """
 
 
-def check_request(turn: Turn, join: Join) -> ErrorCode:
+def check_request(step: Step, join: Join) -> ErrorCode:
     """The error of the request itself, whatever the group's state."""
     request = join.request
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
-    settings = turn.settings
+    settings = step.settings
     if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
     return ErrorCode.NONE
 
 
-def join_group(turn: Turn, group: Group, join: Join) -> None:
+def join_group(step: Step, group: Group, join: Join) -> None:
     """Handle a JoinGroup for an existing group. The response may leave in a later step."""
     request = join.request
     member_id = request.member_id
-    if not _has_room(turn, group, member_id):
+    if not _has_room(step, group, member_id):
         member = group.members.get(member_id)
         if member is not None:
-            answer_join(turn, group, member, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
-            turn.cancel(member.session)
+            answer_join(step, group, member, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
+            step.cancel(member.session)
         group.remove(member_id)
-        turn.out.answer(join.token, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
+        step.out.answer(join.token, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
         return
     protocols = named_protocols(request)
     if not group.supports(request.protocol_type, protocols):
-        turn.out.answer(join.token, join_error(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        step.out.answer(join.token, join_error(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     elif not member_id:
-        _join_new(turn, group, join, protocols)
+        _join_new(step, group, join, protocols)
     elif member_id in group.pending_joins:
         if request.group_instance_id is not None:
             # Member ids are given out to dynamic members only.
-            turn.out.answer(join.token, join_error(member_id, ErrorCode.UNKNOWN_MEMBER_ID))
+            step.out.answer(join.token, join_error(member_id, ErrorCode.UNKNOWN_MEMBER_ID))
         else:
-            turn.cancel(group.pending_joins[member_id])
-            _add(turn, group, join, member_id, protocols)
+            step.cancel(group.pending_joins[member_id])
+            _add(step, group, join, member_id, protocols)
     else:
         error = group.check_member(member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
-            turn.out.answer(join.token, join_error(member_id, error))
+            step.out.answer(join.token, join_error(member_id, error))
         else:
-            _rejoin(turn, group, join, group.members[member_id], protocols)
+            _rejoin(step, group, join, group.members[member_id], protocols)
 
 
 def named_protocols(request: JoinGroupRequest) -> Protocols:
@@ -94,11 +94,11 @@ def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
     return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
 
 
-def _has_room(turn: Turn, group: Group, member_id: str) -> bool:
+def _has_room(step: Step, group: Group, member_id: str) -> bool:
     """Whether ``group.max.size`` allows the member. As in Kafka, a group that is joining counts the rejoined members,
     otherwise all members.
     """
-    limit = turn.settings.max_size
+    limit = step.settings.max_size
     member = group.members.get(member_id)
     if group.is_empty:
         return True
@@ -107,7 +107,7 @@ def _has_room(turn: Turn, group: Group, member_id: str) -> bool:
     return member is not None or len(group.members) < limit
 
 
-def _join_new(turn: Turn, group: Group, join: Join, protocols: Protocols) -> None:
+def _join_new(step: Step, group: Group, join: Join, protocols: Protocols) -> None:
     request = join.request
     instance_id = request.group_instance_id
     name = join.client_id if instance_id is None else instance_id
@@ -115,20 +115,20 @@ def _join_new(turn: Turn, group: Group, join: Join, protocols: Protocols) -> Non
     if instance_id is not None:
         former_id = group.statics.get(instance_id)
         if former_id is None:
-            _add(turn, group, join, member_id, protocols)
+            _add(step, group, join, member_id, protocols)
         else:
-            _replace(turn, group, join, group.members[former_id], member_id, protocols)
+            _replace(step, group, join, group.members[former_id], member_id, protocols)
     elif join.version < MEMBER_ID_REQUIRED_FROM:
-        _add(turn, group, join, member_id, protocols)
-    elif len(group.pending_joins) >= turn.settings.pending_joins_max:
-        turn.out.answer(join.token, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
+        _add(step, group, join, member_id, protocols)
+    elif len(group.pending_joins) >= step.settings.pending_joins_max:
+        step.out.answer(join.token, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
     else:
         deadline = group.pending_joins[member_id] = Deadline(SESSION, group, member_id)
-        turn.after(deadline, request.session_timeout_ms)
-        turn.out.answer(join.token, join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED))
+        step.after(deadline, request.session_timeout_ms)
+        step.out.answer(join.token, join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED))
 
 
-def _add(turn: Turn, group: Group, join: Join, member_id: str, protocols: Protocols) -> None:
+def _add(step: Step, group: Group, join: Join, member_id: str, protocols: Protocols) -> None:
     """Add a new member, and rebalance."""
     request = join.request
     member = Member(
@@ -146,66 +146,66 @@ def _add(turn: Turn, group: Group, join: Join, member_id: str, protocols: Protoc
     if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
         group.new_member_added = True
     group.add(member, join.token)
-    turn.after(member.session, turn.settings.new_member_join_timeout_ms)
-    prepare_or_complete(turn, group, f"member {member_id} joins{reason(request.reason)}")
+    step.after(member.session, step.settings.new_member_join_timeout_ms)
+    prepare_or_complete(step, group, f"member {member_id} joins{reason(request.reason)}")
 
 
-def _rejoin(turn: Turn, group: Group, join: Join, member: Member, protocols: Protocols) -> None:
+def _rejoin(step: Step, group: Group, join: Join, member: Member, protocols: Protocols) -> None:
     """Handle a known member. Only a change that affects the assignment starts a rebalance."""
     state = group.state
     is_leader = member.member_id == group.leader_id
     same = member.protocols == protocols
     if state is GroupState.PREPARING_REBALANCE:
-        _update_and_rebalance(turn, group, join, member, protocols)
+        _update_and_rebalance(step, group, join, member, protocols)
     elif state is GroupState.COMPLETING_REBALANCE and same:
         # The first response may have been lost.
-        turn.out.answer(join.token, join_answer(group, member, as_leader=is_leader))
+        step.out.answer(join.token, join_answer(group, member, as_leader=is_leader))
     elif state is GroupState.STABLE and same and not is_leader:
-        turn.out.answer(join.token, join_answer(group, member, as_leader=False))
+        step.out.answer(join.token, join_answer(group, member, as_leader=False))
     else:
         # A leader of a stable group rejoins when its input has changed, such as the partitions of a topic.
-        _update_and_rebalance(turn, group, join, member, protocols)
+        _update_and_rebalance(step, group, join, member, protocols)
 
 
-def _update_and_rebalance(turn: Turn, group: Group, join: Join, member: Member, protocols: Protocols) -> None:
+def _update_and_rebalance(step: Step, group: Group, join: Join, member: Member, protocols: Protocols) -> None:
     request = join.request
     group.update(member, protocols, _rebalance_timeout_ms(request), request.session_timeout_ms)
-    _park(turn, group, member, join.token)
-    prepare_or_complete(turn, group, f"member {member.member_id} joins again{reason(request.reason)}")
+    _park(step, group, member, join.token)
+    prepare_or_complete(step, group, f"member {member.member_id} joins again{reason(request.reason)}")
 
 
-def _park(turn: Turn, group: Group, member: Member, token: Token) -> None:
+def _park(step: Step, group: Group, member: Member, token: Token) -> None:
     before = group.park_join(member, token)
     if before is not None:
         # The client sent its join again. The first request, if anybody still waits for it, must be repeated.
-        turn.out.answer(before, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
+        step.out.answer(before, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
 
 
-def _replace(turn: Turn, group: Group, join: Join, former: Member, member_id: str, protocols: Protocols) -> None:
+def _replace(step: Step, group: Group, join: Join, former: Member, member_id: str, protocols: Protocols) -> None:
     """A static member returned under a new member id."""
     former_leader = group.leader_id or ""
     fenced = join_error(former.member_id, ErrorCode.FENCED_INSTANCE_ID)
-    answer_join(turn, group, former, fenced)
-    answer_sync(turn, former, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
-    turn.cancel(former.session)
+    answer_join(step, group, former, fenced)
+    answer_sync(step, former, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
+    step.cancel(former.session)
     member = _successor(group, former, member_id)
     group.replace_static(former, member)
     request = join.request
     group.update(member, protocols, _rebalance_timeout_ms(request), request.session_timeout_ms)
-    renew_session(turn, member)
-    _park(turn, group, member, join.token)
+    renew_session(step, member)
+    _park(step, group, member, join.token)
     if group.state is GroupState.STABLE:
         if group.select_protocol() == group.protocol_name:
             assignments = {other.member_id: other.assignment for other in group.members.values()}
             replaced = _Replaced(group, member, former, join.token, join.version, former_leader)
-            turn.write((group_record(group, assignments),), replaced)
+            step.write((group_record(group, assignments),), replaced)
         else:
-            prepare(turn, group, f"static member {member_id} came back with other assignors{reason(request.reason)}")
+            prepare(step, group, f"static member {member_id} came back with other assignors{reason(request.reason)}")
     elif group.state is GroupState.COMPLETING_REBALANCE:
         # The leader may be assigning to the former member id at this moment.
-        prepare(turn, group, f"static member {member_id} came back before the assignment{reason(request.reason)}")
+        prepare(step, group, f"static member {member_id} came back before the assignment{reason(request.reason)}")
     else:
-        maybe_complete_join(turn, group)
+        maybe_complete_join(step, group)
 
 
 def _successor(group: Group, former: Member, member_id: str) -> Member:
@@ -241,7 +241,7 @@ class _Replaced:
         self.former_leader = former_leader
         self.generation = group.generation
 
-    def settle(self, turn: Turn, error: ErrorCode) -> None:
+    def settle(self, step: Step, error: ErrorCode) -> None:
         """Answer the join, or undo the replacement. If the group has changed meanwhile, that change answers the
         join.
         """
@@ -251,21 +251,21 @@ class _Replaced:
         if group.state is not GroupState.STABLE or group.generation != self.generation:
             return
         if error is not ErrorCode.NONE:
-            self._undo(turn)
-            turn.out.answer(self.token, join_error("", error))
+            self._undo(step)
+            step.out.answer(self.token, join_error("", error))
             return
         is_leader = member.member_id == group.leader_id
         if self.version >= SKIP_ASSIGNMENT_FROM:
             answer = join_answer(group, member, as_leader=is_leader, skip_assignment=is_leader)
         else:
             answer = join_answer(group, member, as_leader=False, leader=self.former_leader)
-        answer_join(turn, group, member, answer)
-        renew_session(turn, member)  # the session may have ended while the join was parked
+        answer_join(step, group, member, answer)
+        renew_session(step, member)  # the session may have ended while the join was parked
 
-    def _undo(self, turn: Turn) -> None:
+    def _undo(self, step: Step) -> None:
         group, member, former = self.group, self.member, self.former
         group.park_join(member, None)
         group.update(member, former.protocols, former.rebalance_timeout_ms, former.session_timeout_ms)
-        turn.cancel(member.session)
+        step.cancel(member.session)
         group.replace_static(member, former)
-        renew_session(turn, former)
+        renew_session(step, former)

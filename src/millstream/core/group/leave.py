@@ -9,7 +9,7 @@ from millstream.core.group.group import Group
 from millstream.core.group.outputs import Leave
 from millstream.core.group.rebalance import drop, maybe_complete_join, prepare_or_complete, reason
 from millstream.core.group.state import GroupState
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.leave_group import (
     LeaveGroupRequest,
@@ -41,44 +41,44 @@ def unknown_group(leave: Leave) -> LeaveGroupResponse:
     return leave_answer(results, leave.version)
 
 
-def leave_group(turn: Turn, group: Group, leave: Leave) -> None:
+def leave_group(step: Step, group: Group, leave: Leave) -> None:
     """Handle a LeaveGroup."""
     asked = leavers(leave.request, leave.version)
-    results = [_result(who, _leave_one(turn, group, who)) for who in asked]
+    results = [_result(who, _leave_one(step, group, who)) for who in asked]
     left = [who for who, result in zip(asked, results, strict=True) if result.error_code == ErrorCode.NONE]
     if left:
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             first = f"member {left[0].member_id or left[0].group_instance_id} left{reason(left[0].reason)}"
-            prepare_or_complete(turn, group, first if len(left) == 1 else f"{first}, and {len(left) - 1} others")
+            prepare_or_complete(step, group, first if len(left) == 1 else f"{first}, and {len(left) - 1} others")
         elif group.state is GroupState.PREPARING_REBALANCE:
-            maybe_complete_join(turn, group)
+            maybe_complete_join(step, group)
     done = leave_answer(results, leave.version)
     if not group.writes_in_flight:
-        turn.out.answer(leave.token, done)
+        step.out.answer(leave.token, done)
         return
 
     def answer(error: ErrorCode) -> LeaveGroupResponse:
         return done if error is ErrorCode.NONE else LeaveGroupResponse(error_code=error)
 
-    turn.when_written(group, leave.token, answer)
+    step.when_written(group, leave.token, answer)
 
 
-def _leave_one(turn: Turn, group: Group, who: MemberIdentity) -> ErrorCode:
+def _leave_one(step: Step, group: Group, who: MemberIdentity) -> ErrorCode:
     member_id = who.member_id
     if not member_id:
         # An administrator removes a static member by its instance id.
         current = group.statics.get(who.group_instance_id or "")
         if current is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        drop(turn, group, group.members[current])
+        drop(step, group, group.members[current])
         return ErrorCode.NONE
     if member_id in group.pending_joins:
-        turn.cancel(group.pending_joins[member_id])
+        step.cancel(group.pending_joins[member_id])
         group.remove(member_id)
         return ErrorCode.NONE
     error = group.check_member(member_id, who.group_instance_id)
     if error is ErrorCode.NONE:
-        drop(turn, group, group.members[member_id])
+        drop(step, group, group.members[member_id])
     return error
 
 

@@ -43,27 +43,27 @@ class PendingOffsets:
 
     def holds(self, topic: str, partition: int) -> bool:
         """Whether an open transaction is going to commit an offset for this partition."""
-        return any((topic, partition) in places for places in self.by_producer.values())
+        return any((topic, partition) in topic_partitions for topic_partitions in self.by_producer.values())
 
     def take(self, producer_id: ProducerId) -> dict[tuple[str, int], CommittedOffset]:
         """The transaction has ended: its offsets, which are forgotten here."""
         return self.by_producer.pop(producer_id, {})
 
-    def places(self) -> set[tuple[str, int]]:
+    def topic_partitions(self) -> set[tuple[str, int]]:
         """The partitions for which an open transaction has an offset."""
-        return {place for places in self.by_producer.values() for place in places}
+        return {place for topic_partitions in self.by_producer.values() for place in topic_partitions}
 
     def remove(self, place: tuple[str, int]) -> None:
         """The log has a tombstone behind the offsets of this partition: no transaction commits them any more."""
-        for producer_id, places in list(self.by_producer.items()):
-            places.pop(place, None)
-            if not places:
+        for producer_id, topic_partitions in list(self.by_producer.items()):
+            topic_partitions.pop(place, None)
+            if not topic_partitions:
                 del self.by_producer[producer_id]
 
     def of_topic(self, topic: str) -> Iterator[tuple[int, CommittedOffset]]:
         """The offsets for the partitions of a topic."""
-        for places in self.by_producer.values():
-            for (name, partition), offset in places.items():
+        for topic_partitions in self.by_producer.values():
+            for (name, partition), offset in topic_partitions.items():
                 if name == topic:
                     yield partition, offset
 

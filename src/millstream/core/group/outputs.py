@@ -209,7 +209,7 @@ class Expire(msgspec.Struct, frozen=True):
     group_ids: tuple[str, ...]
 
 
-class Tick(msgspec.Struct, frozen=True):
+class DeadlinePassed(msgspec.Struct, frozen=True):
     """The coordinator's ``deadline_us`` has been reached."""
 
 
@@ -230,7 +230,7 @@ Input: TypeAlias = (
     | TransactionEnded
     | TopicDeleted
     | Expire
-    | Tick
+    | DeadlinePassed
 )
 
 

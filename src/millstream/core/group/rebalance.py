@@ -22,7 +22,7 @@ from millstream.core.group.group import Group
 from millstream.core.group.image import group_record
 from millstream.core.group.member import NO_ASSIGNMENT, Member
 from millstream.core.group.state import GroupState
-from millstream.core.group.turn import Forget, Turn
+from millstream.core.group.step import Forget, Step
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from millstream.wire.messages.sync_group import SyncGroupResponse
@@ -33,9 +33,9 @@ WAIT_AGAIN_MS: Final = 100
 _NO_ASSIGNMENTS: Mapping[str, bytes] = {}
 
 
-def renew_session(turn: Turn, member: Member) -> None:
+def renew_session(step: Step, member: Member) -> None:
     """The member is alive: let its session end one timeout from now."""
-    turn.after(member.session, member.session_timeout_ms)
+    step.after(member.session, member.session_timeout_ms)
 
 
 # Responses to parked requests
@@ -71,29 +71,29 @@ def join_error(member_id: str, error: ErrorCode) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
 
-def answer_join(turn: Turn, group: Group, member: Member, response: JoinGroupResponse) -> None:
+def answer_join(step: Step, group: Group, member: Member, response: JoinGroupResponse) -> None:
     """Answer the member's parked join, if any."""
     token = group.park_join(member, None)
     if token is not None:
-        turn.out.answer(token, response)
+        step.out.answer(token, response)
 
 
-def answer_sync(turn: Turn, member: Member, response: SyncGroupResponse) -> bool:
+def answer_sync(step: Step, member: Member, response: SyncGroupResponse) -> bool:
     """Answer the member's parked sync. False if there is none."""
     token = member.sync_token
     if token is None:
         return False
     member.sync_token = None
-    turn.out.answer(token, response)
+    step.out.answer(token, response)
     return True
 
 
-def assign(turn: Turn, group: Group, assignments: Mapping[str, bytes]) -> None:
+def assign(step: Step, group: Group, assignments: Mapping[str, bytes]) -> None:
     """Set every member's assignment of this generation, and answer the parked syncs."""
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
         told = answer_sync(
-            turn,
+            step,
             member,
             SyncGroupResponse(
                 protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
@@ -101,26 +101,26 @@ def assign(turn: Turn, group: Group, assignments: Mapping[str, bytes]) -> None:
         )
         if told:
             # The session may have ended while the sync was parked.
-            renew_session(turn, member)
+            renew_session(step, member)
 
 
-def withdraw_assignments(turn: Turn, group: Group, error: ErrorCode) -> None:
+def withdraw_assignments(step: Step, group: Group, error: ErrorCode) -> None:
     """Fail the parked syncs: the generation gets no assignment."""
     for member in group.members.values():
         member.assignment = NO_ASSIGNMENT
-        if answer_sync(turn, member, SyncGroupResponse(error_code=error)):
-            renew_session(turn, member)
+        if answer_sync(step, member, SyncGroupResponse(error_code=error)):
+            renew_session(step, member)
 
 
 # Join phase
 
 
-def prepare_or_complete(turn: Turn, group: Group, why: str = "") -> None:
+def prepare_or_complete(step: Step, group: Group, why: str = "") -> None:
     """The members changed: begin a rebalance, or complete the running one if all have joined."""
     if group.can_rebalance:
-        prepare(turn, group, why)
+        prepare(step, group, why)
     else:
-        maybe_complete_join(turn, group)
+        maybe_complete_join(step, group)
 
 
 def reason(given: str | None) -> str:
@@ -128,72 +128,72 @@ def reason(given: str | None) -> str:
     return f" ({given[:REASON_MAX]})" if given else ""
 
 
-def prepare(turn: Turn, group: Group, why: str = "") -> None:
+def prepare(step: Step, group: Group, why: str = "") -> None:
     """Begin a rebalance: all members must rejoin. ``why`` is logged, unless a reason was already logged."""
     if why:
-        turn.log(group, f"rebalances because {why}")
+        step.log(group, f"rebalances because {why}")
     if group.state is GroupState.COMPLETING_REBALANCE:
-        withdraw_assignments(turn, group, ErrorCode.REBALANCE_IN_PROGRESS)
+        withdraw_assignments(step, group, ErrorCode.REBALANCE_IN_PROGRESS)
     group.assignment_writing = False
     group.pending_syncs.clear()
-    turn.cancel(group.sync_deadline)
+    step.cancel(group.sync_deadline)
     first = group.is_empty
-    group.move_to(GroupState.PREPARING_REBALANCE, turn.wall_ms)
+    group.move_to(GroupState.PREPARING_REBALANCE, step.wall_ms)
     if first:
-        delay_ms = turn.settings.initial_rebalance_delay_ms
+        delay_ms = step.settings.initial_rebalance_delay_ms
         group.new_member_added = False
         group.initial_delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-        turn.after(group.join_deadline, delay_ms)
+        step.after(group.join_deadline, delay_ms)
     elif group.all_joined:
-        complete_join(turn, group)
+        complete_join(step, group)
     else:
-        turn.after(group.join_deadline, group.rebalance_timeout_ms)
+        step.after(group.join_deadline, group.rebalance_timeout_ms)
 
 
-def maybe_complete_join(turn: Turn, group: Group) -> None:
+def maybe_complete_join(step: Step, group: Group) -> None:
     """End the join phase if all members have joined. The first rebalance of a group always waits for its delay."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and group.previous_state is not GroupState.EMPTY
         and group.all_joined
     ):
-        complete_join(turn, group)
+        complete_join(step, group)
 
 
-def join_deadline_came(turn: Turn, group: Group) -> None:
+def join_deadline_came(step: Step, group: Group) -> None:
     """The time limit of the join phase was reached. The first rebalance continues while new members arrive."""
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
     if group.previous_state is GroupState.EMPTY and group.new_member_added and group.initial_delay_left_ms > 0:
         group.new_member_added = False
-        delay_ms = min(turn.settings.initial_rebalance_delay_ms, group.initial_delay_left_ms)
+        delay_ms = min(step.settings.initial_rebalance_delay_ms, group.initial_delay_left_ms)
         group.initial_delay_left_ms -= delay_ms
-        turn.after(group.join_deadline, delay_ms)
+        step.after(group.join_deadline, delay_ms)
     else:
-        complete_join(turn, group)
+        complete_join(step, group)
 
 
-def complete_join(turn: Turn, group: Group) -> None:
+def complete_join(step: Step, group: Group) -> None:
     """End the join phase: remove missing members, increase the generation, answer all joins."""
-    turn.cancel(group.join_deadline)
+    step.cancel(group.join_deadline)
     for member in list(group.members.values()):
         if member.join_token is None and member.instance_id is None:
-            turn.cancel(member.session)
+            step.cancel(member.session)
             group.remove(member.member_id)
     if group.members and not _elect_joined_leader(group):
         # Only static members are left, and none has rejoined: wait until one does, or their sessions end.
-        turn.after(group.join_deadline, max(group.rebalance_timeout_ms, WAIT_AGAIN_MS))
+        step.after(group.join_deadline, max(group.rebalance_timeout_ms, WAIT_AGAIN_MS))
         return
     group.generation += 1
     group.pending_syncs.clear()
     if group.members:
-        _begin_assignment(turn, group)
+        _begin_assignment(step, group)
     else:
         group.protocol_name = None
         group.refresh_subscribed_topics()
-        group.move_to(GroupState.EMPTY, turn.wall_ms)
-        turn.write((group_record(group, _NO_ASSIGNMENTS),), Forget(group))
-        turn.log(group, f"empty since generation {group.generation}")
+        group.move_to(GroupState.EMPTY, step.wall_ms)
+        step.write((group_record(group, _NO_ASSIGNMENTS),), Forget(group))
+        step.log(group, f"empty since generation {group.generation}")
 
 
 def _elect_joined_leader(group: Group) -> bool:
@@ -207,57 +207,57 @@ def _elect_joined_leader(group: Group) -> bool:
     return True
 
 
-def _begin_assignment(turn: Turn, group: Group) -> None:
+def _begin_assignment(step: Step, group: Group) -> None:
     group.protocol_name = group.select_protocol()
     group.refresh_subscribed_topics()
-    group.move_to(GroupState.COMPLETING_REBALANCE, turn.wall_ms)
+    group.move_to(GroupState.COMPLETING_REBALANCE, step.wall_ms)
     for member in group.members.values():
         as_leader = member.member_id == group.leader_id
         if member.join_token is not None:
-            answer_join(turn, group, member, join_answer(group, member, as_leader=as_leader))
-        renew_session(turn, member)
+            answer_join(step, group, member, join_answer(group, member, as_leader=as_leader))
+        renew_session(step, member)
         member.is_new = False
         group.pending_syncs.add(member.member_id)
-    turn.after(group.sync_deadline, group.rebalance_timeout_ms)
+    step.after(group.sync_deadline, group.rebalance_timeout_ms)
 
 
-def sync_deadline_came(turn: Turn, group: Group) -> None:
+def sync_deadline_came(step: Step, group: Group) -> None:
     """Remove members that did not sync in time, and rebalance."""
     if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_syncs:
         return
     silent = [member for member in group.members.values() if member.member_id in group.pending_syncs]
     for member in silent:
-        drop(turn, group, member)
+        drop(step, group, member)
     group.pending_syncs.clear()
-    prepare(turn, group, f"{len(silent)} members did not ask for their assignment in time")
+    prepare(step, group, f"{len(silent)} members did not ask for their assignment in time")
 
 
 # Members that leave or fail
 
 
-def session_ended(turn: Turn, deadline: Deadline[Group]) -> None:
+def session_ended(step: Step, deadline: Deadline[Group]) -> None:
     """The session of a member, or of a given-out member id, timed out."""
     group, member_id = deadline.group, deadline.member_id
     if member_id in group.pending_joins:
         group.remove(member_id)
         if group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
-            complete_join(turn, group)
+            complete_join(step, group)
         return
     member = group.members.get(member_id)
     if member is None or member.session is not deadline or member.satisfies_heartbeat:
         return
-    turn.counts.expired_members += 1
-    turn.log(group, f"member {member_id} was silent for {member.session_timeout_ms} ms and is removed")
-    drop(turn, group, member)
+    step.counts.expired_members += 1
+    step.log(group, f"member {member_id} was silent for {member.session_timeout_ms} ms and is removed")
+    drop(step, group, member)
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-        prepare_or_complete(turn, group)
+        prepare_or_complete(step, group)
     elif group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
-        complete_join(turn, group)
+        complete_join(step, group)
 
 
-def drop(turn: Turn, group: Group, member: Member) -> None:
+def drop(step: Step, group: Group, member: Member) -> None:
     """Remove a member. Its parked requests are answered UNKNOWN_MEMBER_ID, after which a live client starts over."""
-    answer_join(turn, group, member, join_error("", ErrorCode.UNKNOWN_MEMBER_ID))
-    answer_sync(turn, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-    turn.cancel(member.session)
+    answer_join(step, group, member, join_error("", ErrorCode.UNKNOWN_MEMBER_ID))
+    answer_sync(step, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+    step.cancel(member.session)
     group.remove(member.member_id)

@@ -19,7 +19,7 @@ from millstream.core.group.image import group_tombstones
 from millstream.core.group.offsets import CommittedOffset
 from millstream.core.group.outputs import Key, Value
 from millstream.core.group.state import GroupState
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 from millstream.model.error_code import ErrorCode
 
 WRITE_RECORDS_MAX: Final = 1_000
@@ -32,32 +32,32 @@ _Removal = tuple[list[tuple[str, int]], tuple[tuple[Key, Value | None], ...]]
 """Topic partitions, and the records that delete their offsets."""
 
 
-def tombstones(group_id: str, places: list[tuple[str, int]]) -> Iterator[_Removal]:
+def tombstones(group_id: str, topic_partitions: list[tuple[str, int]]) -> Iterator[_Removal]:
     """The tombstones for these offsets, write by write. A write has fewer of them if the group's id, which each
     repeats, is long.
     """
     at_once = min(_WRITE_BYTES_MAX // (len(group_id.encode()) + _PLACE_BYTES), WRITE_RECORDS_MAX)
-    for start in range(0, len(places), at_once):
-        removed = places[start : start + at_once]
+    for start in range(0, len(topic_partitions), at_once):
+        removed = topic_partitions[start : start + at_once]
         yield removed, tuple(offset_record(group_id, topic, partition, None) for topic, partition in removed)
 
 
-def expire_group(turn: Turn, group: Group, forgotten: list[Group]) -> None:
+def expire_group(step: Step, group: Group, forgotten: list[Group]) -> None:
     """Write tombstones for what has expired. ``forgotten`` gets the group once its deletion is durable."""
     if group.writes_in_flight or group.pending_offsets:
         return
     expired = [
         (topic, partition)
         for topic, partition, offset in group.offsets
-        if _is_expired(group, topic, offset, turn.wall_ms, turn.settings.offsets_retention_ms)
+        if _is_expired(group, topic, offset, step.wall_ms, step.settings.offsets_retention_ms)
     ]
     kept = sum(len(partitions) for partitions in group.offsets.topics.values()) - len(expired)
     goes = not kept and group.is_empty and not group.pending_joins
     for removed, records in tombstones(group.group_id, expired):
-        turn.write(records, PendingRemoval(group, removed, None))
-        turn.counts.expired_offsets += len(removed)
+        step.write(records, PendingRemoval(group, removed, None))
+        step.counts.expired_offsets += len(removed)
     if goes:
-        turn.write(group_tombstones(group), PendingRemoval(group, [], forgotten))
+        step.write(group_tombstones(group), PendingRemoval(group, [], forgotten))
 
 
 def _is_expired(group: Group, topic: str, offset: CommittedOffset, wall_ms: int, retention_ms: int) -> bool:
@@ -90,11 +90,11 @@ class PendingRemoval:
         self.offsets = offsets
         self.forgotten = forgotten
 
-    def settle(self, turn: Turn, error: ErrorCode) -> None:
+    def settle(self, step: Step, error: ErrorCode) -> None:
         """Remove the offsets, also those in open transactions. What is known now was written before the tombstones;
         later commits are not known yet.
         """
-        _ = turn
+        _ = step
         if error is not ErrorCode.NONE:
             return  # the next round retries
         group = self.group

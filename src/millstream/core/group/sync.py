@@ -10,7 +10,7 @@ from millstream.core.group.image import group_record
 from millstream.core.group.outputs import Sync
 from millstream.core.group.rebalance import assign, prepare_or_complete, withdraw_assignments
 from millstream.core.group.state import GroupState
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -30,31 +30,31 @@ def check_request(sync: Sync) -> ErrorCode:
     return ErrorCode.NONE if request.group_id else ErrorCode.INVALID_GROUP_ID
 
 
-def sync_group(turn: Turn, group: Group, sync: Sync) -> None:
+def sync_group(step: Step, group: Group, sync: Sync) -> None:
     """Handle a SyncGroup. The response may leave in a later step."""
     request = sync.request
     error = _check(group, request)
     if error is not ErrorCode.NONE:
-        turn.out.answer(sync.token, sync_error(error))
+        step.out.answer(sync.token, sync_error(error))
         return
     member = group.members[request.member_id]
     group.pending_syncs.discard(member.member_id)
     if not group.pending_syncs:
-        turn.cancel(group.sync_deadline)
+        step.cancel(group.sync_deadline)
     if group.state is GroupState.STABLE:
         answer = SyncGroupResponse(
             protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
         )
-        turn.out.answer(sync.token, answer)
+        step.out.answer(sync.token, answer)
         return
     before, member.sync_token = member.sync_token, sync.token
     if before is not None:
-        turn.out.answer(before, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+        step.out.answer(before, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
     # If the leader repeats its sync while the assignment is being written, no second one is written.
     if member.member_id == group.leader_id and not group.assignment_writing:
         group.assignment_writing = True
         assignments = {given.member_id: given.assignment for given in request.assignments}
-        turn.write((group_record(group, assignments),), _Assigned(group, assignments))
+        step.write((group_record(group, assignments),), _Assigned(group, assignments))
 
 
 def _check(group: Group, request: SyncGroupRequest) -> ErrorCode:
@@ -82,18 +82,18 @@ class _Assigned:
         self.assignments = assignments
         self.generation = group.generation
 
-    def settle(self, turn: Turn, error: ErrorCode) -> None:
+    def settle(self, step: Step, error: ErrorCode) -> None:
         """Make the assignment valid, or fail the syncs."""
         group = self.group
         if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != self.generation:
             return
         group.assignment_writing = False
         if error is ErrorCode.NONE:
-            group.move_to(GroupState.STABLE, turn.wall_ms)
-            assign(turn, group, self.assignments)
-            turn.counts.rebalances += 1
-            turn.log(group, f"stable, generation {group.generation} with {len(group.members)} members")
+            group.move_to(GroupState.STABLE, step.wall_ms)
+            assign(step, group, self.assignments)
+            step.counts.rebalances += 1
+            step.log(group, f"stable, generation {group.generation} with {len(group.members)} members")
         else:
-            turn.log(group, f"the assignment of generation {group.generation} was not written ({error.name})")
-            withdraw_assignments(turn, group, error)
-            prepare_or_complete(turn, group)
+            step.log(group, f"the assignment of generation {group.generation} was not written ({error.name})")
+            withdraw_assignments(step, group, error)
+            prepare_or_complete(step, group)

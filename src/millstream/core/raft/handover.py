@@ -60,7 +60,7 @@ def ask_to_stand(replica: Replica, leading: Leading) -> None:
         replica.send(leading.transferee, TimeoutNow(replica.ballot.term))
 
 
-def tick(replica: Replica, leading: Leading) -> None:
+def deadline_passed(replica: Replica, leading: Leading) -> None:
     """Give up a handover that takes too long; begin one if the own disk stalls."""
     if leading.transferee != NO_REPLICA:
         if replica.now >= leading.transfer_deadline_us:

@@ -241,7 +241,7 @@ def quorum_contact(replica: Replica) -> TimeUs:
     )
 
 
-def tick(replica: Replica) -> None:
+def deadline_passed(replica: Replica) -> None:
     """A deadline of the leader has passed."""
     leading = replica.leading
     assert leading is not None
@@ -249,7 +249,7 @@ def tick(replica: Replica) -> None:
     if options.check_quorum and replica.now - quorum_contact(replica) >= options.quorum_timeout_us:
         follow(replica, replica.ballot.term, NO_REPLICA)
         return
-    handover.tick(replica, leading)
+    handover.deadline_passed(replica, leading)
 
 
 def on_own_log_durable(replica: Replica) -> None:

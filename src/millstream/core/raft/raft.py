@@ -174,14 +174,14 @@ class Raft:
             follow(replica, message.term, sender if isinstance(message, _LEADER_MESSAGES) else NO_REPLICA)
         _STEPS[type(message)](replica, sender, message)
 
-    def tick(self, now: TimeUs) -> None:
+    def deadline_passed(self, now: TimeUs) -> None:
         """A deadline has passed. Early calls are harmless."""
         replica = self.replica
         replica.now = now
         if self._deadline_us is not None and now >= self._deadline_us:
             self._deadline_us = None
         if replica.leading is not None:
-            leading.tick(replica)
+            leading.deadline_passed(replica)
         elif now - replica.patience.contact_us >= replica.patience.timeout_us:
             election.time_out(replica)
 

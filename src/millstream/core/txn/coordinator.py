@@ -30,6 +30,7 @@ from typing import Final
 from millstream.core.txn.messages import (
     AddPartitions,
     Answer,
+    DeadlinePassed,
     End,
     Expire,
     Identity,
@@ -40,7 +41,6 @@ from millstream.core.txn.messages import (
     Persisted,
     Request,
     SendMarkers,
-    Tick,
     Token,
     TransactionSettings,
     Write,
@@ -121,7 +121,7 @@ class TransactionCoordinator:
                 self._markers_written(given)
             case Expire():
                 self._expire(given.transactional_ids)
-            case Tick():
+            case DeadlinePassed():
                 self._tick()
         return out
 
@@ -237,8 +237,8 @@ class TransactionCoordinator:
         ongoing = image.state is TransactionState.ONGOING
         if given.verify_only:
             codes = tuple(
-                _NONE if ongoing and place in image.partitions else ErrorCode.TRANSACTION_ABORTABLE
-                for place in given.partitions
+                _NONE if ongoing and topic_partition in image.partitions else ErrorCode.TRANSACTION_ABORTABLE
+                for topic_partition in given.partitions
             )
             self._out.answers.append((given.token, codes))
             return

@@ -4,7 +4,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from millstream.core.txn.transaction import NO_EPOCH, NO_PRODUCER, Image, Place
+from millstream.core.txn.transaction import NO_EPOCH, NO_PRODUCER, Image, TopicPartition
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ProducerEpoch, ProducerId, TransactionVersion
 
@@ -42,7 +42,7 @@ class AddPartitions(msgspec.Struct, frozen=True):
     transactional_id: str
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
-    partitions: tuple[Place, ...]
+    partitions: tuple[TopicPartition, ...]
     verify_only: bool
     client_version: TransactionVersion
 
@@ -80,12 +80,12 @@ class Expire(msgspec.Struct, frozen=True):
     transactional_ids: tuple[str, ...]
 
 
-class Tick(msgspec.Struct, frozen=True):
+class DeadlinePassed(msgspec.Struct, frozen=True):
     """The coordinator's ``deadline_us`` has been reached."""
 
 
 Request: TypeAlias = InitProducer | AddPartitions | End
-Input: TypeAlias = Request | Persisted | MarkersWritten | Expire | Tick
+Input: TypeAlias = Request | Persisted | MarkersWritten | Expire | DeadlinePassed
 
 
 # Outputs.
@@ -118,7 +118,7 @@ class SendMarkers(msgspec.Struct, frozen=True):
     producer_epoch: ProducerEpoch
     commits: bool
     client_version: TransactionVersion
-    partitions: tuple[Place, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 class Outputs:

@@ -30,7 +30,7 @@ EXHAUSTED: Final = EPOCH_MAX - 1
 EPOCH_PER_TRANSACTION: Final = 2
 """Version of transactions from which each ends with a new epoch."""
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """(topic, partition)"""
 
 
@@ -41,7 +41,7 @@ class Image(msgspec.Struct, frozen=True):
     producer_epoch: ProducerEpoch
     timeout_ms: int
     state: TransactionState = TransactionState.EMPTY
-    partitions: frozenset[Place] = frozenset()
+    partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = -1
     update_ms: int = -1
     previous_producer_id: int = NO_PRODUCER
@@ -93,7 +93,7 @@ def with_new_id(image: Image, producer_id: ProducerId, timeout_ms: int, wall_ms:
 
 
 def with_partitions(
-    image: Image, partitions: frozenset[Place], client_version: TransactionVersion, wall_ms: int
+    image: Image, partitions: frozenset[TopicPartition], client_version: TransactionVersion, wall_ms: int
 ) -> Image:
     """Partitions are added; the first ones begin the transaction."""
     ongoing = image.state is TransactionState.ONGOING

@@ -71,28 +71,30 @@ def _add(
     done: Callable[[list[AddPartitionsToTxnTopicResult]], None],
 ) -> None:
     """Add the partitions of one transaction, if all of them exist."""
-    places = list(dict.fromkeys((topic.name, index) for topic in one.topics for index in topic.partitions))
-    missing = {place for place in places if node.metadata.partition(*place) is None}
+    topic_partitions = list(dict.fromkeys((topic.name, index) for topic in one.topics for index in topic.partitions))
+    missing = {
+        topic_partition for topic_partition in topic_partitions if node.metadata.partition(*topic_partition) is None
+    }
     if missing and not one.verify_only:
         codes = [
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if place in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for place in places
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_partition in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for topic_partition in topic_partitions
         ]
-        done(_topics(one.topics, dict(zip(places, codes, strict=True))))
+        done(_topics(one.topics, dict(zip(topic_partitions, codes, strict=True))))
         return
 
     def added(codes: Sequence[ErrorCode]) -> None:
         worded = [in_version(code, version >= _FENCED_FROM, version >= _ABORTABLE_FROM) for code in codes]
-        done(_topics(one.topics, dict(zip(places, worded, strict=True))))
+        done(_topics(one.topics, dict(zip(topic_partitions, worded, strict=True))))
 
-    if not places:
+    if not topic_partitions:
         done([])
         return
     node.transactions.add(
         one.transactional_id,
         one.producer_id,
         one.producer_epoch,
-        tuple(places),
+        tuple(topic_partitions),
         client_version,
         added,
         verify_only=one.verify_only,

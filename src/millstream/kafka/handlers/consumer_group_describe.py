@@ -42,8 +42,8 @@ def handle(
         node.coordinator.ask(name, API_KEY, ctx.api_version, ctx.client_id, ctx.host, one, done)
 
     def all_described(groups: list[DescribedConsumerGroup]) -> None:
-        told = dict(zip(names, groups, strict=True))
-        respond(ConsumerGroupDescribeResponse(groups=repeats.tell(request.group_ids, told, _refused)))
+        answers = dict(zip(names, groups, strict=True))
+        respond(ConsumerGroupDescribeResponse(groups=repeats.tell(request.group_ids, answers, _refused)))
 
     gather(names, ask, all_described)
 

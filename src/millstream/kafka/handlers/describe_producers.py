@@ -57,8 +57,8 @@ def handle(
             done((int(ErrorCode.KAFKA_STORAGE_ERROR), []))
 
     def all_described(found: list[Producers]) -> None:
-        told = {(name, index): _partition(index, *one) for (name, index), one in zip(distinct, found, strict=True)}
-        partitions = iter(repeats.tell(wanted, told, _refused))
+        answers = {(name, index): _partition(index, *one) for (name, index), one in zip(distinct, found, strict=True)}
+        partitions = iter(repeats.tell(wanted, answers, _refused))
         topics = [
             DescribeProducersTopicResponse(topic.name, [next(partitions) for _ in topic.partition_indexes])
             for topic in request.topics

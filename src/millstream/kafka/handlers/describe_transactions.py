@@ -34,9 +34,9 @@ def handle(
 
 
 def _described(transactional_id: str, one: Described) -> DescribedTransaction:
-    error, state, timeout_ms, start_ms, producer_id, epoch, places = one
+    error, state, timeout_ms, start_ms, producer_id, epoch, topic_partitions = one
     topics: dict[str, list[int]] = {}
-    for topic, partition in places:
+    for topic, partition in topic_partitions:
         topics.setdefault(topic, []).append(partition)
     return DescribedTransaction(
         error,

@@ -27,7 +27,7 @@ _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
 _LOOK_US: Final = 20_000
 
-_Place = tuple[str, int]
+_TopicPartition = tuple[str, int]
 _Fate = tuple[ErrorCode, str | None]
 
 _NOT_NEEDED: Final[_Fate] = (ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
@@ -40,15 +40,21 @@ def handle(
     _ = ctx
     named = request.topic_partitions
     if named is None:
-        places = [(topic.name, part.index) for topic in node.metadata.topics() for part in topic.partitions]
+        wanted_partitions = [(topic.name, part.index) for topic in node.metadata.topics() for part in topic.partitions]
     else:
-        places = [(asked.topic, index) for asked in named for index in asked.partitions]
-    fates: dict[_Place, _Fate] = {place: _judged(node, request.election_type, *place) for place in places}
-    wanted = [place for place, (error, _) in fates.items() if error is ErrorCode.NONE]
+        wanted_partitions = [(asked.topic, index) for asked in named for index in asked.partitions]
+    fates: dict[_TopicPartition, _Fate] = {
+        topic_partition: _judged(node, request.election_type, *topic_partition) for topic_partition in wanted_partitions
+    }
+    wanted = [topic_partition for topic_partition, (error, _) in fates.items() if error is ErrorCode.NONE]
 
     def answer() -> None:
         known = request.election_type in (_PREFERRED, _UNCLEAN)
-        shown = [place for place in fates if named is not None or fates[place] is not _NOT_NEEDED]
+        shown = [
+            topic_partition
+            for topic_partition in fates
+            if named is not None or fates[topic_partition] is not _NOT_NEEDED
+        ]
         respond(
             ElectLeadersResponse(
                 error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST,
@@ -60,11 +66,11 @@ def handle(
 
 
 def _results(
-    node: Node, places: list[_Place], fates: dict[_Place, _Fate], *, everything: bool
+    node: Node, wanted_partitions: list[_TopicPartition], fates: dict[_TopicPartition, _Fate], *, everything: bool
 ) -> list[ReplicaElectionResult]:
     """By topic; a client that asked for everything gets each topic, as from Kafka."""
     by_topic: dict[str, list[PartitionResult]] = {name: [] for name in node.metadata.names()} if everything else {}
-    for topic, index in places:
+    for topic, index in wanted_partitions:
         error, message = fates[topic, index]
         by_topic.setdefault(topic, []).append(
             PartitionResult(partition_id=index, error_code=error, error_message=message)
@@ -100,8 +106,8 @@ class _Elections:
     def __init__(
         self,
         node: Node,
-        wanted: list[_Place],
-        fates: dict[_Place, _Fate],
+        wanted: list[_TopicPartition],
+        fates: dict[_TopicPartition, _Fate],
         timeout_ms: int,
         answer: Callable[[], None],
     ) -> None:
@@ -113,31 +119,31 @@ class _Elections:
 
     def start(self) -> None:
         """Ask each leader to hand over."""
-        for place in list(self._open):
-            part = self._node.metadata.partition(*place)
+        for topic_partition in list(self._open):
+            part = self._node.metadata.partition(*topic_partition)
             transfers = self._node.transfers
             assert part is not None and transfers is not None, "a partition of one replica has another leader"
-            transfers.move(part.raft_group, part.replicas[0], self._asked(place))
+            transfers.move(part.raft_group, part.replicas[0], self._asked(topic_partition))
         self._look()
 
-    def _asked(self, place: _Place) -> Callable[[MillstreamError | None], None]:
+    def _asked(self, topic_partition: _TopicPartition) -> Callable[[MillstreamError | None], None]:
         def asked(error: MillstreamError | None) -> None:
-            if error is not None and place in self._open:
-                del self._open[place]
-                self._fates[place] = (ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, error.message)
+            if error is not None and topic_partition in self._open:
+                del self._open[topic_partition]
+                self._fates[topic_partition] = (ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, error.message)
 
         return asked
 
     def _look(self) -> None:
         """Answer when every preferred replica leads, or time is over."""
         reactor = self._node.shard.reactor
-        for place in list(self._open):
-            part: PartitionMeta | None = self._node.metadata.partition(*place)
+        for topic_partition in list(self._open):
+            part: PartitionMeta | None = self._node.metadata.partition(*topic_partition)
             if part is None or part.leader == part.replicas[0]:
-                del self._open[place]
+                del self._open[topic_partition]
         if self._open and reactor.now_us() < self._limit_us:
             reactor.call_later(_LOOK_US, self._look)
             return
-        for place in self._open:
-            self._fates[place] = (ErrorCode.REQUEST_TIMED_OUT, "The leadership was not handed over in time.")
+        for topic_partition in self._open:
+            self._fates[topic_partition] = (ErrorCode.REQUEST_TIMED_OUT, "The leadership was not handed over in time.")
         self._answer()

@@ -49,14 +49,14 @@ def handle(
     def ask(question: _Question, done: Callable[[int], None]) -> None:
         name, index, which = question
 
-        def told(answer: Found) -> None:
+        def answered(answer: Found) -> None:
             done(_UNKNOWN if answer[0] else answer[2])
 
         entry = node.partitions.find(name, index)
         if isinstance(entry, Partition):
-            list_offset(entry, which, -1, READ_UNCOMMITTED, told)
+            list_offset(entry, which, -1, READ_UNCOMMITTED, answered)
         elif isinstance(entry, Remote):
-            node.home.lookups.list_offset(entry, which, -1, READ_UNCOMMITTED, told)
+            node.home.lookups.list_offset(entry, which, -1, READ_UNCOMMITTED, answered)
         else:
             done(_UNKNOWN)
 

@@ -29,11 +29,11 @@ from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.fetch_at_once import ROOM_MAX, Lent, answer_at_once
 from millstream.kafka.handlers.fetch_refusals import (
     BY_ID,
+    KNOWS_THE_LEADER,
     MISSING,
     NO_ABORTED,
     NO_DIVERGENCE,
     NO_LEADER,
-    TOLD_WHO_LEADS,
     entry_of,
     follower_error,
     leader_of,
@@ -297,7 +297,7 @@ class FetchCall:
 
     def _park(self) -> None:
         """Hold nothing and wait for a change or the deadline."""
-        self._let_go()
+        self._release_views()
         self.ctx.rest()
         self.parked = True
         self.node.meters.waiters.add(1)
@@ -305,7 +305,7 @@ class FetchCall:
         self.context.park(self._changed)
         self.ctx.connection.intake.parking.wait(self.ctx, self._end)
 
-    def _let_go(self) -> None:
+    def _release_views(self) -> None:
         for asked, result in self.results.items():
             if result[4] is not None:
                 result[4].release()
@@ -397,7 +397,7 @@ class FetchCall:
             if aborted:
                 told = [AbortedTransaction(*one) for one in aborted]
             leader = NO_LEADER
-            if error in TOLD_WHO_LEADS and version >= _LEADERS_FROM:
+            if error in KNOWS_THE_LEADER and version >= _LEADERS_FROM:
                 leader = leader_of(node, ctx, asked, endpoints)
             topic.partitions.append(
                 PartitionData(

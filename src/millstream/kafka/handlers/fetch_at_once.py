@@ -84,11 +84,11 @@ def _read(node: Node, request: FetchRequest, version: int, held: list[IoBuf]) ->
             if not isinstance(partition, Partition) or partition in seen or not _is_plain(partition, asked):
                 return None
             seen.add(partition)
-            mark = partition.high_watermark
+            high_watermark = partition.high_watermark
             start = partition.log.start_offset
             data = None
             limit = min(asked.partition_max_bytes, room)
-            if asked.fetch_offset < mark and (limit > 0 or not held):
+            if asked.fetch_offset < high_watermark and (limit > 0 or not held):
                 data = read_cached(partition, asked.fetch_offset, limit, minimum_one=not held)
                 if data is None:
                     return None
@@ -98,8 +98,8 @@ def _read(node: Node, request: FetchRequest, version: int, held: list[IoBuf]) ->
                 PartitionData(
                     asked.partition,
                     0,
-                    mark,
-                    mark,
+                    high_watermark,
+                    high_watermark,
                     start,
                     NO_DIVERGENCE,
                     NO_LEADER,

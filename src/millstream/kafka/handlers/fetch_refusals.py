@@ -29,7 +29,7 @@ from millstream.wire.schema import ZERO_UUID
 MISSING: Final = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.UNKNOWN_TOPIC_ID))
 """Errors that do not end the wait of a fetch for its other partitions."""
 
-TOLD_WHO_LEADS: Final = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH))
+KNOWS_THE_LEADER: Final = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH))
 """Errors that name the leader (KIP-951)."""
 
 NO_ABORTED: Final[list[AbortedTransaction]] = []

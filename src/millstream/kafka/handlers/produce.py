@@ -154,7 +154,7 @@ _TEMPLATE_FROM: Final = 5
 _TEMPLATES_MAX: Final = 4096
 _RESULT: Final = struct.Struct(">hqqq")
 _CORRELATION: Final = struct.Struct(">i")
-_MARK: Final = (0x5A5A, 0x5A5A5A5A5A5A5A5A, 0x5A5A5A5A5A5A5A5B, 0x5A5A5A5A5A5A5A5C)
+_PLACEHOLDER: Final = (0x5A5A, 0x5A5A5A5A5A5A5A5A, 0x5A5A5A5A5A5A5A5B, 0x5A5A5A5A5A5A5A5C)
 
 
 def _answer_one(ctx: RequestContext, request: ProduceRequest, result: Result) -> None:
@@ -168,7 +168,7 @@ def _answer_one(ctx: RequestContext, request: ProduceRequest, result: Result) ->
     key = (topic.name, topic.topic_id, index, ctx.api_version)
     found = templates.get(key)
     if found is None:
-        error, base, append_time, start = _MARK
+        error, base, append_time, start = _PLACEHOLDER
         part = PartitionProduceResponse(
             index=index, error_code=error, base_offset=base, log_append_time_ms=append_time, log_start_offset=start
         )
@@ -176,7 +176,7 @@ def _answer_one(ctx: RequestContext, request: ProduceRequest, result: Result) ->
         frame = bytes(ctx.encode(ProduceResponse(responses=[answered])))
         if len(templates) >= _TEMPLATES_MAX:
             templates.clear()
-        found = templates[key] = (frame, frame.index(_RESULT.pack(*_MARK)))
+        found = templates[key] = (frame, frame.index(_RESULT.pack(*_PLACEHOLDER)))
     frame, at = found
     out = bytearray(frame)
     _RESULT.pack_into(out, at, *result)

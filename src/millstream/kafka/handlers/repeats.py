@@ -21,15 +21,15 @@ REFUSAL: Final = "The request names it so often that the answer would be too lar
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def tell(names: Sequence[Name], told: Mapping[Name, Answer], refused: Callable[[Name], Answer]) -> list[Answer]:
+def tell(names: Sequence[Name], known: Mapping[Name, Answer], refused: Callable[[Name], Answer]) -> list[Answer]:
     """The answer for each name, in the order of ``names``; ``refused(name)`` for repeats beyond the limit."""
-    if len(told) == len(names):
-        return [told[name] for name in names]
+    if len(known) == len(names):
+        return [known[name] for name in names]
     answers: list[Answer] = []
     sizes: dict[Name, int] = {}
     left = REPEATED_BYTES_MAX
     for name in names:
-        answer = told[name]
+        answer = known[name]
         if name not in sizes:
             sizes[name] = 0  # most sizes are never needed
         else:

@@ -15,8 +15,8 @@ import pyarrow as pa
 from millstream.errors import Rejected
 from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import WrittenFile
-from millstream.pipeline.places import Place
-from millstream.pipeline.tables.table import CommitRecord, Places, incompatible
+from millstream.pipeline.locations import Location
+from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, incompatible
 
 _RECORD: Final = "millstream.record"
 _HISTORY: Final = 1000
@@ -28,22 +28,22 @@ _TARGET_BYTES: Final = 256 << 20
 class DeltaTable:
     """A Delta table at a path or address."""
 
-    def __init__(self, place: Place, storage: Mapping[str, str] | None = None) -> None:
+    def __init__(self, location: Location, storage: Mapping[str, str] | None = None) -> None:
         self._delta: Any = need_extra("deltalake", "Delta tables")
-        self._place = place
+        self._location = location
         self._storage = dict(storage or {})
         self._table: Any = None
         self._schema: Any = None
 
     @property
-    def place(self) -> Place:
-        return self._place
+    def location(self) -> Location:
+        return self._location
 
     def prepare(self, schema: Any) -> Any:
-        address = self._place.address
+        address = self._location.address
         table = self._existing()
         if table is None:
-            self._place.make()
+            self._location.make()
             self._delta.DeltaTable.create(address, schema=schema, mode="ignore", storage_options=self._storage)
             table = self._fresh()
         existing = pa.schema(table.schema().to_arrow())
@@ -91,10 +91,10 @@ class DeltaTable:
     def scan(self) -> Iterator[Any]:
         return iter(self._fresh().to_pyarrow_dataset().to_batches())
 
-    def remove(self, record: CommitRecord, places: Places) -> None:
+    def remove(self, record: CommitRecord, record_offsets: RecordOffsets) -> None:
         predicate = " OR ".join(
             f"(topic = '{topic}' AND partition = {partition} AND offset IN ({', '.join(map(str, offsets))}))"
-            for topic, partitions in places.items()
+            for topic, partitions in record_offsets.items()
             for partition, offsets in partitions.items()
         )  # a topic's name has no quotes
         self._fresh().delete(predicate, commit_properties=self._properties(record))
@@ -118,13 +118,13 @@ class DeltaTable:
         return self._delta.CommitProperties(custom_metadata={_RECORD: text}, app_transactions=[transaction])
 
     def _existing(self) -> Any:
-        if self._table is None and not self._delta.DeltaTable.is_deltatable(self._place.address, self._storage):
+        if self._table is None and not self._delta.DeltaTable.is_deltatable(self._location.address, self._storage):
             return None
         return self._fresh()
 
     def _fresh(self) -> Any:
         if self._table is None:
-            self._table = self._delta.DeltaTable(self._place.address, storage_options=self._storage)
+            self._table = self._delta.DeltaTable(self._location.address, storage_options=self._storage)
         else:
             self._table.update_incremental()
         return self._table

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from millstream.errors import Rejected
 from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import FileWriter, WrittenFile, conform
-from millstream.pipeline.places import Place, absolute
-from millstream.pipeline.tables.table import CommitRecord, Places, incompatible
+from millstream.pipeline.locations import Location, absolute
+from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, incompatible
 
 _SMALL_BYTES: Final = 32 << 20
 _SMALL_FILES: Final = 32
@@ -34,9 +34,13 @@ def open_catalog(declared: Mapping[str, str] | None, directory: str) -> Any:
     from pyiceberg.catalog import load_catalog
 
     if declared is None:
-        place = absolute(".millstream/iceberg", directory)
-        os.makedirs(place, exist_ok=True)
-        declared = {"type": "sql", "uri": f"sqlite:///{place}/catalog.db", "warehouse": f"file://{place}/warehouse"}
+        location = absolute(".millstream/iceberg", directory)
+        os.makedirs(location, exist_ok=True)
+        declared = {
+            "type": "sql",
+            "uri": f"sqlite:///{location}/catalog.db",
+            "warehouse": f"file://{location}/warehouse",
+        }
     named = dict(declared)
     return load_catalog(named.pop("name", "millstream"), **named)
 
@@ -51,8 +55,8 @@ class IcebergTable:
         self._schema: Any = None
 
     @property
-    def place(self) -> Place:
-        return Place(_path(self._fresh().location())) / "data"
+    def location(self) -> Location:
+        return Location(_path(self._fresh().location())) / "data"
 
     def prepare(self, schema: Any) -> Any:
         if not self._catalog.table_exists(self._name):
@@ -77,7 +81,7 @@ class IcebergTable:
             mapping = table.schema().name_mapping.model_dump_json()
             table.transaction().set_properties({"schema.name-mapping.default": mapping}).commit_transaction()
             existing = _plain_schema(self._fresh())
-        self.place.make()
+        self.location.make()
         self._schema = existing
         return existing
 
@@ -94,18 +98,18 @@ class IcebergTable:
     def commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
         with self._transaction(record) as transaction:
             if files:
-                paths = [f"{self.place.address}/{file.path}" for file in files]
+                paths = [f"{self.location.address}/{file.path}" for file in files]
                 transaction.add_files(paths, snapshot_properties=_snapshot(record), check_duplicate_files=False)
         return self.version()
 
     def scan(self) -> Iterator[Any]:
         return iter(self._fresh().scan().to_arrow_batch_reader())
 
-    def remove(self, record: CommitRecord, places: Places) -> None:
+    def remove(self, record: CommitRecord, record_offsets: RecordOffsets) -> None:
         of: Any = need_extra("pyiceberg.expressions", "Iceberg tables")
         wanted = [
             of.And(of.EqualTo("topic", topic), of.EqualTo("partition", partition), of.In("offset", offsets))
-            for topic, partitions in places.items()
+            for topic, partitions in record_offsets.items()
             for partition, offsets in partitions.items()
         ]
         with self._transaction(record) as transaction:
@@ -121,7 +125,7 @@ class IcebergTable:
         small = [file for file in tasks if file.file_size_in_bytes < _SMALL_BYTES]
         if len(small) < _SMALL_FILES:
             return 0
-        writer = FileWriter(self.place, f"merged-{uuid.uuid4().hex[:8]}", self._schema)
+        writer = FileWriter(self.location, f"merged-{uuid.uuid4().hex[:8]}", self._schema)
         chosen: list[Any] = []
         size = 0
         for file in small:
@@ -131,7 +135,7 @@ class IcebergTable:
             chosen.append(file)
             for batch in pq.read_table(_path(file.file_path)).to_batches():
                 writer.write(conform(batch, self._schema))
-        merged = [f"{self.place.address}/{file.path}" for file in writer.close()]
+        merged = [f"{self.location.address}/{file.path}" for file in writer.close()]
         with table.transaction() as transaction:
             from pyiceberg.io.pyarrow import parquet_files_to_data_files
 

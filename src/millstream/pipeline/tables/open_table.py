@@ -3,8 +3,8 @@
 from typing import Final
 
 from millstream.pipeline.checks import kind_of, target_of
+from millstream.pipeline.locations import Location, absolute
 from millstream.pipeline.model import Sink
-from millstream.pipeline.places import Place, absolute
 from millstream.pipeline.tables.delta import DeltaTable
 from millstream.pipeline.tables.iceberg import IcebergTable, open_catalog
 from millstream.pipeline.tables.parquet import ParquetTable
@@ -22,8 +22,8 @@ def open_table(sink: Sink, directory: str, *, suffix: str = "") -> Table:
     kind, target = kind_of(sink), target_of(sink)
     if kind == "iceberg":
         return IcebergTable(open_catalog(sink.catalog, directory), target + suffix)
-    place = Place(absolute(target, directory) + suffix)
-    return DeltaTable(place) if kind == "delta" else ParquetTable(place)
+    location = Location(absolute(target, directory) + suffix)
+    return DeltaTable(location) if kind == "delta" else ParquetTable(location)
 
 
 def shown_target(sink: Sink, directory: str) -> str:

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from millstream.errors import Rejected
 from millstream.pipeline.files import WrittenFile
-from millstream.pipeline.places import Place
-from millstream.pipeline.tables.table import CommitRecord, Places, incompatible
+from millstream.pipeline.locations import Location
+from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, incompatible
 
 _STAGING: Final = "_millstream_staging"
 _RECORD: Final = "_record.json"
@@ -31,20 +31,20 @@ _RECORD: Final = "_record.json"
 class ParquetTable:
     """Batches of Parquet files in a directory."""
 
-    def __init__(self, place: Place) -> None:
-        if not place.is_local:
+    def __init__(self, location: Location) -> None:
+        if not location.is_local:
             raise Rejected(
-                f"{place.address}: plain Parquet needs a rename that is atomic, which object stores lack; "
+                f"{location.address}: plain Parquet needs a rename that is atomic, which object stores lack; "
                 "write to a Delta table there"
             )
-        self._root = place
+        self._root = location
 
     @property
-    def place(self) -> Place:
+    def location(self) -> Location:
         return self._root / _STAGING
 
     def prepare(self, schema: Any) -> Any:
-        self.place.make()
+        self.location.make()
         newest = max(self._batches(), key=lambda path: os.stat(path).st_mtime_ns, default=None)
         files = [name for name in os.listdir(newest) if name.endswith(".parquet")] if newest else []
         if newest and files:
@@ -80,7 +80,7 @@ class ParquetTable:
             if left not in wanted:
                 os.remove(os.path.join(prepared.address, left))
         for file in files:
-            source = os.path.join(self.place.address, file.path)
+            source = os.path.join(self.location.address, file.path)
             if os.path.exists(source):
                 os.replace(source, os.path.join(prepared.address, file.path))
         prepared.write(_RECORD, msgspec.json.encode(record))
@@ -90,7 +90,7 @@ class ParquetTable:
     def scan(self) -> Iterator[Any]:
         raise Rejected(f"{self._root.address}: the rows of a plain Parquet directory are not read back")
 
-    def remove(self, record: CommitRecord, places: Places) -> None:  # noqa: ARG002 (of all tables)
+    def remove(self, record: CommitRecord, record_offsets: RecordOffsets) -> None:  # noqa: ARG002 (of all tables)
         raise Rejected(f"{self._root.address}: single rows cannot leave a plain Parquet directory")
 
     def version(self) -> str:

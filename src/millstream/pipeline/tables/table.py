@@ -11,9 +11,9 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from millstream.pipeline.files import WrittenFile
-from millstream.pipeline.places import Place
+from millstream.pipeline.locations import Location
 
-Places: TypeAlias = dict[str, dict[int, list[int]]]
+RecordOffsets: TypeAlias = dict[str, dict[int, list[int]]]
 """Offsets of records by topic and partition."""
 
 
@@ -50,7 +50,7 @@ class Table(Protocol):
     """One table. Only the driver commits, and only from one thread at a time."""
 
     @property
-    def place(self) -> Place:
+    def location(self) -> Location:
         """The directory that tasks write files to."""
         ...
 
@@ -86,7 +86,7 @@ class Table(Protocol):
         """
         ...
 
-    def remove(self, record: CommitRecord, places: Places) -> None:
+    def remove(self, record: CommitRecord, record_offsets: RecordOffsets) -> None:
         """Remove the rows of these topics, partitions and offsets, and add the record, in one commit.
 
         May raise any error of the table's library; then the outcome is unknown until

@@ -150,7 +150,7 @@ class Compaction:
             return
         found: list[tuple[Log, Stretch]] = []
 
-        def looked() -> None:
+        def finished() -> None:
             if self._stopping:
                 return
             self._dirty_percent.set(max((int(stretch.ratio * 100) for _, stretch in found), default=0))
@@ -161,7 +161,7 @@ class Compaction:
             else:
                 self._begin(*found[chosen])
 
-        self._storage.reactor.background("compaction", self._look_at_all(found), _SHARE, looked)
+        self._storage.reactor.background("compaction", self._look_at_all(found), _SHARE, finished)
 
     def _look_at_all(self, found: list[tuple[Log, Stretch]]) -> Generator[None, None, None]:
         for count, log in enumerate(list(self._storage.logs.values())):

@@ -90,8 +90,8 @@ class Range:
         "fragment",
         "limit",
         "log",
-        "places",
-        "next_place",
+        "batch_offsets",
+        "next_batch_offset",
         "offset_max",
         "positions",
         "segment",
@@ -128,9 +128,9 @@ class Range:
         self.segment_position = segment_position
         self.limit = limit
         self.used = 0
-        self.places = array("q")  # base offsets of batches that start here …
+        self.batch_offsets = array("q")  # base offsets of batches that start here …
         self.positions = array("l")  # … and where
-        self.next_place = 0
+        self.next_batch_offset = 0
         self.tail_end = 0
         """Stream position behind the batch that goes on in the next range, if one does."""
 
@@ -141,7 +141,7 @@ class Range:
 
     def find(self, offset: int) -> int:
         """Where the batch with this offset starts; it must start in this range."""
-        place = bisect_right(self.places, offset) - 1
+        place = bisect_right(self.batch_offsets, offset) - 1
         position = self.positions[place]
         view = self.view
         while True:

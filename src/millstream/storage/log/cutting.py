@@ -176,7 +176,7 @@ def _cut_memory(log: OpenLog, position: BytePosition) -> None:
         newest.tail_end = 0
         while newest.positions and newest.positions[-1] >= newest.used:
             newest.positions.pop()
-            newest.places.pop()
+            newest.batch_offsets.pop()
     log.reopen_at(position)
 
 

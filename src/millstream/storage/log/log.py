@@ -164,8 +164,8 @@ class Log(OpenLog):
         tick.table_end = at + RECORD_BYTES
         tick.records += 1
         tick.payload_bytes += size
-        if start >= one.next_place:
-            self.note_place(one, start, base_offset)
+        if start >= one.next_batch_offset:
+            self.note_batch_start(one, start, base_offset)
         segment = one.segment
         if max_timestamp > segment.max_timestamp:
             segment.max_timestamp = max_timestamp

@@ -435,11 +435,11 @@ class OpenLog:
         self.close_range()
         self.segments_list.add(Segment(self.directory, self.next_offset, segment.end, self.host.now_ms()))
 
-    def note_place(self, one: Range, start: int, base_offset: Offset) -> None:
+    def note_batch_start(self, one: Range, start: int, base_offset: Offset) -> None:
         """Remember that a batch starts at byte `start` of a range: for reads of it and for the segment's index."""
-        one.places.append(base_offset)
+        one.batch_offsets.append(base_offset)
         one.positions.append(start)
-        one.next_place = start + PLACE_BYTES
+        one.next_batch_offset = start + PLACE_BYTES
         segment = one.segment
         position = one.segment_position + start
         if not position:

@@ -15,8 +15,8 @@ a checkpoint has to help.
 A hundred logs of which each gathered most of a megabyte would be a hundred megabytes at once, and every write to the
 write-ahead log would wait behind them. So there is a schedule: at least `_BYTES_PER_S`, and everything is written by
 the time that the write-ahead log has grown by half of what makes the next checkpoint due. What comes after the writes
-is spread, too (`storage.leisure`). Nothing is spread once that time has come (`hurry`), or anybody waits: whoever asked
-to be told, a full log, the next checkpoint.
+is spread, too (`storage.throttle`). Nothing is spread once that time has come (`hurry`), or if anybody waits: a
+caller that asked for the end, a full log, the next checkpoint.
 
 A full disk fails a checkpoint, not the shard: its marks are taken again by the next one, which `ShardStorage` tries
 every second. When the write-ahead log is full and a checkpoint has nothing to make void (the disk has no room for its
@@ -93,7 +93,7 @@ class CheckpointHost(Protocol):
         ...
 
 
-class _Mark:
+class _LogCapture:
     """One log as it was when the checkpoint looked at it."""
 
     __slots__ = ("files", "generation", "log", "old", "position", "rolled", "segments", "snapshot", "state")
@@ -159,7 +159,7 @@ class Checkpointer:
 
     def __init__(self, storage: CheckpointHost) -> None:
         self._storage = storage
-        self._marks: list[_Mark] = []
+        self._captures: list[_LogCapture] = []
         self._waiting: list[Callable[[], None]] = []  # for the next checkpoint
         self._answering: list[Callable[[], None]] = []  # for the one that runs
         self._when_idle: list[Callable[[], None]] = []
@@ -171,7 +171,7 @@ class Checkpointer:
         self._covered = 0
         self._begun_us = 0
         self._writes = 0
-        self._next_mark = 0
+        self._next_capture = 0
         self._bytes = 0  # to be written by the one that runs
         self._asked_bytes = 0  # of them, those that the logs were asked to write
         self._hurry = False
@@ -229,23 +229,23 @@ class Checkpointer:
         needed = [*self._changes.values(), *self._cuts.values()]
         self._covered = min([storage.wal.durable_sequence, *(frame - 1 for frame in needed)])
         self.wal_bytes = storage.wal.written_bytes
-        self._marks = []
+        self._captures = []
         logs = list(storage.dirty_logs)
-        storage.reactor.background("checkpoint", self._mark(logs), _SHARE, self._marked)
+        storage.reactor.background("checkpoint", self._capture(logs), _SHARE, self._captured)
 
-    def _mark(self, logs: list[OpenLog]) -> Generator[None, None, None]:
+    def _capture(self, logs: list[OpenLog]) -> Generator[None, None, None]:
         dirty = self._storage.dirty_logs
         for log in logs:
             dirty.pop(log, None)
             log.dirty = False
             if not log.closed:
-                self._marks.append(_Mark(log, self.snapshot_bytes))
+                self._captures.append(_LogCapture(log, self.snapshot_bytes))
             yield
 
-    def _marked(self) -> None:
-        self._writes = len(self._marks) + 1
-        self._next_mark = self._asked_bytes = 0
-        self._bytes = sum(mark.unwritten for mark in self._marks)
+    def _captured(self) -> None:
+        self._writes = len(self._captures) + 1
+        self._next_capture = self._asked_bytes = 0
+        self._bytes = sum(capture.unwritten for capture in self._captures)
         self._write_due()
 
     def _write_due(self) -> None:
@@ -253,14 +253,14 @@ class Checkpointer:
 
     def _write(self) -> Generator[None, None, None]:
         due = self._due_bytes()
-        while self._next_mark < len(self._marks) and (self._hurry or self._asked_bytes <= due):
-            mark = self._marks[self._next_mark]
-            self._next_mark += 1
-            self._asked_bytes += mark.unwritten
-            behind, durable = mark.log.behind, mark.log.durable_position
+        while self._next_capture < len(self._captures) and (self._hurry or self._asked_bytes <= due):
+            capture = self._captures[self._next_capture]
+            self._next_capture += 1
+            self._asked_bytes += capture.unwritten
+            behind, durable = capture.log.behind, capture.log.durable_position
             # Up to now, not to the mark: logs that were marked together would be full together.
             behind.write(durable)
-            behind.when_written(min(mark.position, durable), self._written)
+            behind.when_written(min(capture.position, durable), self._written)
             yield
 
     def _due_bytes(self) -> int:
@@ -273,7 +273,7 @@ class Checkpointer:
         )
 
     def _wrote_due(self) -> None:
-        if self._next_mark < len(self._marks):
+        if self._next_capture < len(self._captures):
             self._storage.reactor.call_later(_STEP_US, self._write_due)
         else:
             self._written()
@@ -284,8 +284,8 @@ class Checkpointer:
         if self._writes:
             return
         storage = self._storage
-        marks = [mark for mark in self._marks if not mark.log.closed]
-        if any(mark.generation != mark.log.generation for mark in marks):
+        captures = [capture for capture in self._captures if not capture.log.closed]
+        if any(capture.generation != capture.log.generation for capture in captures):
             # A log's end was cut meanwhile: what was marked of it is no more.
             self._take_back()
             self._waiting, self._answering = self._answering + self._waiting, []
@@ -296,17 +296,17 @@ class Checkpointer:
         segments: list[tuple[str, SegmentSummary]] = []
         files: list[tuple[str, bytes]] = []
         remove: list[str] = []
-        for mark in marks:
-            segments += [(one.path, summary) for one, summary in mark.segments if not one.dead]
-            files += mark.files
-            remove += mark.remove
+        for capture in captures:
+            segments += [(one.path, summary) for one, summary in capture.segments if not one.dead]
+            files += capture.files
+            remove += capture.remove
             if len(segments) >= _PART_SEGMENTS:
                 storage.send(Checkpoint(number, segments, files, remove, last=False))
                 segments, files, remove = [], [], []
         self._sent = True
         state = WalState(self._covered + 1, storage.wal.files.next_generation, term=storage.term)
         wal_state = storage.wal_directory, encode_wal_state(state)
-        storage.send(Checkpoint(number, segments, files, remove, wal_state, leisurely=not self._hurry))
+        storage.send(Checkpoint(number, segments, files, remove, wal_state, throttled=not self._hurry))
 
     def finished(self, reply: Checkpointed) -> None:
         """The worker's answer."""
@@ -324,10 +324,10 @@ class Checkpointer:
             self._now_idle()
             storage.disk_full(reply.errno)
             return
-        for mark in self._marks:
-            if mark.old:  # of few of the thousands that there may be
-                mark.log.snapshots.removed(mark.old)
-        self._marks = []
+        for capture in self._captures:
+            if capture.old:  # of few of the thousands that there may be
+                capture.log.snapshots.removed(capture.old)
+        self._captures = []
         storage.wal.release(self._covered + 1)
         self._count.inc()
         self._latency.observe(storage.reactor.now_us() - self._begun_us)
@@ -372,12 +372,12 @@ class Checkpointer:
 
     def _take_back(self) -> None:
         """Nothing came of the marks: the next checkpoint takes them again."""
-        for mark in self._marks:
-            mark.give_back()
-            if not mark.log.closed:
-                mark.log.dirty = True
-                self._storage.dirty_logs[mark.log] = None
-        self._marks = []
+        for capture in self._captures:
+            capture.give_back()
+            if not capture.log.closed:
+                capture.log.dirty = True
+                self._storage.dirty_logs[capture.log] = None
+        self._captures = []
 
     def when_idle(self, callback: Callable[[], None]) -> None:
         """Call back when no checkpoint is on its way to the disk: at once, or when this one is over."""

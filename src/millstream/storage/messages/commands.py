@@ -52,7 +52,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Directory of the write-ahead log and the content of its ``state`` files, replaced after everything else."""
 
     last: bool = True
-    leisurely: bool = False
+    throttled: bool = False
     """In a row's last: nobody waits so far, see `Hurry`."""
 
 

@@ -168,15 +168,15 @@ class Worker:
         if not command.last:
             return None
         parts, self._parts = self._parts, []
-        if command.leisurely:
-            self.files.leisure.begin(command.id)
+        if command.throttled:
+            self.files.throttle.begin(command.id)
         try:
             return self._make_durable(command, parts)
         finally:
-            self.files.leisure.end()
+            self.files.throttle.end()
 
     def _hurry(self, command: Hurry) -> None:
-        self.files.leisure.hurry(command.id)
+        self.files.throttle.hurry(command.id)
 
     def _make_durable(self, command: Checkpoint, parts: list[Checkpoint]) -> Reply:
         try:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.format.events.chunk import ChunkEnds, ChunkLimits
-    from millstream.format.wal import Record
+    from millstream.format.wal import WalRecord
     from millstream.model.quantities import BytePosition
     from millstream.storage.disk import Disk
 
@@ -40,7 +40,7 @@ class ChunkFill:
             self._ends = self._disk.segment(path).ends_at(written)
         return self._limits.full(self._ends)
 
-    def add(self, record: Record, payload: memoryview) -> None:
+    def add(self, record: WalRecord, payload: memoryview) -> None:
         """A batch more. The first one of a chunk is counted when its size is asked for."""
         if self._ends is not None:
             count = record.last - record.base + 1

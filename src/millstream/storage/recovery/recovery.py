@@ -37,7 +37,7 @@ from millstream.format.names import (
     controller_directory,
     wal_name,
 )
-from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, Record, WalState
+from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, WalRecord, WalState
 from millstream.format.wal_scan import Scan, Verdict, judge
 from millstream.model.quantities import Offset, RaftGroupId
 from millstream.storage.disk import exists, make_directories, read_at, write_all
@@ -147,7 +147,7 @@ def recover(
     if CONTROLLER_GROUP in run.replays and run.replays[CONTROLLER_GROUP].fault:
         raise Corruption(run.replays[CONTROLLER_GROUP].fault)
     run.replay(directories, lambda group: None if group == CONTROLLER_GROUP else locate(group))
-    run.remove_leftovers()
+    run.remove_stale_topics()
     disk.sync_all(data_dir)
     begin = {one.shard: WalState(one.verdict.next_sequence, one.verdict.next_generation) for one in directories}
     _begin(disk, root, begin, shards, 1 + _term(states))
@@ -349,7 +349,7 @@ class _Recovery:
                 if not good:
                     one.damaged_at = f"{directory.path}/{wal_name(directory.files[file])}, byte {start}"
                 if good or durable:
-                    one.apply(Record(kind, group, epoch, base, last, size, crc), data[start:at] if good else None)
+                    one.apply(WalRecord(kind, group, epoch, base, last, size, crc), data[start:at] if good else None)
                 else:
                     torn.add(group)  # the rest of its records in this frame cannot stand without this one
         if expected <= directory.verdict.durable_sequence:
@@ -371,7 +371,7 @@ class _Recovery:
             self.replays[group] = one
         return one
 
-    def remove_leftovers(self) -> None:
+    def remove_stale_topics(self) -> None:
         """Remove what a deletion left behind when the crash came."""
         root = f"{self._data_dir}/{TOPICS_DIRECTORY}"
         try:

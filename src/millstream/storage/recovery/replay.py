@@ -8,8 +8,9 @@ needed to do it again.
 Damage inside the durable prefix of the write-ahead log (a record that does not verify, a gap) is first looked for in
 the segment, which holds a copy of all that was durable and written behind: a batch that is there and matches its
 checksum mends the gap, with one line. If it is not there, the log is faulty: nothing of it is cut or overwritten,
-what the write-ahead log still holds of it is put aside (``.rescued``), and it is fenced until a person decides. Only
-a torn last frame, which nobody was promised, is cut in silence. A fenced replica keeps its term and its vote.
+the batches that the write-ahead log still has of it go to a quarantined file, and the log is fenced until a person
+decides. Only a torn last frame, which was never acknowledged, is cut in silence. A fenced replica keeps its term and
+its vote.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from millstream.model.quantities import BytePosition, Offset
 from millstream.storage.disk import make_directories, read_at, read_file, write_all, write_aside
 from millstream.storage.log.opening import derive_state, fence, live_segments, missing_epochs, remove_segment
 from millstream.storage.recovery.chunk_fill import ChunkFill
+from millstream.storage.recovery.quarantine import QuarantinedBatches
 from millstream.storage.recovery.replayed_state import ReplayedState
-from millstream.storage.recovery.rescued import Rescued
 from millstream.storage.segments.files import label_topic
 from millstream.storage.segments.index import Growing, SegmentIndex, batches_from, index_path, sound_bytes
 from millstream.wire.records import batch_crc_ok
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.format.index import SegmentSummary
-    from millstream.format.wal import Record
+    from millstream.format.wal import WalRecord
     from millstream.storage.disk import Buffer, Disk, File
     from millstream.storage.recovery.place import LogPlace
     from millstream.storage.recovery.replayed_state import Truncation
@@ -81,7 +82,7 @@ class LogReplay:
         self._pending_at = 0
         self._pending_bytes = 0
         self._chunk = ChunkFill(disk, place.chunk_limits, self.flush)
-        self._rescued = Rescued(disk, place.directory)
+        self._quarantined = QuarantinedBatches(disk, place.directory)
         # Suffixes were cut off: the segments may show it already, so records that a later cut makes void are not
         # written again, and what stands behind the end is no copy of anything.
         later = [truncations[place:] for place in range(len(truncations))]
@@ -120,13 +121,13 @@ class LogReplay:
 
     # -- records -------------------------------------------------------------------------------------------------------
 
-    def apply(self, record: Record, payload: memoryview | None) -> None:
+    def apply(self, record: WalRecord, payload: memoryview | None) -> None:
         """One more record of the group; `payload` is None when it does not verify."""
         self.records += 1
         if self.fault:
             if record.kind == Kind.VOTE:
                 self._state.voted(record)
-            self._rescue(record, payload)
+            self._quarantine(record, payload)
             return
         try:
             match record.kind:
@@ -149,10 +150,10 @@ class LogReplay:
                     raise Corruption(f"a record of unknown kind {record.kind}")
         except (Corruption, WalkEnd) as error:
             self._fail(str(error))
-            self._rescue(record, payload)
+            self._quarantine(record, payload)
         self._close()
 
-    def _batch(self, record: Record, payload: memoryview | None) -> None:
+    def _batch(self, record: WalRecord, payload: memoryview | None) -> None:
         if self._void_from and record.base >= self._void_from[0]:
             return
         if not self._begun:
@@ -423,10 +424,10 @@ class LogReplay:
         self.fault = f"{self.place.name}: {reason}"
         self.flush()
 
-    def _rescue(self, record: Record, payload: memoryview | None) -> None:
+    def _quarantine(self, record: WalRecord, payload: memoryview | None) -> None:
         """Put aside what can no longer be put in its place."""
         if payload is not None and not self._fenced and record.kind == Kind.BATCH:
-            self._rescued.put(record.base, payload)
+            self._quarantined.put(record.base, payload)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

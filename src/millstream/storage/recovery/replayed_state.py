@@ -17,7 +17,7 @@ from millstream.model.replication import RaftPosition, ReplicaId
 from millstream.storage.log.controls import ControlEntries
 
 if TYPE_CHECKING:
-    from millstream.format.wal import Record
+    from millstream.format.wal import WalRecord
     from millstream.model.replication import Term
 
 
@@ -58,22 +58,22 @@ class ReplayedState:
         self._log_start, self.epochs = derived.start_offset, list(derived.epochs)
         self.start = self._log_start
 
-    def trimmed(self, record: Record) -> None:
+    def trimmed(self, record: WalRecord) -> None:
         """A `Kind.TRIM` record."""
         self._log_start = max(self._log_start, record.base)
         self.start = max(self.start, record.base)
         self.reached = max(self.reached, record.last)
 
-    def truncated(self, record: Record) -> None:
+    def truncated(self, record: WalRecord) -> None:
         """A `Kind.TRUNCATE` record."""
         self._void_from.pop(0)
         self._controls.cut(RaftPosition(max(record.last, self._controls.base.position)))
 
-    def voted(self, record: Record) -> None:
+    def voted(self, record: WalRecord) -> None:
         """A `Kind.VOTE` record."""
         self.vote = StoredVote(record.leader_epoch, ReplicaId(record.base))
 
-    def control(self, record: Record, payload: memoryview | None) -> None:
+    def control(self, record: WalRecord, payload: memoryview | None) -> None:
         """A `Kind.CONTROL` record; `payload` is None when it does not verify.
 
         Raises:

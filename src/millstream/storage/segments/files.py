@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Final
 from millstream.errors import Corruption
 from millstream.format.names import DELETED_SUFFIX, TEMPORARY_SUFFIX, TOPIC_FILE
 from millstream.storage.disk import FileCache, exists, make_directories, read_text, write_all
-from millstream.storage.leisure import Leisure
 from millstream.storage.segments.bulk_writes import BulkWriter
 from millstream.storage.segments.index import SegmentIndex, grow_index, index_path
+from millstream.storage.throttle import Throttle
 from millstream.storage.wal.state import write_wal_state
 from millstream.telemetry.log import log as operator_log
 
@@ -94,8 +94,8 @@ class SegmentFiles:
         self, disk: Disk, data_dir: str, arena: memoryview, direct_bytes_min: int | None, faults: ReadFaults
     ) -> None:
         disk.watch(data_dir)
-        self.leisure = Leisure()  # of checkpoints
-        self.filling = Leisure()  # of the write-ahead log's new files
+        self.throttle = Throttle()  # of checkpoints
+        self.filling = Throttle()  # of the write-ahead log's new files
         self.disk = disk
         self.files = FileCache(disk)
         self._data_dir = data_dir
@@ -315,10 +315,10 @@ class SegmentFiles:
         with self._lock:
             dirty, self._dirty = self._dirty, set()
         for done, path in enumerate(sorted(dirty)):
-            if len(dirty) - done >= SYNC_ALL_FILES and not self.leisure.at_leisure:
+            if len(dirty) - done >= SYNC_ALL_FILES and not self.throttle.is_throttled:
                 self._sync_all()
                 return
-            self.leisure.rest()
+            self.throttle.pause()
             try:
                 file = self.files.acquire(path)
             except FileNotFoundError:
@@ -361,7 +361,7 @@ class SegmentFiles:
         aside: list[str] = []
         many = len(files) >= SYNC_ALL_FILES
         for path, data in files:
-            self.leisure.rest()
+            self.throttle.pause()
             with self._names:
                 if self._is_removed(path):
                     continue
@@ -378,7 +378,7 @@ class SegmentFiles:
         if many:
             self._sync_all()
         for path in aside:
-            self.leisure.rest()
+            self.throttle.pause()
             with self._names:
                 if self._is_removed(path):
                     continue
@@ -409,12 +409,12 @@ class SegmentFiles:
     def finish(self, command: Checkpoint) -> None:
         """What comes after `sync`: indexes, small files, names, superfluous files, the state of the write-ahead log."""
         for path, summary in command.segments:
-            self.leisure.rest()
+            self.throttle.pause()
             self.write_index(path, summary)
         self.replace_files(command.files)
         self.sync_directories()
         for path in command.remove:
-            self.leisure.rest()
+            self.throttle.pause()
             self._unlink(path)
         if command.state is not None:
             write_wal_state(self.disk, *command.state)
@@ -432,7 +432,7 @@ class SegmentFiles:
             for position in range(0, command.size_bytes, len(_ZEROS)):
                 self._zeros.write_block(file, _ZEROS[: command.size_bytes - position], position)
                 file.sync()
-                self.filling.rest()
+                self.filling.pause()
         except OSError:
             self._unlink(temporary)
             raise

@@ -45,7 +45,7 @@ class ReadFaults:
         self._damage = stats.damage
         self._now = now
         self._lines = RateLimit(_LINES_A_MINUTE, now)
-        self._told: dict[tuple[str, str], float] = {}
+        self._reported: dict[tuple[str, str], float] = {}
 
     def corrupt(self, name: str, path: str, offset: int, what: str) -> None:
         """The segment `path` of the log `name` holds bytes that nobody wrote, at `offset` (-1: somewhere)."""
@@ -60,10 +60,10 @@ class ReadFaults:
 
     def _say(self, name: str, line: str) -> None:
         now = self._now()
-        if now - self._told.get((name, line), -AGAIN_S) < AGAIN_S:
+        if now - self._reported.get((name, line), -AGAIN_S) < AGAIN_S:
             return
         if self._lines.allows():
-            if len(self._told) >= _REMEMBERED_MAX:
-                self._told.clear()
-            self._told[name, line] = now
+            if len(self._reported) >= _REMEMBERED_MAX:
+                self._reported.clear()
+            self._reported[name, line] = now
             operator_log.at(name).error("%s%s", line, self._lines.left_out())

@@ -117,7 +117,7 @@ class Progress:
         self.findings: list[Finding] = []
         self._advance = advance
 
-    def looked_at(self, size_bytes: int) -> None:
+    def checked(self, size_bytes: int) -> None:
         """So many bytes more."""
         self.tally.bytes += size_bytes
         if self._advance is not None:
@@ -309,7 +309,7 @@ class _LogCheck:
                     walk.damaged = True
                     walk.end_offset = -1
                     break
-            self._progress.looked_at(size)
+            self._progress.checked(size)
             if index is not None:
                 self._indexed(path, index, walk)
             elif not self._running:

@@ -88,7 +88,7 @@ def _verify_shard(disk: Disk, directory: str, shard: int, progress: Progress, na
             found(MENDED, path, -1, -1, f"{reason}; the next start makes it anew from its copy")
     state = known.state or WalState()
     scans = scan_wal_files(disk, directory, shard, numbers, state.next_sequence)
-    progress.looked_at(sum(disk.size(f"{directory}/{wal_name(number)}") for number in numbers))
+    progress.checked(sum(disk.size(f"{directory}/{wal_name(number)}") for number in numbers))
     if state.clean:
         return  # an orderly stop: all of it is in the segments
     verdict = judge(scans, state)

@@ -1,7 +1,7 @@
 """Which file of the write-ahead log the next frame goes to: files go round, and none is used again before it is free.
 
 A file is *current*, *used* (it holds frames that are still needed), or *free*. New ones are made by the worker,
-zero-filled, one ahead of the need, until there are `limit`. It takes its time for one (`storage.leisure`) until the
+zero-filled, one ahead of the need, until there are `limit`. It takes its time for one (`storage.throttle`) until the
 current file is half full, or a frame waits for it. `release` frees those of which every frame is below the
 number given; the caller has seen to it that the frames are void durably: the segments are synced and the ``state``
 file says so.

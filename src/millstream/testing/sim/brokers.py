@@ -145,7 +145,7 @@ class Broker:
     def hang_disk(self, duration_us: int) -> None:
         """The write-ahead log gets nothing done for so long."""
         assert self.shard is not None
-        self.shard.helpers.hang(WRITER_LANE, duration_us)
+        self.shard.processes.hang(WRITER_LANE, duration_us)
 
     def append(self, value: int, count: int = 1, size: int = 0) -> bool:
         """Append a batch; false if it is refused."""

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.app.leftovers import remove_leftovers
 from millstream.app.partitions import Partitions
+from millstream.app.stale_topics import remove_stale_topics
 from millstream.cluster.controller import controller_log_config
 from millstream.cluster.follower import Follower
 from millstream.cluster.metadata import MetadataCache
@@ -182,7 +182,7 @@ class ControlledBroker(ServedBroker):
         now_ms = self.cluster.now // 1000
         report = recover(self.disk, DATA_DIR, locate, shards=1, now_ms=now_ms, in_cluster=True)
         if not report.clean:
-            remove_leftovers(self.disk, DATA_DIR, in_cluster=True)
+            remove_stale_topics(self.disk, DATA_DIR, in_cluster=True)
         return report
 
     def open_groups(self, shard: LocalShard, *, clean: bool) -> None:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from millstream.app.leftovers import remove_leftovers
+from millstream.app.stale_topics import remove_stale_topics
 from millstream.cluster.deletions import Deletions
 from millstream.core.producer_state import ProducerState
 from millstream.core.raft import leading
@@ -121,9 +121,9 @@ def _one_disk(self: Partition, ack: Ack, *, own_sync: bool) -> None:
     _park(self, ack, own_sync=True)
 
 
-def _leftovers_removed(self: ControlledBroker) -> RecoveryReport:
+def _stale_topics_removed(self: ControlledBroker) -> RecoveryReport:
     report = _recover(self)
-    remove_leftovers(self.disk, DATA_DIR)
+    remove_stale_topics(self.disk, DATA_DIR)
     return report
 
 
@@ -213,7 +213,7 @@ PLANTED = (
     ),
     PlantedBug(
         "files of a deletion that is not committed are removed",
-        ((ControlledBroker, "recover", _leftovers_removed),),
+        ((ControlledBroker, "recover", _stale_topics_removed),),
         200,
         _controlled,
     ),

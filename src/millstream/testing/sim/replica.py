@@ -136,10 +136,10 @@ class SimReplica:
         core.step(self.now(), sender, message)
         self.drain(units)
 
-    def tick(self) -> None:
+    def deadline_passed(self) -> None:
         """The deadline has passed."""
         if self.core is not None:
-            self.core.tick(self.now())
+            self.core.deadline_passed(self.now())
             self.drain()
 
     def beat(self) -> None:
@@ -216,7 +216,7 @@ class SimReplica:
                 self._commit(ready.committed)
             self._acknowledge(ready.visible)
             if ready.deadline_us is not None:
-                self.world.at(ready.deadline_us - self.clock_offset, self, self.tick)
+                self.world.at(ready.deadline_us - self.clock_offset, self, self.deadline_passed)
             if not ready.sends:
                 break
         self.in_force = core.replica.log.configuration

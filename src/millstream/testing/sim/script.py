@@ -85,7 +85,7 @@ def play(text: str) -> str:
     stage: Stage | None = None
     for line in text.splitlines():
         if line.startswith((">", ">>")):
-            mark, *words = line.split()
+            schedule, *words = line.split()
             lines.append(line)
             if words[0] == "nodes":
                 stage = Stage(int(words[1]), words[2:])
@@ -93,7 +93,7 @@ def play(text: str) -> str:
                 raise ValueError(f"{line}: a script begins with nodes")
             else:
                 stage.do(words)
-            if mark == ">":
+            if schedule == ">":
                 lines += stage.lines
             stage.lines.clear()
         elif not line.startswith("    "):

@@ -338,7 +338,7 @@ class History:
             len(data),
             shard.reactor.wall_ms(),
             accepts_writes=shard.storage.accepts_writes,
-            looked=topic.compacted,
+            inspected=topic.compacted,
         )
         if error:
             self.refused(topic, ErrorCode(error))
@@ -366,7 +366,7 @@ class History:
             return
         one = self.rng.choice(mine)
         error, base, end, _ = append(
-            partition, [memoryview(bytes(8) + one.data[8:])], len(one.data), 0, accepts_writes=True, looked=True
+            partition, [memoryview(bytes(8) + one.data[8:])], len(one.data), 0, accepts_writes=True, inspected=True
         )
         if (error, base, end) != (0, one.base, one.next):
             raise Violation(f"{one[:2]} of {topic!r} came again and was answered {(error, base, end)}")
@@ -470,7 +470,7 @@ class History:
     def hang(self) -> None:
         """A helper does not get on for a while, whatever it is at."""
         shard = self.rng.choice(self.life.cells).shard
-        shard.helpers.hang(
+        shard.processes.hang(
             self.rng.choice([WRITER_LANE, *range(LANES + 1)]), self.rng.choice([10_000, 1_000_000, 20_000_000])
         )
 

@@ -5,6 +5,7 @@ from itertools import count
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.outputs import (
     Commit,
+    DeadlinePassed,
     Delete,
     DeleteOffsets,
     Expire,
@@ -15,7 +16,6 @@ from millstream.core.group.outputs import (
     Leave,
     Persisted,
     Sync,
-    Tick,
     TopicDeleted,
     TransactionEnded,
     Write,
@@ -86,7 +86,7 @@ class Driver:
         end = self.ms + ms
         while (due := self.coordinator.deadline_us) is not None and due <= end * 1000:
             self.ms = max(self.ms, -(-due // 1000))
-            self.step(Tick())
+            self.step(DeadlinePassed())
         self.ms = end
 
     def restart(self) -> "Driver":

@@ -8,12 +8,12 @@ from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.outputs import (
     ConsumerHeartbeat,
     ConsumerSettings,
+    DeadlinePassed,
     DescribeConsumer,
     Expire,
     ExpressionsResolved,
     Join,
     Persisted,
-    Tick,
 )
 from millstream.core.group.regex import LENGTH_MAX, check_expression, matcher, weight
 from millstream.core.group.state import GroupState
@@ -284,7 +284,7 @@ def test_a_heartbeat_that_waited_for_a_write_saves_its_member():
     driver.joins("c")
     alive = driver.beat("a", 3)
     driver.ms += 20
-    driver.step(Tick())
+    driver.step(DeadlinePassed())
     driver.hold_log = False
     driver.persist()
     assert driver.told(alive)[0] is ErrorCode.NONE

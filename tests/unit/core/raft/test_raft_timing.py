@@ -28,7 +28,7 @@ def let_pass(core, until):
     """Tick at each deadline up to ``until``; the messages of all Readys."""
     messages = list(core.ready().messages)
     while core.deadline() <= until:
-        core.tick(core.deadline())
+        core.deadline_passed(core.deadline())
         messages += core.ready().messages
     return messages
 
@@ -59,7 +59,7 @@ def test_ten_lost_heartbeats_start_an_election_before_the_eleventh(seed):
 def test_a_split_vote_is_retried_after_a_random_150_to_300_ms(seed):
     core = follower(seed)
     now = core.deadline()
-    core.tick(now)
+    core.deadline_passed(now)
     core.ready()
     for voter in (LEADER, OTHER):
         core.step(now, voter, VoteReply(Term(1), granted=False, pre=True))
@@ -67,7 +67,7 @@ def test_a_split_vote_is_retried_after_a_random_150_to_300_ms(seed):
     assert core.role is Role.FOLLOWER
     first = core.deadline() - now
     assert 150_000 <= first <= 300_000
-    core.tick(core.deadline())
+    core.deadline_passed(core.deadline())
     assert core.role is Role.PRE_CANDIDATE
 
 

@@ -8,6 +8,7 @@ import pytest
 from millstream.core.txn.coordinator import PATIENCE_US, TransactionCoordinator
 from millstream.core.txn.messages import (
     AddPartitions,
+    DeadlinePassed,
     End,
     Expire,
     Identity,
@@ -15,7 +16,6 @@ from millstream.core.txn.messages import (
     MarkersWritten,
     Persisted,
     SendMarkers,
-    Tick,
     TransactionSettings,
 )
 from millstream.core.txn.state import TransactionState
@@ -79,7 +79,7 @@ class World:
     def advance(self, ms: int) -> None:
         self.us += ms * 1000
         self.wall_ms += ms
-        self.step(Tick())
+        self.step(DeadlinePassed())
 
     # Requests
 

@@ -1,7 +1,7 @@
 """A change of a consumer group: records that apply as soon as they are decided, and are undone if they cannot be
 written.
 
-A group has at most one change in flight; requests that arrive meanwhile wait for its outcome (``Turn.busy``). So no
+A group has at most one change in flight; requests that arrive meanwhile wait for its outcome (``Step.busy``). So no
 decision and no response depends on a write that may fail. A change without records is done at once.
 """
 
@@ -13,12 +13,12 @@ from millstream.core.group.consumer.install import show
 from millstream.core.group.group import Group
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import Key, Value
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 from millstream.model.error_code import ErrorCode
 from millstream.wire.stored import ConsumerGroupKey
 
-Done = Callable[[Turn], None]
-Failed = Callable[[Turn, ErrorCode], None]
+Done = Callable[[Step], None]
+Failed = Callable[[Step, ErrorCode], None]
 
 
 class Change:
@@ -52,18 +52,18 @@ class Change:
         self._undo.clear()
         self.consumer.checked_revision = NEVER_CHECKED
 
-    def write(self, turn: Turn, token: Token | None, done: Done, failed: Failed) -> None:
+    def write(self, step: Step, token: Token | None, done: Done, failed: Failed) -> None:
         """Write the decided records, then call ``done``; on failure undo them and call ``failed``.
 
         ``token`` is the request that waits for it, if any.
         """
         if not self.records:
-            done(turn)
+            done(step)
             return
         group_id = self.group.group_id
-        assert group_id not in turn.busy, "one change at a time"
-        turn.busy[group_id] = deque()
-        turn.write(tuple(self.records), ChangePending(self, token, done, failed))
+        assert group_id not in step.busy, "one change at a time"
+        step.busy[group_id] = deque()
+        step.write(tuple(self.records), ChangePending(self, token, done, failed))
 
 
 class ChangePending:
@@ -78,12 +78,12 @@ class ChangePending:
         self._failed = failed
         self.group = change.group
 
-    def settle(self, turn: Turn, error: ErrorCode) -> None:
+    def settle(self, step: Step, error: ErrorCode) -> None:
         change = self._change
         if error is ErrorCode.NONE:
-            show(turn, change.group, change.consumer)
-            self._done(turn)
+            show(step, change.group, change.consumer)
+            self._done(step)
         else:
             change.undo()
-            turn.log(change.group, f"a change could not be written ({error.name}) and is taken back")
-            self._failed(turn, error)
+            step.log(change.group, f"a change could not be written ({error.name}) and is taken back")
+            self._failed(step, error)

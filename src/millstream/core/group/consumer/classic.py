@@ -34,8 +34,8 @@ from millstream.core.group.join import MEMBER_ID_REQUIRED_FROM, named_protocols
 from millstream.core.group.leave import leave_answer, leavers
 from millstream.core.group.outputs import Heartbeat, Join, Leave, Sync
 from millstream.core.group.rebalance import join_error
+from millstream.core.group.step import Step
 from millstream.core.group.sync import sync_error
-from millstream.core.group.turn import Turn
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.wire.errors import ProtocolError
@@ -46,61 +46,61 @@ from millstream.wire.messages.leave_group import LeaveGroupResponse, MemberIdent
 from millstream.wire.messages.sync_group import SyncGroupResponse
 
 
-def join(turn: Turn, change: Change, given: Join) -> None:
+def join(step: Step, change: Change, given: Join) -> None:
     """Handle a JoinGroup for a consumer group that has members."""
     try:
-        _join(turn, change, given)
+        _join(step, change, given)
     except Rejected as error:
         change.undo()
-        turn.out.answer(given.token, join_error(given.request.member_id, error.code))
+        step.out.answer(given.token, join_error(given.request.member_id, error.code))
 
 
-def _join(turn: Turn, change: Change, given: Join) -> None:
+def _join(step: Step, change: Change, given: Join) -> None:
     request, group = given.request, change.consumer
     member_id = request.member_id or given.member_suffix
-    if len(group.members) >= turn.settings.consumer.max_size and member_id not in group.members:
-        turn.out.answer(given.token, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
+    if len(group.members) >= step.settings.consumer.max_size and member_id not in group.members:
+        step.out.answer(given.token, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
         return
     if not group.supports(request.protocol_type, (protocol.name for protocol in request.protocols)):
         raise Rejected("No assignor in common.", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     is_dynamic = request.group_instance_id is None
     if not request.member_id and is_dynamic and given.version >= MEMBER_ID_REQUIRED_FROM:
-        turn.out.answer(given.token, join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED))
+        step.out.answer(given.token, join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED))
         return
     try:
         subscription = read_subscription(request.protocols[0].metadata)
     except ProtocolError as error:
         raise Rejected(error.message, ErrorCode.UNKNOWN_SERVER_ERROR) from None
     former = _former(group, request)
-    if former is not None and may_downgrade(turn, group, [former], replaced=True):
+    if former is not None and may_downgrade(step, group, [former], replaced=True):
         successor = _take_over(msgspec.structs.replace(former, member_id=member_id), given, subscription)
-        _downgrade(turn, change, given, former, successor)
+        _downgrade(step, change, given, former, successor)
         return
     before = _member(change, request, member_id, former)
     member = _take_over(before, given, subscription)
     changed = put_metadata(change, before, member)
-    regex_changed, _ = follow_expression(turn, change, before, member)
-    follow_topics(turn, change, bump=changed or regex_changed)
-    follow_epoch(turn, change)
+    regex_changed, _ = follow_expression(step, change, before, member)
+    follow_topics(step, change, bump=changed or regex_changed)
+    follow_epoch(step, change)
     after = put_reconciled(
-        turn,
+        step,
         change,
-        reported_by(subscription, turn.topics),
+        reported_by(subscription, step.topics),
         subscription_changed=changed or regex_changed,
         of=member,
     )
 
-    def done(turn: Turn) -> None:
+    def done(step: Step) -> None:
         timers = timers_of(change.group, group, after.member_id)
-        turn.cancel(timers.join)
-        turn.cancel(timers.rebalance)
-        turn.after(timers.sync, after.rebalance_timeout_ms)
-        renew(turn, change.group, group, after)
+        step.cancel(timers.join)
+        step.cancel(timers.rebalance)
+        step.after(timers.sync, after.rebalance_timeout_ms)
+        renew(step, change.group, group, after)
         if change.regexes:
-            begin_resolving(turn, group, change.regexes)
-        turn.out.answer(given.token, _joined(given, after.member_id, after.epoch))
+            begin_resolving(step, group, change.regexes)
+        step.out.answer(given.token, _joined(given, after.member_id, after.epoch))
 
-    change.write(turn, given.token, done, _refused(given))
+    change.write(step, given.token, done, _refused(given))
 
 
 def _joined(given: Join, member_id: str, generation: int) -> JoinGroupResponse:
@@ -128,25 +128,25 @@ def _take_over(member: ConsumerMember, given: Join, subscription: ConsumerProtoc
     )
 
 
-def _downgrade(turn: Turn, change: Change, given: Join, former: ConsumerMember, successor: ConsumerMember) -> None:
+def _downgrade(step: Step, change: Change, given: Join, former: ConsumerMember, successor: ConsumerMember) -> None:
     """Replace the last member of the consumer protocol by a classic one: the group becomes classic again.
 
     It stays stable, unless the successor has another subscription.
     """
     generation = change.consumer.epoch
 
-    def done(turn: Turn) -> None:
-        turn.out.answer(given.token, _joined(given, successor.member_id, generation))
+    def done(step: Step) -> None:
+        step.out.answer(given.token, _joined(given, successor.member_id, generation))
 
     rebalances = (former.topic_names, former.topic_regex) != (successor.topic_names, successor.topic_regex)
     begin_downgrade(
-        turn, change, [former], given.token, done, _refused(given), successor=successor, rebalances=rebalances
+        step, change, [former], given.token, done, _refused(given), successor=successor, rebalances=rebalances
     )
 
 
-def _refused(given: Join) -> Callable[[Turn, ErrorCode], None]:
-    def refused(turn: Turn, error: ErrorCode) -> None:
-        turn.out.answer(given.token, join_error("", error))
+def _refused(given: Join) -> Callable[[Step, ErrorCode], None]:
+    def refused(step: Step, error: ErrorCode) -> None:
+        step.out.answer(given.token, join_error("", error))
 
     return refused
 
@@ -201,11 +201,11 @@ def _check(group: ConsumerGroup, member_id: str, instance_id: str | None, genera
     return member
 
 
-def _rejoins(turn: Turn, holder: Group, group: ConsumerGroup, member: ConsumerMember) -> None:
+def _rejoins(step: Step, holder: Group, group: ConsumerGroup, member: ConsumerMember) -> None:
     """Tell the member to rejoin, within its rebalance timeout."""
     deadline = timers_of(holder, group, member.member_id).join
     if deadline.at_us == OFF:
-        turn.after(deadline, member.rebalance_timeout_ms)
+        step.after(deadline, member.rebalance_timeout_ms)
 
 
 def _epoch_due(group: ConsumerGroup) -> int:
@@ -217,41 +217,41 @@ def _epoch_due(group: ConsumerGroup) -> int:
     return group.epoch if group.classic_members == len(group.members) else group.assignment_epoch
 
 
-def sync(turn: Turn, holder: Group, group: ConsumerGroup, given: Sync) -> None:
+def sync(step: Step, holder: Group, group: ConsumerGroup, given: Sync) -> None:
     """Handle a SyncGroup: return the member's assignment."""
     request = given.request
     try:
         member = _check(group, request.member_id, request.group_instance_id, request.generation_id)
     except Rejected as error:
-        turn.out.answer(given.token, sync_error(error.code))
+        step.out.answer(given.token, sync_error(error.code))
         return
     assert member.classic is not None
     name = member.classic.supported_protocols[0].name
     if request.protocol_type not in (None, CONSUMER_PROTOCOL) or request.protocol_name not in (None, name):
-        turn.out.answer(given.token, sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        step.out.answer(given.token, sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     elif _epoch_due(group) > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
-        _rejoins(turn, holder, group, member)
-        turn.out.answer(given.token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+        _rejoins(step, holder, group, member)
+        step.out.answer(given.token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
     else:
-        turn.cancel(timers_of(holder, group, member.member_id).sync)
-        renew(turn, holder, group, member)
+        step.cancel(timers_of(holder, group, member.member_id).sync)
+        renew(step, holder, group, member)
         response = SyncGroupResponse(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
-            assignment=assignment_bytes(member, turn.topics),
+            assignment=assignment_bytes(member, step.topics),
         )
-        turn.out.answer(given.token, response)
+        step.out.answer(given.token, response)
 
 
-def heartbeat(turn: Turn, holder: Group, group: ConsumerGroup, given: Heartbeat) -> None:
+def heartbeat(step: Step, holder: Group, group: ConsumerGroup, given: Heartbeat) -> None:
     """Handle a Heartbeat: the response says whether the member must rejoin."""
     request = given.request
     try:
         member = _check(group, request.member_id, request.group_instance_id, request.generation_id)
     except Rejected as error:
-        turn.out.answer(given.token, heartbeat_error(error.code))
+        step.out.answer(given.token, heartbeat_error(error.code))
         return
-    renew(turn, holder, group, member)
+    renew(step, holder, group, member)
     error = ErrorCode.NONE
     if (
         member.epoch < _epoch_due(group)
@@ -259,8 +259,8 @@ def heartbeat(turn: Turn, holder: Group, group: ConsumerGroup, given: Heartbeat)
         or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member))
     ):
         error = ErrorCode.REBALANCE_IN_PROGRESS
-        _rejoins(turn, holder, group, member)
-    turn.out.answer(given.token, heartbeat_error(error))
+        _rejoins(step, holder, group, member)
+    step.out.answer(given.token, heartbeat_error(error))
 
 
 def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
@@ -275,7 +275,7 @@ def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
 # Leaving
 
 
-def leave(turn: Turn, change: Change, given: Leave) -> None:
+def leave(step: Step, change: Change, given: Leave) -> None:
     """Handle a LeaveGroup for members of either protocol; an administrator may name any."""
     group = change.consumer
     results: list[MemberResponse] = []
@@ -293,16 +293,16 @@ def leave(turn: Turn, change: Change, given: Leave) -> None:
         results.append(MemberResponse(member_id=member_id, group_instance_id=who.group_instance_id, error_code=error))
     answer = leave_answer(results, given.version)
     if not leaving:
-        turn.out.answer(given.token, answer)
+        step.out.answer(given.token, answer)
         return
 
-    def done(turn: Turn) -> None:
-        turn.out.answer(given.token, answer)
+    def done(step: Step) -> None:
+        step.out.answer(given.token, answer)
 
-    def failed(turn: Turn, error: ErrorCode) -> None:
-        turn.out.answer(given.token, LeaveGroupResponse(error_code=error))
+    def failed(step: Step, error: ErrorCode) -> None:
+        step.out.answer(given.token, LeaveGroupResponse(error_code=error))
 
-    remove_members(turn, change, leaving, given.token, done, failed)
+    remove_members(step, change, leaving, given.token, done, failed)
 
 
 def _leaver(group: ConsumerGroup, who: MemberIdentity) -> ConsumerMember:

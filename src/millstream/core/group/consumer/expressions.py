@@ -17,13 +17,13 @@ from millstream.core.group.consumer.target import next_epoch
 from millstream.core.group.consumer.topics import metadata_hash
 from millstream.core.group.outputs import ExpressionsResolved, Resolve
 from millstream.core.group.regex import check_expression
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 from millstream.wire.messages.consumer_group_storage import ConsumerGroupRegularExpressionKey
 
 REFRESH_MIN_MS: Final = 10_000
 
 
-def follow_expression(turn: Turn, change: Change, before: ConsumerMember, member: ConsumerMember) -> tuple[bool, bool]:
+def follow_expression(step: Step, change: Change, before: ConsumerMember, member: ConsumerMember) -> tuple[bool, bool]:
     """Store the member's expression. Returns whether it changed, and whether the group epoch must increase for it.
 
     Called after ``member`` was put into the group. Rejected if the expression is invalid.
@@ -40,31 +40,31 @@ def follow_expression(turn: Turn, change: Change, before: ConsumerMember, member
             needed = True
         # A resolved expression, or none at all, takes effect now; an unknown one when it is resolved.
         bump = new in group.expressions if new else True
-    _maybe_resolve(turn, change, needed=needed)
+    _maybe_resolve(step, change, needed=needed)
     return changed, bump
 
 
-def _maybe_resolve(turn: Turn, change: Change, *, needed: bool) -> None:
+def _maybe_resolve(step: Step, change: Change, *, needed: bool) -> None:
     group = change.consumer
     if not group.regex_counts or group.is_resolving:
         return
     last_ms = group.last_resolved_ms
-    if last_ms != NEVER_MS and last_ms <= turn.wall_ms <= last_ms + REFRESH_MIN_MS:
+    if last_ms != NEVER_MS and last_ms <= step.wall_ms <= last_ms + REFRESH_MIN_MS:
         return
     revision = min((resolved.revision for resolved in group.expressions.values()), default=-1)
     if (
         needed
         or group.expressions.keys() != group.regex_counts.keys()
-        or revision < turn.topics.created_revision
-        or turn.wall_ms > last_ms + turn.settings.consumer.regex_refresh_interval_ms
+        or revision < step.topics.created_revision
+        or step.wall_ms > last_ms + step.settings.consumer.regex_refresh_interval_ms
     ):
         change.regexes = tuple(group.regex_counts)
 
 
-def begin_resolving(turn: Turn, group: ConsumerGroup, regexes: tuple[str, ...]) -> None:
+def begin_resolving(step: Step, group: ConsumerGroup, regexes: tuple[str, ...]) -> None:
     """Request the topics of these expressions."""
     group.is_resolving = True
-    turn.out.resolve.append(Resolve(group.group_id, regexes))
+    step.out.resolve.append(Resolve(group.group_id, regexes))
 
 
 def drop_unused(change: Change) -> None:
@@ -74,7 +74,7 @@ def drop_unused(change: Change) -> None:
         change.put(ConsumerGroupRegularExpressionKey(group.group_id, regex), None)
 
 
-def take_resolved(turn: Turn, change: Change, found: ExpressionsResolved) -> None:
+def take_resolved(step: Step, change: Change, found: ExpressionsResolved) -> None:
     """Store the topics of a group's expressions."""
     group = change.consumer
     group.is_resolving = False
@@ -83,9 +83,9 @@ def take_resolved(turn: Turn, change: Change, found: ExpressionsResolved) -> Non
         if regex not in group.regex_counts:
             continue
         before = group.expressions.get(regex)
-        resolved = Resolved(frozenset(names), found.revision, turn.wall_ms)
+        resolved = Resolved(frozenset(names), found.revision, step.wall_ms)
         bump = bump or resolved.topics != (frozenset() if before is None else before.topics)
         change.put(ConsumerGroupRegularExpressionKey(group.group_id, regex), resolved_value(resolved))
-    now = metadata_hash(group.subscribed_names(), turn.topics.by_name)
+    now = metadata_hash(group.subscribed_names(), step.topics.by_name)
     if bump or now != group.metadata_hash:
-        next_epoch(turn, change, now)
+        next_epoch(step, change, now)

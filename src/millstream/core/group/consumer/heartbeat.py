@@ -26,7 +26,7 @@ from millstream.core.group.consumer.reconcile import Reported, reconcile
 from millstream.core.group.consumer.target import follow_epoch, follow_topics
 from millstream.core.group.consumer.timers import await_revocation, renew
 from millstream.core.group.outputs import ConsumerHeartbeat
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_heartbeat import (
@@ -84,7 +84,7 @@ def _invalid(message: str) -> Rejected:
     return Rejected(message, ErrorCode.INVALID_REQUEST)
 
 
-def is_quiet(turn: Turn, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> bool:
+def is_quiet(step: Step, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> bool:
     """Whether the heartbeat reports nothing new, and there is nothing to send to the member."""
     member = group.members.get(request.member_id)
     return (
@@ -100,28 +100,28 @@ def is_quiet(turn: Turn, group: ConsumerGroup, request: ConsumerGroupHeartbeatRe
         and request.subscribed_topic_regex is None
         and request.server_assignor is None
         and member.classic is None
-        and group.checked_revision == turn.topics.revision
+        and group.checked_revision == step.topics.revision
         and not group.regex_counts
     )
 
 
-def heartbeat(turn: Turn, change: Change, beat: ConsumerHeartbeat) -> None:
+def heartbeat(step: Step, change: Change, beat: ConsumerHeartbeat) -> None:
     """Handle the heartbeat of a member that does not leave. Rejected if it is refused."""
     request, group = beat.request, change.consumer
-    if is_quiet(turn, group, request) and not change.records:
+    if is_quiet(step, group, request) and not change.records:
         member = group.members[request.member_id]
         if member.client_id == beat.client_id and member.client_host == beat.client_host:
-            renew(turn, change.group, group, member)
-            turn.out.answer(beat.token, _answer(turn, group, member, None))
+            renew(step, change.group, group, member)
+            step.out.answer(beat.token, _answer(step, group, member, None))
             return
-    _throw_if_full(turn, group, request.member_id)
+    _throw_if_full(step, group, request.member_id)
     before = _member(change, request, beat.new_member_id)
     member = _take_over(before, beat)
     changed = put_metadata(change, before, member)
-    regex_changed, bump = follow_expression(turn, change, before, member)
-    follow_topics(turn, change, bump=changed or bump)
-    follow_epoch(turn, change)
-    after = put_reconciled(turn, change, _reported(request), subscription_changed=changed or regex_changed, of=member)
+    regex_changed, bump = follow_expression(step, change, before, member)
+    follow_topics(step, change, bump=changed or bump)
+    follow_epoch(step, change)
+    after = put_reconciled(step, change, _reported(request), subscription_changed=changed or regex_changed, of=member)
     is_full = (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
@@ -131,21 +131,21 @@ def heartbeat(turn: Turn, change: Change, beat: ConsumerHeartbeat) -> None:
     if request.member_epoch == JOINS or is_full or _partitions(after) != _partitions(before):
         told = after
 
-    def done(turn: Turn) -> None:
-        renew(turn, change.group, group, after)
-        await_revocation(turn, group, before, after)
+    def done(step: Step) -> None:
+        renew(step, change.group, group, after)
+        await_revocation(step, group, before, after)
         if change.regexes:
-            begin_resolving(turn, group, change.regexes)
-        turn.out.answer(beat.token, _answer(turn, group, after, told))
+            begin_resolving(step, group, change.regexes)
+        step.out.answer(beat.token, _answer(step, group, after, told))
 
-    def failed(turn: Turn, error: ErrorCode) -> None:
-        turn.out.answer(beat.token, refusal(error, None))
+    def failed(step: Step, error: ErrorCode) -> None:
+        step.out.answer(beat.token, refusal(error, None))
 
-    change.write(turn, beat.token, done, failed)
+    change.write(step, beat.token, done, failed)
 
 
-def _throw_if_full(turn: Turn, group: ConsumerGroup, member_id: str) -> None:
-    limit = turn.settings.consumer.max_size
+def _throw_if_full(step: Step, group: ConsumerGroup, member_id: str) -> None:
+    limit = step.settings.consumer.max_size
     if len(group.members) >= limit and member_id not in group.members:
         raise Rejected(
             f"The consumer group has reached its maximum capacity of {limit} members.",
@@ -293,12 +293,12 @@ def put_metadata(change: Change, before: ConsumerMember, member: ConsumerMember)
 
 
 def put_reconciled(
-    turn: Turn, change: Change, reported: Reported, *, subscription_changed: bool, of: ConsumerMember
+    step: Step, change: Change, reported: Reported, *, subscription_changed: bool, of: ConsumerMember
 ) -> ConsumerMember:
     """Move a member towards its target, and store its new assignment. Returns the member after that."""
     group = change.consumer
     member = group.members[of.member_id]
-    after = reconcile(group, member, reported, turn.topics, subscription_changed=subscription_changed)
+    after = reconcile(group, member, reported, step.topics, subscription_changed=subscription_changed)
     if after != member:
         change.put(ConsumerGroupCurrentMemberAssignmentKey(group.group_id, after.member_id), after.current_value())
     return after
@@ -309,7 +309,7 @@ def _partitions(member: ConsumerMember) -> dict[bytes, set[int]]:
 
 
 def _answer(
-    turn: Turn, group: ConsumerGroup, member: ConsumerMember, told: ConsumerMember | None
+    step: Step, group: ConsumerGroup, member: ConsumerMember, told: ConsumerMember | None
 ) -> ConsumerGroupHeartbeatResponse:
     """The member's epoch and, if ``told`` is given, its assignment."""
     assignment = None
@@ -323,7 +323,7 @@ def _answer(
     return ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.epoch,
-        heartbeat_interval_ms=turn.settings.consumer.heartbeat_interval_of(group.group_id),
+        heartbeat_interval_ms=step.settings.consumer.heartbeat_interval_of(group.group_id),
         assignment=assignment,
     )
 

@@ -32,12 +32,12 @@ from millstream.core.group.deadlines import Deadline
 from millstream.core.group.group import Group
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import ConsumerHeartbeat
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_storage import ConsumerGroupCurrentMemberAssignmentKey
 
 
-def leave(turn: Turn, change: Change, beat: ConsumerHeartbeat) -> None:
+def leave(step: Step, change: Change, beat: ConsumerHeartbeat) -> None:
     """Handle the heartbeat of a member that leaves. Rejected if it is refused."""
     request, group = beat.request, change.consumer
     if request.instance_id is None:
@@ -49,50 +49,50 @@ def leave(turn: Turn, change: Change, beat: ConsumerHeartbeat) -> None:
         throw_if_fenced(member, request.member_id)
     answer = left(member.member_id, request.member_epoch)
 
-    def done(turn: Turn) -> None:
-        turn.out.answer(beat.token, answer)
+    def done(step: Step) -> None:
+        step.out.answer(beat.token, answer)
 
-    def failed(turn: Turn, error: ErrorCode) -> None:
-        turn.out.answer(beat.token, refusal(error, None))
+    def failed(step: Step, error: ErrorCode) -> None:
+        step.out.answer(beat.token, refusal(error, None))
 
     if request.member_epoch == LEAVES_FOR_A_WHILE:
         key = ConsumerGroupCurrentMemberAssignmentKey(group.group_id, member.member_id)
         change.put(key, away(member).current_value())
 
-        def gone(turn: Turn) -> None:
+        def gone(step: Step) -> None:
             # It has nothing to revoke any more; only its session limits its absence.
-            turn.cancel(timers_of(change.group, group, member.member_id).rebalance)
-            done(turn)
+            step.cancel(timers_of(change.group, group, member.member_id).rebalance)
+            done(step)
 
-        change.write(turn, beat.token, gone, failed)
+        change.write(step, beat.token, gone, failed)
     else:
-        remove_members(turn, change, [member], beat.token, done, failed)
+        remove_members(step, change, [member], beat.token, done, failed)
 
 
 def remove_members(
-    turn: Turn,
+    step: Step,
     change: Change,
     members: Sequence[ConsumerMember],
     token: Token | None,
-    done: Callable[[Turn], None],
-    failed: Callable[[Turn, ErrorCode], None],
+    done: Callable[[Step], None],
+    failed: Callable[[Step, ErrorCode], None],
 ) -> None:
     """Remove members. ``done`` or ``failed`` is called when that is written or failed."""
     group = change.consumer
-    if may_downgrade(turn, group, members):
-        begin_downgrade(turn, change, members, token, done, failed)
+    if may_downgrade(step, group, members):
+        begin_downgrade(step, change, members, token, done, failed)
         return
     for member in members:
         change.put_all(member_tombstones(group.group_id, member.member_id))
     drop_unused(change)
-    after_departure(turn, change)
+    after_departure(step, change)
 
-    def removed(turn: Turn) -> None:
+    def removed(step: Step) -> None:
         for member in members:
-            forget_timers(turn, group, member.member_id)
-        done(turn)
+            forget_timers(step, group, member.member_id)
+        done(step)
 
-    change.write(turn, token, removed, failed)
+    change.write(step, token, removed, failed)
 
 
 _REASONS = {
@@ -102,27 +102,27 @@ _REASONS = {
 }
 
 
-def time_is_over(turn: Turn, change: Change, deadline: Deadline[Group]) -> None:
+def time_is_over(step: Step, change: Change, deadline: Deadline[Group]) -> None:
     """A deadline of a member was reached: remove the member. Repeated if that cannot be written."""
     group, member_id = change.consumer, deadline.member_id
     member = group.members.get(member_id)
     if member is None:
-        forget_timers(turn, group, member_id)  # another member has taken its place
+        forget_timers(step, group, member_id)  # another member has taken its place
         return
     if not _is_current(group, deadline):
         return
     reason = _REASONS.get(deadline.kind, "did not fetch its assignment in time")
-    turn.log(change.group, f"member {member_id} {reason} and is removed")
-    turn.counts.expired_members += 1
+    step.log(change.group, f"member {member_id} {reason} and is removed")
+    step.counts.expired_members += 1
 
-    def done(turn: Turn) -> None:
-        _ = turn
+    def done(step: Step) -> None:
+        _ = step
 
-    def failed(turn: Turn, error: ErrorCode) -> None:
+    def failed(step: Step, error: ErrorCode) -> None:
         _ = error
-        turn.after(deadline, turn.settings.consumer.heartbeat_interval_ms)
+        step.after(deadline, step.settings.consumer.heartbeat_interval_ms)
 
-    remove_members(turn, change, [member], None, done, failed)
+    remove_members(step, change, [member], None, done, failed)
 
 
 def _is_current(group: ConsumerGroup, deadline: Deadline[Group]) -> bool:

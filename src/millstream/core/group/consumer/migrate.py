@@ -30,7 +30,7 @@ from millstream.core.group.member import Member, Token
 from millstream.core.group.outputs import Key, Value
 from millstream.core.group.rebalance import prepare, renew_session
 from millstream.core.group.state import GroupState
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.wire.errors import ProtocolError
@@ -50,7 +50,7 @@ UPGRADES = frozenset({"bidirectional", "upgrade"})
 DOWNGRADES = frozenset({"bidirectional", "downgrade"})
 
 
-def begin_consumer_group(turn: Turn, holder: Group) -> Change:
+def begin_consumer_group(step: Step, holder: Group) -> Change:
     """The change that makes a consumer group of ``holder``, a classic or a new group.
 
     Raises:
@@ -62,22 +62,22 @@ def begin_consumer_group(turn: Turn, holder: Group) -> Change:
         before.append(group_tombstone(holder.group_id))
     change = Change(holder, group, before)
     if not holder.is_empty:
-        _check_upgrade(turn, holder)
-        _take_members_over(turn, change)
+        _check_upgrade(step, holder)
+        _take_members_over(step, change)
     return change
 
 
-def _check_upgrade(turn: Turn, holder: Group) -> None:
+def _check_upgrade(step: Step, holder: Group) -> None:
     why = None
-    if turn.settings.consumer.migration_policy not in UPGRADES:
+    if step.settings.consumer.migration_policy not in UPGRADES:
         why = "online upgrade is disabled."
     elif holder.protocol_type != CONSUMER_PROTOCOL or not holder.members:
         why = "the group does not use the consumer embedded protocol."
-    elif len(holder.members) > turn.settings.consumer.max_size:
+    elif len(holder.members) > step.settings.consumer.max_size:
         why = "the group size exceeds the consumer group maximum size."
     if why is not None:
         raise _no_upgrade(holder, why)
-    if any(pending.group is holder and not isinstance(pending, PendingCommit) for pending in turn.writes.values()):
+    if any(pending.group is holder and not isinstance(pending, PendingCommit) for pending in step.writes.values()):
         # The assignment in flight to the log decides what members own, so that is not known yet.
         raise Rejected("The classic group is being written.", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
@@ -89,11 +89,11 @@ def _no_upgrade(holder: Group, why: str) -> Rejected:
     )
 
 
-def _take_members_over(turn: Turn, change: Change) -> None:
+def _take_members_over(step: Step, change: Change) -> None:
     holder = change.group
     group_id, epoch = holder.group_id, holder.generation
     try:
-        members = [_as_consumer_member(member, epoch, turn.topics) for member in holder.members.values()]
+        members = [_as_consumer_member(member, epoch, step.topics) for member in holder.members.values()]
     except ProtocolError:
         raise _no_upgrade(holder, "the embedded consumer protocol is malformed.") from None
     if any(member is None for member in members):
@@ -113,15 +113,15 @@ def _take_members_over(turn: Turn, change: Change) -> None:
         )
         change.put(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.current_value())
     names = change.consumer.subscribed_names()
-    wanted = sum(topic.partitions for name in names if (topic := turn.topics.by_name(name)))
+    wanted = sum(topic.partitions for name in names if (topic := step.topics.by_name(name)))
     # If the classic leader left something unassigned, such as new partitions, the topics count as changed.
-    now = metadata_hash(names, turn.topics.by_name) if len(taken) == wanted else 0
+    now = metadata_hash(names, step.topics.by_name) if len(taken) == wanted else 0
     change.put(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=now))
     change.put(
         ConsumerGroupTargetAssignmentMetadataKey(group_id),
         ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
     )
-    turn.log(holder, f"becomes a consumer group with {len(members)} classic members")
+    step.log(holder, f"becomes a consumer group with {len(members)} classic members")
 
 
 def _as_consumer_member(member: Member, epoch: int, topics: Topics) -> ConsumerMember | None:
@@ -175,7 +175,7 @@ def _without(member: ConsumerMember, taken: set[tuple[bytes, int]]) -> ConsumerM
 
 
 def may_downgrade(
-    turn: Turn, group: ConsumerGroup, leaving: Sequence[ConsumerMember], *, replaced: bool = False
+    step: Step, group: ConsumerGroup, leaving: Sequence[ConsumerMember], *, replaced: bool = False
 ) -> bool:
     """Whether only classic members remain after these have left, and the group may then become a classic group.
 
@@ -185,15 +185,15 @@ def may_downgrade(
     left = len(group.members) - len(gone)
     classic_gone = sum(member.classic is not None for member in leaving)
     return (
-        0 < left + replaced <= turn.settings.max_size
+        0 < left + replaced <= step.settings.max_size
         and any(member.classic is None for member in leaving)
         and group.classic_members - classic_gone == left
-        and turn.settings.consumer.migration_policy in DOWNGRADES
+        and step.settings.consumer.migration_policy in DOWNGRADES
     )
 
 
 def begin_downgrade(
-    turn: Turn,
+    step: Step,
     change: Change,
     leaving: Sequence[ConsumerMember],
     token: Token | None,
@@ -209,20 +209,20 @@ def begin_downgrade(
     change.undo()
     group, holder = change.consumer, change.group
     gone = {member.member_id for member in leaving}
-    image = Group(holder.group_id, turn.wall_ms)
+    image = Group(holder.group_id, step.wall_ms)
     assignments: dict[str, bytes] = {}
     for member in [*group.members.values(), *([] if successor is None else [successor])]:
         if member.member_id not in gone:
             image.add(_as_classic_member(member, holder), None)
-            assignments[member.member_id] = assignment_bytes(member, turn.topics)
+            assignments[member.member_id] = assignment_bytes(member, step.topics)
     for member in image.members.values():
         member.assignment = assignments[member.member_id]
     image.generation = group.epoch
     image.protocol_name = image.select_protocol()
     image.state = GroupState.STABLE
     records: list[tuple[Key, Value | None]] = [*group.tombstones(), group_record(image, assignments)]
-    turn.busy[holder.group_id] = deque()
-    turn.write(tuple(records), ConversionPending(holder, image, token, done, failed, rebalances))
+    step.busy[holder.group_id] = deque()
+    step.write(tuple(records), ConversionPending(holder, image, token, done, failed, rebalances))
 
 
 def _as_classic_member(member: ConsumerMember, holder: Group) -> Member:
@@ -255,35 +255,35 @@ class ConversionPending:
         self._done = done
         self._failed = failed
 
-    def settle(self, turn: Turn, error: ErrorCode) -> None:
+    def settle(self, step: Step, error: ErrorCode) -> None:
         """Complete the conversion, or undo everything."""
         if error is not ErrorCode.NONE:
-            self._failed(turn, error)
+            self._failed(step, error)
             return
         holder = self.group
         group = holder.consumer
         assert group is not None
         for member_id in list(group.timers):
-            forget_timers(turn, group, member_id)
+            forget_timers(step, group, member_id)
         holder.begin_classic(self._image)
         if holder.members:
             for member in holder.members.values():
-                renew_session(turn, member)
-            turn.log(holder, f"is a classic group again, with {len(holder.members)} members")
+                renew_session(step, member)
+            step.log(holder, f"is a classic group again, with {len(holder.members)} members")
             if self._rebalances:
-                prepare(turn, holder)
-        self._done(turn)
+                prepare(step, holder)
+        self._done(step)
 
 
 # Empty groups
 
 
-def begin_classic_group(turn: Turn, holder: Group, token: Token, done: Done, failed: Failed) -> None:
+def begin_classic_group(step: Step, holder: Group, token: Token, done: Done, failed: Failed) -> None:
     """Turn an empty consumer group into an empty classic one."""
     group = holder.consumer
     assert group is not None
     assert not group.members
-    image = Group(holder.group_id, turn.wall_ms)
-    turn.busy[holder.group_id] = deque()
+    image = Group(holder.group_id, step.wall_ms)
+    step.busy[holder.group_id] = deque()
     records: list[tuple[Key, Value | None]] = [*group.tombstones(), group_record(image, {})]
-    turn.write(tuple(records), ConversionPending(holder, image, token, done, failed))
+    step.write(tuple(records), ConversionPending(holder, image, token, done, failed))

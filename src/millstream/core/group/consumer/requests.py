@@ -36,7 +36,7 @@ from millstream.core.group.outputs import (
     Sync,
 )
 from millstream.core.group.rebalance import join_error
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_storage import ConsumerGroupMetadataKey
@@ -69,105 +69,105 @@ def token_of(given: Input) -> Token | None:
 # The consumer protocol
 
 
-def heartbeat(turn: Turn, holder: Group | None, beat: ConsumerHeartbeat) -> None:
+def heartbeat(step: Step, holder: Group | None, beat: ConsumerHeartbeat) -> None:
     """Handle a ConsumerGroupHeartbeat."""
     change: Change | None = None
     try:
-        check_request(beat, turn.settings.consumer.assignors)
-        change = _change(turn, holder, beat)
+        check_request(beat, step.settings.consumer.assignors)
+        change = _change(step, holder, beat)
         if beat.request.member_epoch < JOINS:
-            go(turn, change, beat)
+            go(step, change, beat)
         else:
-            live(turn, change, beat)
+            live(step, change, beat)
     except Rejected as error:
         if change is not None:
             change.undo()
-        turn.out.answer(beat.token, refusal(error.code, error.message or None))
+        step.out.answer(beat.token, refusal(error.code, error.message or None))
 
 
-def _change(turn: Turn, holder: Group | None, beat: ConsumerHeartbeat) -> Change:
+def _change(step: Step, holder: Group | None, beat: ConsumerHeartbeat) -> Change:
     """The change that the heartbeat begins. Rejected if the group does not exist and is not to be created."""
     group_id = beat.request.group_id
     epoch = beat.request.member_epoch
     if holder is None:
         if epoch == JOINS:
-            return begin_consumer_group(turn, Group(group_id, turn.wall_ms))
+            return begin_consumer_group(step, Group(group_id, step.wall_ms))
         kind = "Group" if epoch < JOINS else "Consumer group"
         raise Rejected(f"{kind} {group_id} not found.", ErrorCode.GROUP_ID_NOT_FOUND)
     if holder.consumer is not None:
         return Change(holder, holder.consumer)
     if epoch != JOINS:
         raise Rejected(f"Group {group_id} is not a consumer group.", ErrorCode.GROUP_ID_NOT_FOUND)
-    return begin_consumer_group(turn, holder)
+    return begin_consumer_group(step, holder)
 
 
-def describe(turn: Turn, holder: Group | None, given: DescribeConsumer) -> None:
+def describe(step: Step, holder: Group | None, given: DescribeConsumer) -> None:
     """Handle one group of a ConsumerGroupDescribe."""
     group = None if holder is None else holder.consumer
-    default = turn.settings.consumer.assignors[0]
+    default = step.settings.consumer.assignors[0]
     described = describe_consumer_group(
-        given.group_id, group, is_known=holder is not None, topics=turn.topics, default_assignor=default
+        given.group_id, group, is_known=holder is not None, topics=step.topics, default_assignor=default
     )
-    turn.out.answer(given.token, described)
+    step.out.answer(given.token, described)
 
 
-def resolved(turn: Turn, holder: Group | None, found: ExpressionsResolved) -> None:
+def resolved(step: Step, holder: Group | None, found: ExpressionsResolved) -> None:
     """Process the resolved regular expressions of a group, which may be gone."""
     group = None if holder is None else holder.consumer
     if holder is None or group is None:
         return
     change = Change(holder, group)
-    take_resolved(turn, change, found)
-    change.write(turn, None, _nothing, _nothing_failed)
+    take_resolved(step, change, found)
+    change.write(step, None, _nothing, _nothing_failed)
 
 
-def _nothing(turn: Turn) -> None:
-    _ = turn
+def _nothing(step: Step) -> None:
+    _ = step
 
 
-def _nothing_failed(turn: Turn, error: ErrorCode) -> None:
+def _nothing_failed(step: Step, error: ErrorCode) -> None:
     """The expressions stay as they were; a later heartbeat resolves them again."""
-    _ = turn, error
+    _ = step, error
 
 
-def time_is_over(turn: Turn, deadline: Deadline[Group]) -> None:
+def time_is_over(step: Step, deadline: Deadline[Group]) -> None:
     """A deadline of a member was reached."""
     group = deadline.group.consumer
     if group is not None:
-        remove_late(turn, Change(deadline.group, group), deadline)
+        remove_late(step, Change(deadline.group, group), deadline)
 
 
 # The classic protocol
 
 
-def join(turn: Turn, holder: Group, given: Join, again: Callable[[Turn], None]) -> None:
+def join(step: Step, holder: Group, given: Join, again: Callable[[Step], None]) -> None:
     """Handle a JoinGroup. ``again`` repeats it if the group became a classic one."""
     group = _group(holder)
     if group.members:
-        classic.join(turn, Change(holder, group), given)
+        classic.join(step, Change(holder, group), given)
     elif given.request.member_id:
-        turn.out.answer(given.token, join_error(given.request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
+        step.out.answer(given.token, join_error(given.request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
     else:
 
-        def failed(turn: Turn, error: ErrorCode) -> None:
-            turn.out.answer(given.token, join_error("", error))
+        def failed(step: Step, error: ErrorCode) -> None:
+            step.out.answer(given.token, join_error("", error))
 
-        begin_classic_group(turn, holder, given.token, again, failed)
+        begin_classic_group(step, holder, given.token, again, failed)
 
 
-def sync(turn: Turn, holder: Group, given: Sync) -> None:
+def sync(step: Step, holder: Group, given: Sync) -> None:
     """Handle a SyncGroup."""
-    classic.sync(turn, holder, _group(holder), given)
+    classic.sync(step, holder, _group(holder), given)
 
 
-def classic_heartbeat(turn: Turn, holder: Group, given: Heartbeat) -> None:
+def classic_heartbeat(step: Step, holder: Group, given: Heartbeat) -> None:
     """Handle a Heartbeat."""
-    classic.heartbeat(turn, holder, _group(holder), given)
+    classic.heartbeat(step, holder, _group(holder), given)
 
 
-def leave(turn: Turn, holder: Group, given: Leave) -> None:
+def leave(step: Step, holder: Group, given: Leave) -> None:
     """Handle a LeaveGroup."""
-    classic.leave(turn, Change(holder, _group(holder)), given)
+    classic.leave(step, Change(holder, _group(holder)), given)
 
 
 def _group(holder: Group) -> ConsumerGroup:
@@ -191,11 +191,11 @@ def replay(holder: Group, key: ConsumerGroupKey, value: ConsumerGroupValue | Non
         holder.begin_classic(Group(holder.group_id, holder.state_since_ms))
 
 
-def loaded(turn: Turn, holder: Group) -> None:
+def loaded(step: Step, holder: Group) -> None:
     """The log has been read. From now on members have their session timeout to send a request."""
     group = _group(holder)
     # If a member joined during the group's deletion, the group's epoch record is gone, and the later records are there.
     group.epoch = max(group.epoch, group.assignment_epoch)
     holder.begin_consumer(group)
     holder.follow_consumer()
-    start_timers(turn, holder, group)
+    start_timers(step, holder, group)

@@ -13,7 +13,7 @@ from millstream.core.group.assign.uniform import assign_uniform
 from millstream.core.group.consumer.change import Change
 from millstream.core.group.consumer.group import ConsumerGroup, target_value
 from millstream.core.group.consumer.topics import Topics, metadata_hash
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 from millstream.wire.messages.consumer_group_storage import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
@@ -26,41 +26,41 @@ ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": assign_uniform, "range": ass
 """The assignors by Kafka's names."""
 
 
-def follow_topics(turn: Turn, change: Change, *, bump: bool) -> None:
+def follow_topics(step: Step, change: Change, *, bump: bool) -> None:
     """Increase the group epoch if ``bump``, or if the subscribed topics have changed."""
     group = change.consumer
-    revision = turn.topics.revision
+    revision = step.topics.revision
     if not bump and group.checked_revision == revision:
         return
     group.checked_revision = revision
-    now = metadata_hash(group.subscribed_names(), turn.topics.by_name)
+    now = metadata_hash(group.subscribed_names(), step.topics.by_name)
     if bump or now != group.metadata_hash:
-        next_epoch(turn, change, now)
+        next_epoch(step, change, now)
 
 
-def next_epoch(turn: Turn, change: Change, now_hash: int) -> None:
+def next_epoch(step: Step, change: Change, now_hash: int) -> None:
     """Increase the group epoch."""
     group = change.consumer
     key = ConsumerGroupMetadataKey(group.group_id)
     change.put(key, ConsumerGroupMetadataValue(epoch=group.epoch + 1, metadata_hash=now_hash))
-    turn.counts.rebalances += 1
+    step.counts.rebalances += 1
 
 
-def after_departure(turn: Turn, change: Change) -> None:
+def after_departure(step: Step, change: Change) -> None:
     """Increase the group epoch after members have left."""
-    next_epoch(turn, change, metadata_hash(change.consumer.subscribed_names(), turn.topics.by_name))
+    next_epoch(step, change, metadata_hash(change.consumer.subscribed_names(), step.topics.by_name))
 
 
-def follow_epoch(turn: Turn, change: Change) -> None:
+def follow_epoch(step: Step, change: Change) -> None:
     """Compute the target assignment if the group epoch is ahead of it and the interval has passed."""
     group = change.consumer
     if group.epoch <= group.assignment_epoch:
         return
-    interval_ms = turn.settings.consumer.assignment_interval_of(group.group_id)
-    since_ms = turn.wall_ms - group.assignment_ms
+    interval_ms = step.settings.consumer.assignment_interval_of(group.group_id)
+    since_ms = step.wall_ms - group.assignment_ms
     if group.assignment_ms and 0 <= since_ms < interval_ms:  # negative: the clock was put back; do not wait for it
         return
-    assignment = ASSIGNORS[_assignor(group, turn)](*_spec(group, turn.topics))
+    assignment = ASSIGNORS[_assignor(group, step)](*_spec(group, step.topics))
     group_id = group.group_id
     for member_id in group.members:
         target = assignment.get(member_id, NOTHING)
@@ -69,14 +69,14 @@ def follow_epoch(turn: Turn, change: Change) -> None:
     change.put(
         ConsumerGroupTargetAssignmentMetadataKey(group_id),
         ConsumerGroupTargetAssignmentMetadataValue(
-            assignment_epoch=group.epoch, assignment_timestamp=max(turn.wall_ms, 1)
+            assignment_epoch=group.epoch, assignment_timestamp=max(step.wall_ms, 1)
         ),
     )
 
 
-def _assignor(group: ConsumerGroup, turn: Turn) -> str:
+def _assignor(group: ConsumerGroup, step: Step) -> str:
     preferred = group.preferred_assignor()
-    offered = turn.settings.consumer.assignors
+    offered = step.settings.consumer.assignors
     return preferred if preferred in offered else offered[0]
 
 

@@ -12,7 +12,7 @@ from millstream.core.group.consumer.group import ConsumerGroup, MemberTimers
 from millstream.core.group.consumer.member import LEAVES_FOR_A_WHILE, ConsumerMember, MemberState
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.group import Group
-from millstream.core.group.turn import Turn
+from millstream.core.group.step import Step
 
 CONSUMER_SESSION: Final = "consumer session"
 CONSUMER_REBALANCE: Final = "consumer rebalance"
@@ -34,36 +34,36 @@ def timers_of(holder: Group, group: ConsumerGroup, member_id: str) -> MemberTime
     return timers
 
 
-def renew(turn: Turn, holder: Group, group: ConsumerGroup, member: ConsumerMember) -> None:
+def renew(step: Step, holder: Group, group: ConsumerGroup, member: ConsumerMember) -> None:
     """The member is alive: let its session end one timeout from now."""
     if member.classic is not None:
         timeout_ms = member.classic.session_timeout_ms
     else:
-        timeout_ms = turn.settings.consumer.session_timeout_of(group.group_id)
-    turn.after(timers_of(holder, group, member.member_id).session, timeout_ms)
+        timeout_ms = step.settings.consumer.session_timeout_of(group.group_id)
+    step.after(timers_of(holder, group, member.member_id).session, timeout_ms)
 
 
-def await_revocation(turn: Turn, group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> None:
+def await_revocation(step: Step, group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> None:
     """Give a member of the consumer protocol its rebalance timeout to revoke partitions."""
     timers = group.timers[after.member_id]
     if after.state is not MemberState.UNREVOKED_PARTITIONS:
-        turn.cancel(timers.rebalance)
+        step.cancel(timers.rebalance)
     elif after.revoking != before.revoking or before.state is not MemberState.UNREVOKED_PARTITIONS:
-        turn.after(timers.rebalance, after.rebalance_timeout_ms)
+        step.after(timers.rebalance, after.rebalance_timeout_ms)
 
 
-def forget_timers(turn: Turn, group: ConsumerGroup, member_id: str) -> None:
+def forget_timers(step: Step, group: ConsumerGroup, member_id: str) -> None:
     """Cancel the timers of a member that is gone."""
     timers = group.timers.pop(member_id, None)
     if timers is not None:
         for deadline in (timers.session, timers.rebalance, timers.join, timers.sync):
-            turn.cancel(deadline)
+            step.cancel(deadline)
 
 
-def start_timers(turn: Turn, holder: Group, group: ConsumerGroup) -> None:
+def start_timers(step: Step, holder: Group, group: ConsumerGroup) -> None:
     """Give every member of a loaded or converted group one timeout to send a request."""
     for member in group.members.values():
-        renew(turn, holder, group, member)
+        renew(step, holder, group, member)
         away = member.epoch == LEAVES_FOR_A_WHILE  # it has its session timeout to come back
         if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None and not away:
-            turn.after(timers_of(holder, group, member.member_id).rebalance, member.rebalance_timeout_ms)
+            step.after(timers_of(holder, group, member.member_id).rebalance, member.rebalance_timeout_ms)

@@ -19,7 +19,7 @@ class Pending(Protocol):
 
     group: Group
 
-    def settle(self, turn: "Turn", error: ErrorCode) -> None:
+    def settle(self, step: "Step", error: ErrorCode) -> None:
         """``error`` is NONE if the records are durable. Otherwise they are not in the log, and ``error`` is for the
         clients.
         """
@@ -36,7 +36,7 @@ class Waiting:
         self.answer = answer
 
 
-class Turn:
+class Step:
     """The context of one step. ``now_us`` is monotonic, ``wall_ms`` the wall clock."""
 
     __slots__ = (
@@ -127,6 +127,6 @@ class Forget:
     def __init__(self, group: Group) -> None:
         self.group = group
 
-    def settle(self, turn: Turn, error: ErrorCode) -> None:
+    def settle(self, step: Step, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
-            turn.log(self.group, f"its state could not be written ({error.name}); the next rebalance writes it")
+            step.log(self.group, f"its state could not be written ({error.name}); the next rebalance writes it")

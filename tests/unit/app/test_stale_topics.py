@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from millstream.app.leftovers import remove_leftovers
+from millstream.app.stale_topics import remove_stale_topics
 from millstream.cluster.state_files import load_state, pack_snapshot
 from millstream.core.controller.commands import (
     ClusterCreated,
@@ -52,7 +52,7 @@ def topics(disk):
 
 
 def test_a_deletion_that_a_crash_cut_short_is_finished_and_what_is_unknown_stays(disk, capfd):
-    remove_leftovers(disk, "/data")
+    remove_stale_topics(disk, "/data")
     assert topics(disk) == [KEPT.hex(), STRANGE.hex()]
     said = capfd.readouterr().err.splitlines()
     assert len(said) == 1
@@ -65,7 +65,7 @@ def test_a_crash_at_any_point_of_it_leaves_nothing_that_looks_like_the_topic_in_
     for step in range(1, 100):
         disk.crash_at = disk.operations + step
         try:
-            remove_leftovers(disk, "/data")
+            remove_stale_topics(disk, "/data")
         except PowerFailure:
             disk.crash(torn=True)
             continue
@@ -79,7 +79,7 @@ def test_damage_that_a_snapshot_covers_does_not_end_the_start(disk, capfd):
     put(disk, "/data/controller/snapshot.a", pack_snapshot(state))
     put(disk, f"/data/controller/log/{end:020d}.log", b"")
     disk.flip(f"/data/controller/log/{0:020d}.log", 70)
-    remove_leftovers(disk, "/data")
+    remove_stale_topics(disk, "/data")
     assert topics(disk) == [KEPT.hex(), DELETED.hex(), STRANGE.hex()]
     said = capfd.readouterr().err
     assert "which topics were deleted is not known any more: /data/controller/log/" in said
@@ -87,4 +87,4 @@ def test_damage_that_a_snapshot_covers_does_not_end_the_start(disk, capfd):
 
 
 def test_nothing_happens_without_topics():
-    remove_leftovers(SimDisk(random.Random(0)), "/data")
+    remove_stale_topics(SimDisk(random.Random(0)), "/data")

@@ -5,84 +5,84 @@ import time
 
 import pytest
 
-from millstream.storage import leisure
-from millstream.storage.leisure import Leisure
+from millstream.storage import throttle
+from millstream.storage.throttle import Throttle
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The time, in a list to be changed."""
     now = [0]
-    monkeypatch.setattr(leisure, "_clock_ns", lambda: now[0])
+    monkeypatch.setattr(throttle, "_clock_ns", lambda: now[0])
     return now
 
 
 def test_without_a_job_nothing_rests(clock: list[int]) -> None:
     rests: list[float] = []
-    one = Leisure(rests.append)
+    one = Throttle(rests.append)
     clock[0] = 10**9
-    one.rest()
+    one.pause()
     assert not rests
-    assert not one.at_leisure
+    assert not one.is_throttled
 
 
 def test_a_rest_is_three_times_as_long_as_the_piece_before_it(clock: list[int]) -> None:
     rests: list[float] = []
-    one = Leisure(rests.append)
+    one = Throttle(rests.append)
     one.begin(1)
-    assert one.at_leisure
+    assert one.is_throttled
     for worked_ns in (100_000, 300_000, 100_000, 2_000_000):
         clock[0] += worked_ns
-        one.rest()
+        one.pause()
     assert rests == pytest.approx([0.0015, 0.006])
 
 
 def test_a_piece_that_took_very_long_is_followed_by_a_short_rest(clock: list[int]) -> None:
     rests: list[float] = []
-    one = Leisure(rests.append)
+    one = Throttle(rests.append)
     one.begin(1)
     clock[0] += 10**9
-    one.rest()
+    one.pause()
     assert rests == [0.05]
 
 
 def test_a_job_that_ended_leaves_no_leisure_to_what_comes_after(clock: list[int]) -> None:
     rests: list[float] = []
-    one = Leisure(rests.append)
+    one = Throttle(rests.append)
     one.begin(1)
     one.end()
     clock[0] += 10**9
-    one.rest()
+    one.pause()
     assert not rests
 
 
-@pytest.mark.parametrize(("hurried", "at_leisure"), [(3, False), (4, False), (2, True)])
-def test_a_hurry_may_come_before_its_job_begins_or_after_it_ended(hurried: int, at_leisure: bool) -> None:
-    one = Leisure()
+@pytest.mark.parametrize(("hurried", "is_throttled"), [(3, False), (4, False), (2, True)])
+def test_a_hurry_may_come_before_its_job_begins_or_after_it_ended(hurried: int, is_throttled: bool) -> None:
+    one = Throttle()
     one.hurry(hurried)
     one.begin(3)
-    assert one.at_leisure == at_leisure
+    assert one.is_throttled == is_throttled
 
 
 def test_a_hurry_that_comes_late_is_not_about_the_next_job() -> None:
-    one = Leisure()
+    one = Throttle()
     one.begin(3)
     one.end()
     one.begin(4)
     one.hurry(3)
-    assert one.at_leisure
+    assert one.is_throttled
 
 
 def test_a_hurry_ends_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leisure, "_REST_S_MAX", 60.0)
-    one = Leisure()
+    monkeypatch.setattr(throttle, "_REST_S_MAX", 60.0)
+    one = Throttle()
     one.begin(7)
-    monkeypatch.setattr(leisure, "_clock_ns", lambda: time.perf_counter_ns() + 20 * 10**9)
-    resting = threading.Thread(target=one.rest)
+    monkeypatch.setattr(throttle, "_clock_ns", lambda: time.perf_counter_ns() + 20 * 10**9)
+    resting = threading.Thread(target=one.pause)
     resting.start()
     resting.join(0.05)
     assert resting.is_alive()
     one.hurry(7)
     resting.join(10)
     assert not resting.is_alive()
-    assert not one.at_leisure
+    assert not one.is_throttled

@@ -15,15 +15,15 @@ from millstream.pipeline.model import Pipeline
 _ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
-class Place:
+class Location:
     """A directory and the file system that it is on. Values only: it travels to workers."""
 
     def __init__(self, address: str) -> None:
         """``address`` is absolute: a path or a URI."""
         self.address = address.rstrip("/")
 
-    def __truediv__(self, name: str) -> "Place":
-        return Place(f"{self.address}/{name}")
+    def __truediv__(self, name: str) -> "Location":
+        return Location(f"{self.address}/{name}")
 
     @property
     def is_local(self) -> bool:

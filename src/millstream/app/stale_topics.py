@@ -19,7 +19,7 @@ from millstream.storage.segments.files import remove_deleted
 from millstream.telemetry.log import log
 
 
-def remove_leftovers(disk: Disk, data_dir: str, *, in_cluster: bool = False) -> None:
+def remove_stale_topics(disk: Disk, data_dir: str, *, in_cluster: bool = False) -> None:
     """Complete the deletions that a crash interrupted. ``in_cluster``: the controller's log is replicated.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a start puts aside (``.rescued``): the batches that the write-ahead log still holds of a log that is fenced.
+"""What a start puts aside (``.quarantined``): the batches that the write-ahead log still holds of a log that is fenced.
 
 They can no longer be put in their place, and what holds them is used again; a person decides what becomes of them.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.format.names import RESCUED_SUFFIX, offset_name
+from millstream.format.names import QUARANTINED_SUFFIX, offset_name
 from millstream.storage.disk import make_directories, write_all
 
 if TYPE_CHECKING:
     from millstream.storage.disk import Disk
 
 
-class Rescued:
+class QuarantinedBatches:
     """The file of one log, named by the first batch in it; made when there is one."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
@@ -27,7 +27,7 @@ class Rescued:
         """One more batch."""
         if not self._path:
             make_directories(self._disk, self._directory)
-            self._path = f"{self._directory}/{offset_name(base_offset, RESCUED_SUFFIX)}"
+            self._path = f"{self._directory}/{offset_name(base_offset, QUARANTINED_SUFFIX)}"
         file = self._disk.open(self._path, create=True)
         try:
             if not self._bytes:

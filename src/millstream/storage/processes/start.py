@@ -1,6 +1,6 @@
 """Forks the helper processes of a shard (writer, worker, cleaner), before its reactor exists and before it is pinned.
 
-``start_helpers`` creates the shared memory and descriptors for their communication, and forks them; ``ShardStorage``
+``start_processes`` creates the shared memory and descriptors for their communication, and forks them; ``ShardStorage``
 takes over the result. With ``shards.realtime`` the writer gets real-time priority like the shard, because
 acknowledgements wait for it; the others do not. Helper processes die with the shard (``shard.process.spawn``), and the
 shard stops when one of them ends without a request.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from millstream.telemetry.metrics import StatsSlab
 
 
-class Helpers:
+class StorageProcesses:
     """The connection of a shard to its helper processes: forked before its reactor exists, attached after."""
 
     def __init__(
@@ -114,9 +114,9 @@ def _nothing() -> None:
     """Default callback before ``attach``."""
 
 
-def start_helpers(
+def start_processes(
     shard_id: int, arena: Arena, disk: Disk, settings: Settings, stats: Mapping[str, StatsSlab]
-) -> Helpers:
+) -> StorageProcesses:
     """Fork writer, worker and cleaner. Called in the shard's process, before its reactor is created and before ``pin``.
 
     ``stats`` has a slab for each of them, by role.
@@ -168,4 +168,4 @@ def start_helpers(
         children.append(spawn(f"cleaner {shard_id}", cleaner_main))
     for end in theirs:
         end.close()
-    return Helpers(slots, go_fd, done_fd, ours, children)
+    return StorageProcesses(slots, go_fd, done_fd, ours, children)

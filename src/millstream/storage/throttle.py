@@ -26,7 +26,7 @@ _REST_S_MAX: Final = 0.05
 _clock_ns = time.perf_counter_ns
 
 
-class Leisure:
+class Throttle:
     """The pace of one worker. ``hurry`` may be called on any thread. Job numbers increase.
 
     ``wait`` is for tests: it waits for the given seconds, or less if ``hurry`` is called.
@@ -42,7 +42,7 @@ class Leisure:
         self._begun_ns = 0
 
     @property
-    def at_leisure(self) -> bool:
+    def is_throttled(self) -> bool:
         """Whether the job is paced: nobody waits for it."""
         return not self._hurried.is_set()
 
@@ -65,7 +65,7 @@ class Leisure:
             if job >= self._job:
                 self._hurried.set()
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Pause between two steps of a job."""
         if self._hurried.is_set():
             return

@@ -26,7 +26,7 @@ class _Question:
         self.done = threading.Event()
 
 
-class Asking:
+class ShardQueries:
     """Lifecycle: made on the reactor's thread; ``ask_all`` is for other threads."""
 
     def __init__(self, reactor: Reactor, controls: list[ControlEnd]) -> None:

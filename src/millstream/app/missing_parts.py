@@ -28,7 +28,7 @@ from millstream.storage.recovery.summary import decode_summaries
 from millstream.storage.wal.state import look_at_wal_state
 
 
-def check_places(disk: Disk, data_dir: str) -> None:
+def check_parts(disk: Disk, data_dir: str) -> None:
     """Raises Corruption if a part of the data directory is missing, OSError if the disk fails."""
     wal, topics = f"{data_dir}/{WAL_DIRECTORY}", f"{data_dir}/{TOPICS_DIRECTORY}"
     controller = os.path.dirname(controller_directory(data_dir))

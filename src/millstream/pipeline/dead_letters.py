@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from millstream.pipeline.attempt import attempted
-from millstream.pipeline.tables.table import CommitRecord, Places, Table
+from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, Table
 
 REPLAY_SUFFIX: Final = "~replay"
 """Behind a sink's name it names the writer of replayed rows; a declared name cannot have it."""
@@ -19,9 +19,9 @@ REPLAY_QUERY: Final = "replay"
 """All replays of a sink count their commits together."""
 
 
-def encode_places(places: Places) -> str:
+def encode_record_offsets(record_offsets: RecordOffsets) -> str:
     """Places as a record's ``offsets``."""
-    return msgspec.json.encode(places).decode()
+    return msgspec.json.encode(record_offsets).decode()
 
 
 def finish_replay(table: Table, letters: Table, owner: str, pause: Callable[[float], None]) -> None:
@@ -44,14 +44,14 @@ def finish_replay(table: Table, letters: Table, owner: str, pause: Callable[[flo
         return
     record = table.last(owner)
     if record is not None:
-        remove_letters(letters, record, pause)
+        remove_dead_letters(letters, record, pause)
 
 
-def remove_letters(letters: Table, record: CommitRecord, pause: Callable[[float], None]) -> None:
+def remove_dead_letters(letters: Table, record: CommitRecord, pause: Callable[[float], None]) -> None:
     """Remove the dead letters that a replay's record names.
 
     Raises:
         Unavailable, OutcomeUnknown: as ``finish_replay``.
     """
-    places = msgspec.json.decode(record.offsets, type=Places)
-    attempted(letters, record, lambda: letters.remove(record, places), pause)
+    record_offsets = msgspec.json.decode(record.offsets, type=RecordOffsets)
+    attempted(letters, record, lambda: letters.remove(record, record_offsets), pause)
