@@ -45,7 +45,7 @@ test: setup ## Run the tests that every change must pass (under 10 minutes)
 test-all: test ## Run every test but other people's suites
 	@$(PY) -m pytest -m "slow and not conformance"
 
-test-spark: setup ## Run the slow tests of pipelines on Spark (about 15 minutes; MILLSTREAM_KILLS=n)
+test-spark: setup ## Run the slow tests of pipelines on Spark (about 30 minutes; MILLSTREAM_KILLS=n)
 	@$(PY) -m pytest -m "slow and spark" tests/spark
 
 test-ci: setup ## Run the slow tests that .ci/run has time for (some minutes)

@@ -1,12 +1,12 @@
 """The loads of ``make bench``: every row of the table, its figures, and the budget of each.
 
 ``LOADS`` run on brokers that stay up and take turns; ``ALONE`` on brokers of their own. What is measured stands in
-``plain``, ``busy``, ``wide``, ``hop`` and ``spark_beside``.
+``plain``, ``busy``, ``wide``, ``hop``, ``spark_beside`` and ``spark_sink``.
 """
 
 import functools
 
-from bench import busy, hop, plain, spark_beside, wide
+from bench import busy, hop, plain, spark_beside, spark_sink, wide
 from bench.rows import FULL, QUICK, Alone, Figure, Figures, Plan, Scenario
 
 __all__ = ["ALL", "ALONE", "FULL", "HEADLINES", "LOADS", "QUICK", "Alone", "Figure", "Figures", "Plan", "Scenario"]
@@ -276,6 +276,19 @@ ALONE: tuple[Scenario, ...] = (
         rounds=1,
         alone=spark_beside.ALONE,
     ),
+    Scenario(
+        "spark-sink",
+        "Spark copies a topic, local[2]; the same sink for both brokers",
+        (
+            Figure("mrows_once", "exactly once, M rows a second", False, 3),
+            Figure("mrows_least", "at least once, M rows a second", False, 3),
+            Figure("slower_percent", "exactly once is slower by, %", True, 1, 15.0),
+            Figure("batch_once_ms", "exactly once, ms a micro-batch", True, 0),
+        ),
+        spark_sink.measure,
+        rounds=1,
+        alone=spark_sink.ALONE,
+    ),
 )
 
 ALL = (*LOADS, *ALONE)
@@ -296,5 +309,6 @@ HEADLINES: dict[str, tuple[str, ...]] = {
     "wide-10000": ("create_s",),
     "hop": ("hop_us",),
     "spark": ("mrows_100", "gb_1000"),
+    "spark-sink": ("mrows_once", "slower_percent"),
 }
 """Figures of ``docs/performance.md`` by scenario; every figure is in ``docs/notes/figures.md``."""
