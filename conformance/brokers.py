@@ -1,8 +1,9 @@
 """The broker that a suite runs against: ours in a temporary directory, or with ``--peer kafka`` a real Apache Kafka.
 
-A suite asks for one with the settings that it expects, in Kafka's names, which both understand. ``complaints`` are
-the ERROR lines of our log with what stands below them: each is a failure of ours, whatever the suite thinks. A broker
-that ended by itself is one too.
+With ``--brokers 3`` ours is a cluster of three, in which every topic that a suite makes has three replicas unless it
+says otherwise. A suite asks for one with the settings that it expects, in Kafka's names, which both understand.
+``complaints`` are the ERROR lines of our log with what stands below them: each is a failure of ours, whatever the suite
+thinks. A broker that ended by itself is one too.
 """
 
 import contextlib
@@ -24,6 +25,8 @@ EXPECTED = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "3000"}
 """What suites take for granted of a test cluster; all else is at its defaults, which they count on, too: without the
 pause before a group's first assignment two members that subscribe together get one after the other.
 """
+REPLICATED = {"default.replication.factor": "3", "min.insync.replicas": "2"}
+"""What topics of a suite get when it runs against three brokers."""
 PEER = {"node.id": "0", "auto.create.topics.enable": "true"}
 """The peer gets the node id that some tests expect, and the defaults that this harness otherwise changes for it."""
 
@@ -69,7 +72,7 @@ class RunningCluster:
 @contextlib.contextmanager
 def running_cluster(settings: Mapping[str, str], keep_log: Path | None = None) -> Generator[RunningCluster]:
     """Runs three brokers; their logs are copied to ``keep_log`` at the end."""
-    with cluster(3, settings={**EXPECTED, **settings}) as three:
+    with cluster(3, settings={**EXPECTED, **settings}, memory="256MiB") as three:
         try:
             yield RunningCluster(three)
         finally:
@@ -128,9 +131,10 @@ def error_lines(text: str) -> list[str]:
     return found
 
 
-def name(peer: str | None) -> str:
+def name(peer: str | None, count: int = 1) -> str:
     """What the tables call it."""
-    return f"Apache Kafka {KAFKA_VERSION}" if peer else f"Millstream {__version__}"
+    ours = f"Millstream {__version__}" + (f", {count} brokers" if count > 1 else "")
+    return f"Apache Kafka {KAFKA_VERSION}" if peer else ours
 
 
 @contextlib.contextmanager

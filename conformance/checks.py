@@ -26,9 +26,11 @@ class CheckFailed(AssertionError):
 class Bench:
     """What a check works with: a running broker, a folder of its own and a way to call programs."""
 
-    def __init__(self, broker: brokers.Running, folder: Path, log: Path, patience: float, *, is_peer: bool) -> None:
+    def __init__(self, broker: brokers.Served, folder: Path, log: Path, patience: float, *, is_peer: bool) -> None:
         self.broker = broker
         self.bootstrap = broker.bootstrap
+        self.addresses = {*broker.bootstrap.split(",")}
+        """HOST:PORT of every broker."""
         self.folder = folder
         self.patience = patience
         self.is_peer = is_peer
@@ -110,7 +112,7 @@ class Checks(Suite):
                     context.say(check.__name__)
                     yield self.one(context, broker, check)
 
-    def one(self, context: Context, broker: brokers.Running, check: Check) -> Outcome:
+    def one(self, context: Context, broker: brokers.Served, check: Check) -> Outcome:
         """Runs one check."""
         folder = context.scratch / check.__name__
         folder.mkdir()

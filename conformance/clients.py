@@ -46,7 +46,7 @@ class Clients(Suite):
         report = context.logs / "report.xml"
         report.unlink(missing_ok=True)
         chosen = [self.ids[name] for name in self.ids if name in context.chosen]
-        peer = ["--peer", context.peer] if context.peer else []
+        peer = ["--peer", context.peer] if context.peer else ["--brokers", str(context.count)]
         limit_s = SUITE_LIMIT_S * context.patience
         options = ["-v", "-p", "no:randomly", f"--junitxml={report}", *peer]
 

@@ -1,14 +1,15 @@
 """``make conformance``: run suites, print one table, keep it as JSON, and fail if a test that must pass does not.
 
     python -m conformance.run [--suite S,…] [--only TEST,…] [--fast] [--jobs N] [--second-try] [--update]
-                              [--peer kafka] [--write-docs]
+                              [--brokers 3] [--peer kafka] [--write-docs]
 
 Exit code 1: a test on a suite's list failed, was skipped or is gone, or our broker logged an ERROR. Exit code 2: a
 suite could not be fetched or built; the line says what is missing. ``--update`` adds what passed to the lists. ``--peer
-kafka`` runs the same against a real Apache Kafka and records how it did. ``--fast`` takes the part of each suite that
-every change can afford; what that needs is fetched and built, too. ``--second-try`` runs listed tests that failed once
-more, alone: some of these suites allow a second for what a busy machine needs two for. The table says which passed only
-then. Output of every test is kept under ``.cache/conformance/<suite>``.
+kafka`` runs the same against a real Apache Kafka and records how it did. ``--brokers 3`` runs the same tests, held to
+the same lists, against three brokers of ours with three replicas of every topic. ``--fast`` takes the part of each
+suite that every change can afford; what that needs is fetched and built, too. ``--second-try`` runs listed tests that
+failed once more, alone: some of these suites allow a second for what a busy machine needs two for. The table says which
+passed only then. Output of every test is kept under ``.cache/conformance/<suite>``.
 """
 
 import argparse
@@ -86,7 +87,7 @@ def run_suite(suite: Suite, given: argparse.Namespace, progress: Progress) -> Ra
         ran.version = suite.prepare()
         chosen, ran.outcomes = choose(suite, given.only, given.fast)
         progress.update(task, total=len(chosen), description=suite.name)
-        logs = (OUTPUT / (f"{suite.name}-kafka" if given.peer else suite.name)).resolve()
+        logs = (OUTPUT / f"{suite.name}{_which(given)}").resolve()
         if not given.only:
             shutil.rmtree(logs, ignore_errors=True)
         logs.mkdir(parents=True, exist_ok=True)
@@ -95,7 +96,9 @@ def run_suite(suite: Suite, given: argparse.Namespace, progress: Progress) -> Ra
             def say(text: str) -> None:
                 progress.update(task, description=f"{suite.name} · {text}")
 
-            context = Context(given.peer, set(chosen), logs, Path(scratch), say, given.jobs, given.patience)
+            context = Context(
+                given.peer, set(chosen), logs, Path(scratch), say, given.jobs, given.patience, given.brokers
+            )
             for outcome in suite.run(context) if chosen else ():
                 ran.outcomes.append(outcome)
                 progress.advance(task)
@@ -131,7 +134,7 @@ def show_outcome(console: Console, suite: Suite, outcome: Outcome, given: argpar
 
 def show(console: Console, runs: Sequence[Ran], given: argparse.Namespace) -> None:
     """The table, and below it what must be looked at."""
-    table = Table(title=brokers.name(given.peer), title_justify="left")
+    table = Table(title=brokers.name(given.peer, given.brokers), title_justify="left")
     for title in ("suite", "version", "passed", "failed", "skipped", "must pass", "minutes", "verdict"):
         table.add_column(title, justify="left" if title in ("suite", "version", "verdict") else "right")
     for ran in runs:
@@ -172,8 +175,13 @@ def word(ran: Ran, given: argparse.Namespace) -> str:
     return f"[red]{len(ran.complaints)} errors logged[/]" if ran.complaints else "[green]good[/]"
 
 
+def _which(given: argparse.Namespace) -> str:
+    """What tells the output of a run from that of a run against one broker of ours."""
+    return "-kafka" if given.peer else f"-{given.brokers}-brokers" if given.brokers > 1 else ""
+
+
 def _kept_at(given: argparse.Namespace) -> Path:
-    return OUTPUT / ("kafka.json" if given.peer else "last.json")
+    return OUTPUT / ("kafka.json" if given.peer else f"last{_which(given)}.json")
 
 
 def keep(runs: Sequence[Ran], given: argparse.Namespace) -> Path:
@@ -186,7 +194,7 @@ def keep(runs: Sequence[Ran], given: argparse.Namespace) -> Path:
         if (given.only or given.fast or ran.unavailable) and ran.suite in known:
             continue
         about = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "commit": commit.strip(), "only": given.only}
-        known[ran.suite] = {**about, "broker": brokers.name(given.peer), **asdict(ran)}
+        known[ran.suite] = {**about, "broker": brokers.name(given.peer, given.brokers), **asdict(ran)}
     path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
     return path
 
@@ -198,6 +206,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--fast", action="store_true", help="the part that every change can afford (some minutes)")
     parser.add_argument("--jobs", type=int, default=2, help="tests at a time, where a suite allows it (default 2)")
     parser.add_argument("--patience", type=float, default=1.0, metavar="FACTOR", help="multiply every time limit")
+    parser.add_argument("--brokers", type=int, choices=[1, 3], default=1, help="of ours, as one cluster (default 1)")
     parser.add_argument("--second-try", action="store_true", help="run listed tests that failed once more, alone")
     parser.add_argument("--update", action="store_true", help="add what passed to the lists of what must pass")
     parser.add_argument("--peer", choices=["kafka"], help="run against a real Apache Kafka and record how it did")
@@ -206,6 +215,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--verbose", action="store_true", help="a line for passed tests, too")
     given = parser.parse_args(arguments)
+    if given.brokers > 1 and (given.peer or given.update or given.write_docs):
+        parser.error(
+            "--brokers 3 is held to the lists of one broker: it goes with neither --peer, --update nor --write-docs"
+        )
     known = {suite.name: suite for suite in ALL}
     asked = given.suite.split(",") if given.suite else list(known)
     if set(asked) - set(known):

@@ -15,7 +15,8 @@ class Context:
     """What a suite may use while it runs.
 
     ``chosen`` are the tests to run, ``logs`` is where their output is kept, ``scratch`` is gone afterwards. ``broker``
-    starts a broker with the settings given; ``patience`` multiplies time limits for a slow machine.
+    starts a broker with the settings given, or with ``count`` 3 a cluster in which topics have three replicas;
+    ``patience`` multiplies time limits for a slow machine.
     """
 
     peer: str | None
@@ -25,10 +26,13 @@ class Context:
     say: Callable[[str], None]
     jobs: int = 1
     patience: float = 1.0
+    count: int = 1
     complaints: list[str] = field(default_factory=list[str])
     """ERROR lines of all brokers of the suite."""
 
-    def broker(self, settings: Mapping[str, str] | None = None) -> AbstractContextManager[brokers.Running]:
+    def broker(self, settings: Mapping[str, str] | None = None) -> AbstractContextManager[brokers.Served]:
+        if self.count > 1:
+            return self._cluster({**brokers.REPLICATED, **(settings or {})})
         return self._broker(settings or {})
 
     def cluster(self, settings: Mapping[str, str] | None = None) -> AbstractContextManager[brokers.RunningCluster]:

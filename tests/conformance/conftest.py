@@ -22,6 +22,33 @@ PEER_SETTINGS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval
 def pytest_addoption(parser):
     with contextlib.suppress(ValueError):  # tests/process has it as well
         parser.addoption("--peer", choices=["kafka"], help="run against this broker instead of ours")
+    with contextlib.suppress(ValueError):
+        parser.addoption("--brokers", type=int, default=1, help="run against a cluster of ours with so many brokers")
+
+
+class ReplicatedBroker:
+    """A cluster in which every topic has a replica on each broker, with the face of a single one: ``kill`` ends one
+    broker, the next one each time, and ``restart`` starts it again.
+    """
+
+    def __init__(self, stack, count, topics, settings):
+        from millstream.testing import cluster
+        from millstream.testing.process import create_topics
+
+        replicated = {"default.replication.factor": count, "min.insync.replicas": 2}
+        ours = {"group.initial.rebalance.delay.ms": 0, **replicated, **settings}
+        self._cluster = stack.enter_context(cluster(count, ours))
+        self._victims = itertools.cycle(self._cluster.brokers)
+        self._victim = None
+        self.bootstrap = self._cluster.bootstrap
+        create_topics(self.bootstrap.split(",")[0], topics)
+
+    def kill(self):
+        self._victim = next(self._victims)
+        self._cluster.kill(self._victim)
+
+    def restart(self):
+        self._cluster.restart(self._victim)
 
 
 @pytest.fixture
@@ -36,6 +63,9 @@ def start_broker(request):
             yield lambda topics, settings=None: stack.enter_context(
                 kafka(topics=topics, properties={**PEER_SETTINGS, **(settings or {})})
             )
+    elif (count := request.config.getoption("--brokers", default=1)) > 1:
+        with contextlib.ExitStack() as stack:
+            yield lambda topics, settings=None: ReplicatedBroker(stack, count, topics, settings or {})
     else:
         factory, started = request.getfixturevalue("broker_factory"), []
 
