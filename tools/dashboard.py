@@ -247,6 +247,51 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         ),
     ),
     (
+        "Replication",
+        (
+            Panel(
+                "Leaders",
+                "short",
+                ((_now("millstream_replica_leaders", "instance"), "{{instance}}"),),
+                "Partitions with several replicas that each broker leads. Brokers balance them by themselves.",
+            ),
+            Panel(
+                "Under-replicated and leaderless",
+                "short",
+                (
+                    (_now("millstream_replica_under_replicated", "instance"), "under-replicated, {{instance}}"),
+                    (_now("millstream_replica_leaderless", "instance"), "leaderless, {{instance}}"),
+                ),
+                "Led partitions with a replica that is not in sync, and replicas that know no leader. Both are 0 in a "
+                "healthy cluster.",
+            ),
+            Panel(
+                "Replica lag",
+                "short",
+                ((f"max by (instance) (millstream_replica_lag_max{{{SCOPE}}})", "{{instance}}"),),
+                "Records that the replica furthest behind lacks of a partition that the broker leads.",
+            ),
+            Panel(
+                "Elections",
+                "ops",
+                ((_rate("millstream_replica_elections_total", "instance"), "won by {{instance}}"),),
+                "Many without a broker that stopped: heartbeats arrive late.",
+            ),
+            Panel(
+                "Highest term",
+                "short",
+                ((f"max by (instance) (millstream_replica_term_max{{{SCOPE}}})", "{{instance}}"),),
+                "Grows by 1 with each election of a partition.",
+            ),
+            Panel(
+                "Brokers",
+                "short",
+                ((f"max by (state) (millstream_cluster_brokers{{{SCOPE}}})", "{{state}}"),),
+                "As the controller sees them.",
+            ),
+        ),
+    ),
+    (
         "Groups",
         (
             Panel(

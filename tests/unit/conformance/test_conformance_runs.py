@@ -97,7 +97,16 @@ def given(tmp_path, monkeypatch):
     monkeypatch.setattr(lists, "must_pass", lambda suite: ["a"])
     monkeypatch.setattr(lists, "left_out", lambda suite: [("c", "is not there yet")])
     return argparse.Namespace(
-        peer=None, only=[], fast=False, jobs=1, patience=1.0, update=False, second_try=False, verbose=False, recorded={}
+        brokers=1,
+        peer=None,
+        only=[],
+        fast=False,
+        jobs=1,
+        patience=1.0,
+        update=False,
+        second_try=False,
+        verbose=False,
+        recorded={},
     )
 
 

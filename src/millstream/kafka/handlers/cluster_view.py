@@ -1,14 +1,21 @@
-"""Facts about the broker that several responses share: its address, and the authorised operations.
+"""What several responses say of the cluster: brokers and their addresses, partitions, the authorised operations.
 
 Without authentication every client may do everything, in Kafka's bit fields (KIP-430).
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
+from millstream.model.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from millstream.cluster.metadata import MetadataCache, PartitionMeta
+
+NO_LEADER: Final = -1
+"""Node id that stands for no leader."""
 
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 """Read, write, create, delete, alter, describe, describe configs, alter configs."""
@@ -27,6 +34,32 @@ def advertised(node: Node, ctx: RequestContext) -> tuple[str, int]:
         if name == ctx.listener:
             return host, port
     return ctx.local_host, ctx.local_port
+
+
+class PartitionView(NamedTuple):
+    """A partition as clients see it. ``replicas``, ``in_sync`` and ``offline`` are node ids."""
+
+    error: ErrorCode
+    """LEADER_NOT_AVAILABLE without a leader, else NONE."""
+    leader: int
+    """Node id of the leader; -1 if there is none, or if it is not alive."""
+    leader_epoch: int
+    replicas: list[int]
+    in_sync: list[int]
+    offline: list[int]
+
+
+def partition_view(metadata: "MetadataCache", part: "PartitionMeta") -> PartitionView:
+    """The partition now; as in Kafka, a leader that is not alive is none."""
+    leader = metadata.leader_of(part)
+    return PartitionView(
+        ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE,
+        NO_LEADER if leader is None else leader,
+        part.leader_epoch,
+        list(part.replicas),
+        metadata.in_sync(part),
+        [node for node in part.replicas if not metadata.is_alive(node)],
+    )
 
 
 class BrokerView(msgspec.Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from typing import Final
 from millstream.cluster.metadata import MetadataCache, PartitionMeta, TopicMeta
 from millstream.core.controller.topic_names import INTERNAL_TOPICS, illegal_topic_name
 from millstream.kafka.context import Node, RequestContext
-from millstream.kafka.handlers.cluster_view import TOPIC_OPERATIONS
+from millstream.kafka.handlers.cluster_view import TOPIC_OPERATIONS, partition_view
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -22,7 +22,6 @@ from millstream.wire.messages.describe_topic_partitions import (
 )
 
 API_KEY: Final = 75
-NO_LEADER: Final = -1
 
 
 def handle(
@@ -94,15 +93,15 @@ def _described(metadata: MetadataCache, topic: TopicMeta, start: int, end: int) 
 
 
 def _partition(metadata: MetadataCache, part: PartitionMeta) -> DescribeTopicPartitionsResponsePartition:
-    leader = metadata.leader_of(part)
+    view = partition_view(metadata, part)
     return DescribeTopicPartitionsResponsePartition(
-        error_code=ErrorCode.NONE if leader is not None else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=view.error,
         partition_index=part.index,
-        leader_id=NO_LEADER if leader is None else leader,
-        leader_epoch=part.leader_epoch,
-        replica_nodes=list(part.replicas),
-        isr_nodes=metadata.in_sync(part),
+        leader_id=view.leader,
+        leader_epoch=view.leader_epoch,
+        replica_nodes=view.replicas,
+        isr_nodes=view.in_sync,
         eligible_leader_replicas=[],
         last_known_elr=[],
-        offline_replicas=[node for node in part.replicas if not metadata.is_alive(node)],
+        offline_replicas=view.offline,
     )

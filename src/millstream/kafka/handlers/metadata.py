@@ -39,7 +39,7 @@ from millstream.core.controller.topic_names import (
 )
 from millstream.errors import MillstreamError, Rejected
 from millstream.kafka.context import Node, RequestContext
-from millstream.kafka.handlers.cluster_view import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, brokers
+from millstream.kafka.handlers.cluster_view import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, brokers, partition_view
 from millstream.model.error_code import ErrorCode
 from millstream.net.shared import Shared
 from millstream.wire.codec import encode_response
@@ -59,7 +59,6 @@ API_KEY: Final = 3
 _IDS_FROM: Final = 12
 _FLEXIBLE_FROM: Final = MetadataResponse.FLEXIBLE
 
-NO_LEADER: Final = -1
 
 NEVER_CREATED: Final = frozenset({CLUSTER_METADATA, TRANSACTION_STATE, SHARE_GROUP_STATE})
 """Topics of the broker's own that nothing in this version writes: asking for one does not bring it into being."""
@@ -252,16 +251,15 @@ def _piece(metadata: MetadataCache, topic: TopicMeta, version: int, *, operation
 
 
 def _partition(metadata: MetadataCache, part: PartitionMeta) -> MetadataResponsePartition:
-    """One partition; as in Kafka, a leader that is not alive is none."""
-    leader = metadata.leader_of(part)
+    view = partition_view(metadata, part)
     return MetadataResponsePartition(
-        error_code=ErrorCode.NONE if leader is not None else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=view.error,
         partition_index=part.index,
-        leader_id=NO_LEADER if leader is None else leader,
-        leader_epoch=part.leader_epoch,
-        replica_nodes=list(part.replicas),
-        isr_nodes=metadata.in_sync(part),
-        offline_replicas=[node for node in part.replicas if not metadata.is_alive(node)],
+        leader_id=view.leader,
+        leader_epoch=view.leader_epoch,
+        replica_nodes=view.replicas,
+        isr_nodes=view.in_sync,
+        offline_replicas=view.offline,
     )
 
 
