@@ -7,7 +7,9 @@ they are in real topics. Only the package's files are used: its code needs a mod
 Python come without.
 """
 
+import json
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -26,6 +28,16 @@ SEGMENT_BYTES = 1 << 20
 """The least that a topic may have, so that even this data set, compressed, fills several segments."""
 
 TOPICS = {"flights": 4, "weather": 2, "planes": 1, "airports": 1, "airlines": 1, "very-late-flights": 1}
+
+TIERED = {
+    "storage.mode": "tiered",
+    "retention.ms": "-1",
+    "retention.local.target.bytes": str(3 * SEGMENT_BYTES // 2),
+    "file.delete.delay.ms": "500",
+}
+"""Flights are archived in the bucket, and only the newest segment or two of each partition keep a local copy."""
+
+TIERED_WITHIN_S = 120
 
 BAD_EVERY = 5_000
 """One planted record after so many flights."""
@@ -87,10 +99,42 @@ def load_topics(bootstrap: str, console: Console, limit: int | None) -> Loaded:
     return Loaded(records, len(tables["flights"][0]), bad, sent_bytes, time.monotonic() - begun)
 
 
+def wait_until_tiered(http: str, console: Console) -> None:
+    """Wait until the local copies of archived flights are gone; says what is where."""
+    deadline = time.monotonic() + TIERED_WITHIN_S
+    with console.status("   archiving"):
+        while True:
+            with urllib.request.urlopen(f"{http}/v1/tiers?topic=flights", timeout=30) as answer:
+                answered = json.load(answer)
+            bucket, partitions = answered["objects_url"].removeprefix("file://"), answered["partitions"]
+            waiting = [
+                one
+                for one in partitions
+                if one["lag_bytes"] > SEGMENT_BYTES or (one["archived_segments"] > 2 and not one["local_start_offset"])
+            ]
+            if partitions and not waiting:
+                break
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"the flights are not archived after {TIERED_WITHIN_S} s; the broker's log says why")
+            time.sleep(0.2)
+    archived = sum(one["archived_segments"] for one in partitions)
+    gone = sum(one["local_start_offset"] for one in partitions)
+    console.print(
+        f"   the topic is tiered: {archived} segments are in the bucket {bucket}, "
+        f"and of {gone:,} records the local copies are gone",
+        soft_wrap=True,
+    )
+
+
 def create_topics(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     wanted = [
-        NewTopic(name, partitions, config={"segment.bytes": str(SEGMENT_BYTES)}) for name, partitions in TOPICS.items()
+        NewTopic(
+            name,
+            partitions,
+            config={"segment.bytes": str(SEGMENT_BYTES), **(TIERED if name == "flights" else {})},
+        )
+        for name, partitions in TOPICS.items()
     ]
     try:
         for created in admin.create_topics(wanted).values():

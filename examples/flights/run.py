@@ -2,7 +2,8 @@
 
 1. start a broker on ``demo-data/broker``;
 2. stream the 336,776 flights that left New York in 2013, with their weather, planes, airports and airlines, in through
-   confluent-kafka, and plant a few bad records among them;
+   confluent-kafka, and plant a few bad records among them; the topic of flights is tiered, so most of it moves into
+   a bucket, the directory ``demo-data/broker/objects``, and its local copies go;
 3. run the pipeline ``flights.yaml`` on Spark, and kill it half way;
 4. run it again: it goes on;
 5. read the tables back without Spark, count every record, show a table, a chart and the figures.
@@ -24,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from broker import DemoFailed, running_broker
 
-from load import load_topics
+from load import load_topics, wait_until_tiered
 
 HERE = Path(__file__).parent
 DATA = HERE.parents[1] / "demo-data"
@@ -55,6 +56,7 @@ def run(data: Path, flights: int | None, console: Console) -> None:
     prepare(data)
     with running_broker(data / "broker", console) as broker:
         loaded = load_topics(broker.bootstrap, console, flights)
+        wait_until_tiered(broker.http, console)
         # The tables' libraries take a second to import; nobody should wait for that to learn that a port is taken.
         from pipeline import run_and_kill
         from proof import prove

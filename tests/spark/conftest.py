@@ -1,6 +1,7 @@
 """One Spark session and one broker for all these tests; starting them costs more than any test."""
 
 import json
+import time
 import urllib.request
 import uuid
 
@@ -67,6 +68,13 @@ class TopicOnBroker:
     def sealed_segments(self):
         with urllib.request.urlopen(f"{self.http}/v1/topics/{self.name}/segments", timeout=10) as answer:
             return sum(len(partition["segments"]) for partition in json.load(answer)["partitions"])
+
+    def wait_for_sealed_segments(self, count):
+        """The broker writes segments behind; on a busy machine that takes a while."""
+        deadline = time.monotonic() + 60
+        while self.sealed_segments() < count:
+            assert time.monotonic() < deadline, f"{self.sealed_segments()} segments were sealed, not {count}"
+            time.sleep(0.1)
 
     def options(self, **more):
         return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.name, **more}

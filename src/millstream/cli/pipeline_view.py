@@ -120,6 +120,12 @@ def show_summary(summary: Summary) -> None:
     )  # fmt: skip
     for sink in summary.sinks:
         emit(f"{sink.sink}: {sink.target}, version {sink.version}, read to {_offsets(sink.offsets)}\n")
+        origins = sink.read
+        if origins.rows:
+            emit(
+                f"{sink.sink}: of {origins.rows:,} records {origins.archive_rows:,} were read from the object store, "
+                f"{origins.segment_rows:,} from segment files, {origins.tail_rows:,} from the broker\n"
+            )
     emit(f"{summary.pipeline}: {summary.seconds:.1f} s\n")
 
 

@@ -34,6 +34,7 @@ from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, Watch
 from millstream.pipeline.start import Offsets, open_logs
 from millstream.pipeline.state import PipelineState
 from millstream.pipeline.wire_schemas import pinned
+from millstream.spark.stats import ReadStats
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
 _POLL_S: Final = 0.2
@@ -46,7 +47,9 @@ modules, and on a busy machine several of them would keep the next one from comi
 
 
 class SinkSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run did for one sink; ``total_*`` count since the sink's first batch."""
+    """What one run did for one sink; ``total_*`` count since the sink's first batch, ``read`` counts the records that
+    this run read, by origin.
+    """
 
     sink: str
     target: str
@@ -57,6 +60,7 @@ class SinkSummary(msgspec.Struct, frozen=True, kw_only=True):
     total_rows: int
     total_rejected: int
     version: str
+    read: ReadStats
     offsets: Mapping[str, Mapping[str, int]]
 
 
@@ -231,5 +235,6 @@ def _summary(sink: SinkQuery) -> SinkSummary:
         total_rows=sink.total_rows,
         total_rejected=sink.total_rejected,
         version=sink.version,
+        read=sink.origins,
         offsets=sink.ends,
     )

@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
 import msgspec
@@ -24,9 +24,10 @@ from millstream.pipeline.start import Offsets, encode_offsets, find_start, sourc
 from millstream.pipeline.state import Progress, SinkState
 from millstream.pipeline.tables.open_table import shown_target
 from millstream.pipeline.tables.table import CommitRecord
-from millstream.pipeline.task import SourceSettings
+from millstream.pipeline.task import Report, SourceSettings
 from millstream.spark.logs import Logs
 from millstream.spark.offsets import read_offset
+from millstream.spark.stats import ReadStats
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
 _TRANSIENT: Final = re.compile(
@@ -34,7 +35,8 @@ _TRANSIENT: Final = re.compile(
     r"Python worker exited unexpectedly|EOFException"
 )
 _PYTHON_ERROR: Final = re.compile(
-    r"^(?:\w+\.)*(?:Rejected|SchemaChanged|Unavailable|Corruption|DataLost|Retriable|\w*Error): (.+)", re.MULTILINE
+    r"(?:^|: )(?:\w+\.)*(?:Rejected|SchemaChanged|Unavailable|Corruption|DataLost|Retriable|\w*Error): (.+)",
+    re.MULTILINE,
 )
 
 
@@ -92,9 +94,9 @@ class _StopRequested(Exception):
 class SinkQuery:
     """One sink of a run. Made, opened, started one or several times, closed.
 
-    ``rows``, ``rejected``, ``bytes`` and ``batches`` count this run. ``backlog`` is how many offsets lie ahead when it
-    opens, ``read`` how many of them and of later ones it has gone over. ``ends`` is where the last batch ended,
-    ``done`` what it did, ``done_at`` when (seconds since 1970).
+    ``rows``, ``rejected``, ``bytes`` and ``batches`` count this run, and ``origins`` the records that it read.
+    ``backlog`` is how many offsets lie ahead when it opens, ``read`` how many of them and of later ones it has gone
+    over. ``ends`` is where the last batch ended, ``done`` what it did, ``done_at`` when (seconds since 1970).
     ``until`` is where reading ends for good; None is nowhere.
     ``restarts`` counts those since the last batch; the runner owns it, and a batch sets it to 0.
     """
@@ -116,6 +118,7 @@ class SinkQuery:
         self.total_rows = self.total_rejected = self.total_bytes = 0
         self.backlog = self.read = 0
         self.restarts = 0
+        self.origins = ReadStats()
         self.version = ""
         self.done: BatchDone | None = None
         self.done_at: float | None = None
@@ -200,6 +203,10 @@ class SinkQuery:
     def _process(self, frame: DataFrame, number: int, query: str) -> BatchDone:
         """Do a batch's work and commit it."""
         raise NotImplementedError
+
+    def _note_origins(self, reports: Sequence[Report]) -> None:
+        for report in reports:
+            self.origins.add(report.origins)
 
     def _on_batch(self, frame: DataFrame, number: int) -> None:
         begun = time.monotonic()

@@ -78,6 +78,7 @@ class TableQuery(SinkQuery):
         if not table.holds(query, number):
             files = self._write(frame, number)
             reports = read_reports(self._settings, number)
+            self._note_origins(reports)
             rejected = sum(report.rejected for report in reports)
             letters = tuple(file for report in reports for file in report.dead_letters)
         offsets = msgspec.json.encode(self._state.offsets(number)).decode()

@@ -24,6 +24,7 @@ from millstream.pipeline.files import FileWriter, WrittenFile, conform, files_ba
 from millstream.pipeline.locations import Location
 from millstream.pipeline.model import ErrorMode, Source
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA, METADATA, row_schema
+from millstream.spark.stats import ReadStats
 from millstream.spark.task import ReadTask
 from millstream.spark.values import Decoded
 
@@ -44,11 +45,12 @@ class SourceSettings(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a task has done: rows decoded, records rejected, files with dead letters."""
+    """What a task has done: rows decoded, records rejected, files with dead letters, where records were read from."""
 
     rows: int = 0
     rejected: int = 0
     dead_letters: tuple[WrittenFile, ...] = ()
+    origins: ReadStats = msgspec.field(default_factory=ReadStats)
 
 
 def batch_name(run: str, batch: int) -> str:
@@ -69,8 +71,8 @@ def decoded_rows(task: ReadTask, settings: SourceSettings, batch: int) -> Iterat
     decoder = decoder_of(settings.source)
     schema = row_schema(decoder.fields)
     letters = _DeadLetters(settings, f"part-{batch_name(settings.run, batch)}-{task.index}")
-    rows = 0
-    for records in read_task(task):
+    rows, origins = 0, ReadStats()
+    for records in read_task(task, origins):
         decoded = decoder.decode(records.column("value"))
         if decoded.errors.null_count < len(decoded.errors):
             letters.add(records, decoded.errors)
@@ -78,7 +80,7 @@ def decoded_rows(task: ReadTask, settings: SourceSettings, batch: int) -> Iterat
         rows += records.num_rows
         columns = [*decoded.columns.flatten(), *(records.column(name) for _, name, _ in METADATA)]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
-    report = Report(rows, letters.count, tuple(letters.close()))
+    report = Report(rows, letters.count, tuple(letters.close()), origins)
     location = Location(settings.reports) / batch_name(settings.run, batch)
     location.make()
     location.write(f"{task.index}.json", msgspec.json.encode(report))

@@ -61,6 +61,7 @@ class TopicQuery(SinkQuery):
         rows = frame.observe(counted, F.count(F.lit(1)).alias("rows"), F.sum(F.length("value")).alias("bytes"))
         write_topic(rows, self._options(self._sink.topic, name, number))
         reports = read_reports(self._settings, number)
+        self._note_origins(reports)
         rejected = sum(report.rejected for report in reports)
         letters = [file for report in reports for file in report.dead_letters]
         if letters and self._letters is not None:

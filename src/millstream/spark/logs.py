@@ -6,6 +6,7 @@ holds its connections.
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -20,6 +21,8 @@ from millstream.spark.loss import LossPolicy
 from millstream.spark.manifest import Manifests, SegmentMap
 from millstream.spark.options import Options
 from millstream.spark.planner import Span
+
+CREATE_IT: Final = "does not exist; 'millstream topic create {}' makes it"
 
 
 class SourcePartition(msgspec.Struct, frozen=True):
@@ -90,7 +93,7 @@ class Logs:
 
     def _source_partitions_of(self, topic: TopicMetadata) -> list[SourcePartition]:
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise Rejected(f"topic {topic.name} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise Rejected(f"topic {topic.name} {CREATE_IT.format(topic.name)}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic.error_code:
             raise error_of(topic.error_code, f"topic {topic.name}")
         numbers = self._wanted.partitions.get(topic.name, tuple(topic.partitions))

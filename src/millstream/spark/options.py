@@ -3,13 +3,16 @@
 Names are those of Spark's Kafka connector if it has the option, so that a job changes only its format name; our own
 options stand beside them. Spark ignores the case of option names. An unknown option is refused with the nearest known
 name, and a malformed value is refused, because a misspelt ``failOnDataloss`` must not be ignored. Options that the
-connector needs and this source does not (consumer groups) are accepted if they have no effect, and documented so.
+connector needs and this source does not (consumer groups) are accepted if they have no effect, and documented so. So is
+every other ``kafka.*`` option of a Kafka client: ``tell_ignored`` names those in one line of the log. Those with which
+the connector would contradict itself (deserializers, ``auto.offset.reset``) are refused, as it does.
 
 ``option_table`` is the documentation.
 """
 
 import difflib
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -18,6 +21,8 @@ import msgspec
 
 from millstream.errors import Rejected
 from millstream.spark.wanted import BYTE_LIMIT, ROW_LIMIT
+
+_LOG: Final = logging.getLogger("millstream.spark")
 
 READ: Final = "read"
 WRITE: Final = "write"
@@ -176,7 +181,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "value.format", _one_of("raw", "string", "json", "avro", "protobuf"), "raw",
         "Form of the values. raw: the columns of the topic. Others: the fields of the value as typed columns, beside "
-        "them _key, _topic, _partition, _offset, _timestamp, and _error: the reason where a record does not decode.",
+        "them _key, _topic, _partition, _offset, _timestamp, and _error and _value: the reason and the bytes where a "
+        "record does not decode.",
     ),
     Option("value.schema", _text, None, "Fields of JSON values, in Spark DDL: id bigint not null, name string."),
     Option(
@@ -198,7 +204,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "kafka.isolation.level", _one_of("read_committed", "read_uncommitted"), "read_committed",
         "read_committed leaves out records of open and aborted transactions.",
     ),
-    Option("kafka.security.protocol", _one_of("plaintext"), "plaintext", "Only PLAINTEXT is supported.", BOTH),
+    Option(
+        "kafka.security.protocol", _one_of("plaintext"), "plaintext",
+        "Only PLAINTEXT is supported; kafka.ssl.* and kafka.sasl.* then mean nothing, as in any Kafka client.", BOTH,
+    ),
     Option(
         "read.path", _one_of("auto", "segments", "broker"), "auto",
         "auto: sealed segments from their files or, of tiered topics, from the object store, if these can be opened; "
@@ -241,21 +250,38 @@ OPTIONS: Final[tuple[Option, ...]] = (
         WRITE,
     ),
     Option("kafka.batch.size", _size, 512 << 10, "Size of a written batch before compression.", WRITE),
-    Option("kafka.acks", _one_of("all", "-1"), "all", "Only all: otherwise a leader could lose rows.", WRITE),
+    Option(
+        "kafka.acks", _one_of("all", "-1", "1", "0"), "all",
+        "Accepted without effect: all in-sync replicas have a row before it counts as written.", WRITE,
+    ),
     Option("checkpointLocation", _text, None, "Spark's own.", BOTH),
     Option("queryName", _text, None, "Spark's own.", BOTH),
 )  # fmt: skip
 
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 
+_REFUSED: Final = {
+    "kafka.auto.offset.reset": "startingOffsets says where a query begins",
+    "kafka.key.deserializer": "keys are bytes; decode them in the query",
+    "kafka.value.deserializer": "values are bytes, or set value.format",
+    "kafka.key.serializer": "the column key is bytes or text",
+    "kafka.value.serializer": "the column value is bytes or text",
+    "kafka.enable.auto.commit": "offsets are in Spark's checkpoint",
+    "kafka.interceptor.classes": "there is no Java client that could call them",
+}
+"""Those that the connector refuses, too."""
+
 _ALIASES: Final = {"servers": "kafka.bootstrap.servers", "bootstrap": "kafka.bootstrap.servers"}
 
 
 class Options(msgspec.Struct, frozen=True):
-    """Options as values, with defaults for the others. ``given`` are the names that the query set."""
+    """Options as values, with defaults for the others. ``given`` are the names that the query set, ``ignored`` those of
+    a Kafka client that mean nothing here.
+    """
 
     values: Mapping[str, Any]
     given: frozenset[str]
+    ignored: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -294,8 +320,12 @@ def parse_options(raw: Mapping[str, str], use: str) -> Options:
     """
     values: dict[str, Any] = {option.name: option.default for option in OPTIONS}
     given: set[str] = set()
+    ignored: list[str] = []
     for name, text in raw.items():
         option = _find(name)
+        if option is None or (use not in option.use and option.name.startswith("kafka.")):
+            ignored.append(name)
+            continue
         if use not in option.use:
             raise Rejected(f"option {option.name} is for {'writing' if use == READ else 'reading'} only")
         if option.name in given:
@@ -305,10 +335,17 @@ def parse_options(raw: Mapping[str, str], use: str) -> Options:
         except ValueError as error:
             raise Rejected(f"option {option.name} {error}, not {text!r}") from None
         given.add(option.name)
-    return Options(values, frozenset(given))
+    return Options(values, frozenset(given), tuple(sorted(ignored)))
 
 
-def _find(name: str) -> Option:
+def tell_ignored(options: Options) -> None:
+    """One line of the log for the options that mean nothing here."""
+    if options.ignored:
+        _LOG.warning("ignored, because they mean nothing to this source: %s", ", ".join(options.ignored))
+
+
+def _find(name: str) -> Option | None:
+    """The option of a name; None for one of a Kafka client that means nothing here."""
     low = name.lower()
     option = _BY_NAME.get(_ALIASES.get(low, low))
     if option is not None:
@@ -320,10 +357,13 @@ def _find(name: str) -> Option:
             "Spark keeps the options of a CREATE TABLE to itself when a Python source is read: "
             "use CREATE TEMPORARY VIEW … USING millstream OPTIONS (…)"
         )
-    if low.startswith(("kafka.ssl.", "kafka.sasl.")):
-        raise Rejected(f"option {name} is not supported: connections are in plain text so far")
+    if low in _REFUSED:
+        raise Rejected(f"option {name} is not supported: {_REFUSED[low]}")
+    if low.startswith("kafka."):
+        return None
     near = difflib.get_close_matches(low, [*_BY_NAME, *_ALIASES], 1)
     hint = f"; did you mean {_BY_NAME[_ALIASES.get(near[0], near[0])].name}?" if near else ""
+    # Spark hands over all names in lower case; a known one is shown as it is documented.
     raise Rejected(f"option {name} is unknown{hint}")
 
 

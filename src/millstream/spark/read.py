@@ -34,8 +34,8 @@ _clusters: dict[tuple[int, str, str, float], Cluster] = {}
 _settled: list[bool] = []
 
 
-def read_task(task: ReadTask) -> Iterator[RecordBatch]:
-    """Yield the record batches of a task.
+def read_task(task: ReadTask, stats: ReadStats | None = None) -> Iterator[RecordBatch]:
+    """Yield the record batches of a task; ``stats`` gets the counts of what was read, by origin.
 
     Raises:
         Corruption: bytes of the log are damaged.
@@ -43,7 +43,8 @@ def read_task(task: ReadTask) -> Iterator[RecordBatch]:
         Unavailable: no leader answers, or a file that ``read.path=segments`` requires is missing.
     """
     _settle()
-    stats = ReadStats(tasks=1)
+    stats = ReadStats() if stats is None else stats
+    stats.tasks += 1
     pool = buffer_pool(task.settings.wanted)
     for part in task.ranges:
         yield from _RangeReader(task.settings, part, stats, pool).read()

@@ -15,7 +15,10 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from millstream.client import Cluster
+from millstream.client.cluster import error_of
 from millstream.errors import Rejected
+from millstream.model.error_code import ErrorCode
 from millstream.spark.exactly_once import (
     TaskDone,
     Write,
@@ -25,7 +28,9 @@ from millstream.spark.exactly_once import (
     is_done,
     write_task,
 )
-from millstream.spark.options import WRITE, Options, parse_options
+from millstream.spark.logs import CREATE_IT
+from millstream.spark.options import WRITE, Options, parse_options, tell_ignored
+from millstream.spark.plain_errors import plainly
 from millstream.spark.storing import PartitionCounts, Pending
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -107,6 +112,26 @@ def stream_writer(raw: Mapping[str, str], schema: StructType) -> DataSourceStrea
     return kind(write_settings(options))
 
 
+def check_target(raw: Mapping[str, str], schema: StructType) -> None:
+    """Ask once, before any task, whether the topic can be written to; tells of options that mean nothing here.
+
+    Raises:
+        Rejected: the topic does not exist.
+        Unavailable: no broker answers.
+    """
+    options = checked_options(raw, schema)
+    tell_ignored(options)
+    settings = write_settings(options)
+    if settings.topic is not None:
+        with Cluster(settings.bootstrap, client_id=settings.client_id, timeout_s=settings.timeout_s) as cluster:
+            code = cluster.metadata([settings.topic]).topics[settings.topic].error_code
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise Rejected(f"topic {settings.topic} {CREATE_IT.format(settings.topic)}", ErrorCode(code))
+        if code:
+            raise error_of(code, f"topic {settings.topic} cannot be written to")
+
+
+@plainly
 class TopicWriter(DataSourceArrowWriter):
     """At least once, in a batch query."""
 
@@ -117,6 +142,7 @@ class TopicWriter(DataSourceArrowWriter):
         return write_rows(self._settings, iterator)
 
 
+@plainly
 class TopicStreamWriter(DataSourceStreamArrowWriter):
     """At least once, in a streaming query."""
 
@@ -127,6 +153,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         return write_rows(self._settings, iterator)
 
 
+@plainly
 class OnceWriter(DataSourceArrowWriter):
     """Exactly once, in a batch query. ``done``: an earlier run has written all of it."""
 
@@ -151,6 +178,7 @@ class OnceWriter(DataSourceArrowWriter):
         abort_tasks(self._settings, _tasks_of(messages))
 
 
+@plainly
 class OnceStreamWriter(DataSourceStreamArrowWriter):
     """Exactly once, in a streaming query."""
 

@@ -30,10 +30,11 @@ from pyspark.sql.types import StructType
 
 from millstream.errors import Rejected
 from millstream.spark.filters import Predicate, split_filters
-from millstream.spark.options import READ, Options, parse_options
+from millstream.spark.options import READ, Options, parse_options, tell_ignored
+from millstream.spark.plain_errors import plainly, require_packages
 from millstream.spark.plan import check_read_options, plan_batch
 from millstream.spark.schema import spark_schema, wanted_columns
-from millstream.spark.sink import batch_writer, stream_writer
+from millstream.spark.sink import batch_writer, check_target, stream_writer
 from millstream.spark.stream import TopicStream
 from millstream.spark.task import ReadTask
 from millstream.spark.typed import (
@@ -62,6 +63,7 @@ class TaskPartition(InputPartition):
         super().__init__(task)
 
 
+@plainly
 class MillstreamDataSource(DataSource):
     """``format("millstream")``: topics as tables, batch and streaming."""
 
@@ -78,7 +80,9 @@ class MillstreamDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._read_options()
+        require_packages()
         check_read_options(options, streaming=False)
+        tell_ignored(options)
         if (value := value_format(options)) is not None:
             return TypedReader(options, *_typed(value, schema))
         kind = PushdownTopicReader if options["filter.pushdown"] else TopicReader
@@ -86,7 +90,9 @@ class MillstreamDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = self._read_options()
+        require_packages()
         check_read_options(options, streaming=True)
+        tell_ignored(options)
         if (
             _admission is None
             and {"maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"} & options.given
@@ -99,7 +105,9 @@ class MillstreamDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise Rejected("a topic cannot be overwritten: use mode append")
-        return batch_writer(dict(self.options), schema)
+        made = batch_writer(dict(self.options), schema)
+        check_target(dict(self.options), schema)
+        return made
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002 (Spark's)
         # Complete mode means overwrite; a topic then gets the whole result again, as with the Kafka connector.
@@ -109,6 +117,7 @@ class MillstreamDataSource(DataSource):
         return parse_options(dict(self.options), READ)
 
 
+@plainly
 class TopicReader(DataSourceReader):
     """Reads a batch, from a start to an end that are fixed when the query is planned."""
 
@@ -124,6 +133,7 @@ class TopicReader(DataSourceReader):
         return _read(partition)
 
 
+@plainly
 class PushdownTopicReader(TopicReader):
     """A batch reader that applies the filters of its DataFrame's only query."""
 
@@ -132,6 +142,7 @@ class PushdownTopicReader(TopicReader):
         return left
 
 
+@plainly
 class TopicStreamReader(DataSourceStreamReader, _AvailableNow):
     """Reads a stream. On the driver one object serves the whole query."""
 
@@ -199,6 +210,7 @@ class TopicStreamReader(DataSourceStreamReader, _AvailableNow):
         return limit == self.getDefaultReadLimit()
 
 
+@plainly
 class TypedReader(TopicReader):
     """A batch whose tasks decode values."""
 
@@ -211,6 +223,7 @@ class TypedReader(TopicReader):
         return _read_typed(partition, self._value, self._names)
 
 
+@plainly
 class TypedStreamReader(TopicStreamReader):
     """A stream whose tasks decode values."""
 

@@ -23,6 +23,11 @@ class ReadStats(msgspec.Struct):
     tail_bytes: int = 0
     tasks: int = 0
 
+    def add(self, other: "ReadStats") -> None:
+        """Add the counts of another task or query."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     @property
     def rows(self) -> int:
         return self.segment_rows + self.archive_rows + self.tail_rows
@@ -46,12 +51,5 @@ def read_stats(directory: str | os.PathLike[str]) -> ReadStats:
         return total
     for name in names:
         with open(os.path.join(directory, name), "rb") as file:
-            part = msgspec.json.decode(file.read(), type=ReadStats)
-        total.segment_rows += part.segment_rows
-        total.segment_bytes += part.segment_bytes
-        total.archive_rows += part.archive_rows
-        total.archive_bytes += part.archive_bytes
-        total.tail_rows += part.tail_rows
-        total.tail_bytes += part.tail_bytes
-        total.tasks += part.tasks
+            total.add(msgspec.json.decode(file.read(), type=ReadStats))
     return total

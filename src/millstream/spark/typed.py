@@ -2,9 +2,10 @@
 
 ::
 
-    read_task ──► record batches ──decode──► fields of the value │ _key … _timestamp │ _error
+    read_task ──► record batches ──decode──► fields of the value │ _key … _timestamp │ _error _value
 
-A record that does not decode is a row as any other: its fields are null, and ``_error`` says why. No record ends a
+A record that does not decode is a row as any other: its fields are null, ``_error`` says why, and ``_value`` has its
+bytes, which are null for all others. No record ends a
 query, and none is left out; what becomes of bad ones is the query's affair (``WHERE _error IS NULL``). The columns are
 fixed when Spark asks for the schema. With a registry, a newer version that comes in between ends the planning, and a
 record that needs more columns ends the query; a new start takes the newer schema.
@@ -36,6 +37,7 @@ METADATA: Final[tuple[tuple[str, str, ArrowType], ...]] = (
 TOPIC_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
 """What a task reads of a topic."""
 ERROR_COLUMN: Final = "_error"
+VALUE_COLUMN: Final = "_value"
 
 _COMPANIONS: Final = ("value.schema", "schema.registry.url", "value.subject")
 
@@ -109,7 +111,7 @@ def decoder_for(value: ValueFormat) -> Decoder:
     else:
         assert value.schema is not None, "value_format() refuses JSON without a schema"
         decoder = JsonDecoder(parse_schema(value.schema))
-    taken = {name for name, _, _ in METADATA} | {ERROR_COLUMN}
+    taken = {name for name, _, _ in METADATA} | {ERROR_COLUMN, VALUE_COLUMN}
     for field in decoder.fields:
         if field.name.lower() in taken:
             raise Rejected(f"the value has a field {field.name}, the name of a column beside it")
@@ -119,7 +121,7 @@ def decoder_for(value: ValueFormat) -> Decoder:
 def typed_schema(fields: Sequence[Field]) -> Any:
     """The Arrow schema of the rows."""
     columns = [(field.name, field.type) for field in fields] + [(name, kind) for name, _, kind in METADATA]
-    return pa.schema([*columns, (ERROR_COLUMN, pa.string())])
+    return pa.schema([*columns, (ERROR_COLUMN, pa.string()), (VALUE_COLUMN, pa.binary())])
 
 
 def topic_columns() -> tuple[Column, ...]:
@@ -142,11 +144,14 @@ def typed_rows(task: ReadTask, value: ValueFormat, names: Sequence[str]) -> Iter
     for records in read_task(task):
         decoded = decoder.decode(records.column("value"))
         columns: list[Any] = decoded.columns.flatten()
+        values = pa.nulls(len(decoded.errors), pa.binary())
         if decoded.errors.null_count < len(decoded.errors):
             rows = pa.array(range(len(decoded.errors)), pa.int64())
             if_else: Any = getattr(pc, "if_else")  # noqa: B009 (made at run time)
             kept = if_else(decoded.errors.is_null(), rows, pa.scalar(None, pa.int64()))
             columns = [column.take(kept) for column in columns]
+            bad = if_else(decoded.errors.is_valid(), rows, pa.scalar(None, pa.int64()))
+            values = records.column("value").take(bad)
         columns += [records.column(name) for _, name, _ in METADATA]
-        batch = pa.RecordBatch.from_arrays([*columns, decoded.errors], schema=schema)
+        batch = pa.RecordBatch.from_arrays([*columns, decoded.errors, values], schema=schema)
         yield batch.select(list(names))

@@ -32,8 +32,10 @@ class Bucket:
         served.files.setdefault((topic, partition), [])
         served.objects_url = self.store.url
 
-    def put(self, log):
-        """Archive a segment of whole batches, each of them a block."""
+    def put(self, log, aborted=()):
+        """Archive a segment of whole batches, each of them a block; without a list of ``aborted`` transactions (None)
+        as earlier versions did.
+        """
         batches = [bytes(batch) for batch in iter_batches(memoryview(log))]
         headers = [parse_header(memoryview(batch)) for batch in batches]
         starts = [0, *accumulate(map(len, batches))]
@@ -42,7 +44,7 @@ class Bucket:
             for header, at, batch in zip(headers, starts, batches, strict=False)
         )
         base, end = headers[0].base_offset, headers[-1].next_offset
-        index = encode_index(self.owner, SegmentIndex(base, end, blocks, ((0, base),)))
+        index = encode_index(self.owner, SegmentIndex(base, end, blocks, ((0, base),), aborted))
         low, high = min(h.base_timestamp for h in headers), max(h.max_timestamp for h in headers)
         segment = ArchivedSegment(base, end, len(log), crc32c(log), low, high, 1, len(index))
         self.store.put(segment_key(self.owner, segment), [log, index])

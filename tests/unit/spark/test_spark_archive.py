@@ -136,15 +136,18 @@ def test_a_changed_byte_of_an_object_is_an_error_that_names_it(query, tiered, pl
         query()
 
 
-def test_transactions_in_the_archive_are_read_from_the_leader(query, kafka, served, tmp_path):
+@pytest.mark.parametrize(("aborted", "archived"), [((), 20), (None, 10)])
+def test_transactions_are_read_from_the_archive_if_it_knows_their_outcome(
+    query, kafka, served, tmp_path, aborted, archived
+):
     bucket = Bucket(tmp_path / "bucket", served, "t", kafka.topics["t"].id)
     log = plain(10) + plain(10, start=10, producer_id=7, producer_epoch=0, transactional=True)
     log += marker(COMMIT, offset=20, producer_id=7)
-    bucket.put(log).commit()
+    bucket.put(log, aborted).commit()
     kafka.log("t", 0).extend(log + plain(5, start=21))
     rows, stats = query()
     assert rows == expected(log + plain(5, start=21))
-    assert (stats.archive_rows, stats.tail_rows) == (10, 15)
+    assert (stats.archive_rows, stats.tail_rows) == (archived, 25 - archived)
 
 
 def test_a_manifest_that_is_behind_is_read_again_after_a_while(tiered, kafka):

@@ -6,7 +6,7 @@ import pytest
 
 from millstream.errors import Rejected
 from millstream.spark.bounds import EARLIEST, LATEST, Bound, ending, starting, subscription
-from millstream.spark.options import OPTIONS, READ, WRITE, option_table, parse_options
+from millstream.spark.options import OPTIONS, READ, WRITE, option_table, parse_options, tell_ignored
 from millstream.spark.plan import check_read_options
 
 SERVERS = {"kafka.bootstrap.servers": "a:1"}
@@ -63,8 +63,25 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_option(name, value, words):
 
 
 def test_encryption_that_is_not_there_is_refused_not_ignored():
-    with pytest.raises(Rejected, match="plain text"):
-        parse_options({"kafka.ssl.truststore.location": "x"}, READ)
+    with pytest.raises(Rejected, match=r"kafka\.security\.protocol must be plaintext"):
+        parse_options({"kafka.security.protocol": "SSL"}, READ)
+
+
+def test_options_of_a_kafka_client_that_mean_nothing_here_are_told_in_one_line(caplog):
+    given = {"kafka.receive.buffer.bytes": "1", "kafka.ssl.truststore.location": "x", "kafka.linger.ms": "5"}
+    options = parse_options({**SERVERS, "subscribe": "t", **given}, READ)
+    tell_ignored(options)
+    tell_ignored(parse_options({**SERVERS, "subscribe": "t"}, READ))
+    (line,) = [record.message for record in caplog.records]
+    names = "kafka.linger.ms, kafka.receive.buffer.bytes, kafka.ssl.truststore.location"
+    assert line == f"ignored, because they mean nothing to this source: {names}"
+    assert parse_options({"kafka.group.id": "g", "kafka.acks": "1"}, WRITE).ignored == ("kafka.group.id",)
+
+
+@pytest.mark.parametrize("name", ["kafka.auto.offset.reset", "kafka.value.deserializer", "kafka.enable.auto.commit"])
+def test_options_that_the_connector_refuses_are_refused_with_the_reason(name):
+    with pytest.raises(Rejected, match=f"option {name} is not supported: ."):
+        parse_options({name: "x"}, READ)
 
 
 def test_a_path_is_explained():

@@ -67,11 +67,12 @@ def test_every_record_is_a_row_and_a_bad_one_has_its_reason(monkeypatch):
     )
     monkeypatch.setattr(read, "read_task", lambda task: iter([batch]))
     form = value_format(parsed(value__format="json", value__schema=JSON["value.schema"]))
-    (found,) = typed_rows(None, form, ["_offset", "id", "who", "_error"])
+    (found,) = typed_rows(None, form, ["_offset", "id", "who", "_error", "_value"])
     rows = found.to_pylist()
     assert [(row["_offset"], row["id"], row["who"]) for row in rows] == [
         (0, 1, "a"), (1, None, None), (2, None, None), (3, None, None),
     ]  # fmt: skip
+    assert [row["_value"] for row in rows] == [None, *values[1:]]
     words = ["malformed", "got `str`", "no value, and id is required"]
     assert rows[0]["_error"] is None
     assert [word in row["_error"] for word, row in zip(words, rows[1:], strict=True)] == [True] * 3
@@ -80,7 +81,17 @@ def test_every_record_is_a_row_and_a_bad_one_has_its_reason(monkeypatch):
 def test_spark_gets_the_columns_and_asks_for_some_of_them():
     source = MillstreamDataSource({**WHERE, **JSON})
     whole = source.schema()
-    assert whole.fieldNames() == ["id", "who", "_key", "_topic", "_partition", "_offset", "_timestamp", "_error"]
+    assert whole.fieldNames() == [
+        "id",
+        "who",
+        "_key",
+        "_topic",
+        "_partition",
+        "_offset",
+        "_timestamp",
+        "_error",
+        "_value",
+    ]
     assert isinstance(source.reader(whole), TypedReader)
     stream = source.streamReader(StructType([StructField("id", LongType())]))
     assert isinstance(stream, TypedStreamReader)
