@@ -5,16 +5,19 @@ of one replica with a newer leader epoch than the metadata's (after a crash) is 
 same to clients; of several replicas the one that is elected reports itself (``partition.in_sync``).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from millstream.cluster.follower import Follower
 from millstream.cluster.metadata import MetadataCache, MetadataListener, Steps, TopicMeta
 from millstream.cluster.placement import ELSEWHERE
 from millstream.config.settings import Settings
+from millstream.model.cluster import NodeId
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
-from millstream.model.replication import replica_id
+from millstream.model.replication import ReplicaId
 from millstream.partition.lifecycle import Lifecycle
+from millstream.partition.members import Members
+from millstream.partition.moving import Place
 from millstream.partition.partition import Partition
 from millstream.partition.table import PartitionTable
 
@@ -32,15 +35,20 @@ class Partitions(MetadataListener):
         table: PartitionTable,
         lifecycle: Lifecycle,
         existed: Callable[[bytes, int], bool],
+        me: ReplicaId,
     ) -> None:
         """``existed(topic id, index)`` says whether a partition that the controller's log creates had files when this
         broker started: a broker of a cluster applies the last commands of its log again after a start.
+        ``me`` is this broker in the configurations of Raft groups.
         """
         self._existed = existed
+        self._me = me
         self._metadata = metadata
         self._follower = follower
         self._table = table
         self._lifecycle = lifecycle
+        self.on_moved: Callable[[RaftGroupId], None] = _nobody
+        """Called with the Raft group of a partition that others hold than before."""
         metadata.subscribe(self)
 
     def open_all(self) -> None:
@@ -59,6 +67,24 @@ class Partitions(MetadataListener):
     def topic_deleted(self, topic: TopicMeta) -> Steps:
         self._lifecycle.delete(topic.name, topic.topic_id)
         return None
+
+    def replicas_changed(self, topic: TopicMeta, indexes: Sequence[int]) -> Steps:
+        for index in indexes:
+            part = topic.partitions[index]
+            home = None if part.home_shard == ELSEWHERE else part.home_shard
+            group = RaftGroupId(part.raft_group)
+            place = Place(
+                topic.name,
+                topic.topic_id,
+                PartitionIndex(index),
+                group,
+                home,
+                topic.config,
+                self._members(topic, index),
+            )
+            self._lifecycle.change_replicas(place)
+            self.on_moved(group)
+            yield
 
     def configs_changed(self, topic: TopicMeta) -> Steps:
         self._lifecycle.configure(topic.name, topic.config)
@@ -79,7 +105,7 @@ class Partitions(MetadataListener):
             group = RaftGroupId(part.raft_group)
             self._lifecycle.enter_elsewhere(topic.name, topic.topic_id, PartitionIndex(index), group)
             return
-        several = len(part.replicas) > 1
+        members = self._members(topic, index)
         self._lifecycle.open(
             topic.name,
             topic.topic_id,
@@ -88,8 +114,28 @@ class Partitions(MetadataListener):
             part.home_shard,
             topic.config,
             fresh=fresh,
-            voters=tuple(replica_id(node) for node in part.replicas) if several else (),
+            members=members,
         )
         opened = self._table.find(topic.name, index)
-        if not several and isinstance(opened, Partition) and opened.leader_epoch != part.leader_epoch:
+        if not members.elect and isinstance(opened, Partition) and opened.leader_epoch != part.leader_epoch:
             self._follower.report_leader(topic.topic_id, index, opened.leader_epoch)
+
+    def _members(self, topic: TopicMeta, index: int) -> Members:
+        """What the replica here is given of its group's members. A group whose members have changed is known to the
+        state with its first ones; the others have had the same ever since.
+        """
+        part = topic.partitions[index]
+        state = self._metadata.state
+        brokers = state.registry.brokers
+        now = tuple(brokers[NodeId(each)].replica for each in part.replicas if NodeId(each) in brokers)
+        origin = state.origins.get(part.raft_group)
+        if origin is None and len(part.replicas) == 1:
+            return Members()
+        first = now if origin is None else origin.voters
+        if self._me not in first or (origin is not None and self._metadata.node_id in origin.departed):
+            return Members(now, learns=True)
+        return Members(first, was_alone=len(first) == 1 and part.raft_group in state.moves)
+
+
+def _nobody(_: int) -> None:
+    """Nobody wants to know."""

@@ -144,7 +144,7 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
 def _groups(settings: Settings, disk: Disk) -> dict[int, tuple[TopicState, int]]:
     """The topic and partition of every Raft group that may have records in the write-ahead log."""
     if settings.seeds:
-        return groups_in_log(disk, settings.data_dir)
+        return groups_in_log(disk, settings.data_dir, settings.node_id)
     state, _ = load_state(disk, settings.data_dir)
     return state.groups()
 

@@ -26,6 +26,7 @@ from millstream.app.tiers import serve_tiers
 from millstream.cluster.client import ControllerClient
 from millstream.cluster.controller import Controller, controller_log_config
 from millstream.cluster.follower import Follower
+from millstream.cluster.group_members import GroupMembers
 from millstream.cluster.leader_news import LeaderNews
 from millstream.cluster.metadata import MetadataCache
 from millstream.cluster.producer_ids import ProducerIds
@@ -51,6 +52,7 @@ from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
+from millstream.model.replication import replica_id
 from millstream.net.intake import Intake
 from millstream.partition.admin_home import AdminHome
 from millstream.partition.delayed import DelayedAppends
@@ -145,7 +147,8 @@ class ShardProcess:
             shard, self.metadata.settings, storage, self.table, self.delayed, clean=clean, groups=groups
         )
         self.archiver = self.lifecycle.archiver = self._archiver(start_archive)
-        self.partitions = Partitions(self.metadata, self.follower, self.table, self.lifecycle, self._existed)
+        me = replica_id(settings.node_id) if self.peers is None else self.peers.me
+        self.partitions = Partitions(self.metadata, self.follower, self.table, self.lifecycle, self._existed, me)
         self.controller = self._open_controller(clean=clean) if shard.id == CONTROLLER_SHARD else None
         self.node = self._node(settings)
         dispatcher = Dispatcher(self.node)
@@ -235,7 +238,7 @@ class ShardProcess:
             shared.cluster.placement,
             snapshots,
             registration(shared, shared.identity),
-            tuple(each.node_id for each in shared.identity.founders),
+            len(shared.identity.founders),
         )
         peers.news = LeaderNews(peers.network, self.metadata, self.follower)
         return peers.controller
@@ -335,7 +338,7 @@ class ShardProcess:
             return metadata.settings.replica_lag_time_max_ms * 1000
 
         follower = self.follower
-        InSync(
+        in_sync = InSync(
             self.shard,
             self.table,
             NodeId(metadata.node_id),
@@ -343,7 +346,10 @@ class ShardProcess:
             follower.report_heard,
             alive,
             lag_us,
-        ).start()
+        )
+        in_sync.start()
+        self.partitions.on_moved = in_sync.replicas_changed
+        GroupMembers(self.shard, self.table, metadata, self.client).start()
 
     def _tell_when_ready(self, control: ControlEnd) -> None:
         """Ready means that groups and transactional ids are loaded, too: clients that ask for their coordinator at once

@@ -7,9 +7,11 @@ from millstream.core.controller.commands import (
     CLUSTER_DEFAULT,
     AnyCommand,
     BrokerFenced,
+    BrokerModeChanged,
     BrokerRegistered,
     BrokerReplaced,
     BrokerUnfenced,
+    BrokerUnregistered,
     ClientMetricsChanged,
     ClusterCreated,
     FeatureLevelRaised,
@@ -18,6 +20,7 @@ from millstream.core.controller.commands import (
     PartitionsAdded,
     ProducerIdsAllocated,
     ReplicasChanged,
+    ReplicasMoving,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -50,16 +53,27 @@ def announce(commands: Iterable[AnyCommand], cache: MetadataCache) -> None:
                 log.info("group %s changed%s", command.group, _shown(command.changes))
             case ProducerIdsAllocated():
                 log.debug("producer ids from %d: %d", command.start, command.count)
-            case ReplicasChanged():
-                log.info(
-                    "%d partitions of topic %s get other replicas", len(command.changes), _name(command.topic_id, cache)
-                )
-            case FeatureLevelRaised() | BrokerRegistered() | BrokerReplaced() | BrokerFenced() | BrokerUnfenced():
+            case ReplicasMoving() | ReplicasChanged():
+                what = "shall move to" if isinstance(command, ReplicasMoving) else "have moved to"
+                name = _name(command.topic_id, cache)
+                for change in command.changes:
+                    log.info("%s/%d: the replicas %s brokers %s", name, change.index, what, _nodes(change.replicas))
+            case _:
                 _announce_broker(command)
 
 
+def _nodes(replicas: tuple[int, ...]) -> str:
+    return ", ".join(map(str, replicas))
+
+
 def _announce_broker(
-    command: FeatureLevelRaised | BrokerRegistered | BrokerReplaced | BrokerFenced | BrokerUnfenced,
+    command: FeatureLevelRaised
+    | BrokerRegistered
+    | BrokerReplaced
+    | BrokerFenced
+    | BrokerUnfenced
+    | BrokerModeChanged
+    | BrokerUnregistered,
 ) -> None:
     match command:
         case FeatureLevelRaised():
@@ -76,6 +90,10 @@ def _announce_broker(
             log.warning("broker %d has stopped or gives no sign of life, and is fenced", command.node)
         case BrokerUnfenced():
             log.info("broker %d is alive", command.node)
+        case BrokerModeChanged():
+            log.info("broker %d is %s from now on", command.node, command.mode)
+        case BrokerUnregistered():
+            log.info("broker %d has left the cluster", command.node)
 
 
 def _name(topic_id: bytes, cache: MetadataCache) -> str:

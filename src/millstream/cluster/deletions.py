@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from millstream.core.controller.commands import TopicDeleted
+from millstream.core.controller.commands import ReplicasChanged, TopicDeleted
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from millstream.cluster.messages import Commit
     from millstream.shard.reactor import Reactor
 
-REMOVING: Final = (TopicDeleted,)
+REMOVING: Final = (TopicDeleted, ReplicasChanged)
 """Commands by which a broker removes files of a replica."""
 
 _AGAIN_US: Final = 500_000

@@ -32,7 +32,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
     """Commands that are committed together.
 
     ``base`` is the revision that they follow (the offset of the first). ``homes`` are the home shards of the partitions
-    that they create, in the order in which they create them.
+    that they create or give to other brokers, in the order in which they do.
     """
 
     base: int

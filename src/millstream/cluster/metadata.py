@@ -30,9 +30,11 @@ from millstream.config.topic_properties import TopicConfig, topic_config
 from millstream.core.controller.commands import (
     AnyCommand,
     BrokerFenced,
+    BrokerModeChanged,
     BrokerRegistered,
     BrokerReplaced,
     BrokerUnfenced,
+    BrokerUnregistered,
     ClientMetricsChanged,
     ClusterCreated,
     FeatureLevelRaised,
@@ -42,6 +44,7 @@ from millstream.core.controller.commands import (
     PartitionState,
     ProducerIdsAllocated,
     ReplicasChanged,
+    ReplicasMoving,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -121,11 +124,11 @@ class MetadataListener:
     def partitions_added(self, topic: TopicMeta, first_index: int) -> Steps:
         """The topic has new partitions, from ``first_index`` on."""
 
-    def replicas_changed(self, topic: TopicMeta) -> Steps:
-        """Partitions of the topic shall be held by other brokers than before."""
+    def replicas_changed(self, topic: TopicMeta, indexes: Sequence[int]) -> Steps:
+        """These partitions of the topic are held by other brokers than before."""
 
     def broker_changed(self, node: NodeId) -> Steps:
-        """A broker registered, was fenced, or is alive again."""
+        """A broker registered, was fenced, is alive again, has another mode, or has left."""
 
     def configs_changed(self, topic: TopicMeta) -> Steps:
         """``topic.config`` may differ: the topic's own properties changed, or the node's defaults did."""
@@ -261,7 +264,8 @@ class MetadataCache:
         self._listeners.append(listener)
 
     def apply(self, command: AnyCommand, homes: Iterator[int]) -> Generator[None, None, None]:
-        """Make ``command`` true and tell the listeners, in steps; ``homes`` gives those of new partitions, in order.
+        """Make ``command`` true and tell the listeners, in steps; ``homes`` gives those of the partitions that are
+        new or held by others than before, in order.
 
         Raises:
             Corruption: the command contradicts the state.
@@ -278,7 +282,14 @@ class MetadataCache:
             case TopicDeleted():
                 assert gone is not None
                 notify = self._deleted(gone)
-            case BrokerRegistered() | BrokerReplaced() | BrokerFenced() | BrokerUnfenced():
+            case (
+                BrokerRegistered()
+                | BrokerReplaced()
+                | BrokerFenced()
+                | BrokerUnfenced()
+                | BrokerModeChanged()
+                | BrokerUnregistered()
+            ):
                 self.encoded.clear()
                 for topic in (*self._topics.values(), *self._data.values()):
                     topic.encoded.clear()
@@ -293,7 +304,9 @@ class MetadataCache:
             yield from notify(listener) or ()
 
     def _topic_changed(
-        self, command: TopicCreated | PartitionsAdded | TopicConfigsChanged | ReplicasChanged, homes: Iterator[int]
+        self,
+        command: TopicCreated | PartitionsAdded | TopicConfigsChanged | ReplicasMoving | ReplicasChanged,
+        homes: Iterator[int],
     ) -> Callable[[MetadataListener], Steps]:
         """Hold a topic's new value, after the state has it; returns the notification of listeners."""
         match command:
@@ -309,9 +322,10 @@ class MetadataCache:
             case TopicConfigsChanged():
                 configured = self._changed(command.topic_id)
                 return lambda listener: listener.configs_changed(configured)
-            case ReplicasChanged():
-                moved = self._moved(command)
-                return lambda listener: listener.replicas_changed(moved)
+            case ReplicasMoving() | ReplicasChanged():
+                moved = self._moved(command, homes)
+                indexes = [change.index for change in command.changes]
+                return lambda listener: listener.replicas_changed(moved, indexes)
 
     def _deleted(self, gone: TopicMeta) -> Callable[[MetadataListener], Steps]:
         del self._topics[gone.name]
@@ -376,12 +390,16 @@ class MetadataCache:
         self._put(topic)
         return topic
 
-    def _moved(self, command: ReplicasChanged) -> TopicMeta:
+    def _moved(self, command: ReplicasMoving | ReplicasChanged, homes: Iterator[int]) -> TopicMeta:
         """The new value of a topic whose replicas changed, after the state has it; leaders stay until they tell."""
         state = self.state.topics_by_id[command.topic_id]
         partitions = list(self._by_id[command.topic_id].partitions)
         for change in command.changes:
-            partitions[change.index] = msgspec.structs.replace(partitions[change.index], replicas=change.replicas)
+            before, replicas = partitions[change.index], state.partitions[change.index].replicas
+            in_sync = tuple(node for node in before.in_sync if node in replicas) or replicas
+            partitions[change.index] = msgspec.structs.replace(
+                before, replicas=replicas, home_shard=next(homes), in_sync=in_sync
+            )
         topic = TopicMeta(state, tuple(partitions), self.settings)
         self._put(topic)
         return topic

@@ -17,7 +17,8 @@ on. **Resigning** answers every request that waits with an unknown outcome, befo
 
 **Brokers.** Each broker registers with the controller after its start, again and again until it is answered, and is
 ready when its registration and its unfencing are applied here. Then it says every `BEAT_US` that it is alive; the
-leader fences who is silent, and who says that it stops (``core.controller.liveness``). A refusal of the registration
+leader fences who is silent, and who says that it stops (``core.controller.liveness``), and does what follows for the
+members of group 0 and for replicas (``plans``). A refusal of the registration
 ends the start, in words.
 
 **Crash.** Group 0's log decides; nothing else is kept. **Overload.** As in ``controller``. A request that was forwarded
@@ -39,19 +40,15 @@ from millstream.cluster.controller import new_topic_id
 from millstream.cluster.deletions import Deletions
 from millstream.cluster.figures import ClusterFigures
 from millstream.cluster.follower import Follower
+from millstream.cluster.homes import homes_after
 from millstream.cluster.leaving import tell_leaving
 from millstream.cluster.messages import QUORUM, Commit, Quorum, encode
 from millstream.cluster.metadata import MetadataCache, live_settings
 from millstream.cluster.own_shards import PENDING_MAX, Done, OwnShards, append_commands
-from millstream.cluster.placement import ELSEWHERE, Placement
+from millstream.cluster.placement import Placement
+from millstream.cluster.plans import Plans
 from millstream.cluster.snapshots import Snapshots
-from millstream.core.controller.commands import (
-    AnyCommand,
-    PartitionsAdded,
-    PartitionState,
-    TopicCreated,
-    TopicDeleted,
-)
+from millstream.core.controller.commands import AnyCommand
 from millstream.core.controller.decide import Rules, decide
 from millstream.core.controller.liveness import Liveness
 from millstream.core.controller.requests import (
@@ -74,7 +71,7 @@ from millstream.model.replication import NO_REPLICA, ReplicaId, Term, node_of
 from millstream.peers.calls import CallDone
 from millstream.peers.items import Status
 from millstream.peers.network import Network
-from millstream.raft.group import Group
+from millstream.raft.replicated import ReplicatedGroup
 from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
 from millstream.telemetry.log import log as operator_log
@@ -132,19 +129,19 @@ class QuorumController:
     def __init__(
         self,
         shard: Shard,
-        group: Group,
+        group: ReplicatedGroup,
         network: Network,
         cache: MetadataCache,
         follower: Follower,
         placement: Placement,
         snapshots: Snapshots,
         registration: RegisterBroker,
-        voters: tuple[int, ...],
+        founders: int,
     ) -> None:
         """``registration`` is what this broker says of itself, with the id of the cluster that it belongs to.
-        ``voters`` are the brokers that vote in the controller's group.
+        ``founders`` is the number of brokers that formed it, 0 if this one came later.
         """
-        self._voters = voters
+        self._founders = founders
         self._shard = shard
         self._group = group
         self._network = network
@@ -170,6 +167,9 @@ class QuorumController:
         """Whether what is committed is news; before that it is what happened while this broker was away."""
         self._ready: Callable[[MillstreamError | None], None] | None = None
         self._figures = ClusterFigures(shard.stats)
+        self._plans = Plans(
+            group, self._node, cache, shard.reactor.now_us, lambda request: self.submit(request, _ignore)
+        )
         self._stopping = False
         self._leaving = False
         """This broker says no more that it is alive."""
@@ -217,8 +217,8 @@ class QuorumController:
 
     @property
     def voters(self) -> tuple[int, ...]:
-        """The brokers that hold the controller's log."""
-        return self._voters
+        """The brokers that vote on the controller's log."""
+        return tuple(sorted(node_of(voter) for voter in self._group.configuration.voters))
 
     def on_status(self, sender: ReplicaId, status: Status) -> None:
         """A broker says that it is alive."""
@@ -326,9 +326,7 @@ class QuorumController:
 
     def _rules(self, state: ControllerState) -> Rules:
         start = self._cache.start_settings
-        return Rules(
-            self._node, live_settings(state, start), start, new_topic_id, len(self._voters), moves_replicas=False
-        )
+        return Rules(self._node, live_settings(state, start), start, new_topic_id, max(self._founders, 1))
 
     # Committed
 
@@ -342,30 +340,11 @@ class QuorumController:
             announce(commands, self._cache)
         homes: list[int] = []
         for command in commands:
-            self._place(command, homes)
+            homes += homes_after(command, self._committed, self._placement, self._node)
             self._committed.apply(command)
         self._deletions.pass_on(Commit(base, commands, tuple(homes)))
         self._snapshots.state_changed()
         self._begin()
-
-    def _place(self, command: AnyCommand, homes: list[int]) -> None:
-        """Choose home shards for the new partitions that this broker holds; forget those of a topic that goes."""
-        if isinstance(command, TopicCreated):
-            homes += self._homes_of(command.partitions, ())
-        elif isinstance(command, PartitionsAdded):
-            siblings = self._committed.topics_by_id[command.topic_id].partitions
-            homes += self._homes_of(command.partitions, siblings)
-        elif isinstance(command, TopicDeleted):
-            topic = self._committed.topics_by_id[command.topic_id]
-            here = self._placement.homes
-            self._placement.forget(part.raft_group for part in topic.partitions if part.raft_group in here)
-
-    def _homes_of(self, partitions: tuple[PartitionState, ...], siblings: tuple[PartitionState, ...]) -> list[int]:
-        here = [part.raft_group for part in partitions if self._node in part.replicas]
-        homes = self._placement.homes
-        placed = self._placement.place(here, [part.raft_group for part in siblings if part.raft_group in homes])
-        by_group = dict(zip(here, placed, strict=True))
-        return [by_group.get(part.raft_group, ELSEWHERE) for part in partitions]
 
     def _on_applied(self) -> None:
         """A shard of this broker has come further."""
@@ -395,6 +374,7 @@ class QuorumController:
         if self._serving_from is None or self._commands.next_offset < self._serving_from:
             return
         self._serving_from = None
+        self._plans.begin()
         liveness = Liveness(self._node, self._shard.reactor.now_us())
         self._leadership = leadership = _Leadership(self._committed.copy(), liveness)
         if not leadership.state.exists:
@@ -416,6 +396,7 @@ class QuorumController:
         leadership = self._leadership
         if leadership is not None:
             self._fence(leadership)
+            self._plans.carry_out(leadership.state)
         self._figures.show(self._committed.registry, self._group.term, active=self.is_deciding)
         if self._epoch is None:
             self._register()
@@ -474,7 +455,7 @@ class QuorumController:
                     group.high_watermark,
                     group.log.next_offset,
                     -1 if leader is None else leader,
-                    self._voters,
+                    self.voters,
                     tuple(
                         (node_of(peer.replica), controls.offset_at(peer.received), (now - peer.contact_us) // 1000)
                         for peer in group.peers

@@ -27,7 +27,7 @@ from typing import Final
 from crc32c import crc32c
 
 from millstream.cluster.committed_mark import read_mark
-from millstream.core.controller.commands import AnyCommand, TopicDeleted, decode_command
+from millstream.core.controller.commands import AnyCommand, ReplicasChanged, TopicDeleted, decode_command
 from millstream.core.controller.state import ControllerState, TopicState, decode_state, encode_state
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.names import SEGMENT_SUFFIX, parse_offset
@@ -95,24 +95,33 @@ def load_committed(disk: Disk, data_dir: str) -> ControllerState:
     return state
 
 
-def groups_in_log(disk: Disk, data_dir: str) -> dict[int, tuple[TopicState, int]]:
+def groups_in_log(disk: Disk, data_dir: str, node: int | None = None) -> dict[int, tuple[TopicState, int]]:
     """The topic and partition of every Raft group that the state or the log behind it knows, also those whose deletion
-    the log has but is not noted as committed: it is carried out when it is.
+    the log has but is not noted as committed: it is carried out when it is. With ``node`` only those that this broker
+    holds, or has held since what it has noted as committed.
 
     Raises:
         Corruption, OSError: as in ``load_state``.
     """
     state = load_snapshot(disk, data_dir)
     mark = read_mark(disk, data_dir)
-    deleted: dict[int, tuple[TopicState, int]] = {}
+    found: dict[int, tuple[TopicState, int]] = {}
+
+    def take() -> None:
+        groups = state.groups().items()
+        found.update(
+            (group, (topic, index))
+            for group, (topic, index) in groups
+            if node is None or node in topic.partitions[index].replicas
+        )
 
     def note(command: AnyCommand) -> None:
-        if isinstance(command, TopicDeleted) and state.revision >= mark:
-            topic = state.topics_by_id[command.topic_id]
-            deleted.update((part.raft_group, (topic, index)) for index, part in enumerate(topic.partitions))
+        if isinstance(command, TopicDeleted | ReplicasChanged) and state.revision >= mark:
+            take()
 
     _replay(disk, controller_log_directory(data_dir), state, note)
-    return {**deleted, **state.groups()}
+    take()
+    return found
 
 
 def apply_following(state: ControllerState, batches: Iterable[bytes]) -> None:

@@ -35,6 +35,9 @@ Round = NewType("Round", int)
 Seed = NewType("Seed", int)
 """Where random numbers begin."""
 
+NO_TERM = Term(0)
+"""The term before the first one."""
+
 NO_REPLICA = ReplicaId(-1)
 """No replica: nobody voted for, no leader known."""
 

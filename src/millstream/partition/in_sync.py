@@ -31,12 +31,17 @@ from millstream.model.replication import NO_REPLICA, node_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from millstream.model.quantities import RaftGroupId
     from millstream.model.replication import RaftPosition, ReplicaId, Term
     from millstream.partition.partition import Partition
     from millstream.partition.table import PartitionTable
     from millstream.shard.context import Shard
 
 PERIOD_US: Final = 500_000
+AGAIN: Final = 10
+"""Walks in which a leader reports after a change of replicas: others may take over the change a little later, and the
+report names replicas by their places in the list.
+"""
 LOST_US: Final = 3_000_000
 """An election takes less than this, unless no majority is reached."""
 _SHARE: Final = 0.2
@@ -102,6 +107,8 @@ class InSync:
         self._alive = alive
         self._lag_us = lag_us
         self._seen: dict[int, _Seen] = {}
+        self._again: dict[int, int] = {}
+        """Raft groups to be reported in the next walks although nothing has changed, and in how many."""
         self._figures = _Figures()
         stats = shard.stats
         self._gauges = {
@@ -120,6 +127,10 @@ class InSync:
         self._table.on_close(self._resigned)
         self._later()
 
+    def replicas_changed(self, raft_group: RaftGroupId) -> None:
+        """Other brokers hold a partition now: report again what there is to report."""
+        self._again[raft_group] = AGAIN
+
     def _later(self) -> None:
         self._reactor.call_later(PERIOD_US, self._begin)
 
@@ -130,7 +141,7 @@ class InSync:
         figures = self._figures = _Figures()
         for number, (raft_group, partition) in enumerate(list(self._table.by_group.items()), 1):
             group = partition.group
-            if group.voters > 1:
+            if group.elects:
                 figures.count += 1
                 figures.term_max = max(figures.term_max, group.term)
                 if group.is_serving:
@@ -142,7 +153,7 @@ class InSync:
                     self._listen(partition)
             if number % _SLICE == 0:
                 yield
-        for kept in (self._seen, self._heard, self._silent_since_us):
+        for kept in (self._seen, self._heard, self._silent_since_us, self._again):
             for gone in kept.keys() - self._table.by_group.keys():
                 del kept[gone]
         for name, gauge in self._gauges.items():
@@ -150,7 +161,7 @@ class InSync:
 
     def _resigned(self, partition: Partition) -> None:
         """This replica leads no more; clients are not to be sent to it."""
-        if partition.group.voters > 1 and not partition.closed:
+        if partition.group.elects and not partition.closed:
             self._tell_heard(partition, UNKNOWN)
 
     def _listen(self, partition: Partition) -> None:
@@ -173,8 +184,8 @@ class InSync:
     def _look_at(self, partition: Partition) -> None:
         group = partition.group
         peers = group.peers
-        if not peers:
-            return  # the only replica
+        if not group.elects:
+            return  # always in sync with itself
         now = self._reactor.now_us()
         seen = self._seen.get(partition.raft_group)
         if seen is None or seen.term != group.term:
@@ -196,6 +207,9 @@ class InSync:
         nodes = tuple(sorted(in_sync))
         partition.in_sync = len(nodes)
         self._figures.under_replicated += len(nodes) <= len(peers)
-        if nodes != seen.in_sync:
+        again = self._again.pop(partition.raft_group, 0)
+        if again > 1:
+            self._again[partition.raft_group] = again - 1
+        if nodes != seen.in_sync or again:
             seen.in_sync = nodes
             self._report(partition.topic_id, partition.index, group.term, nodes)

@@ -11,7 +11,7 @@ in, so the last of them counts together with what the state of the write-ahead l
 A partition that is created begins with 0, as Kafka's does. With several replicas the term is that of their votes.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -25,11 +25,13 @@ from millstream.format.events.chunk import log_directory
 from millstream.format.manifest import ArchiveId
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import Offset, RaftGroupId
-from millstream.model.replication import ReplicaId, Term
+from millstream.model.replication import NO_TERM, ReplicaId, Term
 from millstream.partition.adopting import Adoption
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.known_producers import enter_batch
+from millstream.partition.members import Members
 from millstream.partition.meters import Meters
+from millstream.partition.moving import Place, change_replicas
 from millstream.partition.partition import Opened, Partition
 from millstream.partition.replica import follow_group
 from millstream.partition.table import Adopting, Elsewhere, Faulty, PartitionTable, Remote
@@ -55,7 +57,7 @@ SHOW_US: Final = 10_000_000
 class ReplicatedGroups(Protocol):
     """The groups with several voters of one shard (`raft.shard.RaftShard`)."""
 
-    def open(self, group: RaftGroupId, log: Log, first: Configuration) -> Group:
+    def open(self, group: RaftGroupId, log: Log, first: Configuration, least_term: Term = NO_TERM) -> Group:
         """Bring up this broker's replica of a group on its log."""
         ...
 
@@ -93,6 +95,9 @@ class Lifecycle:
         """Archives tiered topics; set before the first partition is opened."""
         self._budget = ProducerBudget(settings.producer_ids_max)
         self.meters = Meters(shard.stats)
+        self._removing: dict[int, Place | None] = {}
+        """Raft groups whose files are being removed, because this broker holds them no more; what is to be done then.
+        """
         self._expired = shard.stats.counter("kafka_producer_ids_expired")
         self._producer_ids = shard.stats.gauge("kafka_producer_ids")
 
@@ -107,34 +112,46 @@ class Lifecycle:
         *,
         fresh: bool,
         voters: tuple[ReplicaId, ...] = (),
+        members: Members | None = None,
     ) -> None:
         """Enter one partition; ``fresh`` says that it was created now, so that its log is empty.
 
         ``voters`` are the replicas that its group began with, in order of preference for leadership, this broker's
-        among them; empty for a partition that has this one alone.
+        among them; empty for a partition that has this one alone. ``members`` says more than that.
         """
         if home != self._shard.id:
             self._table.add(name, topic_id, Remote(name, index, raft_group, home))
             return
-        entry = self._opened(name, topic_id, index, raft_group, config, fresh=fresh, voters=voters)
+        entry = self.opened(
+            name,
+            topic_id,
+            PartitionIndex(index),
+            RaftGroupId(raft_group),
+            config,
+            fresh=fresh,
+            members=members or Members(voters),
+        )
         self._table.add(name, topic_id, entry)
 
-    def _opened(
+    def opened(
         self,
         name: str,
         topic_id: bytes,
-        index: int,
-        raft_group: int,
+        index: PartitionIndex,
+        raft_group: RaftGroupId,
         config: TopicConfig,
         *,
         fresh: bool,
-        voters: tuple[ReplicaId, ...],
+        members: Members,
+        least_term: Term = NO_TERM,
     ) -> Partition | Faulty:
-        """A partition of this shard, its log and its group opened; why it can't be served, if it can't."""
+        """A partition of this shard, its log and its group opened; why it can't be served, if it can't.
+        ``least_term``: the term in which it was served before by a sole voter.
+        """
         producers = ProducerState(self._settings.producer_id_expiration_ms, self._budget)
         log: Log | None = None
         group: Group
-        if voters:
+        if members.elect:
             producers.keep_changes()
         try:
             log = self._storage.open_partition_log(
@@ -144,13 +161,16 @@ class Lifecycle:
                 index,
                 config,
                 clean=self._clean or fresh,
-                replicated=bool(voters),
-                expected=bool(voters) and not fresh,
+                replicated=len(members.voters) > 1,
+                expected=members.elect and not fresh and not members.was_alone,
             )
             replay_producers(log, producers, self._shard.reactor.wall_ms())
-            if voters:
+            if members.elect:
                 assert self._groups is not None, "a partition with several replicas on a single node"
-                group = self._groups.open(RaftGroupId(raft_group), log, Configuration(voters))
+                if members.was_alone and not log.controls.entries:
+                    least_term = max(least_term, Term(next_term(log, self._storage.term, clean=self._clean)))
+                voters = () if members.learns and not log.lost else members.voters
+                group = self._groups.open(RaftGroupId(raft_group), log, Configuration(voters), least_term)
             else:
                 recovered = fresh and log.epoch >= 0  # from the object store, where no term is to be used again
                 term = next_term(log, self._storage.term, clean=self._clean and not recovered)
@@ -175,25 +195,28 @@ class Lifecycle:
         partition.delayed = self._delayed
         _take_archive(partition, archive)
         partition.opened_at = Opened(partition.high_watermark, log.durable_position)
-        if voters:
+        if members.elect:
             follow_group(partition, self._table, self._shard.reactor.wall_ms)
-            group.events.on_install = partial(self._install, partition, voters)
+            group.events.on_install = partial(self._install, partition, members)
         log.first_unstable = partition.first_unstable
         log.aborted = partition.transactions.aborted_between
         return partition
 
-    def _install(self, partition: Partition, voters: tuple[ReplicaId, ...], files: StagedFiles) -> None:
+    def _install(self, partition: Partition, members: Members, files: StagedFiles) -> None:
         """The group has received files that replace the log of its replica here."""
 
         def opened(place: Adopting) -> Partition | Faulty:
-            return self._opened(
-                place.name, partition.topic_id, place.index, place.raft_group, place.config, fresh=False, voters=voters
+            return self.opened(
+                place.name,
+                partition.topic_id,
+                PartitionIndex(place.index),
+                RaftGroupId(place.raft_group),
+                place.config,
+                fresh=False,
+                members=members,
             )
 
-        assert self._groups is not None
-        if partition.archive is not None and self.archiver is not None:
-            self.archiver.close(partition.archive, purge=False)
-        self._groups.close(partition.group)
+        self.close_group(partition)
         Adoption(self._shard, self._storage, self._table, partition, files, opened).begin()
 
     def _open_archive(
@@ -203,6 +226,32 @@ class Lifecycle:
             return None
         owner = ArchiveId(UUID(bytes=topic_id), index)
         return self.archiver.open(owner, log, group, config, lambda: log.stable_offset)
+
+    def close_group(self, partition: Partition) -> None:
+        """Take down the archive and the group of a partition whose log is about to be closed."""
+        if partition.archive is not None and self.archiver is not None:
+            self.archiver.close(partition.archive, purge=False)
+        if partition.group.elects:
+            assert self._groups is not None
+            self._groups.close(partition.group)
+
+    def change_replicas(self, place: Place) -> None:
+        """Other brokers hold a partition than before; see `moving`."""
+        if place.raft_group in self._removing:
+            self._removing[place.raft_group] = place
+        else:
+            change_replicas(self, self._shard, self._storage, self._table, place)
+
+    def remove(self, place: Place, begin: Callable[[Callable[[], None]], None]) -> None:
+        """This broker holds a partition no more: ``begin`` removes its files, and calls back."""
+        self._removing[place.raft_group] = None
+
+        def removed() -> None:
+            waiting = self._removing.pop(place.raft_group)
+            if waiting is not None and self._table.find(waiting.topic_id, waiting.index) is not None:
+                self.change_replicas(waiting)
+
+        begin(removed)
 
     def enter_elsewhere(self, name: str, topic_id: bytes, index: PartitionIndex, raft_group: RaftGroupId) -> None:
         """Enter a partition of which this broker holds no replica."""
@@ -259,7 +308,7 @@ class Lifecycle:
             if partition.archive is not None and self.archiver is not None:
                 self.archiver.close(partition.archive, purge=True)
             partition.close()
-            if not isinstance(partition.group, SoleVoterGroup):
+            if partition.group.elects:
                 assert self._groups is not None
                 self._groups.close(partition.group)
             partition.producers.clear()

@@ -161,6 +161,11 @@ class Group(Protocol):
         ...
 
     @property
+    def elects(self) -> bool:
+        """Whether its leader is elected. A sole voter that has never had others always leads."""
+        ...
+
+    @property
     def voters(self) -> int:
         """Number of the replicas that vote."""
         ...

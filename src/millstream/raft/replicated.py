@@ -21,6 +21,7 @@ made anew from what the log holds. **Overload.** The leader sends again what fou
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.core.raft.messages import Append, Configuration, HeartbeatReply, LogStart, Opaque
@@ -30,12 +31,13 @@ from millstream.errors import Corruption, MillstreamError, Rejected
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
-from millstream.model.replication import NO_REPLICA, EntryCount, EntryKind, RaftPosition, ReadId, Seed, Term
+from millstream.model.replication import NO_REPLICA, NO_TERM, EntryCount, EntryKind, RaftPosition, ReadId, Seed, Term
 from millstream.peers.file_items import FilesPart, FilesWanted
 from millstream.peers.raft_items import RaftItem
 from millstream.raft.arriving import arrived
 from millstream.raft.group import GroupEvents, GroupRole, PeerState
 from millstream.raft.installing import Receiver, Sender
+from millstream.raft.reads import Reads
 from millstream.raft.refusals import refused
 from millstream.raft.sending import Sending
 from millstream.raft.stored import Folded, OwnerHistory, encode_folded, encoded, note_mended, owner_history, recover
@@ -75,7 +77,6 @@ class ReplicatedGroup:
         "_announced_serving",
         "_host",
         "_led_term",
-        "_next_read",
         "_owner_state",
         "_reads",
         "_receiver",
@@ -96,6 +97,8 @@ class ReplicatedGroup:
         "log",
     )
 
+    elects = True
+
     def __init__(
         self,
         host: GroupHost,
@@ -104,8 +107,10 @@ class ReplicatedGroup:
         first: Configuration,
         seed: Seed,
         options: RaftOptions,
+        least_term: Term = NO_TERM,
     ) -> None:
-        """``first`` are the members that the group began with; every replica is given the same.
+        """``first`` are the members that the group began with; a replica that joined later is given none, and learns
+        them from its leader. ``least_term`` is a term that clients have seen of the group, while it had a sole voter.
 
         Raises:
             Corruption: a control entry of the log can't be read.
@@ -116,7 +121,7 @@ class ReplicatedGroup:
         self.events = GroupEvents()
         if not log.controls.base.payload and not log.controls.base.position:
             log.fold_controls(RaftPosition(0), encode_folded(Folded(first)))
-        recovered = recover(log, first)
+        recovered = recover(log, first, least_term)
         self.core = Raft(host.me, recovered, seed, host.now(), options)
         self.committed_position: RaftPosition = self.core.committed
         """End of what is committed and in this log. Written by `_announce`."""
@@ -124,17 +129,16 @@ class ReplicatedGroup:
         self.high_watermark: int = self.committed_offset
         """End of what was announced to clients, as an offset."""
         self.closed = False
-        self._writes = Writes(log, self._on_cut, self._on_written, self._on_no_room)
+        no_room = partial(host.try_later, self)
+        self._writes = Writes(log, self._on_cut, self._on_written, no_room)
         self._sending = Sending(self, host, self._writes)
         self._sender = Sender(self, host)
         self._receiver = Receiver(self, host)
-        self._votes = Votes(log, self._on_vote_saved, self._on_no_room)
+        self._votes = Votes(log, self._on_vote_saved, no_room)
         self._led_term: Term | None = None
         """Term in which this replica leads, as its owner knows."""
         self._announced_serving = False
-        self._reads: dict[ReadId, Callable[[MillstreamError | None], None]] = {}
-        """Read barriers that are not confirmed yet."""
-        self._next_read = ReadId(0)
+        self._reads = Reads(log.name)
         self._start_wanted: Offset | None = None
         """An agreed log start that found no room in the write-ahead log."""
         self._write_caching = False
@@ -181,17 +185,16 @@ class ReplicatedGroup:
     @property
     def leader(self) -> ReplicaId:
         """The other replica that leads."""
-        leader = self.core.leader
-        return NO_REPLICA if leader == self._host.me else leader
+        return NO_REPLICA if (leader := self.core.leader) == self._host.me else leader
 
     @property
     def voters(self) -> int:
         """Number of the replicas that vote."""
-        return len(self.core.replica.log.configuration.voters)
+        return len(self.configuration.voters)
 
     @property
     def peers(self) -> list[PeerState]:
-        """What this leader knows of the other members; nothing if it does not lead."""
+        """See `Group.peers`."""
         led = self.core.replica.leading
         if led is None:
             return []
@@ -249,6 +252,20 @@ class ReplicatedGroup:
             raise refused(self.log.name, refusal)
         self._host.schedule(self)
 
+    @property
+    def configuration(self) -> Configuration:
+        """Members in force, committed or not."""
+        return self.core.replica.log.configuration
+
+    def steer(self, voters: tuple[ReplicaId, ...], learners: tuple[ReplicaId, ...] = ()) -> bool:
+        """Take the next step towards these members; to be called until it is True (`core.raft.membership.steer`)."""
+        if self.core.has_write:
+            self.drain()
+        self._host.schedule(self)
+        if self.closed or self._writes.waiting:
+            return False
+        return self.core.steer(self._host.now(), voters, learners)
+
     def leave(self) -> bool:
         """Begin to hand over the leadership, and take none any more; whether a handover is under way."""
         under_way = self.core.leave(self._host.now())
@@ -257,13 +274,7 @@ class ReplicatedGroup:
 
     def read_barrier(self, done: Callable[[MillstreamError | None], None]) -> None:
         """Prove that this replica leads now; see `Group.read_barrier`."""
-        read_id = self._next_read
-        refusal = self.core.read_barrier(self._host.now(), read_id)
-        if refusal is not None:
-            done(refused(self.log.name, refusal))
-            return
-        self._next_read = ReadId(read_id + 1)
-        self._reads[read_id] = done
+        self._reads.begin(self.core, self._host.now(), done)
         self._host.schedule(self)
 
     def _check_leads(self) -> None:
@@ -337,7 +348,7 @@ class ReplicatedGroup:
         self.log.on_persisted = None
         self._writes.drop()
         self._receiver.close()
-        self._fail_reads(list(self._reads))
+        self._reads.fail_all()
 
     def _on_persisted(self, position: RaftPosition, term: Term) -> None:
         self.core.log_persisted(self._host.now(), LogPersisted(position, term))
@@ -425,12 +436,8 @@ class ReplicatedGroup:
         if batches:
             self.events.on_replicated(batches)
 
-    def _on_no_room(self) -> None:
-        self._host.try_later(self)
-
     def _send(self, outgoing: Outgoing) -> None:
-        message = outgoing.message
-        if isinstance(message, HeartbeatReply):
+        if isinstance(message := outgoing.message, HeartbeatReply):
             self._host.answer_beat(self, outgoing.to, message)
         else:
             self._host.transport.send(outgoing.to, RaftItem(self.group, message))
@@ -453,10 +460,7 @@ class ReplicatedGroup:
         if not self._announced_serving and self._led_term is not None and core.is_serving:
             self._announced_serving = True
             self.events.on_serving(self._led_term)
-        self._fail_reads(failed_reads)
-        for read in reads:
-            assert read.position <= self.committed_position, "a leader serves reads that its log does not have"
-            self._reads.pop(read.read_id)(None)
+        self._reads.end(reads, failed_reads, self.committed_position)
 
     def _apply(self, start: RaftPosition, end: RaftPosition) -> None:
         """Control entries from ``start`` to ``end`` are committed."""
@@ -489,10 +493,6 @@ class ReplicatedGroup:
     def folded_at(self, position: RaftPosition) -> bytes:
         """What the control entries before a committed ``position``, at or behind the base, come to."""
         return encode_folded(Folded(self.core.configuration_at(position), self._owner_state()))
-
-    def _fail_reads(self, read_ids: Sequence[ReadId]) -> None:
-        for read_id in read_ids:
-            self._reads.pop(read_id)(refused(self.log.name, Refusal.NOT_LEADER))
 
     def warn(self, what: str) -> None:
         """Write a line for an operator, a few a minute at most."""

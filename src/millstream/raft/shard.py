@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.core.raft.messages import Heartbeat, HeartbeatReply
 from millstream.core.raft.options import RaftOptions
-from millstream.model.replication import Seed, TimeUs
+from millstream.model.replication import NO_TERM, Seed, Term, TimeUs
 from millstream.peers.items import Beat
 from millstream.raft.replicated import ReplicatedGroup
 
@@ -96,18 +96,28 @@ class RaftShard:
         self._replies: dict[ReplicaId, dict[int, Beat]] = {}
         self._stuck: dict[HostedGroup, None] = {}
         self._receiving: set[HostedGroup] = set()
+        self.forbidden = False
+        """No group here is to lead: its broker is drained. Written by `forbid_leadership`."""
 
     # Groups
 
-    def open(self, group: RaftGroupId, log: Log, first: Configuration) -> ReplicatedGroup:
+    def open(
+        self,
+        group: RaftGroupId,
+        log: Log,
+        first: Configuration,
+        least_term: Term = NO_TERM,
+    ) -> ReplicatedGroup:
         """Bring up this broker's replica of a group on its log, which was just opened. ``first`` are the members that
-        the group began with.
+        the group began with, ``least_term`` is for one that had a sole voter (`ReplicatedGroup`).
 
         Raises:
             Corruption: the log holds control entries that this release can't read.
         """
         assert group not in self.groups, f"group {group} is opened twice"
-        opened = ReplicatedGroup(self, group, log, first, self._draw_seed(), self._options)
+        opened = ReplicatedGroup(self, group, log, first, self._draw_seed(), self._options, least_term)
+        if self.forbidden:
+            _forbid(opened, forbidden=True)
         self.groups[group] = opened
         return opened
 
@@ -118,6 +128,14 @@ class RaftShard:
         self._leading.pop(group, None)
         self._dirty.pop(group, None)
         self._stuck.pop(group, None)
+
+    def forbid_leadership(self, forbidden: bool) -> None:
+        """Let no group here stand for election from now on, or (False) let them again. What leads goes on leading until
+        it is handed over.
+        """
+        self.forbidden = forbidden
+        for group in self.groups.values():
+            _forbid(group, forbidden=forbidden)
 
     def leave(self) -> int:
         """Hand over every leadership and take none any more; how many handovers are under way. To be called until it
@@ -268,3 +286,8 @@ class RaftShard:
             self._beat_later()
         else:
             self._beating = False
+
+
+def _forbid(group: ReplicatedGroup, *, forbidden: bool) -> None:
+    """An only voter stands in any case: nobody else can lead."""
+    group.core.forbid_leadership(forbidden and len(group.configuration.voters) > 1)

@@ -46,6 +46,7 @@ class SoleVoterGroup:
     is_serving = True
     leader: ReplicaId = NO_REPLICA
     voters = 1
+    elects = False
 
     def __init__(self, log: Log, term: int, *, write_caching: bool = False) -> None:
         self.events = GroupEvents()

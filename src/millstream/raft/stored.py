@@ -15,6 +15,7 @@ import msgspec
 from millstream.core.raft.messages import Configuration, Control, ControlEntry, Opaque, TermStart
 from millstream.core.raft.ready import UNKNOWN_END, Recovered, VoteState
 from millstream.errors import Corruption
+from millstream.model.replication import NO_REPLICA, NO_TERM, Term
 from millstream.storage.log.entries import EncodedControl
 from millstream.storage.log.recovered import recovered
 from millstream.telemetry.log import log as operator_log
@@ -112,8 +113,9 @@ def decoded(entry: StoredControl) -> ControlEntry:
     return ControlEntry(entry.position, entry.term, decode_control(entry.payload))
 
 
-def recover(log: Log, first: Configuration) -> Recovered:
-    """What a core is made from, of a log that was just opened. ``first`` are the members that a new group begins with.
+def recover(log: Log, first: Configuration, least_term: Term = NO_TERM) -> Recovered:
+    """What a core is made from, of a log that was just opened. ``first`` are the members that a new group begins with;
+    its term is at least ``least_term``.
 
     Raises:
         Corruption: a control entry can't be read.
@@ -128,9 +130,12 @@ def recover(log: Log, first: Configuration) -> Recovered:
         control = decode_control(one.payload)
         if isinstance(control, Configuration):
             configuration = control
+    vote = VoteState(found.vote.term, found.vote.voted_for)
+    if vote.term < least_term:
+        vote = VoteState(least_term, NO_REPLICA)
     return Recovered(
         configuration,
-        VoteState(found.vote.term, found.vote.voted_for),
+        vote,
         found.base,
         found.runs,
         tuple(decoded(one) for one in found.controls),

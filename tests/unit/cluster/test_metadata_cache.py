@@ -100,8 +100,8 @@ class Heard(MetadataListener):
     def __init__(self):
         self.events = []
 
-    def replicas_changed(self, topic):
-        self.events.append((topic.name, topic.partitions[0].replicas))
+    def replicas_changed(self, topic, indexes):
+        self.events.append((topic.name, topic.partitions[0].replicas, indexes))
 
     def broker_changed(self, node):
         self.events.append(node)
@@ -120,13 +120,13 @@ def test_brokers_and_replicas_reach_listeners_and_void_encoded_answers(capfd):
     for command in commands:
         cache.encoded[1] = b"old"
         announce([command], cache)
-        apply(cache, command)
+        apply(cache, command, *([2] if isinstance(command, ReplicasChanged) else []))
         assert (cache.encoded == {}) == (not isinstance(command, FeatureLevelRaised))
-    assert heard.events == [1, 1, 2, 2, ("t", (1, 2)), 2]
-    assert cache.partition("t", 0).leader_epoch == 7
+    assert heard.events == [1, 1, 2, 2, ("t", (1, 2), [0]), 2]
+    assert (cache.partition("t", 0).leader_epoch, cache.partition("t", 0).home_shard) == (7, 2)
     lines = capfd.readouterr().err
     assert "broker 1 registered: release 0.1.0, h:33145" in lines
-    assert "1 partitions of topic t get other replicas" in lines
+    assert "t/0: the replicas have moved to brokers 1, 2" in lines
     assert "broker 2 has stopped or gives no sign of life, and is fenced" in lines
 
 

@@ -5,6 +5,7 @@ import struct
 
 import pytest
 
+from millstream.cluster.committed_mark import write_mark
 from millstream.cluster.state_files import (
     SnapshotStore,
     controller_log_directory,
@@ -14,15 +15,22 @@ from millstream.cluster.state_files import (
     read_snapshots,
 )
 from millstream.core.controller.commands import (
+    BrokerRegistered,
     ClusterCreated,
+    FeatureLevelRaised,
     PartitionState,
     ProducerIdsAllocated,
+    ReplicaChange,
+    ReplicasChanged,
+    ReplicasMoving,
     TopicCreated,
     TopicDeleted,
     encode_command,
 )
+from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
 from millstream.core.controller.state import ControllerState
 from millstream.errors import Corruption
+from millstream.model.cluster import FeatureLevel, Incarnation, NodeId
 from millstream.storage.disk import SystemDisk
 from millstream.wire.records import build_batch
 
@@ -181,3 +189,22 @@ def test_recovery_of_a_cluster_s_broker_knows_groups_whose_deletion_may_not_be_c
         1: ("a", 0),
         2: ("b", 0),
     }
+
+
+def test_recovery_wants_the_groups_that_this_broker_may_still_hold(data):
+    profile = BrokerProfile((ListenerAddress("A", "h", 1),), PeerAddress("h", 2), "", 1, "1", FeatureLevel(2))
+    first = [
+        ClusterCreated("x", 1),
+        FeatureLevelRaised(FeatureLevel(1)),
+        *(BrokerRegistered(NodeId(node), Incarnation(bytes([node]) * 16), profile) for node in (1, 2)),
+        FeatureLevelRaised(FeatureLevel(2)),
+        TopicCreated("t", bytes(16), (PartitionState(1, (1,), 1), PartitionState(2, (2,), 2)), {}),
+        ReplicasMoving(bytes(16), (ReplicaChange(0, (2,)), ReplicaChange(1, (1,)))),
+        ReplicasChanged(bytes(16), (ReplicaChange(0, (2,)), ReplicaChange(1, (1,)))),
+    ]
+    write(data, 0, batch(0, *first))
+    assert groups_in_log(DISK, data).keys() == {1, 2}
+    assert groups_in_log(DISK, data, 1).keys() == {1, 2}, "nobody has noted that it is committed"
+    write_mark(DISK, data, len(first))
+    assert groups_in_log(DISK, data, 1).keys() == {2}
+    assert groups_in_log(DISK, data, 2).keys() == {1}

@@ -30,7 +30,7 @@ OURS = {"producer_id": 5, "producer_epoch": 0}
 class Groups:
     """Groups whose role the test gives."""
 
-    def open(self, group: Any, log: Any, first: Any) -> Any:
+    def open(self, group: Any, log: Any, first: Any, least_term: Any) -> Any:
         opened = LaggingGroup(log)
         opened.committed_offset = opened.high_watermark = log.controls.base.offset
         return opened

@@ -20,7 +20,7 @@ class Bench:
         self.alive = {1, 2, 3}
         self.told, self.nodes = [], []
         self.group = SimpleNamespace(
-            term=4, peers=[], committed_position=10, end_position=10, is_serving=True, voters=3, leader=NO_REPLICA
+            term=4, peers=[], committed_position=10, end_position=10, is_serving=True, elects=True, leader=NO_REPLICA
         )
         self.stats = StatsSlab()
         self.partition = SimpleNamespace(group=self.group, raft_group=7, topic_id=ID, index=2, closed=False)
@@ -133,7 +133,7 @@ def test_the_metrics_say_who_leads_who_lags_and_who_knows_no_leader():
 
 def test_the_only_replica_tells_nothing():
     bench = Bench()
-    bench.group.peers, bench.group.voters = [], 1
+    bench.group.peers, bench.group.elects = [], False
     for _ in bench.watch._walk():
         pass
     assert bench.told == []

@@ -40,6 +40,7 @@ class LaggingGroup:
         self.events = GroupEvents()
         self.role = GroupRole.FOLLOWING
         self.is_serving = False
+        self.elects = True
         self.term = 3
         self.committed_offset = self.high_watermark = 0
         self.write_caching = False

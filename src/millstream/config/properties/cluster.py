@@ -42,6 +42,14 @@ class ClusterProperties:
         doc="How often the controller looks for leaders to move back.",
         live=True,
     )
+    dead_broker_replicas_move_after_ms = Property(
+        "dead.broker.replicas.move.after.ms",
+        Integer(-1, unit="ms"),
+        900_000,
+        doc="The replicas of a broker that has not been alive for this long move to other brokers, as far as there are "
+        "enough; -1 leaves them.",
+        live=True,
+    )
     replica_lag_time_max_ms = Property(
         "replica.lag.time.max.ms",
         Integer(1, unit="ms"),

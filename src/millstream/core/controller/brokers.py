@@ -10,8 +10,10 @@ A broker is its *node id* to clients and its *incarnation* (the identity of its 
 Every refusal is one sentence with the remedy, for the person who starts the broker.
 
 When a broker becomes alive, internal topics that had too few brokers for their replication factor get the replicas that
-they lack, if the brokers carry that out (``Rules.moves_replicas``). The feature level rises as soon as every registered
-broker knows a higher one.
+they lack. The feature level rises as soon as every registered broker knows a higher one; below `MOVING_REPLICAS`
+nothing moves, and the brokers are those that formed the cluster.
+
+A broker may be *drained*, which leads nothing, or *leave*: it holds nothing then, and is forgotten when that is so.
 """
 
 from collections.abc import Iterator
@@ -20,19 +22,29 @@ from typing import Final
 from millstream.core.controller.commands import (
     FEATURE_LEVEL,
     MANY_BROKERS,
+    MOVING_REPLICAS,
     AnyCommand,
     BrokerFenced,
+    BrokerModeChanged,
     BrokerRegistered,
     BrokerReplaced,
     BrokerUnfenced,
+    BrokerUnregistered,
     FeatureLevelRaised,
     ReplicaChange,
-    ReplicasChanged,
+    ReplicasMoving,
 )
 from millstream.core.controller.placement import Placer, candidates
 from millstream.core.controller.profile import profile_problem
 from millstream.core.controller.quorum import odd_at_most
-from millstream.core.controller.requests import FenceBroker, RegisterBroker, Result, UnfenceBroker
+from millstream.core.controller.requests import (
+    FenceBroker,
+    RegisterBroker,
+    Result,
+    SetBrokerMode,
+    UnfenceBroker,
+    UnregisterBroker,
+)
 from millstream.core.controller.rules import Decision, Rules
 from millstream.core.controller.state import ControllerState
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
@@ -76,8 +88,8 @@ def _registered(state: ControllerState, request: RegisterBroker) -> list[AnyComm
     owner = registry.owner(incarnation)
     if incarnation in registry.retired:
         raise Rejected(
-            f"this data directory (incarnation {shown}) was replaced by another one of broker {node}: what it holds "
-            "is outdated; start with an empty directory and a free node id",
+            f"this data directory (incarnation {shown}) was replaced, or its broker has left the cluster: what it "
+            "holds is outdated; start with an empty directory",
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
         )
     if owner is not None and owner != node:
@@ -88,13 +100,23 @@ def _registered(state: ControllerState, request: RegisterBroker) -> list[AnyComm
         )
     if before is None:
         first = [] if state.feature_level else [FeatureLevelRaised(MANY_BROKERS)]
-        return [*first, BrokerRegistered(node, incarnation, profile)]
+        version = int(request.replacement > 0)
+        if version and state.feature_level < MOVING_REPLICAS:
+            raise Rejected(too_low(state, "brokers can join"), ErrorCode.UNSUPPORTED_VERSION)
+        if request.replace:
+            raise Rejected(
+                f"there is no broker {node} to be replaced: start this broker without --replace",
+                ErrorCode.BROKER_ID_NOT_REGISTERED,
+            )
+        registered = BrokerRegistered(node, incarnation, profile, replacement=request.replacement, version=version)
+        return [*first, registered]
     if before.incarnation == incarnation:
         return [BrokerRegistered(node, incarnation, profile)]
     if not request.replace:
         raise Rejected(
             f"broker {node} is registered with another data directory (incarnation {before.incarnation.hex()}): give "
-            "this broker the directory that it had, or a free node id",
+            "this broker the directory that it had, or a free node id; if the directory is lost for good, start it "
+            "once with --replace",
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
         )
     if not before.fenced:
@@ -103,7 +125,17 @@ def _registered(state: ControllerState, request: RegisterBroker) -> list[AnyComm
             "be replaced: stop it and wait until it is fenced, or give this broker a free node id",
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
         )
-    return [BrokerReplaced(node, before.incarnation, incarnation, profile)]
+    if state.feature_level < MOVING_REPLICAS:
+        raise Rejected(too_low(state, "a broker can be replaced"), ErrorCode.UNSUPPORTED_VERSION)
+    return [BrokerReplaced(node, before.incarnation, incarnation, profile, replacement=request.replacement, version=1)]
+
+
+def too_low(state: ControllerState, what: str) -> str:
+    """Why something is refused in a cluster that is being upgraded."""
+    return (
+        f"the cluster has feature level {state.feature_level}, and {what} from level {MOVING_REPLICAS} on: finish the "
+        "upgrade of every broker first"
+    )
 
 
 def _check_request(state: ControllerState, request: RegisterBroker) -> None:
@@ -181,18 +213,18 @@ def _unfenced(state: ControllerState, node: NodeId, epoch: BrokerEpoch, rules: R
     """The commands that make a broker alive; ``state``, a copy, has them applied then."""
     unfenced = BrokerUnfenced(node, epoch)
     state.apply(unfenced)
-    return [unfenced, *(_raised_factors(state, rules) if rules.moves_replicas else ())]
+    return [unfenced, *(_raised_factors(state, rules) if state.feature_level >= MOVING_REPLICAS else ())]
 
 
 def internal_factor(state: ControllerState, rules: Rules) -> int:
     """The replication factor of internal topics: odd, because two brokers that must both be up are less than one. A
     founder counts before it is registered: until then the factor is refused, and the client asks again.
     """
-    alive = sum(not broker.fenced for broker in candidates(state))
+    alive = sum(broker.alive for broker in candidates(state))
     return max(odd_at_most(max(alive, rules.founders), INTERNAL_FACTOR), 1)
 
 
-def _raised_factors(state: ControllerState, rules: Rules) -> Iterator[ReplicasChanged]:
+def _raised_factors(state: ControllerState, rules: Rules) -> Iterator[ReplicasMoving]:
     """Replicas for the internal topics that have fewer than they can have."""
     factor = internal_factor(state, rules)
     placer = Placer(candidates(state), state.load)
@@ -201,7 +233,65 @@ def _raised_factors(state: ControllerState, rules: Rules) -> Iterator[ReplicasCh
         changes = tuple(
             ReplicaChange(index, placer.extend(partition.replicas, factor))
             for index, partition in enumerate(topic.partitions)
-            if len(partition.replicas) < factor
+            if len(partition.replicas) < factor and partition.raft_group not in state.moves
         )
         if changes:
-            yield ReplicasChanged(topic.topic_id, changes)
+            yield ReplicasMoving(topic.topic_id, changes)
+
+
+def decide_broker_mode(state: ControllerState, request: SetBrokerMode, rules: Rules) -> Decision:
+    """Let a broker serve, lead nothing, or leave, if the others can hold what there is."""
+    _ = rules
+    registry = state.registry
+    node = request.node
+    try:
+        if node not in registry.brokers:
+            raise Rejected(f"broker {node} is not registered", ErrorCode.BROKER_ID_NOT_REGISTERED)
+        if state.feature_level < MOVING_REPLICAS:
+            raise Rejected(too_low(state, "brokers are drained and leave"), ErrorCode.UNSUPPORTED_VERSION)
+        if request.mode == "leaving":
+            _check_may_leave(state, node)
+    except Rejected as error:
+        return Decision((Result(error.code, error.message),))
+    if registry.mode(node) == request.mode:
+        return Decision((Result(),))
+    return Decision((Result(),), (BrokerModeChanged(node, request.mode),))
+
+
+def _check_may_leave(state: ControllerState, node: NodeId) -> None:
+    """Raise Rejected if the brokers that stay are too few for the replicas of some partition."""
+    others = sum(broker.node != node for broker in candidates(state))
+    for name, topic in sorted(state.topics.items()):
+        for index, partition in enumerate(topic.partitions):
+            move = state.moves.get(partition.raft_group)
+            wanted = len(move.target if move is not None else partition.replicas)
+            if node in partition.replicas and wanted > others:
+                raise Rejected(
+                    f"{name}/{index} has {wanted} replicas, and without broker {node} there are {others} brokers: add "
+                    f"a broker, or lower the factor ('millstream topic alter {name} --replication {max(others, 1)}')",
+                    ErrorCode.INVALID_REPLICATION_FACTOR,
+                )
+    if not others:
+        raise Rejected(f"broker {node} is the only one that stays", ErrorCode.INVALID_REQUEST)
+
+
+def decide_unregister_broker(state: ControllerState, request: UnregisterBroker, rules: Rules) -> Decision:
+    """Forget a broker that is not alive and holds nothing."""
+    _ = rules
+    node = request.node
+    broker = state.registry.brokers.get(node)
+    try:
+        if broker is None:
+            raise Rejected(f"Broker ID {node} is not currently registered", ErrorCode.BROKER_ID_NOT_REGISTERED)
+        if state.feature_level < MOVING_REPLICAS:
+            raise Rejected(too_low(state, "brokers leave"), ErrorCode.UNSUPPORTED_VERSION)
+        held = state.load.replicas.get(node, 0)
+        if not broker.fenced or held:
+            what = f"holds {held} replicas" if held else "is alive"
+            raise Rejected(
+                f"broker {node} {what}: 'millstream cluster decommission {node}' moves its replicas and lets it go",
+                ErrorCode.INVALID_REQUEST,
+            )
+    except Rejected as error:
+        return Decision((Result(error.code, error.message),))
+    return Decision((Result(),), (BrokerUnregistered(node, broker.epoch),))

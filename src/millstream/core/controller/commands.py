@@ -16,7 +16,7 @@ overlook comes with a higher ``version`` of its command. A tag, a version or a s
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -121,23 +121,30 @@ class FeatureLevelRaised(Command, frozen=True, tag="feature_level_raised"):
 
 
 class BrokerRegistered(Command, frozen=True, tag="broker_registered"):
-    """A broker joined, or came back with the same disk. It is fenced until ``BrokerUnfenced``."""
+    """A broker joined, or came back with the same disk. It is fenced until ``BrokerUnfenced``.
+
+    From version 1 on the disk of a broker that joins says its ``replacement`` (`model.replication.replica_id`), so that
+    it is not taken for a disk that another broker had under the same id.
+    """
 
     node: NodeId
     incarnation: Incarnation
     profile: BrokerProfile
+    replacement: int = 0
 
 
 class BrokerReplaced(Command, frozen=True, tag="broker_replaced"):
     """The disk ``previous`` of a fenced broker is gone for good: ``incarnation`` takes its place, empty.
 
     ``previous`` may never register again. Each Raft group takes it out of its voters and adds the new one as a learner.
+    From version 1 on the new disk says its ``replacement`` (`model.replication.replica_id`) itself.
     """
 
     node: NodeId
     previous: Incarnation
     incarnation: Incarnation
     profile: BrokerProfile
+    replacement: int = 0
 
 
 class BrokerFenced(Command, frozen=True, tag="broker_fenced"):
@@ -161,11 +168,40 @@ class ReplicaChange(msgspec.Struct, frozen=True, array_like=True):
     replicas: tuple[int, ...]
 
 
-class ReplicasChanged(Command, frozen=True, tag="replicas_changed"):
-    """Partitions of a topic shall be held by other brokers than before. Their Raft groups follow by themselves."""
+class ReplicasMoving(Command, frozen=True, tag="replicas_moving"):
+    """Partitions of a topic shall be held by other brokers. The leaders of their Raft groups see to it; until
+    ``ReplicasChanged`` the brokers of before hold them, too. A later command for the same partition replaces this one.
+    """
 
     topic_id: bytes
     changes: tuple[ReplicaChange, ...]
+
+
+class ReplicasChanged(Command, frozen=True, tag="replicas_changed"):
+    """Partitions of a topic are held by these brokers alone: they are the members of their Raft groups. The others
+    remove their files.
+    """
+
+    topic_id: bytes
+    changes: tuple[ReplicaChange, ...]
+
+
+BrokerMode: TypeAlias = Literal["serving", "drained", "leaving"]
+"""What is asked of a broker: to serve; to lead nothing; to hold nothing, because it leaves the cluster."""
+
+
+class BrokerModeChanged(Command, frozen=True, tag="broker_mode_changed"):
+    """A registered broker has another mode."""
+
+    node: NodeId
+    mode: BrokerMode
+
+
+class BrokerUnregistered(Command, frozen=True, tag="broker_unregistered"):
+    """The broker that registered as ``epoch``, and holds no replica, is none any more. Its disk never comes back."""
+
+    node: NodeId
+    epoch: BrokerEpoch
 
 
 AnyCommand: TypeAlias = (
@@ -183,17 +219,24 @@ AnyCommand: TypeAlias = (
     | BrokerReplaced
     | BrokerFenced
     | BrokerUnfenced
+    | ReplicasMoving
     | ReplicasChanged
+    | BrokerModeChanged
+    | BrokerUnregistered
 )
 
 MANY_BROKERS: Final = FeatureLevel(1)
 """Brokers are registered, and partitions may have several replicas."""
 
-FEATURE_LEVEL: Final = MANY_BROKERS
+MOVING_REPLICAS: Final = FeatureLevel(2)
+"""Replicas move between brokers, and brokers leave the cluster."""
+
+FEATURE_LEVEL: Final = MOVING_REPLICAS
 """The highest feature level that this release knows."""
 
 _FIRST: Final = (FeatureLevel(0),)
 _MANY: Final = (MANY_BROKERS,)
+_MOVING: Final = (MOVING_REPLICAS,)
 
 COMMAND_LEVELS: Final[Mapping[type[Command], tuple[FeatureLevel, ...]]] = MappingProxyType(
     {
@@ -207,11 +250,14 @@ COMMAND_LEVELS: Final[Mapping[type[Command], tuple[FeatureLevel, ...]]] = Mappin
         GroupConfigsChanged: _FIRST,
         ProducerIdsAllocated: _FIRST,
         FeatureLevelRaised: _FIRST,
-        BrokerRegistered: _MANY,
-        BrokerReplaced: _MANY,
+        BrokerRegistered: (MANY_BROKERS, MOVING_REPLICAS),
+        BrokerReplaced: (MANY_BROKERS, MOVING_REPLICAS),
         BrokerFenced: _MANY,
         BrokerUnfenced: _MANY,
+        ReplicasMoving: _MOVING,
         ReplicasChanged: _MANY,
+        BrokerModeChanged: _MOVING,
+        BrokerUnregistered: _MOVING,
     }
 )
 """For each version of a command, counted from 0: the feature level that the cluster must have."""

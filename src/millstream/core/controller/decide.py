@@ -17,21 +17,36 @@ topics costs a thousand small decisions, and no more than ``rules.PARTITIONS_MAX
 from collections.abc import Callable
 from typing import Any, Final
 
-from millstream.core.controller.brokers import decide_fence_broker, decide_register_broker, decide_unfence_broker
+from millstream.core.controller.balancing import decide_balance_replicas, decide_evacuate_brokers
+from millstream.core.controller.brokers import (
+    decide_broker_mode,
+    decide_fence_broker,
+    decide_register_broker,
+    decide_unfence_broker,
+    decide_unregister_broker,
+)
 from millstream.core.controller.commands import ClusterCreated, ProducerIdsAllocated
 from millstream.core.controller.configs import decide_alter_configs
+from millstream.core.controller.moves import decide_complete_moves, decide_reassign, decide_replication_factor
 from millstream.core.controller.requests import (
     AllocateProducerIds,
     AlterConfigs,
     AnyRequest,
+    BalanceReplicas,
+    CompleteMoves,
     CreateCluster,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    EvacuateBrokers,
     FenceBroker,
+    ReassignPartitions,
     RegisterBroker,
     Result,
+    SetBrokerMode,
+    SetReplicationFactor,
     UnfenceBroker,
+    UnregisterBroker,
 )
 from millstream.core.controller.rules import Decision, Rules
 from millstream.core.controller.state import ControllerState
@@ -72,4 +87,11 @@ _DECIDE: Final[dict[type, Callable[[ControllerState, Any, Rules], Decision]]] = 
     RegisterBroker: decide_register_broker,
     FenceBroker: decide_fence_broker,
     UnfenceBroker: decide_unfence_broker,
+    ReassignPartitions: decide_reassign,
+    SetReplicationFactor: decide_replication_factor,
+    CompleteMoves: decide_complete_moves,
+    SetBrokerMode: decide_broker_mode,
+    BalanceReplicas: decide_balance_replicas,
+    EvacuateBrokers: decide_evacuate_brokers,
+    UnregisterBroker: decide_unregister_broker,
 }

@@ -1,9 +1,9 @@
 """Who should lead: the preferred leaders of partitions, and the transfers that bring leadership there.
 
-The replicas of a partition are in order of preference: the leader should be the first of them that is alive and in
-sync. Placement spreads the first places evenly over the brokers, and the second ones too, so that this rule alone
-balances leadership, with all brokers up and with one down, and a broker that returns gets back what it led. Raft's
-election priorities follow the same order.
+The replicas of a partition are in order of preference: the leader should be the first of them that is alive, not
+drained, and in sync. Placement spreads the first places evenly over the brokers, and the second ones too, so that this
+rule alone balances leadership, with all brokers up and with one down, and a broker that returns gets back what it led.
+Raft's election priorities follow the same order.
 
 ``plan_transfers`` is a pure plan. The caller carries it out, and calls again later with the leaders of that time. The
 caller decides how long it waits between two plans (Redpanda: the first one comes 30 s after it became the controller,
@@ -57,7 +57,8 @@ def plan_transfers(
 
     ``view`` gives what is known of a Raft group, None for a group that elects; groups in ``resting`` are left alone.
     """
-    alive = frozenset(state.registry.alive())
+    registry = state.registry
+    alive = frozenset(node for node in registry.alive() if registry.mode(node) == "serving")
     wanted = list(_misplaced(state, view, alive, resting))
     if len(wanted) <= limit:
         return wanted

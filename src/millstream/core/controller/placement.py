@@ -8,7 +8,8 @@ Rules, in this order (hard constraints as in Redpanda's allocator, the spread of
 
 1. The replicas of a partition are on different brokers.
 2. As many different racks as there are, up to the number of replicas. Brokers of unknown rack share one.
-3. Alive brokers before fenced ones; a fenced broker is never the preferred leader.
+3. Brokers that are alive and not drained before the others; the others are never the preferred leader. A broker that
+   leaves the cluster is given nothing.
 4. The broker with the fewest replicas per core; for the preferred leader, the one with the fewest leaderships per core.
 5. Of equal ones, the one that follows this leader least; then in turn.
 
@@ -20,7 +21,7 @@ of brokers, or no broker that is alive, is ``Rejected`` in Kafka's words. Cost: 
 factor 3 on three brokers, the most that one request may ask for, take about 0.25 s; 100 take 2.5 ms.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -41,16 +42,28 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     rack: str
     cores: int
     fenced: bool
+    """Not alive, or drained."""
+    alive: bool = True
 
 
 def candidates(state: ControllerState) -> tuple[Candidate, ...]:
-    """The brokers of ``state`` by node id. A cluster that registers no brokers yet has the one that created it."""
-    brokers = state.registry.brokers
+    """The brokers of ``state`` that stay, by node id. A cluster that registers no brokers yet has the one that created
+    it.
+    """
+    registry = state.registry
+    brokers = registry.brokers
     if not brokers and state.exists:
         return (Candidate(NodeId(state.first_node), "", 1, fenced=False),)
     return tuple(
-        Candidate(node, brokers[node].profile.rack, brokers[node].profile.shards, brokers[node].fenced)
-        for node in state.registry.nodes()
+        Candidate(
+            node,
+            brokers[node].profile.rack,
+            brokers[node].profile.shards,
+            fenced=brokers[node].fenced or registry.mode(node) != "serving",
+            alive=not brokers[node].fenced,
+        )
+        for node in registry.nodes()
+        if registry.mode(node) != "leaving"
     )
 
 
@@ -94,7 +107,7 @@ class Placer:
         self._check(replica_count)
         added = replicas
         while len(added) < replica_count:
-            added = (*added, self._follower(added))
+            added = (*added, self._follower(added) if added else self._leader())
             self._load.replicas[added[-1]] = self._load.replicas.get(added[-1], 0) + 1
         return added
 
@@ -165,3 +178,15 @@ class Placer:
                 (self._ring[broker.node] - start) % size,
             ),
         ).node
+
+
+def assignment_problem(nodes: tuple[int, ...], brokers: Collection[int]) -> str | None:
+    """Why these cannot be the replicas of a partition, as the rest of Kafka's sentence; None if they can."""
+    if not nodes:
+        return "includes an empty replica list."
+    for node in sorted(nodes):
+        if node not in brokers:
+            return f"includes broker {node}, but no such broker is registered."
+        if nodes.count(node) > 1:
+            return f"includes the broker {node} more than once."
+    return None

@@ -9,6 +9,8 @@
                                         ◄──BrokerFenced──────────┘
                                         ◄──BrokerRegistered (a restart)
 
+    fenced or alive ──BrokerUnregistered──► (unknown; the disk never comes back)
+
 Each registration gives the broker a new epoch, so that what was said by or about an earlier life cannot be taken for
 the present one. A command that contradicts the registry is ``Corruption``, like any other.
 """
@@ -17,9 +19,12 @@ import msgspec
 
 from millstream.core.controller.commands import (
     BrokerFenced,
+    BrokerMode,
+    BrokerModeChanged,
     BrokerRegistered,
     BrokerReplaced,
     BrokerUnfenced,
+    BrokerUnregistered,
 )
 from millstream.core.controller.profile import BrokerProfile
 from millstream.errors import Corruption
@@ -33,7 +38,7 @@ class BrokerState(msgspec.Struct, frozen=True):
     node: NodeId
     incarnation: Incarnation
     replacement: int
-    """How many disks the broker had before this one."""
+    """Tells this disk from others that were registered under the same id; 0 for a broker that formed the cluster."""
     epoch: BrokerEpoch
     profile: BrokerProfile
     fenced: bool
@@ -45,23 +50,26 @@ class BrokerState(msgspec.Struct, frozen=True):
 
 
 class Registry:
-    """All registered brokers by node id, and the disks that were replaced. Changed by the ``apply`` of the state only.
+    """All registered brokers by node id, and the disks that are gone. Changed by the ``apply`` of the state only.
 
-    Invariants: an incarnation belongs to at most one broker; none in ``retired`` belongs to any.
+    Invariants: an incarnation belongs to at most one broker; none in ``retired`` belongs to any; ``modes`` has
+    registered brokers only, and none that serves.
     """
 
-    __slots__ = ("brokers", "retired")
+    __slots__ = ("brokers", "modes", "retired")
 
     def __init__(self) -> None:
         self.brokers: dict[NodeId, BrokerState] = {}
         self.retired: dict[Incarnation, NodeId] = {}
-        """Disks that were replaced, and whose they were."""
+        """Disks that were replaced or whose broker has left, and whose they were."""
+        self.modes: dict[NodeId, BrokerMode] = {}
 
     def copy(self) -> "Registry":
         """A registry of its own with the same brokers."""
         other = Registry()
         other.brokers = dict(self.brokers)
         other.retired = dict(self.retired)
+        other.modes = dict(self.modes)
         return other
 
     def owner(self, incarnation: Incarnation) -> NodeId | None:
@@ -76,6 +84,14 @@ class Registry:
         """Those that are not fenced, in the order of their ids."""
         return tuple(node for node in self.nodes() if not self.brokers[node].fenced)
 
+    def mode(self, node: NodeId) -> BrokerMode:
+        """What is asked of a registered broker."""
+        return self.modes.get(node, "serving")
+
+    def has_left(self, node: NodeId) -> bool:
+        """Whether a broker had this id, and none has it now."""
+        return node not in self.brokers and node in self.retired.values()
+
     # Commands
 
     def register(self, command: BrokerRegistered, epoch: BrokerEpoch) -> None:
@@ -86,7 +102,7 @@ class Registry:
             _require(
                 before.incarnation == command.incarnation, f"broker {command.node} is registered with another disk"
             )
-        replacement = before.replacement if before is not None else 0
+        replacement = before.replacement if before is not None else command.replacement
         self._put(command, replacement, epoch)
 
     def replace(self, command: BrokerReplaced, epoch: BrokerEpoch) -> None:
@@ -99,7 +115,7 @@ class Registry:
         _require(before.fenced, f"the disk of broker {command.node} was replaced while the broker was alive")
         self._check_new(command.incarnation)
         self.retired[before.incarnation] = command.node
-        self._put(command, before.replacement + 1, epoch)
+        self._put(command, command.replacement if command.version else before.replacement + 1, epoch)
 
     def _put(self, command: BrokerRegistered | BrokerReplaced, replacement: int, epoch: BrokerEpoch) -> None:
         self.brokers[command.node] = BrokerState(
@@ -115,6 +131,23 @@ class Registry:
         fenced = isinstance(command, BrokerFenced)
         _require(before.fenced != fenced, f"broker {command.node} is {'fenced' if fenced else 'alive'} already")
         self.brokers[command.node] = msgspec.structs.replace(before, fenced=fenced)
+
+    def change_mode(self, command: BrokerModeChanged) -> None:
+        _require(command.node in self.brokers, f"broker {command.node} is not registered")
+        _require(self.mode(command.node) != command.mode, f"broker {command.node} is {command.mode} already")
+        if command.mode == "serving":
+            del self.modes[command.node]
+        else:
+            self.modes[command.node] = command.mode
+
+    def unregister(self, command: BrokerUnregistered) -> None:
+        before = self.brokers.get(command.node)
+        _require(before is not None, f"broker {command.node}, which leaves, is not registered")
+        assert before is not None
+        _require(before.epoch == command.epoch, f"epoch {command.epoch} of broker {command.node} is over")
+        self.retired[before.incarnation] = command.node
+        del self.brokers[command.node]
+        self.modes.pop(command.node, None)
 
     def _check_new(self, incarnation: Incarnation) -> None:
         _require(len(incarnation) == INCARNATION_BYTES, f"an incarnation has {INCARNATION_BYTES} bytes")

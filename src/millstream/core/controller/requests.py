@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from millstream.core.controller.commands import BrokerMode
 from millstream.core.controller.profile import BrokerProfile
 from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
 from millstream.model.error_code import ErrorCode
@@ -143,7 +144,7 @@ class RegisterBroker(Request, frozen=True, tag="register_broker"):
     """Make a broker known, again after each of its starts.
 
     ``cluster_id`` is the one on its disk, empty for an empty disk. ``replace``: the disk with which the broker is
-    registered is gone for good.
+    registered is gone for good. ``replacement`` is the number that the disk of a joining broker has given itself.
     """
 
     cluster_id: str
@@ -151,6 +152,7 @@ class RegisterBroker(Request, frozen=True, tag="register_broker"):
     incarnation: Incarnation
     profile: BrokerProfile
     replace: bool = False
+    replacement: int = 0
 
 
 class FenceBroker(Request, frozen=True, tag="fence_broker"):
@@ -167,6 +169,57 @@ class UnfenceBroker(Request, frozen=True, tag="unfence_broker"):
     epoch: BrokerEpoch
 
 
+class ReassignPartition(msgspec.Struct, frozen=True, array_like=True):
+    """The brokers that shall hold one partition; ``None`` ends a move."""
+
+    topic: str
+    index: int
+    replicas: tuple[int, ...] | None
+
+
+class ReassignPartitions(Request, frozen=True, tag="reassign_partitions"):
+    """Move replicas. Without ``allow_factor_change`` a partition has to keep their number."""
+
+    partitions: tuple[ReassignPartition, ...]
+    allow_factor_change: bool = True
+
+
+class SetReplicationFactor(Request, frozen=True, tag="set_replication_factor"):
+    """Give each partition of a topic so many replicas, on brokers that the controller chooses."""
+
+    topic: str
+    factor: int
+
+
+class CompleteMoves(Request, frozen=True, tag="complete_moves"):
+    """Raft groups whose members are the replicas given, and committed: (group, node ids)."""
+
+    moves: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+class SetBrokerMode(Request, frozen=True, tag="set_broker_mode"):
+    """Let a broker serve, lead nothing, or leave the cluster."""
+
+    node: NodeId
+    mode: BrokerMode
+
+
+class BalanceReplicas(Request, frozen=True, tag="balance_replicas"):
+    """Begin the moves that spread replicas over the brokers."""
+
+
+class EvacuateBrokers(Request, frozen=True, tag="evacuate_brokers"):
+    """Begin moves away from brokers that leave, and from ``dead`` ones; unregister who holds nothing any more."""
+
+    dead: tuple[NodeId, ...] = ()
+
+
+class UnregisterBroker(Request, frozen=True, tag="unregister_broker"):
+    """Forget a broker that is not alive and holds nothing."""
+
+    node: NodeId
+
+
 AnyRequest: TypeAlias = (
     CreateTopics
     | DeleteTopics
@@ -177,6 +230,13 @@ AnyRequest: TypeAlias = (
     | RegisterBroker
     | FenceBroker
     | UnfenceBroker
+    | ReassignPartitions
+    | SetReplicationFactor
+    | CompleteMoves
+    | SetBrokerMode
+    | BalanceReplicas
+    | EvacuateBrokers
+    | UnregisterBroker
 )
 
 
@@ -184,8 +244,8 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     """What became of one part of a request.
 
     ``name`` and ``topic_id`` are what a client is shown; ``partitions`` and ``replication_factor`` are set for topics
-    that were (or could be) created, ``first_producer_id`` for a block of ids, ``broker_epoch`` and ``feature_level``
-    for a broker that was registered.
+    that were (or could be) created, ``partitions`` also for the number of moves that have begun, ``first_producer_id``
+    for a block of ids, ``broker_epoch`` and ``feature_level`` for a broker that was registered.
     """
 
     error: ErrorCode = ErrorCode.NONE

@@ -29,8 +29,6 @@ class Rules(msgspec.Struct, frozen=True):
     new_topic_id: Callable[[], bytes]
     founders: int = 1
     """Brokers that formed the cluster. Internal topics wait until enough of them are registered."""
-    moves_replicas: bool = True
-    """Whether the brokers carry out a change of a partition's replicas."""
 
 
 class Decision(msgspec.Struct, frozen=True):

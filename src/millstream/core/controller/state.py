@@ -25,12 +25,16 @@ import msgspec
 
 from millstream.core.controller.commands import (
     FEATURE_LEVEL,
+    MANY_BROKERS,
     UNREADABLE,
     AnyCommand,
     BrokerFenced,
+    BrokerMode,
+    BrokerModeChanged,
     BrokerRegistered,
     BrokerReplaced,
     BrokerUnfenced,
+    BrokerUnregistered,
     ClientMetricsChanged,
     ClusterCreated,
     FeatureLevelRaised,
@@ -40,6 +44,7 @@ from millstream.core.controller.commands import (
     PartitionState,
     ProducerIdsAllocated,
     ReplicasChanged,
+    ReplicasMoving,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -47,16 +52,20 @@ from millstream.core.controller.commands import (
 )
 from millstream.core.controller.load import Load
 from millstream.core.controller.registry import BrokerState, Registry
+from millstream.core.controller.replicas import Move, Origin, begin_moves, end_moves, note_origin
 from millstream.errors import Corruption
 from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
 
 FIRST_GROUP: Final = 1
 """Raft groups of partitions are numbered from here; 0 is the controller."""
 
-SNAPSHOT_VERSION: Final = 2
-"""Version 1 has no brokers and no feature level; a state of level 0 is still written as one."""
+SNAPSHOT_VERSION: Final = 3
+"""Version 1 has no brokers and no feature level, version 2 no moves of replicas and no modes of brokers. A state of an
+earlier level is still written in the version of that level.
+"""
 
 _LEVEL_0_VERSION: Final = 1
+_LEVEL_1_VERSION: Final = 2
 
 
 class TopicState(msgspec.Struct, frozen=True):
@@ -86,9 +95,11 @@ class ControllerState:
         "first_node",
         "group_configs",
         "load",
+        "moves",
         "next_producer_id",
         "next_raft_group",
         "node_configs",
+        "origins",
         "registry",
         "revision",
         "topics",
@@ -112,6 +123,10 @@ class ControllerState:
         """What each subscription to clients' metrics says, by its name."""
         self.group_configs: dict[str, dict[str, str]] = {}
         """What each consumer group says for itself, by its id."""
+        self.moves: dict[int, Move] = {}
+        """Partitions that move, by Raft group."""
+        self.origins: dict[int, Origin] = {}
+        """By Raft group, for those whose members have changed."""
         self.colliding: dict[str, set[str]] = {}
         """Names with ``.`` or ``_``, by the one name that Kafka's metrics would give them."""
 
@@ -193,6 +208,9 @@ def _topic_created(state: ControllerState, command: TopicCreated) -> None:
 def _topic_deleted(state: ControllerState, command: TopicDeleted) -> None:
     topic = _topic(state, command.topic_id)
     state.load.remove(topic.partitions)
+    for partition in topic.partitions:
+        state.moves.pop(partition.raft_group, None)
+        state.origins.pop(partition.raft_group, None)
     del state.topics[topic.name]
     del state.topics_by_id[topic.topic_id]
     key = collision_key(topic.name)
@@ -272,6 +290,11 @@ def _broker_registered(state: ControllerState, command: BrokerRegistered) -> Non
 
 def _broker_replaced(state: ControllerState, command: BrokerReplaced) -> None:
     _require_level(state, command)
+    if command.version and command.node in state.registry.brokers:
+        for topic in state.topics.values():
+            for partition in topic.partitions:
+                if command.node in partition.replicas:
+                    note_origin(state, partition)
     state.registry.replace(command, BrokerEpoch(state.revision + 1))
 
 
@@ -284,21 +307,24 @@ def _broker_fenced(state: ControllerState, command: BrokerFenced | BrokerUnfence
     state.registry.fence(command)
 
 
-def _replicas_changed(state: ControllerState, command: ReplicasChanged) -> None:
+def _broker_mode_changed(state: ControllerState, command: BrokerModeChanged) -> None:
+    state.registry.change_mode(command)
+
+
+def _broker_unregistered(state: ControllerState, command: BrokerUnregistered) -> None:
+    _require(
+        not state.load.replicas.get(command.node), f"broker {command.node} leaves, but partitions are to be held by it"
+    )
+    state.registry.unregister(command)
+
+
+def _replicas_of_topic(state: ControllerState, command: ReplicasMoving | ReplicasChanged) -> None:
     topic = _topic(state, command.topic_id)
-    partitions = list(topic.partitions)
-    _require(bool(command.changes), f"no changed replicas of topic {topic.name}")
-    for change in command.changes:
-        replicas = change.replicas
-        _require(0 <= change.index < len(partitions), f"topic {topic.name} has no partition {change.index}")
-        _require(bool(replicas), f"partition {change.index} of topic {topic.name} is left without replicas")
-        _require(len(set(replicas)) == len(replicas), f"a broker twice in partition {change.index} of {topic.name}")
-        for node in replicas:
-            _require(NodeId(node) in state.registry.brokers, f"broker {node} of topic {topic.name} is not registered")
-        before = partitions[change.index]
-        leader = before.leader if before.leader in replicas else replicas[0]
-        partitions[change.index] = msgspec.structs.replace(before, replicas=replicas, leader=leader)
-    state.put_topic(msgspec.structs.replace(topic, partitions=tuple(partitions), revision=state.revision + 1))
+    if isinstance(command, ReplicasMoving):
+        partitions = begin_moves(state, topic.name, topic.partitions, command)
+    else:
+        partitions = end_moves(state, topic.name, topic.partitions, command)
+    state.put_topic(msgspec.structs.replace(topic, partitions=partitions, revision=state.revision + 1))
 
 
 _APPLY: Final[dict[type, Callable[[ControllerState, Any], None]]] = {
@@ -316,7 +342,10 @@ _APPLY: Final[dict[type, Callable[[ControllerState, Any], None]]] = {
     BrokerReplaced: _broker_replaced,
     BrokerFenced: _broker_fenced,
     BrokerUnfenced: _broker_fenced,
-    ReplicasChanged: _replicas_changed,
+    ReplicasMoving: _replicas_of_topic,
+    ReplicasChanged: _replicas_of_topic,
+    BrokerModeChanged: _broker_mode_changed,
+    BrokerUnregistered: _broker_unregistered,
 }
 
 
@@ -350,6 +379,14 @@ def _require(condition: bool, otherwise: str) -> None:
         raise Corruption(f"the controller's log contradicts itself: {otherwise}")
 
 
+class _Membership(msgspec.Struct, frozen=True):
+    """What a state has from feature level 2 on."""
+
+    modes: dict[NodeId, BrokerMode] = {}
+    moves: dict[int, Move] = {}
+    origins: dict[int, Origin] = {}
+
+
 class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """The stored form of the whole state. Fields may be added with a default, which is not written."""
 
@@ -366,6 +403,7 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     feature_level: FeatureLevel = FeatureLevel(0)
     brokers: list[BrokerState] = []
     retired: dict[Incarnation, NodeId] = {}
+    membership: _Membership | None = None
 
 
 _snapshot_decoder = msgspec.msgpack.Decoder(_Snapshot)
@@ -374,7 +412,7 @@ _snapshot_decoder = msgspec.msgpack.Decoder(_Snapshot)
 def encode_state(state: ControllerState) -> bytes:
     """The whole state in bytes; equal states give equal bytes."""
     snapshot = _Snapshot(
-        SNAPSHOT_VERSION if state.feature_level else _LEVEL_0_VERSION,
+        _snapshot_version(state.feature_level),
         state.revision,
         state.cluster_id,
         state.first_node,
@@ -390,8 +428,25 @@ def encode_state(state: ControllerState) -> bytes:
         state.feature_level,
         [state.registry.brokers[node] for node in state.registry.nodes()],
         dict(sorted(state.registry.retired.items())),
+        _membership(state),
     )
     return msgspec.msgpack.encode(snapshot)
+
+
+def _membership(state: ControllerState) -> _Membership | None:
+    if not (state.registry.modes or state.moves or state.origins):
+        return None
+    return _Membership(
+        dict(sorted(state.registry.modes.items())),
+        dict(sorted(state.moves.items())),
+        dict(sorted(state.origins.items())),
+    )
+
+
+def _snapshot_version(level: FeatureLevel) -> int:
+    if level > MANY_BROKERS:
+        return SNAPSHOT_VERSION
+    return _LEVEL_1_VERSION if level else _LEVEL_0_VERSION
 
 
 def state_hash(state: ControllerState) -> bytes:
@@ -430,6 +485,10 @@ def decode_state(data: bytes | memoryview) -> ControllerState:
     state.feature_level = snapshot.feature_level
     state.registry.brokers = {broker.node: broker for broker in snapshot.brokers}
     state.registry.retired = snapshot.retired
+    if snapshot.membership is not None:
+        state.registry.modes = snapshot.membership.modes
+        state.moves = snapshot.membership.moves
+        state.origins = snapshot.membership.origins
     for topic in snapshot.topics:
         state.put_topic(topic)
     return state

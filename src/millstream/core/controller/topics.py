@@ -6,13 +6,13 @@ depend on the order in which a client lists them.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import TypeVar
 
 from millstream.config.topic_properties import topic_config
 from millstream.core.controller.brokers import internal_factor
 from millstream.core.controller.commands import PartitionsAdded, PartitionState, TopicCreated, TopicDeleted
-from millstream.core.controller.placement import Placer, Replicas, candidates
+from millstream.core.controller.placement import Placer, Replicas, assignment_problem, candidates
 from millstream.core.controller.requests import (
     NO_TOPIC_ID,
     AddPartitions,
@@ -191,18 +191,6 @@ def _check_assignment(state: ControllerState, nodes: tuple[int, ...], factor: in
         )
     if problem is not None:
         raise Rejected(f"The manual partition assignment {problem}", ErrorCode.INVALID_REPLICATION_ASSIGNMENT)
-
-
-def assignment_problem(nodes: tuple[int, ...], brokers: Collection[int]) -> str | None:
-    """Why these cannot be the replicas of a partition, as the rest of Kafka's sentence; None if they can."""
-    if not nodes:
-        return "includes an empty replica list."
-    for node in sorted(nodes):
-        if node not in brokers:
-            return f"includes broker {node}, but no such broker is registered."
-        if nodes.count(node) > 1:
-            return f"includes the broker {node} more than once."
-    return None
 
 
 def _partitions(replicas: Replicas, first_group: int) -> tuple[PartitionState, ...]:

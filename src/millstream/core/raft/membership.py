@@ -8,6 +8,10 @@ A change is refused, and nothing happens, while another one is not committed, be
 of its own term (the error in the first published single-server change, raft-dev, July 2015), and for a new voter that
 is not a caught-up learner. A leader that is no voter any more leads until that is committed, and then steps down.
 
+`steer` takes a group to other members step by step; each leader goes on where the last one was::
+
+    voters (1, 2, 3) ──► learner 4 ──► 4 has caught up ──► joint (1, 2, 4) and (1, 2, 3) ──► voters (1, 2, 4)
+
 Source: Ongaro's thesis, chapter 4; the joint form: Ongaro and Ousterhout, "In Search of an Understandable Consensus
 Algorithm", section 6.
 """
@@ -41,6 +45,28 @@ def propose_members(replica: Replica, voters: tuple[ReplicaId, ...], learners: t
     append_control(replica, Configuration(voters, outgoing, learners))
     meet_members(replica)
     return None
+
+
+def steer(replica: Replica, voters: tuple[ReplicaId, ...], learners: tuple[ReplicaId, ...]) -> bool:
+    """Take the next step towards these members, if this replica leads and one can be taken now. True when they are the
+    members, ``voters`` in this order, and that is committed. No replica is in both tuples, and ``voters`` has some.
+    """
+    leading = replica.leading
+    if leading is None or replica.ends.committed < leading.term_start_end or change_in_flight(replica):
+        return False
+    now = replica.log.configuration
+    if now.voters == voters and set(now.learners) == set(learners):
+        return True
+    missing = [voter for voter in voters if voter not in now.voters]
+    if all(_has_caught_up(replica, voter) for voter in missing):
+        still = tuple(learner for learner in learners if learner not in now.voters)
+        propose_members(replica, voters, still)
+        return False
+    wanted = tuple(dict.fromkeys((*missing, *learners)))
+    wanted = tuple(learner for learner in wanted if learner not in now.voters)
+    if set(wanted) != set(now.learners):
+        propose_members(replica, now.voters, wanted)
+    return False
 
 
 def meet_members(replica: Replica) -> None:
@@ -98,13 +124,16 @@ def _change_refused(replica: Replica, voters: tuple[ReplicaId, ...], learners: t
     wanted = (*voters, *learners)
     if not voters or len(set(wanted)) < len(wanted) or (set(learners) & set(now.voters)):
         return Refusal.INVALID
-    for voter in voters:
-        if voter in now.voters:
-            continue
-        progress = leading.peers.get(voter)
-        if progress is None or progress.flow is not Flow.REPLICATE or progress.durable < replica.ends.committed:
-            return Refusal.NOT_CAUGHT_UP
+    if not all(voter in now.voters or _has_caught_up(replica, voter) for voter in voters):
+        return Refusal.NOT_CAUGHT_UP
     return None
+
+
+def _has_caught_up(replica: Replica, member: ReplicaId) -> bool:
+    """Leader: whether another member has on its disk what is committed."""
+    leading = replica.leading
+    progress = leading.peers.get(member) if leading is not None else None
+    return progress is not None and progress.flow is Flow.REPLICATE and progress.durable >= replica.ends.committed
 
 
 def change_in_flight(replica: Replica) -> bool:

@@ -261,6 +261,11 @@ class Raft:
         self.replica.now = now
         return membership.propose_members(self.replica, voters, learners)
 
+    def steer(self, now: TimeUs, voters: tuple[ReplicaId, ...], learners: tuple[ReplicaId, ...]) -> bool:
+        """Take the next step towards these members, if one can be taken now; see `membership.steer`."""
+        self.replica.now = now
+        return membership.steer(self.replica, voters, learners)
+
     def transfer(self, now: TimeUs, to: ReplicaId) -> Refusal | None:
         """Hand leadership over to a voter; None if it has begun."""
         self.replica.now = now

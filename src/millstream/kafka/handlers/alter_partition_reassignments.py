@@ -1,23 +1,19 @@
-"""AlterPartitionReassignments: move replicas to other brokers. This version moves none.
+"""AlterPartitionReassignments: move replicas of partitions to other brokers, or end such a move.
 
-A request for the present replicas succeeds, one that names an unregistered broker is refused as in Kafka, any other one
-with a sentence, and nothing can be cancelled because nothing moves. So no request changes anything, and
-``list_partition_reassignments`` is always empty.
+It is answered when the moves have begun; ``list_partition_reassignments`` shows those under way.
 """
 
 from collections.abc import Callable
 from typing import Final
 
-from millstream.core.controller.topics import assignment_problem
-from millstream.errors import Rejected
+from millstream.core.controller.requests import ReassignPartition, ReassignPartitions, Result, Results
+from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
     ReassignablePartitionResponse,
-    ReassignableTopic,
     ReassignableTopicResponse,
 )
 
@@ -30,49 +26,42 @@ def handle(
     request: AlterPartitionReassignmentsRequest,
     respond: Callable[[AlterPartitionReassignmentsResponse], None],
 ) -> None:
-    """Check each move."""
+    """Have the controller judge each partition."""
     _ = ctx
-    respond(
-        AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=request.allow_replication_factor_change,
-            error_message=None,
-            responses=[
-                ReassignableTopicResponse(
-                    name=topic.name, partitions=[_answer(node, topic, asked) for asked in topic.partitions]
-                )
-                for topic in request.topics
-            ],
-        )
+    asked = tuple(
+        ReassignPartition(topic.name, part.partition_index, None if part.replicas is None else tuple(part.replicas))
+        for topic in request.topics
+        for part in topic.partitions
     )
 
-
-def _answer(node: Node, topic: ReassignableTopic, asked: ReassignablePartition) -> ReassignablePartitionResponse:
-    error, message = ErrorCode.NONE, None
-    try:
-        _judge(node, topic.name, asked)
-    except Rejected as refusal:
-        error, message = refusal.code, refusal.message or None
-    return ReassignablePartitionResponse(partition_index=asked.partition_index, error_code=error, error_message=message)
-
-
-def _judge(node: Node, topic: str, asked: ReassignablePartition) -> None:
-    """Raise Rejected unless the partition already has the requested assignment."""
-    if node.metadata.topic(topic) is None:
-        raise Rejected(f"Unable to find a topic named {topic}.", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = node.metadata.partition(topic, asked.partition_index)
-    if partition is None:
-        raise Rejected(
-            f"Unable to find partition {topic}:{asked.partition_index}.", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def answered(results: Results | MillstreamError) -> None:
+        if isinstance(results, MillstreamError):
+            respond(
+                AlterPartitionReassignmentsResponse(
+                    allow_replication_factor_change=request.allow_replication_factor_change,
+                    error_code=results.code or ErrorCode.UNKNOWN_SERVER_ERROR,
+                    error_message=results.message,
+                )
+            )
+            return
+        in_order = iter(results)
+        respond(
+            AlterPartitionReassignmentsResponse(
+                allow_replication_factor_change=request.allow_replication_factor_change,
+                error_message=None,
+                responses=[
+                    ReassignableTopicResponse(
+                        name=topic.name,
+                        partitions=[_answer(part.partition_index, next(in_order)) for part in topic.partitions],
+                    )
+                    for topic in request.topics
+                ],
+            )
         )
-    if asked.replicas is None:
-        raise Rejected("", ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    registered = node.metadata.state.registry.nodes() or (node.metadata.node_id,)
-    problem = assignment_problem(tuple(asked.replicas), registered)
-    if problem is not None:
-        raise Rejected(f"The manual partition assignment {problem}", ErrorCode.INVALID_REPLICATION_ASSIGNMENT)
-    if sorted(asked.replicas) != sorted(partition.replicas):
-        raise Rejected(
-            f"The replicas of {topic}-{asked.partition_index} stay on brokers {list(partition.replicas)}: this version "
-            "moves none.",
-            ErrorCode.INVALID_REPLICATION_ASSIGNMENT,
-        )
+
+    wanted = ReassignPartitions(asked, request.allow_replication_factor_change)
+    node.controller.submit(wanted, answered, request.timeout_ms)
+
+
+def _answer(index: int, result: Result) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(partition_index=index, error_code=result.error, error_message=result.message)

@@ -200,7 +200,7 @@ class ControlledBroker(ServedBroker):
             context, settings, storage, self.table, self.delayed, clean=clean, groups=self.raft
         )
         lifecycle.broker = self
-        self.partitions = Partitions(self.cache, follower, self.table, lifecycle, self._existed)
+        self.partitions = Partitions(self.cache, follower, self.table, lifecycle, self._existed, self.replica)
         config = controller_log_config(settings)
         log = storage.open_controller_log(config, clean=clean, replicated=True, expected=state.exists)
         self.controller_group = self.raft.open(CONTROLLER_GROUP, log, self.cluster.first)
@@ -209,7 +209,6 @@ class ControlledBroker(ServedBroker):
         snapshots = Snapshots(
             context.reactor, self.cache, store, KeptLog(), self.disk, DATA_DIR, placement, _SNAPSHOT_US
         )
-        voters = tuple(node_of(one) for one in self.cluster.first.voters)
         self.controller = QuorumController(
             context,
             self.controller_group,
@@ -219,7 +218,7 @@ class ControlledBroker(ServedBroker):
             placement,
             snapshots,
             _says(node),
-            voters,
+            len(self.cluster.first.voters),
         )
         self.check(self.cluster.histories[CONTROLLER_GROUP], self.controller_group)
         self._on_applied, follower.on_applied = follower.on_applied, self._applied

@@ -30,10 +30,10 @@ def disk(number: int) -> Incarnation:
     return Incarnation(number.to_bytes(16, "big"))
 
 
-def profile_of(node: int) -> BrokerProfile:
+def profile_of(node: int, level: int = 1) -> BrokerProfile:
     """What broker ``node`` says about itself in these tests."""
     listeners = (ListenerAddress("PLAINTEXT", f"host-{node}", 9092),)
-    return BrokerProfile(listeners, PeerAddress(f"host-{node}", 33145), "", 1, "0.1.0", FeatureLevel(1))
+    return BrokerProfile(listeners, PeerAddress(f"host-{node}", 33145), "", 1, "0.1.0", FeatureLevel(level))
 
 
 def counting_ids() -> Callable[[], bytes]:
@@ -50,7 +50,8 @@ def counting_ids() -> Callable[[], bytes]:
 class Bench:
     """One node's controller without a log: what is decided comes true at once."""
 
-    def __init__(self, brokers: tuple[int, ...] = (), **settings: object) -> None:
+    def __init__(self, brokers: tuple[int, ...] = (), level: int = 1, **settings: object) -> None:
+        self.level = level
         self.state = ControllerState()
         self.state.apply(ClusterCreated("MkU3OEVBNTcwNTJENDM2Qk", 1))
         start = Settings(data_dir="/unused", shards=1, node_id=1, **settings)
@@ -61,7 +62,9 @@ class Bench:
     def decide_registration(self, node: int, **changes: object) -> Decision:
         """The decision on a broker's registration; ``changes`` are of the request or of the broker's profile."""
         names = {field.name for field in msgspec.structs.fields(BrokerProfile)}
-        profile = msgspec.structs.replace(profile_of(node), **{k: v for k, v in changes.items() if k in names})
+        profile = msgspec.structs.replace(
+            profile_of(node, self.level), **{k: v for k, v in changes.items() if k in names}
+        )
         request = RegisterBroker("", NodeId(node), disk(abs(node)), profile)
         request = msgspec.structs.replace(request, **{k: v for k, v in changes.items() if k not in names})
         return self.decide(decode_request(encode_request(request)))

@@ -96,17 +96,17 @@ def test_only_the_broker_that_created_the_cluster_registers_first(bench):
 
 
 def test_a_lost_disk_is_replaced_once_the_broker_is_fenced_and_never_comes_back():
-    bench = Bench(brokers=THREE)
+    bench = Bench(brokers=THREE, level=2)
     bench.fence(2)
-    result = bench.register(2, incarnation=disk(9), replace=True)
+    result = bench.register(2, incarnation=disk(9), replace=True, replacement=77)
     assert not result.error
     broker = bench.state.registry.brokers[2]
     assert (broker.incarnation, broker.fenced, broker.epoch) == (disk(9), True, result.broker_epoch)
-    assert (broker.replacement, broker.replica) == (1, replica_id(2, 1))
+    assert (broker.replacement, broker.replica) == (77, replica_id(2, 77))
     for changes in ({"incarnation": disk(2)}, {"incarnation": disk(2), "replace": True}):
         result = bench.register(2, **changes)
         assert result.error == ErrorCode.DUPLICATE_BROKER_REGISTRATION
-        assert "was replaced by another one of broker 2" in result.message
+        assert "was replaced, or its broker has left the cluster" in result.message
     assert not bench.register(2, incarnation=disk(9)).error
 
 
@@ -183,14 +183,14 @@ def test_a_level_that_a_registered_broker_does_not_know_cannot_be_raised(bench):
 
 
 def test_the_state_with_brokers_survives_its_snapshot_and_hashes_alike():
-    bench = Bench(brokers=THREE)
+    bench = Bench(brokers=THREE, level=2)
     bench.fence(2)
-    bench.register(2, incarnation=disk(9), replace=True)
+    bench.register(2, incarnation=disk(9), replace=True, replacement=5)
     bench.create(CreateTopic("t", 3, 3))
     again = decode_state(encode_state(bench.state))
     assert again.registry.brokers == bench.state.registry.brokers
     assert again.registry.retired == {disk(2): 2}
-    assert again.feature_level == 1
+    assert again.feature_level == 2
     assert (again.load.replicas, again.load.leaders) == (bench.state.load.replicas, bench.state.load.leaders)
     assert state_hash(again) == state_hash(bench.state)
     again.apply(BrokerFenced(3, again.registry.brokers[3].epoch))
@@ -207,7 +207,7 @@ def test_copies_do_not_share_what_changes():
 
 
 def test_internal_topics_get_three_replicas_when_the_third_broker_is_alive():
-    bench = Bench()
+    bench = Bench(level=2)
     bench.join(1)
     bench.create(CreateTopic("__consumer_offsets", 4), CreateTopic("mine", 4))
     bench.join(2)
@@ -217,6 +217,7 @@ def test_internal_topics_get_three_replicas_when_the_third_broker_is_alive():
     bench.do(UnfenceBroker(3, epoch))
     topic = bench.state.topics["__consumer_offsets"]
     assert [(p.replicas[0], sorted(p.replicas), p.leader) for p in topic.partitions] == [(1, [1, 2, 3], 1)] * 4
+    assert {move.before for move in bench.state.moves.values()} == {(1,)}
     assert [p.replicas for p in bench.state.topics["mine"].partitions] == [(1,)] * 4
     assert bench.state.load.replicas == {1: 8, 2: 4, 3: 4}
     bench.create(CreateTopic("__transaction_state", 2))
@@ -231,7 +232,7 @@ def test_the_factor_of_internal_topics_is_odd(alive, factor):
 
 def test_an_internal_topic_waits_until_enough_founders_are_registered():
     bench = Bench(brokers=(1, 2))
-    bench.rules = msgspec.structs.replace(bench.rules, founders=3, moves_replicas=False)
+    bench.rules = msgspec.structs.replace(bench.rules, founders=3)
     (refused,) = bench.create(CreateTopic("__consumer_offsets", 4))
     assert refused.error is ErrorCode.INVALID_REPLICATION_FACTOR
     bench.register(3)
@@ -242,7 +243,6 @@ def test_an_internal_topic_waits_until_enough_founders_are_registered():
 def test_replicas_that_nobody_would_move_are_not_asked_for():
     bench = Bench(brokers=(1,))
     bench.create(CreateTopic("__consumer_offsets", 4))
-    bench.rules = msgspec.structs.replace(bench.rules, moves_replicas=False)
     bench.join(2)
     bench.join(3)
     assert [part.replicas for part in bench.state.topics["__consumer_offsets"].partitions] == [(1,)] * 4

@@ -1,0 +1,106 @@
+"""Which brokers hold a partition, in the controller's state: moves under way, and how groups began that have changed.
+
+::
+
+    held by 1, 2, 3 ──ReplicasMoving (1, 2, 4)──► held by 1, 2, 4 and 3, a `Move` ──ReplicasChanged──► held by 1, 2, 4
+                       first time: `Origin` (1, 2, 3)                              3 is noted as departed
+
+The origin stays as long as the partition: a replica that opens its log for the first time has to know the first members
+of its group, and one that comes back without its files must not take itself for one of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from millstream.core.controller.commands import ReplicasChanged, ReplicasMoving
+from millstream.errors import Corruption
+from millstream.model.cluster import NodeId
+from millstream.model.replication import ReplicaId
+
+if TYPE_CHECKING:
+    from millstream.core.controller.commands import PartitionState
+    from millstream.core.controller.state import ControllerState
+
+    Partitions = tuple[PartitionState, ...]
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True):
+    """A partition that moves: the brokers that shall hold it, and those that did when the move began. The replicas of
+    the partition are both: first ``target``, then the others.
+    """
+
+    topic_id: bytes
+    index: int
+    target: tuple[int, ...]
+    before: tuple[int, ...]
+
+
+class Origin(msgspec.Struct, frozen=True, array_like=True):
+    """How the Raft group of a partition began whose members are others now, or may be."""
+
+    voters: tuple[ReplicaId, ...]
+    """Its first members, in order of preference."""
+    departed: tuple[int, ...] = ()
+    """Brokers that held the partition, and removed their files. One that holds it again knows nothing of its past."""
+
+
+def note_origin(state: ControllerState, partition: PartitionState) -> None:
+    """The members of a group are about to change: remember the first ones."""
+    if partition.raft_group not in state.origins:
+        brokers = state.registry.brokers
+        voters = tuple(brokers[NodeId(node)].replica for node in partition.replicas)
+        state.origins[partition.raft_group] = Origin(voters)
+
+
+def begin_moves(state: ControllerState, topic: str, partitions: Partitions, command: ReplicasMoving) -> Partitions:
+    """The partitions of a topic after the command; raises Corruption if it contradicts the state."""
+    _check(state, topic, partitions, command)
+    after = list(partitions)
+    for change in command.changes:
+        partition = after[change.index]
+        group = partition.raft_group
+        note_origin(state, partition)
+        under_way = state.moves.get(group)
+        before = partition.replicas if under_way is None else under_way.before
+        state.moves[group] = Move(command.topic_id, change.index, change.replicas, before)
+        others = tuple(node for node in partition.replicas if node not in change.replicas)
+        after[change.index] = msgspec.structs.replace(partition, replicas=change.replicas + others)
+    return tuple(after)
+
+
+def end_moves(state: ControllerState, topic: str, partitions: Partitions, command: ReplicasChanged) -> Partitions:
+    """The partitions of a topic after the command; raises Corruption if it contradicts the state."""
+    _check(state, topic, partitions, command)
+    after = list(partitions)
+    for change in command.changes:
+        before = after[change.index]
+        leader = before.leader if before.leader in change.replicas else change.replicas[0]
+        after[change.index] = msgspec.structs.replace(before, replicas=change.replicas, leader=leader)
+        state.moves.pop(before.raft_group, None)
+        origin = state.origins.get(before.raft_group)
+        if origin is not None:
+            gone = [node for node in before.replicas if node not in change.replicas and node not in origin.departed]
+            state.origins[before.raft_group] = Origin(origin.voters, (*origin.departed, *gone))
+    return tuple(after)
+
+
+def _check(
+    state: ControllerState, topic: str, partitions: Partitions, command: ReplicasMoving | ReplicasChanged
+) -> None:
+    """Raise Corruption unless the partitions exist and may have these replicas."""
+    _require(bool(command.changes), f"no changed replicas of topic {topic}")
+    for change in command.changes:
+        replicas = change.replicas
+        _require(0 <= change.index < len(partitions), f"topic {topic} has no partition {change.index}")
+        _require(bool(replicas), f"partition {change.index} of topic {topic} is left without replicas")
+        _require(len(set(replicas)) == len(replicas), f"a broker twice in partition {change.index} of {topic}")
+        for node in replicas:
+            _require(NodeId(node) in state.registry.brokers, f"broker {node} of topic {topic} is not registered")
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise Corruption(f"the controller's log contradicts itself: {otherwise}")

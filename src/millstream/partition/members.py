@@ -1,0 +1,27 @@
+"""What a replica knows of the members of its group before its log tells it."""
+
+from typing import NamedTuple
+
+from millstream.model.replication import ReplicaId
+
+
+class Members(NamedTuple):
+    """What a replica is given of its group when it is opened."""
+
+    voters: tuple[ReplicaId, ...] = ()
+    """The members that the group began with, in order of preference for leadership, this replica's broker among them.
+    For one that learns: the members of now, who are asked if its files are gone.
+    """
+
+    learns: bool = False
+    """This replica came later: it begins without members, and learns them from its leader."""
+
+    was_alone: bool = False
+    """This replica was the only one, and is to be one of several: its log may be empty, and has the terms of a sole
+    voter.
+    """
+
+    @property
+    def elect(self) -> bool:
+        """Whether the group elects its leader. Otherwise this replica is alone, and always was."""
+        return bool(self.voters)

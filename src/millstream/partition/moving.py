@@ -1,0 +1,142 @@
+"""A partition that other brokers hold than before: opened here, closed here, or opened again as one of several.
+
+::
+
+    held elsewhere ──this broker, too──► opened, empty; its leader brings it up
+    held here ───────no more──────────► closed, and its files are removed
+    the only replica ─one of several──► closed, and opened again with a group that elects
+
+The broker has noted durably that the command is committed before files go (`cluster.deletions`): no later start opens
+the partition without them. A partition that comes back while its files are being removed waits until they are gone.
+
+To clients the broker has no replica while it is closed. **Bad input.** A state that is there already changes nothing.
+**Crash.** The next start opens what the state says, with the files that are there.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from millstream.model.error_code import ErrorCode
+from millstream.model.events import PartitionIndex
+from millstream.model.quantities import RaftGroupId
+from millstream.partition.partition import Partition
+from millstream.partition.table import Adopting, Elsewhere, Faulty, Remote
+
+if TYPE_CHECKING:
+    from millstream.config.topic_properties import TopicConfig
+    from millstream.partition.lifecycle import Lifecycle
+    from millstream.partition.members import Members
+    from millstream.partition.table import PartitionTable
+    from millstream.shard.context import Shard
+    from millstream.storage.shard_storage import ShardStorage
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A partition, and where it lives on this broker now."""
+
+    name: str
+    topic_id: bytes
+    index: PartitionIndex
+    raft_group: RaftGroupId
+    home: int | None
+    """Its shard; None if this broker holds no replica."""
+    config: TopicConfig
+    members: Members
+
+
+def change_replicas(
+    lifecycle: Lifecycle, shard: Shard, storage: ShardStorage, table: PartitionTable, place: Place
+) -> None:
+    """Bring the entry of a partition in step with ``place``."""
+    entry = table.find(place.topic_id, place.index)
+    assert entry is not None
+    here = place.home == shard.id
+    was_here = isinstance(entry, (Partition, Faulty, Adopting))
+    if here and isinstance(entry, Partition):
+        if place.members.elect and not entry.group.elects:
+            _Reopening(lifecycle, shard, storage, table, place, entry).begin()
+    elif here and not was_here:
+        table.replace(place.topic_id, _opened(lifecycle, place))
+    elif not here:
+        table.replace(place.topic_id, _other(shard, place))
+        if was_here:
+            _remove(lifecycle, storage, place, entry)
+
+
+def _other(shard: Shard, place: Place) -> Remote:
+    """The entry of a partition that does not live on this shard."""
+    if place.home is None:
+        return Elsewhere(place.name, place.index, place.raft_group, shard.id)
+    return Remote(place.name, place.index, place.raft_group, place.home)
+
+
+def _opened(lifecycle: Lifecycle, place: Place) -> Partition | Faulty:
+    return lifecycle.opened(
+        place.name,
+        place.topic_id,
+        place.index,
+        place.raft_group,
+        place.config,
+        fresh=True,
+        members=place.members,
+    )
+
+
+def _remove(lifecycle: Lifecycle, storage: ShardStorage, place: Place, entry: object) -> None:
+    """This broker holds the partition no more."""
+    if isinstance(entry, Partition):
+        lifecycle.close_group(entry)
+        entry.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        entry.producers.clear()
+        lifecycle.remove(place, partial(storage.delete_log, entry.log))
+    elif isinstance(entry, Faulty):
+        storage.delete_faulty(entry.directory)
+
+
+class _Reopening:
+    """The only replica of a partition on its way to be one of several."""
+
+    def __init__(
+        self,
+        lifecycle: Lifecycle,
+        shard: Shard,
+        storage: ShardStorage,
+        table: PartitionTable,
+        place: Place,
+        partition: Partition,
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._storage = storage
+        self._table = table
+        self._place = place
+        self._partition = partition
+        self._entry = Adopting(partition, shard)
+
+    def begin(self) -> None:
+        """Close the partition, and open it when everything of it is in its segments."""
+        partition = self._partition
+        self._table.replace(self._place.topic_id, self._entry)
+        self._lifecycle.close_group(partition)
+        partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        partition.producers.clear()
+        self._storage.close_log(partition.log, self._closed)
+
+    def _closed(self) -> None:
+        place, entry = self._place, self._entry
+        if self._storage.stopping or self._table.find(place.topic_id, place.index) is not entry:
+            return
+        opened = self._lifecycle.opened(
+            place.name,
+            place.topic_id,
+            place.index,
+            place.raft_group,
+            entry.config,
+            fresh=False,
+            members=place.members,
+            least_term=self._partition.group.term,
+        )
+        self._table.replace(place.topic_id, opened)

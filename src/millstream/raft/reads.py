@@ -1,0 +1,52 @@
+"""Read barriers of one group that are under way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.core.raft.ready import Refusal
+from millstream.model.replication import ReadId
+from millstream.raft.refusals import refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.core.raft.raft import Raft
+    from millstream.core.raft.ready import ReadConfirmed
+    from millstream.errors import MillstreamError
+    from millstream.model.replication import RaftPosition, TimeUs
+
+
+class Reads:
+    """Who waits for which barrier; each caller gets one call."""
+
+    __slots__ = ("_name", "_next_id", "_waiting")
+
+    def __init__(self, name: str) -> None:
+        """``name`` is that of the log, for errors."""
+        self._name = name
+        self._next_id = ReadId(0)
+        self._waiting: dict[ReadId, Callable[[MillstreamError | None], None]] = {}
+
+    def begin(self, core: Raft, now: TimeUs, done: Callable[[MillstreamError | None], None]) -> None:
+        """Begin to prove that the replica of ``core`` leads now."""
+        read_id = self._next_id
+        refusal = core.read_barrier(now, read_id)
+        if refusal is not None:
+            done(refused(self._name, refusal))
+            return
+        self._next_id = ReadId(read_id + 1)
+        self._waiting[read_id] = done
+
+    def end(self, confirmed: Sequence[ReadConfirmed], failed: Sequence[ReadId], committed: RaftPosition) -> None:
+        """Barriers have passed, or cannot pass any more. ``committed`` is what this replica has announced."""
+        for read_id in failed:
+            self._waiting.pop(read_id)(refused(self._name, Refusal.NOT_LEADER))
+        for read in confirmed:
+            assert read.position <= committed, "a leader serves reads that its log does not have"
+            self._waiting.pop(read.read_id)(None)
+
+    def fail_all(self) -> None:
+        """The group is taken down."""
+        for read_id in list(self._waiting):
+            self._waiting.pop(read_id)(refused(self._name, Refusal.NOT_LEADER))
