@@ -9,7 +9,7 @@
 Every replica applies the same commands in the same order, so every replica has the same archive. The commands:
 
 - ``append``: a committed segment, which begins at the archive's end;
-- ``spilled``: the oldest runs are in a part object from now on (``next_spill`` says which);
+- ``spilled``: the oldest segments are in a part object from now on (``next_spill`` says which);
 - ``trim``: the log starts later. Returns what may be deleted from the store.
 
 A command that does not fit is `Corruption`, and nothing changes: the archive never has a gap or an overlap.
@@ -20,7 +20,7 @@ reads its object and asks ``find_in``.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -131,11 +131,20 @@ class Archive:
         return Spill(describe_part(runs), runs)
 
     def spilled(self, part: ManifestPart) -> None:
-        """The part object is written: drop its runs. Raises Corruption if they are not the oldest runs."""
-        count = bisect_left(self._runs, part.end_offset, key=lambda run: run.base_offset)
-        if not count or describe_part(self._runs[:count]) != part:
-            raise Corruption(f"the part {part.base_offset}–{part.end_offset} is not the oldest of the archive")
-        self._drop_runs(count)
+        """The part object is written: drop the segments that it has. Some of them may have left since the part was
+        made, or may stand in other runs here. A part that is needed no more changes nothing, and neither does one that
+        overlaps another part, because two leaders made one each.
+
+        Raises:
+            Corruption: the part does not end where a segment ends. Nothing changes.
+        """
+        if part.end_offset <= self.start_offset or (self._parts and part.base_offset < self._parts[-1].end_offset):
+            return
+        following = self.find_offset(part.end_offset)
+        if part.end_offset > self.end_offset or (following is not None and following.base_offset < part.end_offset):
+            raise Corruption(f"the part {part.base_offset}–{part.end_offset} ends inside of a segment, or behind all")
+        left = self._trim_runs(part.end_offset)
+        self.size_bytes += part.size_bytes - sum(one.size_bytes for one in left)
         self._parts.append(part)
 
     def trim(self, start_offset: Offset) -> Freed:

@@ -4,10 +4,12 @@ import random
 import tracemalloc
 import uuid
 
+import msgspec
 import pytest
 
 from millstream.errors import Corruption
 from millstream.format.manifest import (
+    RUN_COUNT_MAX,
     ArchivedSegment,
     ArchiveId,
     Manifest,
@@ -131,16 +133,51 @@ def test_a_gap_an_overlap_and_an_empty_segment_are_refused():
         archive.append(ArchivedSegment(Offset(19), Offset(30), 1, 0, *times, Term(1)))
 
 
-def test_a_spill_that_is_not_the_oldest_is_refused():
+def spilling(count=256):
+    """An archive that wants to spill, the part that it would make, and its segments."""
     archive = Archive(Offset(0), memory_bytes_max=0)
-    for segment in segments(256, random.Random(1)):
+    made = segments(count, random.Random(1))
+    for segment in made:
         archive.append(segment)
-    first = archive.next_spill()
-    assert first is not None
-    archive.spilled(first.part)
-    with pytest.raises(Corruption, match="not the oldest"):
-        archive.spilled(first.part)
-    assert archive.segment_count == 256
+    spill = archive.next_spill()
+    assert spill is not None
+    return archive, spill.part, made
+
+
+def test_a_part_that_is_there_already_or_overlaps_another_one_changes_nothing():
+    archive, part, _ = spilling()
+    archive.spilled(part)
+    before = encode_manifest(archive.manifest(OWNER))
+    archive.spilled(part)
+    archive.spilled(msgspec.structs.replace(part, end_offset=archive.end_offset))
+    assert encode_manifest(archive.manifest(OWNER)) == before
+    assert (archive.segment_count, len(archive.parts)) == (256, 1)
+
+
+def test_a_part_that_ends_inside_of_a_segment_is_refused():
+    archive, part, _ = spilling()
+    before = encode_manifest(archive.manifest(OWNER))
+    for end in (part.end_offset + 1, archive.end_offset + 1):
+        with pytest.raises(Corruption, match="inside of a segment"):
+            archive.spilled(msgspec.structs.replace(part, end_offset=end))
+    assert encode_manifest(archive.manifest(OWNER)) == before
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_part_is_taken_up_when_the_log_was_trimmed_since_it_was_made(restarted):
+    """The entry may be committed after the start of the log has moved, or on a replica that packs its runs anew."""
+    archive, part, made = spilling(RUN_COUNT_MAX)
+    inside = made[10].base_offset + 1
+    archive.trim(Offset(inside))
+    if restarted:
+        archive = Archive.of(decode_manifest(encode_manifest(archive.manifest(OWNER))))
+    archive.spilled(part)
+    assert list(archive.parts) == [part]
+    assert archive.size_bytes == sum(one.size_bytes for one in made)
+    freed = archive.trim(part.end_offset)
+    assert (list(freed.parts), archive.size_bytes, archive.is_empty) == ([part], 0, True)
+    archive.spilled(part)
+    assert archive.is_empty, "it is needed no more"
 
 
 def test_a_start_beyond_the_end_empties_the_archive():

@@ -186,7 +186,7 @@ class BrokersHistory:
             delay_us=setting.delay_us,
             write_caching=setting.write_caching,
             checkpoint_bytes=setting.checkpoint_bytes,
-            make=control if controlled else serve,
+            make=control if controlled else self.make,
             more=more,
         )
         self.faults: Counter[str] = Counter()
@@ -215,6 +215,10 @@ class BrokersHistory:
             (setting.transfers, self._transfer),
         )
         self._kinds = [act for on, act in kinds if on]
+
+    def make(self, cluster: Cluster, node_id: int) -> Broker:
+        """A broker without a controller."""
+        return serve(cluster, node_id)
 
     def run(self) -> Cluster:
         """Play it to its end."""

@@ -30,7 +30,7 @@ def run(seed: int | None, first_seed: int, hours: float, *, planted: bool) -> in
     if seed is not None:
         play(seed, counts)
     else:
-        with _quiet():
+        with quiet():
             if planted:
                 return _planted(console)
             with Progress(console=console, transient=True) as progress:
@@ -105,7 +105,7 @@ def _show(console: Console, finding: Finding) -> None:
 
 
 @contextmanager
-def _quiet() -> Generator[None]:
+def quiet() -> Generator[None]:
     """Without the brokers' log lines: a history has hundreds."""
     process = operator_log._process  # pyright: ignore[reportPrivateUsage]
     before = process.fd

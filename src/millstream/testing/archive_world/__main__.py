@@ -1,0 +1,49 @@
+"""Simulated brokers with a tiered topic: ``python -m millstream.testing.archive_world --histories 100``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from millstream.testing.archive_world.history import play
+from millstream.testing.archive_world.planted import PLANTED, hunt
+from millstream.testing.sim.brokers_history import Counts
+from millstream.testing.sim.brokers_report import quiet
+
+
+def main() -> int:
+    """Play histories, or hunt the planted bugs; 1 if something was found, or a planted bug was not."""
+    parser = argparse.ArgumentParser(prog="python -m millstream.testing.archive_world", description=__doc__)
+    parser.add_argument("--histories", type=int, default=100, help="histories to play (default: 100)")
+    parser.add_argument("--first-seed", type=int, default=0, help="seed to begin with (default: 0)")
+    parser.add_argument("--seed", type=int, help="play this seed alone, with the brokers' log lines")
+    parser.add_argument("--planted", action="store_true", help="plant each known bug and show how fast it is found")
+    options = parser.parse_args()
+    out, counts, missed = sys.stdout.write, Counts(), 0
+    if options.seed is not None:
+        play(options.seed, counts)
+    elif options.planted:
+        with quiet():
+            for bug in PLANTED:
+                found = hunt(bug)
+                missed += found.finding is None
+                by = "NOT FOUND" if found.finding is None else found.finding.what.partition(":")[0]
+                out(f"{bug.name:55} {by:10} {found.counts.histories:>4} of {bug.histories} histories\n")
+        return 1 if missed else 0
+    else:
+        with quiet():
+            for seed in range(options.first_seed, options.first_seed + options.histories):
+                play(seed, counts)
+    for finding in counts.findings:
+        out(f"seed {finding.seed}: {finding.what}\nsetting: {finding.setting}\n{finding.trace}\n")
+    out(
+        f"{counts.histories} histories, {counts.hours:.2f} simulated hours, {counts.steps} steps, "
+        f"{counts.cpu_s:.0f} s of CPU, {len(counts.findings)} findings\n"
+    )
+    for title, found in (("faults", counts.faults), ("events", counts.seen)):
+        out(f"{title}: " + ", ".join(f"{what} {count}" for what, count in found.most_common()) + "\n")
+    return 1 if counts.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,306 @@
+"""A simulated broker whose topic is tiered.
+
+::
+
+    Archiver ─ ArchiveLink ──Lane──► ArchiveWorker ─ ArchiveReader ─ HotTier ─ faulty slots
+                                          └──────────────► WorldStore
+
+It runs the production's archiver and link, and the worker of the archive process in steps: each lane carries out one
+command after the other, and a command takes effect at one time and is answered at a later one. A broker that goes down
+takes the process with it. What was on its way to the store may still happen.
+"""
+
+# pyright: reportPrivateUsage=false
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.config.topic_properties import topic_config
+from millstream.errors import MillstreamError
+from millstream.format.archive import TopicDescription
+from millstream.model.quantities import Offset
+from millstream.model.replication import node_of
+from millstream.partition.lifecycle import Lifecycle
+from millstream.partition.partition import Partition
+from millstream.raft.group import GroupRole
+from millstream.telemetry.metrics import StatsSlab
+from millstream.testing.sim.brokers import READ_BYTES
+from millstream.testing.sim.brokers_judge import Violation
+from millstream.testing.sim.brokers_served import SETTINGS, TOPIC, ServedBroker
+from millstream.tiers.archiver import Archiver
+from millstream.tiers.hot_tier import HotTier
+from millstream.tiers.hot_tier.slots import MemorySlots
+from millstream.tiers.hot_tier.slotted import SlottedTier
+from millstream.tiers.link import ArchiveLink
+from millstream.tiers.messages import LANES, Put, Remove, RemoveKeys, decode_command, encode
+from millstream.tiers.process import ArchiveWorker
+from millstream.tiers.reading import ArchiveReader
+
+if TYPE_CHECKING:
+    import random
+
+    from millstream.format.manifest import ArchiveId
+    from millstream.model.quantities import RaftGroupId
+    from millstream.partition.table import PartitionTable
+    from millstream.storage.log.importing import StagedFiles
+    from millstream.testing.archive_world.history import TieredHistory
+    from millstream.testing.local_storage import LocalShard
+    from millstream.testing.sim.brokers import Broker, Checks, Cluster
+    from millstream.tiers.hot_tier import WarmBlocks
+    from millstream.tiers.messages import Command
+    from millstream.tiers.partition_archive import PartitionArchive
+
+SEGMENT_BYTES: Final = 3_000
+_MEMORY_BYTES: Final = 4_000
+_SLOTS: Final = 6
+_RETENTION_MS: Final = 300
+_PROPERTIES: Final = {
+    "retention.ms": "-1",
+    "storage.mode": "tiered",
+    "retention.local.target.ms": "0",
+    "segment.upload.max.ms": "1000",
+    "file.delete.delay.ms": "300",
+}
+
+
+class FaultySlots(MemorySlots):
+    """Slots of a disk that rots and fails."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self._chance = rng
+        self.rot = self.errors = 0.0
+
+    def read(self, slot: int, owner: ArchiveId, base_offset: Offset) -> memoryview:
+        if self._chance.random() < self.errors:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        block = super().read(slot, owner, base_offset)
+        if len(block) and self._chance.random() < self.rot:
+            wrong = bytearray(block)
+            wrong[self._chance.randrange(len(wrong))] ^= 1
+            return memoryview(wrong)
+        return block
+
+    def write(self, slot: int, owner: ArchiveId, base_offset: Offset, block: memoryview) -> None:
+        if self._chance.random() < self.errors:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().write(slot, owner, base_offset, block)
+
+
+class Lane:
+    """One lane of an archive process: commands in order, one at a time."""
+
+    def __init__(self, broker: TieredBroker, link: WorldLink, worker: ArchiveWorker) -> None:
+        self._broker = broker
+        self._link = link
+        self._worker = worker
+        self._life = broker.life
+        self._queue: deque[Command] = deque()
+        self._busy = False
+
+    def send(self, message: bytes) -> None:
+        """As `storage.messages.channel.ReactorChannel`."""
+        if self._broker.at_once:
+            self._answer(self._worker.carry_out(decode_command(message)), frees=False)
+            return
+        self._queue.append(decode_command(message))
+        self._next()
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _next(self) -> None:
+        if self._busy or not self._queue:
+            return
+        self._busy = True
+        command = self._queue.popleft()
+        self._broker.cluster.after(self._broker.history_of_archive.delay_us(), lambda: self._carry_out(command))
+
+    def _carry_out(self, command: Command) -> None:
+        broker = self._broker
+        if broker.life != self._life or not broker.is_up:
+            zombie = isinstance(command, Put | Remove | RemoveKeys)
+            if zombie and broker.history_of_archive.chance.random() < 0.5:
+                broker.history_of_archive.truth.note("command of a dead broker")
+                self._worker.carry_out(command)
+            return
+        self._answer(self._worker.carry_out(command))
+
+    def _answer(self, reply: Any, *, frees: bool = True) -> None:
+        broker, data = self._broker, encode(reply)
+
+        def heard(_: Broker | None = None) -> None:
+            if broker.life == self._life and broker.is_up:
+                self._busy = self._busy and not frees
+                self._link._heard(data)
+                self._next()
+
+        if broker.at_once:
+            assert broker.shard is not None
+            broker.shard.reactor.call_soon(heard)
+        else:
+            at_us = broker.cluster.now + broker.history_of_archive.delay_us()
+            broker.cluster.send_at(at_us, broker.replica, heard)
+
+
+class WorldLink(ArchiveLink):
+    """The production's link over lanes in this process."""
+
+    def __init__(self, broker: TieredBroker, shard: LocalShard) -> None:
+        reactor: Any = shard.reactor
+        super().__init__(reactor, shard.arena, shard.stats, _no_process, _ignore)
+        self._broker = broker
+
+    def _begin(self) -> None:
+        broker = self._broker
+        shard, world = broker.shard, broker.history_of_archive
+        assert shard is not None
+        now_s = lambda: broker.cluster.now / 1e6  # noqa: E731
+        broker.slots = FaultySlots(world.chance)
+        broker.slots.rot, broker.slots.errors = world.cache_faults
+        provider = SlottedTier(
+            broker.slots, "interval", _SLOTS, 1 << 62, 0.0, lambda: broker.cluster.now // 1000, now_s
+        )
+        tier = HotTier(provider, StatsSlab(0, "archive"), now_s)
+        filling = SimpleNamespace(put=tier.put)
+        warm: WarmBlocks = SimpleNamespace(  # pyright: ignore[reportAssignmentType]
+            tier=tier, filling=filling, fills_on_read=True, fills_on_write=world.fills_on_write, name="", size_bytes=0
+        )
+        worker = ArchiveWorker(world.store, world.store, broker.disk, shard.arena.view, 1e15, warm)
+        worker.reader = ArchiveReader(
+            world.store, _MEMORY_BYTES, warm, lambda source: world.truth.note(f"block: {source}")
+        )
+        lanes: Any = [Lane(broker, self, worker) for _ in range(LANES)]
+        self._lanes = lanes
+        self._child = SimpleNamespace()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class TieredBroker(ServedBroker):
+    """A broker whose partition is archived.
+
+    Lifecycle: as `Broker`.
+    """
+
+    def __init__(self, cluster: Cluster, node_id: int, world: TieredHistory) -> None:
+        self.history_of_archive = world
+        self.at_once = False
+        """The archive process answers in the same turn."""
+        self.slots = FaultySlots(world.chance)
+        super().__init__(cluster, node_id)
+
+    @property
+    def archive(self) -> PartitionArchive | None:
+        """The archive of its partition."""
+        return self.partition.archive
+
+    def _open(
+        self, lifecycle: Lifecycle, table: PartitionTable, name: str, group: RaftGroupId, config: Any
+    ) -> Partition:
+        shard = self.shard
+        assert shard is not None
+        link = WorldLink(self, shard)
+        reactor: Any = shard.reactor
+        lifecycle.archiver = Archiver(reactor, shard.storage, link, shard.stats, _RETENTION_MS, self._describe)
+        config = topic_config(_PROPERTIES, SETTINGS)
+        config.__dict__.update(segment_bytes=SEGMENT_BYTES)
+        opened = super()._open(lifecycle, table, name, group, config)
+        self._watch_installs(opened)
+        return opened
+
+    def _watch_installs(self, partition: Partition) -> None:
+        """Files that replace the log of a replica that was away for long: what they lack was promised to nobody."""
+        group: Any = partition.group
+        install = group.events.on_install
+
+        def replaced(files: StagedFiles) -> None:
+            self.replaces_files(group, files)
+            install(files)
+
+        group.events.on_install = replaced
+
+    def _take_installed(self) -> None:
+        """The lifecycle has opened the log anew that files have replaced."""
+        found = self.table.find(TOPIC, 0)
+        if isinstance(found, Partition) and found is not self.partition:
+            self.partition = found
+            self.group = found.group  # pyright: ignore[reportAttributeAccessIssue]
+            self.checks = []
+            self.check(self.cluster.history, self.group)
+            self._watch_installs(found)
+
+    def _describe(self, topic_id: bytes) -> TopicDescription:
+        return TopicDescription("t", topic_id.hex(), 1, {}, "", len(self.cluster.brokers))
+
+    def step(self) -> None:
+        """Do one thing, and look at the archive after it."""
+        super().step()
+        self._take_installed()
+        if self.archive is not None and not self.archive.closed:
+            self.history_of_archive.judge.look(node_of(self.replica), self.archive)
+
+    @property
+    def has_archived(self) -> bool:
+        """Whether this broker leads, and nothing of its archive waits to be written."""
+        archive = self.archive
+        return (
+            archive is not None
+            and self.group.role is GroupRole.LEADING
+            and not archive.busy
+            and archive.next_upload() is None
+            and archive.archive.next_spill() is None
+        )
+
+    def _check_whole(self, checks: Checks) -> None:
+        """Read everything that is committed, from the archive as far as it is not local."""
+        log, archive, shard = checks.log, self.archive, self.shard
+        assert archive is not None
+        assert shard is not None
+        # A replica moves its start some time after it has heard that.
+        offset = max(log.start_offset, self.history_of_archive.truth.start)
+        self.at_once = True
+        try:
+            while offset < min(log.first_local_offset, checks.group.high_watermark):
+                found = _read_archived(shard, archive, Offset(offset))
+                if isinstance(found, MillstreamError):
+                    raise Violation(f"F3: {self.replica} can't read offset {offset} from its archive: {found}")
+                self.history_of_archive.truth.note("read from the archive at a heal")
+                offset = checks.compare_whole(found, offset)
+        finally:
+            self.at_once = False
+        end = checks.group.high_watermark
+        while offset < end:
+            local: Any = log.read(Offset(offset), Offset(end), READ_BYTES, minimum_one=True)
+            if local is None:
+                local = shard.call(log.read_cold, Offset(offset), Offset(end), READ_BYTES, True)
+            if isinstance(local, MillstreamError):
+                raise Violation(f"F3: {self.replica} can't read offset {offset} of {end}: {local}")
+            data = memoryview(local.copy(0, len(local)))
+            local.release()
+            if not data:
+                raise Violation(f"A5: {self.replica} has announced {end}, and its log ends at {offset}")
+            offset = checks.compare_whole(data, offset)
+        checks.history.check_acknowledged(self.replica, log.start_offset, end)
+
+
+def _read_archived(shard: LocalShard, archive: PartitionArchive, offset: Offset) -> memoryview | MillstreamError:
+    def read(done: Any) -> None:
+        archive.read(offset, READ_BYTES, done, minimum_one=True)
+
+    found = shard.call(read)
+    if isinstance(found, MillstreamError):
+        return found
+    data = memoryview(found.copy(0, len(found)))
+    found.release()
+    return data
+
+
+def _no_process() -> Any:
+    raise AssertionError("an archive process here is no process")
+
+
+def _ignore(_: str) -> None:
+    """Nobody ends it."""

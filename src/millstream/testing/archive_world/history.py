@@ -1,0 +1,208 @@
+"""A history of brokers with a tiered topic, from one seed.
+
+The clients and faults are those of `testing.sim.brokers_history`. Besides, the store fails in many ways, goes away for
+a while, and the caches rot. At each heal everything ends: the archive has to be complete within a stated time, each
+broker has to read the whole log back, and the store alone has to give back what is archived.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from millstream.errors import MillstreamError
+from millstream.format.archive import manifest_key
+from millstream.format.manifest import encode_manifest
+from millstream.format.segment import parse_batch
+from millstream.model.error_code import ErrorCode
+from millstream.objects import ObjectKey
+from millstream.testing.archive_world.broker import TieredBroker
+from millstream.testing.archive_world.judge import ArchiveJudge
+from millstream.testing.archive_world.store import JudgedStore, Truth, WorldStore
+from millstream.testing.local_storage import Stopped
+from millstream.testing.objects import Faults
+from millstream.testing.sim.brokers import BEGIN_US, Cluster
+from millstream.testing.sim.brokers_history import SECOND, BrokersHistory, Finding, draw
+from millstream.testing.sim.brokers_judge import Violation
+from millstream.tiers import manifest, uploading
+from millstream.wire.records import batch_crc_ok
+
+if TYPE_CHECKING:
+    from millstream.testing.sim.brokers import Broker
+    from millstream.testing.sim.brokers_history import Counts, Setting
+    from millstream.testing.sim.brokers_served import Fetched
+
+BLOCK_BYTES: Final = 1_500
+RUN_COUNT: Final = 4
+MEMORY_BYTES: Final = 400
+_FETCH_BYTES: Final = 4_000
+_HEAL_US: Final = 300 * SECOND
+"""An archiver that failed often waits for a minute."""
+
+
+def setting_of(seed: int) -> Setting:
+    """The setting of a seed: one topic whose records are kept, and batches of a size that fills segments."""
+    drawn = draw(seed)
+    chance = Cluster.stream(seed, "archive setting")
+    return replace(
+        drawn,
+        nodes=chance.choice((1, 3, 3)),
+        groups=False,
+        controlled=False,
+        write_caching=False,
+        size=chance.choice((100, 1_000, 2_000)),
+        operations_per_s=chance.choice((30, 50)),
+        round_us=max(drawn.round_us, 3 * SECOND),
+        trims=chance.random() < 0.5,
+    )
+
+
+class TieredHistory(BrokersHistory):
+    """One history. Lifecycle: made from a seed, `run` once."""
+
+    def __init__(self, seed: int, setting: Setting | None = None) -> None:
+        chance = self.chance = Cluster.stream(seed, "archive")
+        self.truth = Truth()
+        judged = JudgedStore(self.truth, self._now_ms)
+        self.judge = ArchiveJudge(judged, self.truth)
+        self._chances = Faults(
+            error=chance.choice((0, 0.02, 0.2)),
+            lost_answer=chance.choice((0, 0.05, 0.2)),
+            throttled=chance.choice((0, 0.05)),
+            truncated=chance.choice((0, 0.1)),
+        )
+        self._late = chance.choice((0.0, 0.1))
+        self._flipped = chance.choice((0.0, 0.1))
+        self.cache_faults = chance.choice(((0.0, 0.0), (0.2, 0.0), (0.1, 0.02)))
+        self.fills_on_write = chance.random() < 0.5
+        self._delay_us = chance.choice((500, 20_000, 300_000))
+        self.store = WorldStore(judged, chance, Faults(), self._later)
+        self._calm = True
+        super().__init__(seed, setting or setting_of(seed))
+        self._kinds += [self._away, self._away]
+
+    def make(self, cluster: Cluster, node_id: int) -> Broker:
+        """Make a broker for the cluster, which is being made."""
+        self.cluster = cluster
+        return TieredBroker(cluster, node_id, self)
+
+    def delay_us(self) -> int:
+        """Half of what a request to the store takes; now and then much longer."""
+        factor = 20 if self.chance.random() < 0.02 else 1
+        return 1 + int(factor * self._delay_us * self.chance.random())
+
+    def _later(self, do: object) -> None:
+        self.cluster.after(10 * self.delay_us(), do)  # pyright: ignore[reportArgumentType]
+
+    def _now_ms(self) -> int:
+        return self.cluster.now // 1000
+
+    def _away(self) -> None:
+        self.faults["store away"] += 1
+        self.store.is_away = True
+        self.cluster.after(self._duration(), self._back)
+
+    def _back(self) -> None:
+        self.store.is_away = False
+
+    def _client(self) -> None:
+        if self._calm and self.cluster.now < self._until_us:
+            self._calm = False
+            self.store.chances, self.store.late, self.store.flipped = self._chances, self._late, self._flipped
+        self._read_history()
+        super()._client()
+
+    def _read_history(self) -> None:
+        """Reads archived records from any broker."""
+        brokers = [one for one in self._up() if isinstance(one, TieredBroker)]
+        if not brokers or self.truth.end <= self.truth.start:
+            return
+        broker = self.chance.choice(brokers)
+        offset = self.chance.randrange(self.truth.start, self.truth.end)
+
+        def answered(found: Fetched) -> None:
+            at = 0
+            while at < len(found.data):
+                batch = parse_batch(found.data, at, at, len(found.data))
+                if not batch_crc_ok(memoryview(found.data)[at : at + batch.size]):
+                    raise Violation(f"C4: a reader of history reads a batch at {batch.base_offset} with wrong bytes")
+                self.cluster.history.on_read("a reader of history", batch)
+                at += batch.size
+            self.truth.note("history read" if found.data else f"history refused: {ErrorCode(found.error).name}")
+
+        broker.fetch(offset, -1, -1, _FETCH_BYTES, answered)
+
+    def _finish(self, limit_us: int) -> None:
+        """The store and the caches are well again, and the archive becomes complete."""
+        self._calm = True
+        self.store.calm(Faults())
+        for broker in self.cluster.brokers.values():
+            assert isinstance(broker, TieredBroker)
+            broker.slots.rot = broker.slots.errors = 0.0
+        super()._finish(limit_us)
+        self._until_us = 0
+        leaders: list[TieredBroker] = []
+
+        def complete() -> bool:
+            brokers = [one for one in self.cluster.brokers.values() if isinstance(one, TieredBroker)]
+            leaders[:] = [one for one in brokers if one.has_archived and self._manifest_is_new(one)]
+            return bool(leaders)
+
+        if not self.cluster.run(complete, _HEAL_US):
+            states = [
+                (one.replica, one.archive.archive.end_offset, one.log.next_offset, one.archive.busy)
+                for one in self.cluster.brokers.values()
+                if isinstance(one, TieredBroker) and one.archive is not None
+            ]
+            raise Violation(f"G6: the archive is not complete {_HEAL_US} us after the heal: {states}")
+        (leader, *_) = leaders
+        archive = leader.archive
+        assert archive is not None
+        saved = self.judge.store.objects.get(ObjectKey(manifest_key(archive.owner)))
+        if saved is not None:
+            self.judge.check_store(archive, saved[0], self.cluster.history)
+            self.truth.note("store checked alone")
+        for broker in self.cluster.brokers.values():
+            broker.check_whole_logs()
+
+    def _manifest_is_new(self, leader: TieredBroker) -> bool:
+        """Whether the manifest object has what the leader's archive has."""
+        archive = leader.archive
+        assert archive is not None
+        found = self.judge.store.objects.get(ObjectKey(manifest_key(archive.owner)))
+        wanted = archive.archive.manifest(archive.owner, archive.log.leader_epochs)
+        return archive.archive.is_empty or (found is not None and found[0] == encode_manifest(wanted))
+
+
+def play(seed: int, counts: Counts, setting: Setting | None = None) -> Finding | None:
+    """Play the history of a seed; a finding is in ``counts``, too."""
+    begun = time.process_time()
+    finding: Finding | None = None
+    with ExitStack() as small:
+        small.enter_context(patch.object(uploading, "BLOCK_BYTES", BLOCK_BYTES))
+        small.enter_context(patch.object(manifest, "RUN_COUNT_MAX", RUN_COUNT))
+        small.enter_context(patch.object(manifest.Archive.__init__, "__defaults__", (MEMORY_BYTES,)))
+        small.enter_context(patch.object(manifest.Archive.of.__func__, "__defaults__", (MEMORY_BYTES,)))
+        history = TieredHistory(seed, setting)
+        try:
+            history.run()
+        except (AssertionError, Stopped, MillstreamError) as error:
+            where = "".join(traceback.format_tb(error.__traceback__)[-4:])
+            finding = Finding(seed, history.setting, str(error) or repr(error), where)
+            counts.findings.append(finding)
+    counts.cpu_s += time.process_time() - begun
+    counts.histories += 1
+    counts.simulated_us += history.cluster.now - BEGIN_US
+    counts.steps += history.cluster.steps
+    counts.operations += history.cluster.operations
+    counts.trace = history.cluster.trace
+    counts.faults += history.faults
+    counts.faults.update(history.store.faults)
+    counts.seen += history.cluster.history.seen
+    counts.seen.update(history.truth.seen)
+    return finding

@@ -1,0 +1,113 @@
+"""What must hold of the archives of all replicas, after each step and at each heal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.errors import MillstreamError
+from millstream.format.archive import part_key, segment_key
+from millstream.format.manifest import ArchivedSegment, decode_manifest
+from millstream.format.segment import parse_batch
+from millstream.model.quantities import FilePosition, Offset
+from millstream.objects import ObjectKey
+from millstream.testing.archive_world.store import is_right
+from millstream.testing.sim.brokers_judge import Violation
+from millstream.tiers.inspection import read_whole, segments_of
+
+if TYPE_CHECKING:
+    from millstream.format.manifest import Manifest
+    from millstream.testing.archive_world.store import JudgedStore, Truth
+    from millstream.testing.sim.brokers_judge import History
+    from millstream.tiers.partition_archive import PartitionArchive
+
+
+class ArchiveJudge:
+    """Of one cluster."""
+
+    def __init__(self, store: JudgedStore, truth: Truth) -> None:
+        self.store = store
+        self.truth = truth
+        self._ends: dict[int, tuple[PartitionArchive, int, int]] = {}
+
+    def look(self, replica: int, archive: PartitionArchive) -> None:
+        """After a step of a broker (F1, F2, F3, F5)."""
+        log, packed, truth = archive.log, archive.archive, self.truth
+        truth.start = max(truth.start, log.start_offset)
+        known = self._ends.get(replica)
+        now = (archive, packed.end_offset, len(packed.parts))
+        if known != now:
+            self._ends[replica] = now
+            begin = known[1] if known is not None and known[0] is archive else packed.start_offset
+            self._look_at_segments(replica, archive, begin)
+            truth.parts.update(part_key(archive.owner, one) for one in packed.parts)
+        truth.end = max(truth.end, packed.end_offset)
+        # A replica that has just come up learns again what is committed, before it serves.
+        if log.first_local_offset > max(packed.end_offset if archive.group.is_serving else truth.end, log.start_offset):
+            raise Violation(
+                f"F2: the files of {replica} start at {log.first_local_offset}, the log at {log.start_offset}, and the "
+                f"archive ends at {packed.end_offset} there, at {truth.end} anywhere"
+            )
+
+    def _look_at_segments(self, replica: int, archive: PartitionArchive, begin: int) -> None:
+        offset = Offset(max(begin, archive.archive.start_offset))
+        while offset < archive.archive.end_offset:
+            found = archive.archive.find_offset(offset)
+            if found is None:
+                raise Violation(f"F3: the archive of {replica} ends at {archive.archive.end_offset} and lacks {offset}")
+            if isinstance(found, ArchivedSegment):
+                self._committed(replica, archive, found)
+            offset = found.end_offset
+
+    def _committed(self, replica: int, archive: PartitionArchive, segment: ArchivedSegment) -> None:
+        truth = self.truth
+        known = truth.segments.get(segment.base_offset)
+        if known == segment:
+            return
+        if known is not None:
+            raise Violation(f"F3: {replica} has {segment} in its archive, another replica {known}")
+        overlaps = [
+            one
+            for one in truth.segments.values()
+            if one.base_offset < segment.end_offset and segment.base_offset < one.end_offset
+        ]
+        if overlaps:
+            raise Violation(f"F5: {replica} has {segment} in its archive, which overlaps {overlaps[0]}")
+        truth.segments[segment.base_offset] = segment
+        truth.note("segment committed")
+        key = segment_key(archive.owner, segment)
+        if segment.end_offset > truth.start and not is_right(self.store, ObjectKey(key), segment):
+            raise Violation(f"F1: {replica} has committed {segment}, and the object {key} is not what it should be")
+
+    def check_store(self, archive: PartitionArchive, manifest_data: bytes, history: History) -> None:
+        """The store alone gives back all that is archived (F8). ``archive`` is the leader's, and has nothing to do."""
+        manifest = decode_manifest(manifest_data)
+        try:
+            found = list(self._whole(manifest))
+        except MillstreamError as error:
+            raise Violation(f"F8: {error.message}") from error
+        end = self.truth.start
+        for segment in found:
+            if segment.end_offset <= self.truth.start:
+                continue
+            if segment.base_offset > end:
+                raise Violation(f"F8: the manifest has nothing from {end} to {segment.base_offset}")
+            key = ObjectKey(segment_key(manifest.owner, segment))
+            if not is_right(self.store, key, segment):
+                raise Violation(f"F8: the object {key} is not what the manifest says")
+            data = self.store.get(key, FilePosition(0), FilePosition(segment.size_bytes))
+            at = 0
+            while at < len(data):
+                batch = parse_batch(data, at, at, len(data))
+                if batch.last_offset >= self.truth.start:
+                    history.on_read("the store alone", batch)
+                at += batch.size
+            end = segment.end_offset
+        if found and end < archive.archive.end_offset:
+            raise Violation(f"F8: the manifest ends at {end}, the archive at {archive.archive.end_offset}")
+
+    def _whole(self, manifest: Manifest) -> list[ArchivedSegment]:
+        for part in manifest.parts:
+            if part.end_offset > self.truth.start:
+                read_whole(self.store, part_key(manifest.owner, part))
+        live = tuple(one for one in manifest.parts if one.end_offset > self.truth.start)
+        return list(segments_of(self.store, type(manifest)(manifest.owner, manifest.start_offset, live, manifest.runs)))

@@ -1,0 +1,61 @@
+"""A tiered topic over a store that fails: archive, cache, deletion and recovery hold every promise, and planted bugs
+are found.
+
+A finding names its seed: ``python -m millstream.testing.archive_world --seed N`` plays it with the brokers' log lines.
+"""
+
+import os
+import random
+
+import pytest
+
+from millstream.telemetry.log import log as operator_log
+from millstream.testing.archive_world.history import play
+from millstream.testing.archive_world.planted import PLANTED, hunt
+from millstream.testing.sim.brokers_history import Counts
+
+FOUND = (
+    # A part of the manifest was committed after the start of the log had moved, which stopped every replica.
+    4,
+    6,
+)
+FRESH = 3
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    """Hundreds of elections are not worth a line each."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    monkeypatch.setattr(operator_log._process, "fd", sink)
+    yield
+    os.close(sink)
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_seed_that_found_something_finds_nothing_now(seed):
+    finding = play(seed, Counts())
+    assert finding is None, finding
+
+
+def test_fresh_seeds_find_nothing():
+    chance = random.SystemRandom()
+    counts = Counts()
+    for _ in range(FRESH):
+        finding = play(chance.randrange(1_000, 1 << 31), counts)
+        assert finding is None, finding
+    for event in ("segment committed", "store checked alone", "read from the archive at a heal"):
+        assert counts.seen[event], event
+
+
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found_within_its_budget(bug):
+    assert hunt(bug).finding is not None
+
+
+def test_a_seed_replays_the_same_history():
+    ends = []
+    for _ in range(2):
+        counts = Counts()
+        assert play(3, counts) is None
+        ends.append((counts.trace, counts.simulated_us, counts.steps, counts.seen, counts.faults))
+    assert ends[0] == ends[1]
