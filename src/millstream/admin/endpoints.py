@@ -9,6 +9,7 @@
 ``GET /v1/tiers``                    how far tiered topics are archived (``?topic=`` for one)
 ``GET /v1/cache``                    what the caches have, and how large the warm cache must be
 ``POST /v1/tiers/prepare``           write the logs of topics of the object store (``{"topics": […]}``, empty for all)
+``POST /v1/cluster``                 modes of brokers, moves of replicas (`app.cluster_changes`)
 ``POST /v1/tiers/recover``           create them; every broker of the cluster is prepared before
 ``GET /v1/topics/<name>/segments``   where the files of a topic are (``partition.manifest``)
 ===================================  ==================================================================
@@ -47,6 +48,10 @@ class Broker(Protocol):
 
     def cluster(self) -> dict[str, Any]:
         """The state of the cluster as this broker sees it."""
+        ...
+
+    def change_cluster(self, body: bytes) -> dict[str, Any]:
+        """Raises Rejected for a request that is none, another error for one that was not carried out."""
         ...
 
     def segments(self, topic: str) -> dict[str, Any]: ...
@@ -102,6 +107,12 @@ def make_router(broker: Broker, stats: StatsSlab) -> Router:
         _ = request
         return Response(dump(broker.cluster()))
 
+    def change(request: Request) -> Response:
+        try:
+            return Response(dump(broker.change_cluster(request.body)))
+        except MillstreamError as error:
+            raise HttpError(400 if isinstance(error, Rejected) else 503, error.code.name, error.message) from None
+
     def segments(request: Request) -> Response:
         try:
             return Response(dump(broker.segments(request.variables["topic"])))
@@ -115,6 +126,7 @@ def make_router(broker: Broker, stats: StatsSlab) -> Router:
     router.add("GET", "/metrics", metrics, count=counted("metrics"))
     router.add("GET", "/v1/status", status)
     router.add("GET", "/v1/cluster", cluster)
+    router.add("POST", "/v1/cluster", change, body_bytes_max=4 << 20)
     router.add("GET", "/v1/topics/{topic}/segments", segments, count=counted("manifest"))
     _add_tiers(router, broker)
     return router

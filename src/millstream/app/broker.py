@@ -31,6 +31,8 @@ from millstream.admin.http import HttpServer
 from millstream.admin.overview import Facts, Overview
 from millstream.app import shard_main
 from millstream.app.accepting import Acceptor
+from millstream.app.broker_mode import HAS_LEFT
+from millstream.app.cluster_changes import change_cluster
 from millstream.app.cluster_status import CLUSTER
 from millstream.app.forming import join_cluster, says
 from millstream.app.limits import CONNECTIONS_MAX
@@ -188,12 +190,6 @@ class Supervisor:
         serve(self.peer_listener)
         if not identity.cluster_id:
             identity = join_cluster(settings, disk, identity, self.peer_listener)
-        if not identity.founders:
-            raise Unavailable(
-                f"cluster {identity.cluster_id} exists already, and this version adds no broker to it: start this "
-                "broker with the data directory that it had in the cluster, or form a new cluster, all brokers with "
-                "empty data directories and the same --seeds"
-            )
         return identity
 
     def _fork(self) -> None:
@@ -231,6 +227,7 @@ class Supervisor:
             control = shared.control[shard].supervisor_end(self.reactor)
             control.serve("ready", self._shard_ready)
             control.serve(CONNECTIONS_MAX, self._limit_connections)
+            control.serve(HAS_LEFT, self._has_left)
             self.controls.append(control)
             shared.handover[shard].keep_sender()
             self.reactor.add_reader(child.pidfd, lambda child=child: self._child_ended(child))
@@ -280,6 +277,14 @@ class Supervisor:
         """The setting ``max.connections`` was changed."""
         self.acceptor.connections_max = int(limit)
         answer(None)
+
+    def _has_left(self, arguments: Any, answer: Any) -> None:
+        """The cluster has let this broker go: nothing is left for it to do."""
+        _ = arguments
+        answer(None)
+        if not self.stopping:
+            log.info("this broker has left the cluster, and stops; its data directory is of no more use")
+            self.stop()
 
     def _shard_ready(self, arguments: Any, answer: Any) -> None:
         """A shard has opened its partitions; with the last of them the broker serves."""
@@ -389,6 +394,9 @@ class Supervisor:
 
     def cluster(self) -> dict[str, Any]:
         return self.queries.ask_all(CLUSTER, None)[0]
+
+    def change_cluster(self, body: bytes) -> dict[str, Any]:
+        return change_cluster(self.queries, body)
 
     def tiers(self, topic: str | None) -> dict[str, Any]:
         return tier_status(self.queries, store_url(self.settings), topic)

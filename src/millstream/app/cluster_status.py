@@ -51,6 +51,19 @@ class BrokerStatus(msgspec.Struct):
     release: str
     leaders: int = 0
     replicas: int = 0
+    mode: str = "serving"
+    """`serving`, `drained` or `leaving`."""
+    leads_alone: int = 0
+    """Partitions that it leads as their only replica."""
+
+
+class MoveStatus(msgspec.Struct, frozen=True):
+    """One partition that moves, by node ids."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    target: tuple[int, ...]
 
 
 class PartitionName(msgspec.Struct, frozen=True):
@@ -75,6 +88,11 @@ class ClusterStatus(msgspec.Struct):
     leaderless: list[PartitionName] = []
     under_replicated_count: int = 0
     under_replicated: list[PartitionName] = []
+    moves_count: int = 0
+    moves: list[MoveStatus] = []
+    voters: tuple[int, ...] = ()
+    """Brokers that vote on the controller's log."""
+    feature_level: int = 0
 
 
 def serve_cluster_status(
@@ -110,8 +128,20 @@ def _describe(metadata: MetadataCache, status: ClusterStatus, voters: tuple[int,
             if walked % _SLICE == 0:
                 yield
             _count(metadata, topic, index, status, by_node)
+    _show_moves(metadata, status)
+    status.voters = voters
+    status.feature_level = metadata.state.feature_level
     status.problems = _problems(status, voters)
     status.healthy = not status.problems
+
+
+def _show_moves(metadata: MetadataCache, status: ClusterStatus) -> None:
+    state = metadata.state
+    status.moves_count = len(state.moves)
+    for move in list(state.moves.values())[:NAMED_MAX]:
+        topic = state.topics_by_id[move.topic_id]
+        replicas = topic.partitions[move.index].replicas
+        status.moves.append(MoveStatus(topic.name, move.index, replicas, move.target))
 
 
 def _brokers(metadata: MetadataCache) -> list[BrokerStatus]:
@@ -130,6 +160,7 @@ def _brokers(metadata: MetadataCache) -> list[BrokerStatus]:
                 profile.rack,
                 profile.shards,
                 profile.release,
+                mode=registry.mode(node),
             )
         )
     return found
@@ -151,6 +182,7 @@ def _count(
             status.leaderless.append(PartitionName(topic.name, index))
     elif leader in by_node:
         by_node[leader].leaders += 1
+        by_node[leader].leads_alone += len(part.replicas) == 1
     if len(metadata.in_sync(part)) < len(part.replicas):
         status.under_replicated_count += 1
         if len(status.under_replicated) < NAMED_MAX:

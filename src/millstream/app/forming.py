@@ -14,10 +14,12 @@ A broker whose directory has a cluster never comes here.
 
 import os
 import socket
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from millstream import __version__
-from millstream.cluster.identity import FounderRecord, Identity, load_identity, save_identity
+from millstream.cluster.identity import FounderRecord, Identity, load_identity, replacement_of, save_identity
 from millstream.config.forms import Endpoint
 from millstream.config.settings import Settings
 from millstream.core.controller.commands import FEATURE_LEVEL
@@ -61,7 +63,7 @@ def says(settings: Settings, identity: Identity) -> Probe:
     assert settings.peer_listen is not None
     founder = Founder(identity.node_id, identity.disk, _seed(settings.peer_listen))
     founders = tuple(
-        Founder(each.node_id, Incarnation(bytes.fromhex(each.incarnation)), _address(each.peer))
+        Founder(each.node_id, Incarnation(bytes.fromhex(each.incarnation)), address(each.peer))
         for each in identity.founders
     )
     seeds = tuple(sorted(map(_seed, settings.seeds)))
@@ -80,17 +82,19 @@ def _main(settings: Settings, disk: Disk, identity: Identity, listener: socket.s
         nonlocal refusal
         match outcome:
             case Form():
-                founders = tuple(
-                    FounderRecord(
-                        NodeId(each.node), each.incarnation.hex(), str(Endpoint(each.peer.host, each.peer.port))
-                    )
-                    for each in outcome.founders
-                )
-                _save(disk, settings, identity, outcome.cluster_id, founders)
+                founders = _records(outcome.founders)
+                _save(disk, settings, identity, cluster_id=outcome.cluster_id, founders=founders)
                 nodes = ", ".join(str(each.node) for each in outcome.founders)
                 log.info("cluster %s is formed by the brokers %s", outcome.cluster_id, nodes)
             case Join():
-                _save(disk, settings, identity, outcome.cluster_id, ())
+                _save(
+                    disk,
+                    settings,
+                    identity,
+                    cluster_id=outcome.cluster_id,
+                    contacts=_records(outcome.through),
+                    replacement=replacement_of(identity.disk),
+                )
                 log.info("joins the cluster %s", outcome.cluster_id)
             case Refuse():
                 refusal = outcome.message
@@ -106,11 +110,15 @@ def _main(settings: Settings, disk: Disk, identity: Identity, listener: socket.s
     return EXIT_UNAVAILABLE if refusal else code or EXIT_OK
 
 
-def _save(
-    disk: Disk, settings: Settings, identity: Identity, cluster_id: str, founders: tuple[FounderRecord, ...]
-) -> None:
-    joined = Identity(identity.version, identity.node_id, identity.incarnation, cluster_id, founders)
-    save_identity(disk, settings.data_dir, joined)
+def _records(brokers: tuple[Founder, ...]) -> tuple[FounderRecord, ...]:
+    return tuple(
+        FounderRecord(NodeId(each.node), each.incarnation.hex(), str(Endpoint(each.peer.host, each.peer.port)))
+        for each in brokers
+    )
+
+
+def _save(disk: Disk, settings: Settings, identity: Identity, **joined: Any) -> None:
+    save_identity(disk, settings.data_dir, msgspec.structs.replace(identity, **joined))
 
 
 def _refuse(sock: socket.socket, hello: Hello, head: bytes) -> bool:
@@ -123,6 +131,7 @@ def _seed(endpoint: Endpoint) -> Seed:
     return Seed(endpoint.host, endpoint.port)
 
 
-def _address(text: str) -> Seed:
+def address(text: str) -> Seed:
+    """The peer address in an identity."""
     host, _, port = text.rpartition(":")
     return Seed(host.strip("[]"), int(port))

@@ -129,7 +129,7 @@ class Partitions(MetadataListener):
         brokers = state.registry.brokers
         now = tuple(brokers[NodeId(each)].replica for each in part.replicas if NodeId(each) in brokers)
         origin = state.origins.get(part.raft_group)
-        if origin is None and len(part.replicas) == 1:
+        if origin is None and len(part.replicas) == 1 and now in ((), (self._me,)):
             return Members()
         first = now if origin is None else origin.voters
         if self._me not in first or (origin is not None and self._metadata.node_id in origin.departed):

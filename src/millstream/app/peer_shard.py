@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from millstream import __version__
-from millstream.app.forming import says
+from millstream.app.forming import address, says
 from millstream.app.shared import Shared
 from millstream.cluster.identity import Identity
 from millstream.cluster.leader_news import LeaderNews
@@ -48,10 +48,12 @@ class PeerShard:
         self._metadata = metadata
         self._identity = identity
         self._founders = {NodeId(each.node): each for each in says(settings, identity).founders}
+        self.contacts = {each.node_id: address(each.peer) for each in identity.contacts}
+        """Where brokers are reached that are not in the registry yet, as far as this one knows."""
         self.controller: QuorumController | None = None
         self.news: LeaderNews | None = None
         """Both are on the controller's shard only."""
-        self.me: ReplicaId = replica_id(settings.node_id)
+        self.me: ReplicaId = identity.replica
         randomness = random.SystemRandom()
         hello = Hello(
             VERSION_MIN,
@@ -104,17 +106,17 @@ class PeerShard:
 
     def connect_all(self) -> None:
         """Dial every other broker that is known, so that the connections are there when they are needed."""
-        for node in (*self._founders, *self._metadata.state.registry.nodes()):
+        for node in (*self._founders, *self.contacts, *self._metadata.state.registry.nodes()):
             if node != self._identity.node_id:
                 self.network.connect(node)
 
     def address_of(self, node: NodeId) -> Address | None:
-        """Where a broker is reached: as it registered, else as it founded the cluster."""
+        """Where a broker is reached: as it registered, else as it founded the cluster or was named by another."""
         broker = self._metadata.state.registry.brokers.get(node)
         if broker is not None:
             return Address(broker.profile.peer.host, broker.profile.peer.port)
         founder = self._founders.get(node)
-        return founder.peer if founder is not None else None
+        return founder.peer if founder is not None else self.contacts.get(node)
 
     def _admit(self, hello: Hello) -> Refusal | None:
         """Why a broker may not connect; None if it may."""
@@ -131,9 +133,13 @@ class PeerShard:
         known = broker.incarnation if broker is not None else None
         if known is None and node in self._founders:
             known = self._founders[node].incarnation
-        if (known is not None and known != hello.incarnation) or hello.incarnation in registry.retired:
+        registered = broker.replica if broker is not None else replica_id(node)
+        replaces = hello.replica not in (registered, replica_id(node))  # the controller decides whether it may
+        if (known not in (None, hello.incarnation) and not replaces) or hello.incarnation in registry.retired:
             return Refusal(
-                RefusalReason.OTHER_DISK, f"broker {node} belongs to this cluster with another data directory"
+                RefusalReason.OTHER_DISK,
+                f"broker {node} belongs to this cluster with another data directory, or has left it: start with an "
+                "empty directory, and with --replace if the other one is lost for good",
             )
         return None
 
@@ -180,4 +186,11 @@ def registration(shared: Shared, identity: Identity) -> RegisterBroker:
         __version__,
         FEATURE_LEVEL,
     )
-    return RegisterBroker(identity.cluster_id, identity.node_id, identity.disk, profile)
+    return RegisterBroker(
+        identity.cluster_id,
+        identity.node_id,
+        identity.disk,
+        profile,
+        replace=settings.replace_broker,
+        replacement=identity.replacement,
+    )

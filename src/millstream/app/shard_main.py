@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from millstream.app.broker_mode import BrokerModeListener
+from millstream.app.cluster_changes import serve_changes
 from millstream.app.cluster_status import serve_cluster_status
 from millstream.app.drain import Drain
 from millstream.app.limits import TellSupervisor
@@ -239,6 +241,7 @@ class ShardProcess:
             snapshots,
             registration(shared, shared.identity),
             len(shared.identity.founders),
+            peers.contacts if shared.identity.contacts else None,
         )
         peers.news = LeaderNews(peers.network, self.metadata, self.follower)
         return peers.controller
@@ -306,6 +309,7 @@ class ShardProcess:
         control.serve("segments", self._segments)
         control.serve("stop", self._stop)
         serve_cluster_status(control, shard.reactor, self.metadata, self.controller)
+        serve_changes(control, self.client if shard.id == CONTROLLER_SHARD else None)
         client = self.client if shard.id == CONTROLLER_SHARD else None
         serve_tiers(control, shard.reactor, self.table, client, self.archiver.link, self.metadata)
         serve_overview(control, shard.reactor, self.metadata, self.table, self.node.coordinator.local)
@@ -318,6 +322,7 @@ class ShardProcess:
             getattr(importlib.import_module(module), name)(self.node)
         if self.peers is not None:
             self._watch_replicas()
+            BrokerModeListener(shard.reactor, self.metadata, self.peers.raft, self.peers.network, control).start()
         if isinstance(self.controller, QuorumController):
             assert self.node.transfers is not None
             controller = self.controller

@@ -79,8 +79,16 @@ application = Noun(
         "top": "millstream.cli.top:top",
         "cluster": Noun(
             "cluster",
-            "Show the state of the cluster and its brokers.",
-            {"health": "millstream.cli.cluster:health", "brokers": "millstream.cli.cluster:brokers"},
+            "Show the state of the cluster and its brokers; move replicas and leaders, let brokers leave.",
+            {
+                "health": "millstream.cli.cluster:health",
+                "brokers": "millstream.cli.cluster:brokers",
+                "drain": "millstream.cli.cluster_changes:drain",
+                "undrain": "millstream.cli.cluster_changes:undrain",
+                "decommission": "millstream.cli.cluster_changes:decommission",
+                "rebalance": "millstream.cli.cluster_changes:rebalance",
+                "move": "millstream.cli.cluster_changes:move",
+            },
         ),
         "dev": Noun(
             "dev",

@@ -45,6 +45,7 @@ def _show(status: dict[str, Any]) -> None:
             ("partitions", status["partitions"]),
             ("leaderless", status["leaderless_count"]),
             ("under-replicated", status["under_replicated_count"]),
+            ("moving", status["moves_count"]),
         ]
     )
     if status["problems"]:
@@ -58,6 +59,19 @@ def _show(status: dict[str, Any]) -> None:
             left_out = status[f"{kind}_count"] - len(named)
             if left_out:
                 emit(f"and {left_out} more\n")
+    if status["moves"]:
+        emit("\n")
+        print_table(
+            ["MOVING", "#PARTITION", "REPLICAS", "TARGET"],
+            [
+                (one["topic"], one["partition"], _nodes(one["replicas"]), _nodes(one["target"]))
+                for one in status["moves"][:_NAMED]
+            ],
+        )
+
+
+def _nodes(replicas: list[int]) -> str:
+    return ",".join(map(str, replicas))
 
 
 @click.command("brokers")
@@ -75,7 +89,8 @@ def brokers(as_json: bool, bootstrap: str, timeout: float) -> None:
         [
             (
                 f"{broker['id']}*" if broker["id"] == status["controller"] else broker["id"],
-                "alive" if broker["alive"] else "not alive",
+                ("alive" if broker["alive"] else "not alive")
+                + ("" if broker["mode"] == "serving" else f", {broker['mode']}"),
                 *(broker[name] for name in ("address", "peer", "rack", "shards", "leaders", "replicas", "release")),
             )
             for broker in status["brokers"]

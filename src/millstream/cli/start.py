@@ -57,6 +57,12 @@ def start_parser() -> argparse.ArgumentParser:
         help="peer addresses of the brokers that form the cluster, the same list for each (default: a single broker)",
     )
     parser.add_argument("--peer-listen", metavar="HOST:PORT", help="where the other brokers reach this one")
+    parser.add_argument(
+        "--replace",
+        action="store_const",
+        const="true",
+        help="the data directory that this broker had in its cluster is lost for good: begin with an empty one",
+    )
     parser.add_argument("--rack", metavar="NAME", help="rack of this broker; replicas are spread over racks")
     parser.add_argument("--config", metavar="FILE", help="properties file with one name=value a line")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="one setting; may be repeated")
@@ -77,6 +83,7 @@ def start(arguments: list[str]) -> int:
         "seeds": given.seeds,
         "peer_listen": given.peer_listen,
         "rack": given.rack,
+        "replace_broker": given.replace,
     }
     settings = load_settings(given.config, given.set, flags)
     usable = usable_memory_bytes()

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from millstream.cli.connect import FoundOffset
 
 
+_MOVE_S = 3600.0
+"""How long a command waits for replicas that move."""
+
 name_argument = click.argument("name", metavar="TOPIC", help="Name of the topic.")
 names_argument = click.argument("names", nargs=-1, required=True, metavar="TOPIC...", help="Names of topics.")
 config_option = click.option(
@@ -151,6 +154,14 @@ def describe(name: str, all_config: bool, as_json: bool, bootstrap: str, timeout
 @click.command("alter")
 @name_argument
 @click.option("--partitions", "-p", type=click.IntRange(min=1), metavar="N", help="New, larger number of partitions.")
+@click.option(
+    "--replication",
+    "-r",
+    "replication_factor",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="New number of replicas; waits until they are there.",
+)
 @config_option
 @click.option("--unset", multiple=True, metavar="NAME", help="Give a property its default back; may be repeated.")
 @as_json_option
@@ -159,15 +170,16 @@ def describe(name: str, all_config: bool, as_json: bool, bootstrap: str, timeout
 def alter(
     name: str,
     partitions: int | None,
+    replication_factor: int | None,
     config: tuple[str, ...],
     unset: tuple[str, ...],
     as_json: bool,
     bootstrap: str,
     timeout: float,
 ) -> None:
-    """Change properties of a topic or add partitions."""
-    if partitions is None and not config and not unset:
-        raise WrongUsage("nothing to change; give --partitions N, --config NAME=VALUE or --unset NAME")
+    """Change properties of a topic or the number of its replicas, or add partitions."""
+    if partitions is None and replication_factor is None and not config and not unset:
+        raise WrongUsage("nothing to change; give --partitions N, --replication N, --config NAME=VALUE or --unset NAME")
     changes = dict(plain_property(text) for text in config or ())
     client = admin_client(bootstrap)
     if unset:
@@ -176,8 +188,21 @@ def alter(
         _alter_config(client, name, changes, list(unset), bootstrap, timeout)
     if partitions is not None:
         _add_partitions(client, name, partitions, bootstrap, timeout)
+    if replication_factor is not None:
+        from millstream.cli.cluster_changes import change_cluster, wait_for_moves
+
+        change_cluster(bootstrap, {"type": "set_replication_factor", "topic": name, "factor": replication_factor})
+        wait_for_moves(name, bootstrap, _MOVE_S)
     if as_json:
-        print_json({"topic": name, "partitions": partitions, "set": changes, "unset": list(unset)})
+        print_json(
+            {
+                "topic": name,
+                "partitions": partitions,
+                "replication": replication_factor,
+                "set": changes,
+                "unset": list(unset),
+            }
+        )
     else:
         remark(f"changed topic '{name}'")
 

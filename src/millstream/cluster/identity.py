@@ -3,12 +3,16 @@
 ::
 
     {"version": 1, "node_id": 1, "incarnation": "…32 hex digits…", "cluster_id": "…22 characters…",
-     "founders": [{"node_id": 1, "incarnation": "…", "peer": "host:port"}, …]}
+     "founders": [{"node_id": 1, "incarnation": "…", "peer": "host:port"}, …], "contacts": […], "replacement": 0}
 
 A broker of a cluster gives its directory an *incarnation* before it speaks with any other broker: 16 random bytes that
 no other directory has. ``cluster_id`` is empty until the broker has formed or joined a cluster. ``founders`` are the
 brokers that formed it, in order of node id, empty for one that joined; they are the first members of the controller's
-Raft group.
+Raft group. A broker that joined has ``contacts`` instead: brokers through which it reaches the others until it knows
+them, and a ``replacement`` (`model.replication.replica_id`) that tells its disk from all others under its id.
+
+A single broker that is started with ``--seeds`` that name itself founds a cluster of one, with all that it has, which
+others can join.
 
 The file is replaced atomically and synced before anything follows from it, so a crash leaves the old or the new one. A
 file that does not read as above is ``Corruption``: a broker must not guess who it is. A directory of a single broker
@@ -21,11 +25,13 @@ from typing import Final
 
 import msgspec
 
-from millstream.cluster.state_files import controller_log_directory
+from millstream.cluster.state_files import controller_log_directory, load_state
+from millstream.config.forms import Endpoint
 from millstream.config.settings import Settings
 from millstream.errors import Corruption, Rejected
 from millstream.model.cluster import INCARNATION_BYTES, Incarnation, NodeId
 from millstream.model.error_code import ErrorCode
+from millstream.model.replication import ReplicaId, replica_id
 from millstream.storage.disk import Disk, read_file, replace_file
 
 FILE: Final = "identity.json"
@@ -51,6 +57,13 @@ class Identity(msgspec.Struct, frozen=True):
     incarnation: str
     cluster_id: str = ""
     founders: tuple[FounderRecord, ...] = ()
+    contacts: tuple[FounderRecord, ...] = ()
+    replacement: int = 0
+
+    @property
+    def replica(self) -> ReplicaId:
+        """This disk as a member of Raft groups."""
+        return replica_id(self.node_id, self.replacement)
 
     @property
     def disk(self) -> Incarnation:
@@ -106,13 +119,9 @@ def own_identity(disk: Disk, settings: Settings) -> Identity | None:
             )
         return None
     if identity is None:
-        if _was_used(disk, data_dir):
-            raise Rejected(
-                f"{data_dir} belongs to a single broker, which is a cluster of its own and cannot join another: start "
-                "it without --seeds, or give this broker an empty directory",
-                ErrorCode.INCONSISTENT_CLUSTER_ID,
-            )
         identity = Identity(VERSION, NodeId(settings.node_id), os.urandom(INCARNATION_BYTES).hex())
+        if _was_used(disk, data_dir):
+            identity = _founded_alone(disk, settings, identity)
         save_identity(disk, data_dir, identity)
     if identity.node_id != settings.node_id:
         raise Rejected(
@@ -121,6 +130,32 @@ def own_identity(disk: Disk, settings: Settings) -> Identity | None:
             ErrorCode.INVALID_CONFIG,
         )
     return identity
+
+
+def _founded_alone(disk: Disk, settings: Settings, identity: Identity) -> Identity:
+    """A single broker becomes the first one of a cluster. Raises Rejected if it must not."""
+    data_dir, peer = settings.data_dir, settings.peer_listen
+    state, _ = load_state(disk, data_dir)
+    if peer is None or peer not in settings.seeds:
+        raise Rejected(
+            f"{data_dir} belongs to a single broker, which is a cluster of its own and cannot join another: name its "
+            "own --peer-listen address in --seeds, so that others can join it, start it without --seeds, or give this "
+            "broker an empty directory",
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+        )
+    if not state.exists or state.first_node != settings.node_id:
+        raise Rejected(
+            f"{data_dir} does not say which cluster it is, or belongs to a broker with another id: start it once "
+            "without --seeds, stop it, and try again",
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+        )
+    founder = FounderRecord(identity.node_id, identity.incarnation, str(Endpoint(peer.host, peer.port)))
+    return msgspec.structs.replace(identity, cluster_id=state.cluster_id, founders=(founder,))
+
+
+def replacement_of(incarnation: Incarnation) -> int:
+    """The replacement number of a disk that joins: 31 bits of its identity, not 0."""
+    return int.from_bytes(incarnation[:4], "big") & 0x7FFF_FFFF or 1
 
 
 def _was_used(disk: Disk, data_dir: str) -> bool:

@@ -41,6 +41,7 @@ from millstream.cluster.deletions import Deletions
 from millstream.cluster.figures import ClusterFigures
 from millstream.cluster.follower import Follower
 from millstream.cluster.homes import homes_after
+from millstream.cluster.joining import Joining, serve_who_leads
 from millstream.cluster.leaving import tell_leaving
 from millstream.cluster.messages import QUORUM, Commit, Quorum, encode
 from millstream.cluster.metadata import MetadataCache, live_settings
@@ -69,6 +70,7 @@ from millstream.model.cluster import BrokerEpoch, NodeId, Revision
 from millstream.model.error_code import ErrorCode
 from millstream.model.replication import NO_REPLICA, ReplicaId, Term, node_of
 from millstream.peers.calls import CallDone
+from millstream.peers.hello import Seed
 from millstream.peers.items import Status
 from millstream.peers.network import Network
 from millstream.raft.replicated import ReplicatedGroup
@@ -85,6 +87,9 @@ BEAT_US: Final = 500_000
 FORWARD_US: Final = 10_000_000
 FORWARD_RETRY_US: Final = 100_000
 """A request that finds no leader waits for one: a fail-over takes two seconds, a split vote some more."""
+
+FENCE_US: Final = 10_000_000
+"""How long a broker that replaces another one waits until that one is fenced."""
 
 START_US: Final = 50_000
 """Between attempts to register while the broker starts."""
@@ -137,11 +142,13 @@ class QuorumController:
         snapshots: Snapshots,
         registration: RegisterBroker,
         founders: int,
+        contacts: dict[NodeId, Seed] | None = None,
     ) -> None:
         """``registration`` is what this broker says of itself, with the id of the cluster that it belongs to.
-        ``founders`` is the number of brokers that formed it, 0 if this one came later.
+        ``founders`` is the number of brokers that formed it, 0 if this one came later; then ``contacts`` has some.
         """
         self._founders = founders
+        self._joining = Joining(network, contacts, CONTROLLER_REQUEST) if contacts else None
         self._shard = shard
         self._group = group
         self._network = network
@@ -163,6 +170,7 @@ class QuorumController:
         self._epoch: BrokerEpoch | None = None
         """Of this broker's registration; None until it is answered."""
         self._asked = False
+        self._refused = 0
         self._was_ready = False
         """Whether what is committed is news; before that it is what happened while this broker was away."""
         self._ready: Callable[[MillstreamError | None], None] | None = None
@@ -178,6 +186,7 @@ class QuorumController:
         group.events.on_resign = self._on_resign
         shard.mailbox.serve(QUORUM, self._serve_quorum)
         network.calls.serve(CONTROLLER_REQUEST, self._serve_call)
+        serve_who_leads(network, cache, lambda: self.leader)
         self._commands.advance()
 
     # Life
@@ -411,10 +420,13 @@ class QuorumController:
             self._decide(leadership, request, _ignore)
 
     def _register(self) -> None:
-        if self._asked or self.leader is None:
+        if self._asked or (self.leader is None and self._joining is None):
             return
         self._asked = True
-        self.submit(self._registration, self._registered)
+        if self.leader is None and self._joining is not None:
+            self._joining.register(self._registration, self._registered)
+        else:
+            self.submit(self._registration, self._registered)
 
     def _registered(self, results: Results | MillstreamError) -> None:
         self._asked = False
@@ -423,9 +435,16 @@ class QuorumController:
         result = results[0]
         if not result.error:
             self._epoch = result.broker_epoch
+        elif result.error == ErrorCode.DUPLICATE_BROKER_REGISTRATION and self._waits_for_fence():
+            operator_log.info("%s", result.message)
         elif result.error != ErrorCode.BROKER_NOT_AVAILABLE and self._ready is not None:
             ready, self._ready = self._ready, None
             ready(Rejected(result.message or "the cluster refuses this broker", result.error))
+
+    def _waits_for_fence(self) -> bool:
+        """Whether this broker takes the place of one that may still count as alive, because it died just now."""
+        self._refused += 1
+        return self._registration.replace and self._refused * START_US < FENCE_US
 
     def _beat(self, epoch: BrokerEpoch) -> None:
         leader = self.leader

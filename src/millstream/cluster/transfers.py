@@ -156,7 +156,8 @@ class Transfers:
         if group is None:
             return _not_here(raft_group)
         try:
-            group.transfer(replica_id(target))
+            broker = self._cache.state.registry.brokers.get(NodeId(target))
+            group.transfer(replica_id(target) if broker is None else broker.replica)
         except MillstreamError as error:
             return error
         return None

@@ -204,7 +204,7 @@ class InSync:
             if seen.caught_up_us.get(peer.replica, oldest) > oldest and node in alive:
                 in_sync.append(node)
         seen.end = group.end_position
-        nodes = tuple(sorted(in_sync))
+        nodes = tuple(sorted(set(in_sync)))
         partition.in_sync = len(nodes)
         self._figures.under_replicated += len(nodes) <= len(peers)
         again = self._again.pop(partition.raft_group, 0)

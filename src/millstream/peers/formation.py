@@ -48,10 +48,10 @@ class Form(msgspec.Struct, frozen=True):
 
 
 class Join(msgspec.Struct, frozen=True):
-    """The cluster ``cluster_id`` exists; ``through`` are the seeds that belong to it."""
+    """The cluster ``cluster_id`` exists; ``through`` are brokers of it that are among the seeds."""
 
     cluster_id: str
-    through: tuple[Seed, ...]
+    through: tuple[Founder, ...]
 
 
 class Refuse(msgspec.Struct, frozen=True):
@@ -123,7 +123,7 @@ class Formation:
         for answer in members.values():
             if any(_same(self.probe.founder, founder) for founder in answer.founders):
                 return Form(cluster_id, tuple(sorted(answer.founders)))
-        return Join(cluster_id, tuple(sorted(members)))
+        return Join(cluster_id, tuple(sorted(answer.founder for answer in members.values())))
 
     def _contradiction(self) -> Refuse | None:
         """What is wrong with the answers of brokers without a cluster."""

@@ -50,19 +50,25 @@ class Cluster:
         nodes = range(1, count + 1)
         self._networks = Namespaces(nodes) if networks else None
         host = self._networks.address if self._networks is not None else _loopback
-        peers = {node: f"{host(node)}:{port}" for node, port in zip(nodes, _free_ports(count), strict=True)}
+        peers = {node: f"{host(node)}:{port}" for node, port in zip(nodes, free_ports(count), strict=True)}
         seeds = ",".join(peers.values())
         self.brokers: dict[int, Broker] = {}
-        for node in nodes:
-            own = {"node.id": node, "peer.listen": peers[node], "seeds": seeds, "shards.pin": "false"}
-            self.brokers[node] = Broker(
-                settings={**own, **settings},
+        self._peers = peers
+
+        def make(node: int, peer: str, **more: object) -> Broker:
+            own = {"node.id": node, "peer.listen": peer, "seeds": seeds, "shards.pin": "false"}
+            return Broker(
+                settings={**own, **settings, **more},
                 data_dir=data_dir / str(node),
                 shards=shards,
                 memory=memory,
                 listen=f"{host(node)}:0",
                 prefix=self._networks.prefix(node) if self._networks is not None else (),
             )
+
+        self._make = make
+        for node in nodes:
+            self.brokers[node] = make(node, peers[node])
 
     @property
     def bootstrap(self) -> str:
@@ -89,6 +95,19 @@ class Cluster:
     def restart(self, node: int) -> None:
         """Start a broker that was killed or stopped, on the same data; returns when it serves."""
         self.brokers[node].start()
+
+    def add(self, node: int) -> Broker:
+        """Let another broker, with an empty directory, join; returns when it serves."""
+        (port,) = free_ports(1)
+        self._peers[node] = f"127.0.0.1:{port}"
+        self.brokers[node] = self._make(node, self._peers[node])
+        return self.brokers[node].start()
+
+    def replace(self, node: int) -> Broker:
+        """Start a broker that was killed with an empty directory in the place of its own; returns when it serves."""
+        shutil.rmtree(self.brokers[node].data_dir)
+        self.brokers[node] = self._make(node, self._peers[node], **{"broker.replace": "true"})
+        return self.brokers[node].start()
 
     def partition(self, *sides: Collection[int]) -> None:
         """Let nothing pass between brokers of different sides; a broker that is in no side reaches all of them."""
@@ -146,7 +165,7 @@ def _loopback(node: int) -> str:
     return "127.0.0.1"
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that nobody has now, all different."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [sock.getsockname()[1] for sock in sockets]

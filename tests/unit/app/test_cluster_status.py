@@ -68,7 +68,10 @@ def test_a_healthy_cluster_has_no_problems():
         "release": "0.1.0",
         "leaders": 3,
         "replicas": 3,
+        "mode": "serving",
+        "leads_alone": 0,
     }
+    assert (status["moves"], status["voters"], status["feature_level"]) == ([], (1, 2, 3), 1)
 
 
 def test_a_dead_broker_leaves_partitions_without_leader_or_with_fewer_replicas():

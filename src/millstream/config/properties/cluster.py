@@ -27,6 +27,13 @@ class ClusterProperties:
         default_doc="none: a single broker",
         example="broker-1:9192,broker-2:9192,broker-3:9192",
     )
+    replace_broker = Property(
+        "broker.replace",
+        Boolean(),
+        False,
+        doc="The data directory that the cluster knows of this broker is lost for good: this one, which is empty, "
+        "takes its place, and is filled by the other replicas. Without effect once that has happened.",
+    )
     auto_leader_rebalance_enable = Property(
         "auto.leader.rebalance.enable",
         Boolean(),

@@ -240,6 +240,10 @@ AnyRequest: TypeAlias = (
 )
 
 
+AdminRequest: TypeAlias = ReassignPartitions | SetReplicationFactor | SetBrokerMode | BalanceReplicas | UnregisterBroker
+"""What a person may ask for over HTTP."""
+
+
 class Result(msgspec.Struct, frozen=True, array_like=True):
     """What became of one part of a request.
 
@@ -263,6 +267,7 @@ Results: TypeAlias = tuple[Result, ...]
 
 _encoder = msgspec.msgpack.Encoder()
 _request_decoder = msgspec.msgpack.Decoder(AnyRequest)
+_admin_decoder = msgspec.json.Decoder(AdminRequest)
 _results_decoder = msgspec.msgpack.Decoder(Results)
 
 
@@ -274,6 +279,11 @@ def encode_request(request: AnyRequest) -> bytes:
 def decode_request(data: bytes | memoryview) -> AnyRequest:
     """The other end of ``encode_request``; the sender is the same program."""
     return _request_decoder.decode(data)
+
+
+def decode_admin_request(data: bytes) -> AdminRequest:
+    """A request in JSON. Raises ``msgspec.MsgspecError`` for anything else."""
+    return _admin_decoder.decode(data)
 
 
 def encode_results(results: Results) -> bytes:

@@ -1,0 +1,220 @@
+"""``millstream cluster drain | undrain | decommission | rebalance | move``: what a person does with brokers.
+
+A command asks the controller, and waits until the cluster has done it, with a bar where a person looks on. The work
+goes on without the command: with ``--no-wait`` it ends as soon as the work has begun.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millstream.cli.broker_http import ask_http, http_url
+from millstream.cli.cluster import cluster_status
+from millstream.cli.failure import CommandFailed, WrongUsage
+from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
+from millstream.cli.output import print_json, remark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LOOK_S = 0.25
+_ASK_S = 30.0
+
+wait_option = click.option("--wait/--no-wait", default=True, help="Wait until it is done; the default.")
+broker_argument = click.argument("node", type=int, metavar="ID")
+work_timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=3600.0,
+    metavar="SECONDS",
+    help="How long to wait; the work goes on in any case.",
+)
+
+
+@click.command("drain")
+@broker_argument
+@wait_option
+@as_json_option
+@bootstrap_option
+@work_timeout_option
+def drain(node: int, wait: bool, as_json: bool, bootstrap: str, timeout: float) -> None:
+    """Let a broker lead nothing, before maintenance; partitions that it has alone stay with it."""
+    change_cluster(bootstrap, {"type": "set_broker_mode", "node": node, "mode": "drained"})
+
+    def left(status: dict[str, Any]) -> int:
+        broker = _broker(status, node)
+        return broker["leaders"] - broker["leads_alone"] if broker is not None else 0
+
+    _finish(f"broker {node} leads nothing that another one could lead", left, wait, as_json, bootstrap, timeout)
+
+
+@click.command("undrain")
+@broker_argument
+@as_json_option
+@bootstrap_option
+@timeout_option
+def undrain(node: int, as_json: bool, bootstrap: str, timeout: float) -> None:
+    """Let a drained broker, or one that was to leave, serve again; leaderships return to it by themselves."""
+    _ = timeout
+    change_cluster(bootstrap, {"type": "set_broker_mode", "node": node, "mode": "serving"})
+    _finish(f"broker {node} serves", _nothing_left, False, as_json, bootstrap, _ASK_S)
+
+
+@click.command("decommission")
+@broker_argument
+@wait_option
+@as_json_option
+@bootstrap_option
+@work_timeout_option
+def decommission(node: int, wait: bool, as_json: bool, bootstrap: str, timeout: float) -> None:
+    """Move every replica of a broker to the others, and let the broker leave the cluster for good."""
+    change_cluster(bootstrap, {"type": "set_broker_mode", "node": node, "mode": "leaving"})
+
+    def left(status: dict[str, Any]) -> int:
+        broker = _broker(status, node)
+        return broker["replicas"] + 1 if broker is not None else 0
+
+    _finish(f"broker {node} has left the cluster", left, wait, as_json, bootstrap, timeout)
+
+
+@click.command("rebalance")
+@wait_option
+@as_json_option
+@bootstrap_option
+@work_timeout_option
+def rebalance(wait: bool, as_json: bool, bootstrap: str, timeout: float) -> None:
+    """Spread replicas evenly over the brokers, for example after one has joined."""
+    limit = time.monotonic() + timeout
+    moved = 0
+    while True:
+        begun = change_cluster(bootstrap, {"type": "balance_replicas"})[0]["moves"]
+        moved += begun
+        if not begun or not wait:
+            break
+        _wait(f"{moved} replicas", _moves_left, bootstrap, max(limit - time.monotonic(), _LOOK_S))
+    if as_json:
+        print_json({"moves": moved, "waited": wait})
+    else:
+        remark(f"{moved} replicas {'have moved' if wait else 'begin to move'}" if moved else "the replicas are spread")
+
+
+@click.command("move")
+@click.argument("place", metavar="TOPIC[:PARTITION]")
+@click.option("--to", "brokers", metavar="ID,ID,…", help="Brokers that shall hold it, the preferred leader first.")
+@click.option("--cancel", is_flag=True, help="End a move that is under way.")
+@wait_option
+@as_json_option
+@bootstrap_option
+@work_timeout_option
+def move(
+    place: str, brokers: str | None, cancel: bool, wait: bool, as_json: bool, bootstrap: str, timeout: float
+) -> None:
+    """Move the replicas of a topic, or of one of its partitions, to other brokers."""
+    if (brokers is None) == (not cancel):
+        raise WrongUsage("give either --to ID,ID,… or --cancel")
+    topic, _, index = place.rpartition(":") if ":" in place else (place, "", "")
+    try:
+        nodes = None if brokers is None else [int(part) for part in brokers.split(",")]
+        indexes = [int(index)] if index else _partitions_of(topic, bootstrap)
+    except ValueError:
+        raise WrongUsage("brokers and partitions are numbers, as in 'orders:0 --to 1,2,3'") from None
+    parts = [[topic, each, nodes] for each in indexes]
+    change_cluster(bootstrap, {"type": "reassign_partitions", "partitions": parts})
+
+    def left(status: dict[str, Any]) -> int:
+        return sum(one["topic"] == topic and one["partition"] in indexes for one in status["moves"])
+
+    _finish(f"{place} is where it shall be", left, wait, as_json, bootstrap, timeout)
+
+
+def change_cluster(bootstrap: str, request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Ask the controller for a change; returns a result for each part of the request.
+
+    Raises:
+        CommandFailed: it refuses, in its words, or does not answer.
+    """
+    url = http_url(bootstrap, _ASK_S, "/v1/cluster", "takes no changes of its cluster")
+    results: list[dict[str, Any]] = ask_http(url, _ASK_S, json.dumps(request).encode())["results"]
+    refused = [one["message"] or one["error"] for one in results if one["error"]]
+    if refused:
+        raise CommandFailed("; ".join(dict.fromkeys(refused)))
+    return results
+
+
+def wait_for_moves(topic: str, bootstrap: str, timeout_s: float) -> None:
+    """Wait until no partition of a topic moves."""
+    _wait(
+        f"replicas of {topic}",
+        lambda status: sum(one["topic"] == topic for one in status["moves"]),
+        bootstrap,
+        timeout_s,
+    )
+
+
+def _partitions_of(topic: str, bootstrap: str) -> list[int]:
+    from millstream.cli.connect import admin_client, explained
+
+    with explained(f"topic '{topic}'", bootstrap):
+        found = admin_client(bootstrap).list_topics(timeout=_ASK_S).topics.get(topic)
+    if found is None or not found.partitions:
+        raise CommandFailed(f"there is no topic '{topic}'")
+    return sorted(found.partitions)
+
+
+def _finish(
+    what: str, left: Callable[[dict[str, Any]], int], wait: bool, as_json: bool, bootstrap: str, timeout_s: float
+) -> None:
+    if wait:
+        _wait(what, left, bootstrap, timeout_s)
+    if as_json:
+        print_json({"result": what if wait else "begun"})
+    else:
+        remark(
+            what if wait or left is _nothing_left else "it has begun; 'millstream cluster health' shows how far it is"
+        )
+
+
+def _wait(what: str, left: Callable[[dict[str, Any]], int], bootstrap: str, timeout_s: float) -> None:
+    """Wait until nothing is left, with a bar for a person."""
+    limit = time.monotonic() + timeout_s
+    first = 0
+    with _bar() as bar:
+        task = None if bar is None else bar.add_task(what, total=None)
+        while True:
+            still = left(cluster_status(bootstrap, _ASK_S))
+            first = max(first, still)
+            if bar is not None and task is not None:
+                bar.update(task, total=max(first, 1), completed=first - still)
+            if not still:
+                return
+            if time.monotonic() >= limit:
+                raise CommandFailed(f"{still} are left after {timeout_s:.0f} s; the work goes on: {what}")
+            time.sleep(_LOOK_S)
+
+
+def _bar() -> Any:
+    """A bar on stderr where that is a terminal."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+    from rich.progress import Progress
+
+    return Progress(console=Console(file=sys.stderr), transient=True)
+
+
+def _broker(status: dict[str, Any], node: int) -> dict[str, Any] | None:
+    return next((broker for broker in status["brokers"] if broker["id"] == node), None)
+
+
+def _moves_left(status: dict[str, Any]) -> int:
+    return int(status["moves_count"])
+
+
+def _nothing_left(_: dict[str, Any]) -> int:
+    return 0

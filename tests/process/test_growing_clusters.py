@@ -1,0 +1,110 @@
+"""Brokers join a running cluster, leave it, come back with an empty disk; a single broker grows to three."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from test_cluster import Unordered, create, metadata, partitions, read, send, wait_for
+from test_moving_replicas import DEADLINE_S, Load, moving, replicas_of
+
+from millstream.testing import cluster
+from millstream.testing.clusters import free_ports
+from millstream.testing.process import Broker
+
+
+def millstream(broker, *words, code=0):
+    """What a command prints."""
+    command = [sys.executable, "-m", "millstream.cli", *words, "--bootstrap", broker.bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+def status(broker):
+    command = [sys.executable, "-m", "millstream.cli", "cluster", "health", "--json", "--bootstrap", broker.bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    return json.loads(done.stdout) if done.stdout else {"healthy": False, "voters": [], "brokers": []}
+
+
+def in_sync(broker, topic):
+    return [sorted(part.isrs) == sorted(part.replicas) for part in partitions(broker, topic)]
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_brokers_join_are_drained_leave_and_are_replaced_under_load():
+    with cluster(3) as made:
+        one = made.brokers[1]
+        create(one, "t", 6, 3)
+        with Load(made.bootstrap, "t", 6) as load:
+            wait_for(lambda: len(load.acked) > 100, DEADLINE_S)
+
+            made.add(4)
+            wait_for(lambda: len(metadata(one).brokers) == 4, DEADLINE_S)
+            millstream(one, "cluster", "rebalance")
+            held = [node for nodes in replicas_of(one, "t") for node in nodes]
+            assert held.count(4) >= 4, "18 replicas on four brokers"
+
+            millstream(one, "cluster", "drain", "2")
+            assert all(part.leader != 2 for part in partitions(one, "t"))
+            millstream(one, "cluster", "undrain", "2")
+
+            millstream(one, "cluster", "decommission", "3")
+            assert sorted(metadata(one).brokers) == [1, 2, 4]
+            assert all(sorted(nodes) == [1, 2, 4] for nodes in replicas_of(one, "t"))
+            gone = made.brokers.pop(3)
+            wait_for(lambda: "everything is in the segments" in gone.log_path.read_text(), DEADLINE_S)
+            assert "this broker has left the cluster, and stops" in gone.log_path.read_text()
+            gone.close()
+
+            made.kill(2)
+            made.replace(2)
+            wait_for(lambda: not moving(one) and all(in_sync(one, "t")), DEADLINE_S)
+            wait_for(lambda: status(one)["healthy"], DEADLINE_S)
+            assert status(one)["voters"] == [1, 2, 4]
+            before = len(load.acked)
+            wait_for(lambda: len(load.acked) > before + 100, DEADLINE_S)
+        assert not load.failed
+        made.kill(1)
+        made.restart(1)
+        assert read(made.bootstrap, "t", 6, len(load.acked)) == Unordered(load.acked)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_single_broker_grows_to_three_and_its_internal_topics_with_it(tmp_path):
+    (port,) = free_ports(1)
+    peer = f"127.0.0.1:{port}"
+    first = Broker(settings={"node.id": 1}, data_dir=tmp_path / "1", shards=1, memory="128MiB").start()
+    create(first, "t", 3)
+    acked = send(first.bootstrap, "t", 3, 90, "a")
+    assert read(first.bootstrap, "t", 3, 90) == Unordered(acked)
+    assert first.stop() == 0
+
+    grown = {1: Broker(settings=_member(1, peer, peer), data_dir=tmp_path / "1", shards=1, memory="128MiB").start()}
+    try:
+        assert read(grown[1].bootstrap, "t", 3, 90) == Unordered(acked)
+        for node, own in zip((2, 3), free_ports(2), strict=True):
+            settings = _member(node, f"127.0.0.1:{own}", peer)
+            grown[node] = Broker(settings=settings, data_dir=tmp_path / str(node), shards=1, memory="128MiB").start()
+        one = grown[1]
+        wait_for(
+            lambda: all(sorted(part.replicas) == [1, 2, 3] for part in partitions(one, "__consumer_offsets")),
+            DEADLINE_S,
+        )
+        assert all(nodes == [1] for nodes in replicas_of(one, "t"))
+        millstream(one, "topic", "alter", "t", "--replication", "3")
+        wait_for(lambda: not moving(one) and all(in_sync(one, "__consumer_offsets")), DEADLINE_S)
+        wait_for(lambda: status(one)["voters"] == [1, 2, 3], DEADLINE_S)
+        one.kill()
+        others = f"{grown[2].bootstrap},{grown[3].bootstrap}"
+        acked += send(others, "t", 3, 90, "b")
+        assert read(others, "t", 3, 180) == Unordered(acked)
+    finally:
+        for broker in grown.values():
+            broker.close()
+
+
+def _member(node, peer, seeds):
+    return {"node.id": node, "peer.listen": peer, "seeds": seeds, "shards.pin": "false"}
