@@ -292,6 +292,53 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         ),
     ),
     (
+        "Tiered topics",
+        (
+            Panel(
+                "Waits to be archived",
+                "bytes",
+                ((_now("millstream_archive_lag_bytes"), "shard {{shard}}"),),
+                "Bytes of closed segments that are not in the object store yet.",
+            ),
+            Panel(
+                "Archived",
+                "Bps",
+                (
+                    (_rate("millstream_archive_uploaded_bytes_total"), "uploaded"),
+                    (_rate("millstream_read_bytes_total", labels='source="archive"'), "read back"),
+                ),
+                "Bytes of segments to the object store and from it.",
+            ),
+            Panel(
+                "Object store, p99",
+                "s",
+                ((_quantile(0.99, "millstream_object_request_latency_seconds", "operation"), "{{operation}}"),),
+                "One request, its retries included.",
+            ),
+            Panel(
+                "Failed requests",
+                "reqps",
+                ((_rate("millstream_object_request_failures_total", "operation"), "{{operation}}"),),
+                "Requests to the object store that failed; they are repeated.",
+            ),
+            Panel(
+                "Blocks served",
+                "ops",
+                ((_rate("millstream_archive_blocks_total", "source"), "{{source}}"),),
+                "Blocks of archived segments by where they came from: memory, the warm cache, the object store.",
+            ),
+            Panel(
+                "Warm cache",
+                "s",
+                (
+                    (_quantile(0.99, "millstream_hot_tier_read_latency_seconds", ""), "p99 of a hit"),
+                    (f"avg(millstream_hot_tier_hit_rate{{{SCOPE}}})", "hit rate (of 1)"),
+                ),
+                "How long a hit takes, and the share of the blocks that it had.",
+            ),
+        ),
+    ),
+    (
         "Groups",
         (
             Panel(

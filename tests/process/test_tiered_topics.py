@@ -2,26 +2,41 @@
 readers notice nothing.
 """
 
-import contextlib
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewTopic,
     OffsetSpec,
     ResourceType,
+)
+from tiering import (
+    AT_ONCE,
+    RECORDS,
+    TIERED,
+    archived,
+    ask,
+    consume,
+    create,
+    expected,
+    leader,
+    local_bases,
+    metric,
+    offset_of,
+    only_the_tail_is_local,
+    produce,
+    tier,
+    until,
+    value,
 )
 
 from millstream.format.manifest import decode_manifest
@@ -30,114 +45,6 @@ from millstream.testing.process import Broker
 from millstream.tiers import Archive
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
-
-AT_ONCE = {"log.retention.check.interval.ms": 100, "checkpoint.ms": 500}
-TIERED = {
-    "storage.mode": "tiered",
-    "internal.segment.bytes": "20000",
-    "retention.ms": "-1",
-    "retention.local.target.ms": "0",
-    "file.delete.delay.ms": "100",
-}
-PATIENCE_S = 30.0
-RECORDS = 300
-
-
-def ask(broker, verb, question, key):
-    """One administrative request, with its answer for one key."""
-    client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    return getattr(client, verb)(question)[key].result(20)
-
-
-def create(broker, name, partitions=1, **config):
-    settings = {**TIERED, **{key.replace("_", "."): str(value) for key, value in config.items()}}
-    ask(broker, "create_topics", [NewTopic(name, partitions, 1, config=settings)], name)
-
-
-def value(number):
-    return b"%06d " % number + bytes(range(33, 123)) * 8
-
-
-def produce(broker, topic, numbers, partition=0):
-    failed = []
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 2})
-    for number in numbers:
-        producer.produce(
-            topic,
-            value(number),
-            b"key %d" % number,
-            partition,
-            timestamp=1_700_000_000_000 + number,
-            on_delivery=lambda error, _: error and failed.append(error),
-        )
-        if number % 10 == 9:
-            producer.flush(20)
-    assert producer.flush(20) == 0
-    assert not failed
-
-
-def consume(broker, topic, partition=0, start=0, patience_s=PATIENCE_S):
-    """(offset, key, value, timestamp) of everything from an offset to the end."""
-    options = {
-        "bootstrap.servers": broker.bootstrap,
-        "group.id": "nobody",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "auto.offset.reset": "error",
-        "fetch.wait.max.ms": 5,
-        "check.crcs": True,
-        "max.partition.fetch.bytes": 30_000,
-    }
-    found, end = [], time.monotonic() + patience_s
-    with contextlib.closing(Consumer(options)) as consumer:
-        consumer.assign([TopicPartition(topic, partition, start)])
-        while time.monotonic() < end:
-            message = consumer.poll(1)
-            if message is None:
-                continue
-            if message.error() is None:
-                found.append((message.offset(), message.key(), message.value(), message.timestamp()[1]))
-            elif message.error().code() == KafkaError._PARTITION_EOF:
-                return found
-            else:
-                raise AssertionError(message.error())
-    raise AssertionError(f"only {len(found)} records in {patience_s} s")
-
-
-def expected(numbers):
-    return [(number, b"key %d" % number, value(number), 1_700_000_000_000 + number) for number in numbers]
-
-
-def offset_of(broker, topic, spec, partition=0):
-    where = TopicPartition(topic, partition)
-    return ask(broker, "list_offsets", {where: spec}, where).offset
-
-
-def until(holds, what, patience_s=PATIENCE_S):
-    end = time.monotonic() + patience_s
-    while not (found := holds()):
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
-    return found
-
-
-def local_bases(broker):
-    topics = broker.data_dir / "topics"
-    return sorted(int(path.name[:20]) for path in topics.rglob("*.log"))
-
-
-def archived(broker):
-    return sorted((broker.data_dir / "objects" / "topics").rglob("*.segment"))
-
-
-def metric(broker, name):
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
-
-
-def only_the_tail_is_local(broker):
-    return len(local_bases(broker)) <= 1 and local_bases(broker) != [0]
 
 
 def test_history_is_read_from_the_store_after_its_local_copies_are_gone_and_after_a_kill():
@@ -176,28 +83,6 @@ def test_history_is_read_from_the_store_after_its_local_copies_are_gone_and_afte
         assert consume(broker, "flights", start=7) == expected(range(7, RECORDS + 40))
 
 
-@pytest.mark.slow
-@pytest.mark.ci
-def test_a_store_that_is_away_costs_readers_time_and_nothing_else():
-    with Broker(settings=AT_ONCE) as broker:
-        create(broker, "away")
-        produce(broker, "away", range(RECORDS))
-        until(lambda: only_the_tail_is_local(broker), "local copies stayed")
-        broker.stop()  # what the archive process keeps in memory is gone
-        broker.start()
-        store, hidden = broker.data_dir / "objects", broker.data_dir / "hidden"
-        os.rename(store, hidden)
-        store.write_text("no directory")
-        produce(broker, "away", range(RECORDS, RECORDS + 60))
-        with pytest.raises(AssertionError, match="only 0 records"):
-            consume(broker, "away", patience_s=2)
-        assert consume(broker, "away", start=RECORDS + 50) == expected(range(RECORDS + 50, RECORDS + 60))
-        store.unlink()
-        os.rename(hidden, store)
-        assert consume(broker, "away", patience_s=60) == expected(range(RECORDS + 60))
-        assert "error" not in broker.log_tail().lower().replace("errors", "")
-
-
 def test_records_that_are_deleted_leave_the_store_and_a_deleted_topic_leaves_nothing():
     with Broker(settings=AT_ONCE) as broker:
         create(broker, "gone")
@@ -221,14 +106,6 @@ def test_records_that_are_deleted_leave_the_store_and_a_deleted_topic_leaves_not
         topics = broker.data_dir / "objects" / "topics"
         until(lambda: not [one for one in topics.rglob("*") if one.is_file()], "objects of a deleted topic stayed")
         shutil.rmtree(topics, ignore_errors=True)
-
-
-def tier(broker, *arguments, code=0):
-    """A command of ``millstream tier``; its JSON."""
-    command = [sys.executable, "-m", "millstream.cli", "tier", *arguments, "--json", "--bootstrap", broker.bootstrap]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.mark.slow
@@ -307,12 +184,6 @@ def test_every_replica_drops_what_its_leader_archived_and_another_leader_goes_on
         assert consume(other, "copies") == expected(range(RECORDS + 60))
 
 
-def leader(broker):
-    client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    topics = client.list_topics(timeout=20).topics
-    return topics["copies"].partitions[0].leader if "copies" in topics else -1
-
-
 @pytest.mark.slow
 @pytest.mark.ci
 def test_a_topic_comes_back_into_an_empty_cluster(tmp_path):
@@ -362,6 +233,32 @@ def archived_to(store):
     """Where the manifest of partition 0 ends."""
     (path,) = store.glob("topics/*/0/manifest")
     return Archive.of(decode_manifest(path.read_bytes())).end_offset
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_local_topic_becomes_tiered_and_its_active_segment_is_archived_when_it_is_old():
+    with Broker(settings=AT_ONCE) as broker:
+        create(broker, "later", storage_mode="local")
+        produce(broker, "later", range(RECORDS))
+        assert not archived(broker)
+        settings = {"storage.mode": "tiered", "segment.upload.max.ms": "500"}
+        configs = [ConfigEntry(*one, incremental_operation=AlterConfigOpType.SET) for one in settings.items()]
+        resource = ConfigResource(ResourceType.TOPIC, "later", incremental_configs=configs)
+        ask(broker, "incremental_alter_configs", [resource], resource)
+        until(lambda: archived(broker), "the topic did not become tiered")
+        produce(broker, "later", range(RECORDS, RECORDS + 5))  # less than a segment
+
+        def ends():
+            (one,) = tier(broker, "status", "later")["partitions"]
+            return one["archived_end_offset"] == one["high_watermark"] == RECORDS + 5
+
+        until(ends, "the active segment is not archived", 60)
+        assert consume(broker, "later") == expected(range(RECORDS + 5))
+        back = ConfigEntry("storage.mode", "local", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, "later", incremental_configs=[back])
+        with pytest.raises(KafkaException):
+            ask(broker, "incremental_alter_configs", [resource], resource)
 
 
 @pytest.mark.slow

@@ -1,0 +1,164 @@
+"""Tiered topics when something fails: the store is away, the cache is damaged, two leaders archive."""
+
+import os
+import random
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import NewTopic
+from tiering import (
+    AT_ONCE,
+    RECORDS,
+    TIERED,
+    ask,
+    consume,
+    create,
+    expected,
+    leader,
+    metric,
+    only_the_tail_is_local,
+    produce,
+    tier,
+    until,
+)
+
+from millstream.testing import cluster
+from millstream.testing.process import Broker
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_store_that_is_away_costs_readers_time_and_nothing_else():
+    with Broker(settings=AT_ONCE) as broker:
+        create(broker, "away")
+        produce(broker, "away", range(RECORDS))
+        until(lambda: only_the_tail_is_local(broker), "local copies stayed")
+        broker.stop()  # what the archive process keeps in memory is gone
+        broker.start()
+        store, hidden = broker.data_dir / "objects", broker.data_dir / "hidden"
+        os.rename(store, hidden)
+        store.write_text("no directory")
+        produce(broker, "away", range(RECORDS, RECORDS + 60))
+        with pytest.raises(AssertionError, match="only 0 records"):
+            consume(broker, "away", patience_s=2)
+        assert consume(broker, "away", start=RECORDS + 50) == expected(range(RECORDS + 50, RECORDS + 60))
+        store.unlink()
+        os.rename(hidden, store)
+        assert consume(broker, "away", patience_s=60) == expected(range(RECORDS + 60))
+        assert "error" not in broker.log_tail().lower().replace("errors", "")
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_broker_that_is_killed_while_it_archives_loses_nothing():
+    chance = random.Random(11)
+    with Broker(settings=AT_ONCE, shards=1) as broker:
+        create(broker, "killed")
+        end = 0
+        for _ in range(8):
+            produce(broker, "killed", range(end, end + 60))
+            end += 60
+            time.sleep(chance.uniform(0, 0.6))  # before, during or after an upload, its commit, a checkpoint
+            broker.kill()
+            broker.start()
+        assert consume(broker, "killed") == expected(range(end))
+        until(lambda: only_the_tail_is_local(broker), "the archive stands still", 60)
+        assert consume(broker, "killed") == expected(range(end))
+
+        def sound():
+            found = tier(broker, "verify")
+            return found["segments"] and not found["findings"]
+
+        until(sound, "the store is not what the manifest says", 60)
+
+
+@pytest.fixture
+def small_disk():
+    """A file system of 12 MB that a test may fill."""
+    if os.geteuid():
+        pytest.skip("only root mounts a file system")
+    with tempfile.TemporaryDirectory() as directory:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=12m,mode=0700", "tmpfs", directory]
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            pytest.skip("this machine mounts no file system")
+        try:
+            yield directory
+        finally:
+            subprocess.run(["umount", "--lazy", directory], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_nothing_that_happens_to_the_files_of_the_warm_cache_reaches_a_reader(small_disk):
+    """Corrupt, truncate and delete them under load, and fill their disk: no fetch fails, and no byte is wrong."""
+    cache = {
+        "cache.type": "nvme",
+        "cache.path": f"{small_disk}/cache",
+        "cache.fill": "both",
+        "cache.max.segment.age.ms": 10**13,
+        "cache.io": "buffered",
+        "evict.interval.ms": 100,
+    }
+    with Broker(settings=AT_ONCE | cache, shards=1) as broker:
+        create(broker, "abused")
+        produce(broker, "abused", range(RECORDS))
+        until(lambda: only_the_tail_is_local(broker), "local copies stayed")
+        until(lambda: metric(broker, "millstream_hot_tier_fills_total") > 2, "nothing is in the cache")
+        path = Path(small_disk, "cache", "shard-0")
+        chance = random.Random(7)
+
+        def corrupt():
+            with path.open("r+b") as file:
+                for _ in range(200):
+                    file.seek(chance.randrange(path.stat().st_size))
+                    file.write(os.urandom(2000))
+
+        def fill():
+            with suppress(OSError), Path(small_disk, "other").open("wb") as file:
+                while True:
+                    file.write(bytes(1 << 16))
+
+        for harm in (corrupt, lambda: os.truncate(path, 100), path.unlink, fill):
+            harm()
+            for _ in range(2):
+                assert consume(broker, "abused") == expected(range(RECORDS)), harm
+        assert metric(broker, "millstream_archive_read_failures_total") == 0
+        produce(broker, "abused", range(RECORDS, RECORDS + 20))
+        assert consume(broker, "abused") == expected(range(RECORDS + 20))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes networks")
+def test_two_leaders_after_a_partition_leave_one_archive(tmp_path):
+    store = tmp_path / "bucket"
+    with cluster(3, settings={**AT_ONCE, "objects.url": f"file://{store}"}, networks=True) as three:
+        brokers = three.brokers
+        settings = {**TIERED, "min.insync.replicas": "2"}
+        ask(brokers[1], "create_topics", [NewTopic("copies", 1, 3, config=settings)], "copies")
+        until(lambda: leader(brokers[1]) in brokers, "nobody leads")
+        produce(brokers[1], "copies", range(RECORDS))
+        until(lambda: list(store.rglob("*.segment")), "nothing is archived")
+        first = leader(brokers[1])
+        rest = {node for node in brokers if node != first}
+        other = brokers[min(rest)]
+        three.partition({first}, rest)  # both sides still reach the store
+        until(lambda: leader(other) in rest, "nobody leads on the other side", 60)
+        produce(other, "copies", range(RECORDS, RECORDS + 100))
+        three.heal()
+
+        def whole():
+            found = tier(other, "verify")
+            return found["segments"] and not found["findings"]
+
+        assert consume(other, "copies") == expected(range(RECORDS + 100))
+        until(whole, "the store is damaged", 60)
+        three.kill(leader(other))
+        alive = next(broker for broker in brokers.values() if broker.running)
+        until(lambda: brokers.get(leader(alive)) is not None and brokers[leader(alive)].running, "nobody leads", 60)
+        assert consume(alive, "copies", patience_s=60) == expected(range(RECORDS + 100))

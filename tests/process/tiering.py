@@ -1,0 +1,136 @@
+"""Topics that are archived at once, in small segments, and a stock client for them."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+)
+
+AT_ONCE = {"log.retention.check.interval.ms": 100, "checkpoint.ms": 500}
+TIERED = {
+    "storage.mode": "tiered",
+    "internal.segment.bytes": "20000",
+    "retention.ms": "-1",
+    "retention.local.target.ms": "0",
+    "file.delete.delay.ms": "100",
+}
+PATIENCE_S = 30.0
+RECORDS = 300
+
+
+def ask(broker, verb, question, key):
+    """One administrative request, with its answer for one key."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    return getattr(client, verb)(question)[key].result(20)
+
+
+def create(broker, name, partitions=1, **config):
+    settings = {**TIERED, **{key.replace("_", "."): str(value) for key, value in config.items()}}
+    ask(broker, "create_topics", [NewTopic(name, partitions, 1, config=settings)], name)
+
+
+def value(number):
+    return b"%06d " % number + bytes(range(33, 123)) * 8
+
+
+def produce(broker, topic, numbers, partition=0):
+    failed = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 2})
+    for number in numbers:
+        producer.produce(
+            topic,
+            value(number),
+            b"key %d" % number,
+            partition,
+            timestamp=1_700_000_000_000 + number,
+            on_delivery=lambda error, _: error and failed.append(error),
+        )
+        if number % 10 == 9:
+            producer.flush(20)
+    assert producer.flush(20) == 0
+    assert not failed
+
+
+def consume(broker, topic, partition=0, start=0, patience_s=PATIENCE_S):
+    """(offset, key, value, timestamp) of everything from an offset to the end."""
+    options = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": "nobody",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "fetch.wait.max.ms": 5,
+        "check.crcs": True,
+        "max.partition.fetch.bytes": 30_000,
+    }
+    found, end = [], time.monotonic() + patience_s
+    with contextlib.closing(Consumer(options)) as consumer:
+        consumer.assign([TopicPartition(topic, partition, start)])
+        while time.monotonic() < end:
+            message = consumer.poll(1)
+            if message is None:
+                continue
+            if message.error() is None:
+                found.append((message.offset(), message.key(), message.value(), message.timestamp()[1]))
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                return found
+            else:
+                raise AssertionError(message.error())
+    raise AssertionError(f"only {len(found)} records in {patience_s} s")
+
+
+def expected(numbers):
+    return [(number, b"key %d" % number, value(number), 1_700_000_000_000 + number) for number in numbers]
+
+
+def offset_of(broker, topic, spec, partition=0):
+    where = TopicPartition(topic, partition)
+    return ask(broker, "list_offsets", {where: spec}, where).offset
+
+
+def until(holds, what, patience_s=PATIENCE_S):
+    end = time.monotonic() + patience_s
+    while not (found := holds()):
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+    return found
+
+
+def local_bases(broker):
+    topics = broker.data_dir / "topics"
+    return sorted(int(path.name[:20]) for path in topics.rglob("*.log"))
+
+
+def archived(broker):
+    return sorted((broker.data_dir / "objects" / "topics").rglob("*.segment"))
+
+
+def metric(broker, name):
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
+
+
+def only_the_tail_is_local(broker):
+    return len(local_bases(broker)) <= 1 and local_bases(broker) != [0]
+
+
+def tier(broker, *arguments, code=0):
+    """A command of ``millstream tier``; its JSON."""
+    command = [sys.executable, "-m", "millstream.cli", "tier", *arguments, "--json", "--bootstrap", broker.bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def leader(broker):
+    client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    topics = client.list_topics(timeout=20).topics
+    return topics["copies"].partitions[0].leader if "copies" in topics else -1
