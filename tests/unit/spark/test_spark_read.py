@@ -15,7 +15,7 @@ from millstream.spark.options import READ, parse_options
 from millstream.spark.plan import plan_batch
 from millstream.spark.read import read_task
 from millstream.spark.stats import ReadStats, read_stats
-from millstream.wire.records import ABORT
+from millstream.wire.records import ABORT, COMMIT
 
 SMALL_FETCHES = {"kafka__max__partition__fetch__bytes": "1"}
 """One batch an answer: otherwise an answer holds more than the hole that it is to fill."""
@@ -71,6 +71,23 @@ def test_sealed_files_are_read_directly_and_only_the_tail_from_the_broker(query,
     rows, stats = query()
     assert rows == expected(log)
     assert (stats.segment_rows, stats.tail_rows, stats.tasks) == (80, 20, 1)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_committed_records_of_transactions_are_read_from_files_whose_aborted_ones_are_known(
+    query, kafka, manifest, known
+):
+    transaction = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
+    committed = plain(10) + plain(10, start=10, **transaction) + marker(COMMIT, offset=20, producer_id=7)
+    log = committed + plain(3, start=21, **transaction) + marker(ABORT, offset=24, producer_id=7)
+    manifest.seal("t", kafka.topics["t"].id, 0, log)
+    if known:
+        manifest.files["t", 0][0]["aborted"] = [(7, 21, 24)]
+    kafka.log("t", 0).extend(log + plain(5, start=25))
+    kafka.log("t", 0).aborted = [(7, 21)]
+    rows, stats = query()
+    assert rows == expected(committed + plain(5, start=25))
+    assert stats.segment_rows == (20 if known else 10)
 
 
 def test_a_broker_without_a_manifest_is_read_through_its_kafka_port(query, kafka, manifest):
