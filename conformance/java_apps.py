@@ -3,7 +3,7 @@
 Connect runs standalone with a file source and a file sink: what is written to one file arrives in the other, through a
 topic, and goes on where it was after a restart. Streams runs its own smoke test: a driver that writes, an application
 of two instances that filters, joins nothing, aggregates, windows and suppresses over changelog and repartition topics,
-and the driver's verification of every result; at least once; exactly-once processing is not run yet.
+and the driver's verification of every result, at least once here and exactly once in ``conformance.transactions``.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def build(folder: Path) -> None:
     tools.run(["mvn", "-q", "-B", "-f", pom, *goal], folder)
 
 
-def _command(bench: Bench, main: str, *arguments: str, heap: str = "384m") -> list[str]:
+def application_command(bench: Bench, main: str, *arguments: str, heap: str = "384m") -> list[str]:
     """Runs a main class; what it leaves in its temporary folder goes with the check's."""
     libraries = tools.cached(f"kafka-suites-{peer.KAFKA_VERSION}", build)
     flags = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={bench.folder}")
@@ -50,7 +50,7 @@ def _write_properties(path: Path, properties: Mapping[str, str]) -> str:
 
 
 @contextlib.contextmanager
-def _started(bench: Bench, command: Sequence[str], said: Path) -> Generator["subprocess.Popen[bytes]"]:
+def started(bench: Bench, command: Sequence[str], said: Path) -> Generator["subprocess.Popen[bytes]"]:
     """A program that runs on, its output in ``said``; ended with everything it started."""
     with open(said, "ab") as out:
         process = subprocess.Popen(
@@ -118,13 +118,13 @@ def connect_copies_a_file_and_continues_after_a_restart(bench: Bench) -> None:
             "topics": "connected",
         },
     )
-    command = _command(bench, CONNECT, worker, reading, writing)
+    command = application_command(bench, CONNECT, worker, reading, writing)
     limit_s = WAIT_S * bench.patience
     lines = [f"line {i}" for i in range(200)]
     for begin in (0, 100):
         with open(source, "a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines[begin : begin + 100])
-        with _started(bench, command, said) as process:
+        with started(bench, command, said) as process:
             expected = lines[: begin + 100]
             _wait("the lines were copied", lambda wanted=expected: _lines(sink) >= wanted, process, said, limit_s)
             if begin == 0:
@@ -151,6 +151,11 @@ MORE_TOPICS = ("cnt", "avg", "tagg", "fk")
 
 
 def streams_smoke_test_is_verified_by_its_driver(bench: Bench) -> None:
+    smoke_test_of_streams(bench, "at_least_once")
+
+
+def smoke_test_of_streams(bench: Bench, guarantee: str) -> None:
+    """The driver and two instances of the application, with this ``processing.guarantee``."""
     created = [("--create", "--topic", topic, "--partitions", "5") for topic in (*TOPICS, *MORE_TOPICS)]
     for arguments in created:
         bench.call(peer.java_command(peer.TOPIC_COMMAND, ["--bootstrap-server", bench.bootstrap, *arguments]))
@@ -164,16 +169,18 @@ def streams_smoke_test_is_verified_by_its_driver(bench: Bench) -> None:
                     "bootstrap.servers": bench.bootstrap,
                     "state.dir": str(state),
                     "num.stream.threads": "2",
-                    "processing.guarantee": "at_least_once",
+                    "processing.guarantee": guarantee,
                     "acceptable.recovery.lag": str(2**63 - 1),
                     "session.timeout.ms": "10000",
                 },
             )
             said = bench.folder / f"streams-{number}.log"
-            process = stack.enter_context(_started(bench, _command(bench, STREAMS, properties, "process"), said))
+            process = stack.enter_context(
+                started(bench, application_command(bench, STREAMS, properties, "process"), said)
+            )
             running = _started_streams(said)
             _wait("the application runs", running, process, said, WAIT_S * bench.patience)
-        out = bench.call(_command(bench, STREAMS, properties, "run"), limit_s=300)
+        out = bench.call(application_command(bench, STREAMS, properties, "run"), limit_s=300)
     assert "ALL-RECORDS-DELIVERED" in out, out[-500:]
     assert "SUCCESS" in out.splitlines(), out[-500:]
 

@@ -11,6 +11,7 @@ from conformance.librdkafka import Librdkafka
 from conformance.librdkafka_admin import LibrdkafkaAdmin
 from conformance.librdkafka_cluster import LibrdkafkaCluster
 from conformance.suite import Suite
+from conformance.transactions import Transactions
 
 ALL: Final[list[Suite]] = [
     Clients(),
@@ -19,6 +20,7 @@ ALL: Final[list[Suite]] = [
     JavaTools(),
     Connect(),
     Streams(),
+    Transactions(),
     Librdkafka(),
     LibrdkafkaCluster(),
     LibrdkafkaAdmin(),
