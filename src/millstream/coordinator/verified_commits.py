@@ -38,7 +38,7 @@ class VerifyingLog(Protocol):
 
     def accepts(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> bool: ...
 
-    def ask_verification(self, producer_id: ProducerId) -> object: ...
+    def ask_verification(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> object: ...
 
     def verified(self, producer_id: ProducerId, producer_epoch: ProducerEpoch, question: object) -> bool: ...
 
@@ -79,7 +79,7 @@ class VerifiedCommits:
     def _ask(self, waiting: _Waiting) -> None:
         request, adds, _ = waiting
         producer_id, epoch = request.producer_id, request.producer_epoch
-        question = self._partition.ask_verification(producer_id)
+        question = self._partition.ask_verification(producer_id, epoch)
 
         def answered(codes: Sequence[int]) -> None:
             row = self._rows.get(producer_id)

@@ -287,16 +287,19 @@ class ProducerState:
         now_ms: int,
         *,
         committed: bool,
+        with_epoch: bool = False,
     ) -> None:
         """Record a marker that is in the log at ``offset``. A later epoch than the producer's fences what it still
-        sends in that one (KIP-890).
+        sends in that one (KIP-890). ``with_epoch``: the transaction has ended with the epoch of the marker, which is
+        that of the producer's next one.
         """
         known = producer_id in self._producers
         producer = self._touch(producer_id, producer_epoch, offset + 1, now_ms)
         producer.coordinator_epoch = coordinator_epoch
         if not known:
             producer.next_sequence = _ANY_SEQUENCE
-        self.transactions.ended(producer_id, offset, aborted=not committed)
+        next_epoch = producer_epoch if with_epoch else producer_epoch + 1
+        self.transactions.ended(producer_id, offset, aborted=not committed, next_epoch=next_epoch)
 
     # A log with several replicas, whose end may be cut
 

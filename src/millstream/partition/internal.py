@@ -78,9 +78,9 @@ class InternalLog:
         """Whether a transactional batch may be appended without asking the transaction's coordinator."""
         return self._partition.transactions.accepts(producer_id, producer_epoch)
 
-    def ask_verification(self, producer_id: ProducerId) -> object:
+    def ask_verification(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> object:
         """The coordinator is asked now. Returns the question, for ``verified``."""
-        return self._partition.transactions.ask_verification(producer_id)
+        return self._partition.transactions.ask_verification(producer_id, producer_epoch)
 
     def verified(self, producer_id: ProducerId, producer_epoch: ProducerEpoch, question: object) -> bool:
         """The coordinator says yes. False if a marker came since the question."""

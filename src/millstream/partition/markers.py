@@ -6,9 +6,9 @@ shards write to theirs.
 
 A marker of an older coordinator, or of an older epoch than the producer's, is refused and changes nothing. Of a
 transaction that ends with a new epoch (KIP-890 version 2) a marker is written once: what comes again is acknowledged
-without another. A marker for a producer without an open transaction here is written, too, because it fences. An append
-that finds no memory waits before the appends of clients. A crash loses no marker whose writer heard of it; the
-coordinator writes the others again.
+without another, also in the middle of the producer's next transaction. A marker for a producer without an open
+transaction here is written, too, because it fences. An append that finds no memory waits before the appends of clients.
+A crash loses no marker whose writer heard of it; the coordinator writes the others again.
 """
 
 from __future__ import annotations
@@ -117,12 +117,10 @@ def _append(partition: Partition, marker: Marker, now_ms: int) -> int | ErrorCod
     error = producers.check_marker(marker.producer_id, marker.producer_epoch, marker.coordinator_epoch)
     if error is not ErrorCode.NONE:
         return error
-    if (
-        marker.transaction_version >= EPOCH_PER_TRANSACTION
-        and marker.producer_id not in partition.transactions.open
-        and producers.epoch_of(marker.producer_id) == marker.producer_epoch
-    ):
-        return partition.log.next_offset  # written before; committed with everything that is in the log now
+    with_epoch = marker.transaction_version >= EPOCH_PER_TRANSACTION
+    if with_epoch and producers.epoch_of(marker.producer_id) == marker.producer_epoch:
+        # Written before, and committed with everything that is in the log now. What is open is the next transaction.
+        return partition.log.next_offset
     batch = build_batch(
         [control_record(COMMIT if marker.commits else ABORT, marker.coordinator_epoch, now_ms)],
         producer_id=marker.producer_id,
@@ -143,6 +141,7 @@ def _append(partition: Partition, marker: Marker, now_ms: int) -> int | ErrorCod
         base,
         now_ms,
         committed=marker.commits,
+        with_epoch=with_epoch,
     )
     return base + 1
 

@@ -1,7 +1,7 @@
 """Transactional batches that wait for the transaction's coordinator, in the order in which they came.
 
-A partition takes a transactional batch only if it knows that it is part of its producer's transaction: that
-transaction is open here, or the coordinator has said so (KIP-890). Otherwise a late batch could open a transaction that
+A partition takes a transactional batch only if it knows that it is part of its producer's transaction: the coordinator
+has said so for this epoch, and no marker came since (KIP-890). Otherwise a late batch could open a transaction that
 nobody ends, and hold back every read_committed consumer for ever. The first batch of a transaction therefore waits here
 while the coordinator is asked: to add the partition (a client of Produce 12 and later leaves that to the broker), or
 whether the client has added it. Later batches of the same producer join its row, so none overtakes another.
@@ -123,7 +123,7 @@ class VerifyingAppends:
         partition, producer_id = row
         if not self._wanted:
             self._reactor.end_of_turn(self._ask_all)
-        question = partition.transactions.ask_verification(producer_id)
+        question = partition.transactions.ask_verification(producer_id, entry.epoch)
         self._wanted.setdefault((entry.transaction, producer_id, entry.epoch), []).append((partition, question))
 
     def _ask_all(self) -> None:

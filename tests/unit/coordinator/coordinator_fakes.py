@@ -130,8 +130,8 @@ class FakePartition:
     def accepts(self, producer_id, producer_epoch):
         return self.transactions.accepts(producer_id, producer_epoch)
 
-    def ask_verification(self, producer_id):
-        return self.transactions.ask_verification(producer_id)
+    def ask_verification(self, producer_id, producer_epoch):
+        return self.transactions.ask_verification(producer_id, producer_epoch)
 
     def verified(self, producer_id, producer_epoch, question):
         return self.transactions.verified(producer_id, producer_epoch, question)

@@ -64,7 +64,7 @@ class World:
 
     def verify(self, producer: int, epoch: int = 0) -> None:
         transactions = self.partition.transactions
-        assert transactions.verified(producer, epoch, transactions.ask_verification(producer))
+        assert transactions.verified(producer, epoch, transactions.ask_verification(producer, epoch))
 
     def schedule(
         self, producer: int, epoch: int = 0, *, commits: bool = True, version: int = 0, coordinator: int = 1
@@ -124,6 +124,7 @@ def test_the_stable_offset_and_the_aborted_list_survive_a_crash(end: str) -> Non
     assert world.read_committed() == (2, [(1, 0)])
     assert world.partition.first_unstable() == 2
     assert [one[5] for one in world.partition.producers.active()] == [-1, -1, 2]
+    world.verify(3)  # after a crash the coordinator is asked again
     assert world.put(3)[0] == 0, "its transaction is open still"
     world.schedule(3, commits=False)
     assert world.read_committed() == (world.partition.high_watermark, [(1, 0), (3, 2)])
@@ -143,6 +144,32 @@ def test_a_marker_of_a_later_epoch_fences_what_comes_late() -> None:
     assert world.schedule(1, 0) is ErrorCode.INVALID_PRODUCER_EPOCH
     world.verify(1, 1)
     assert world.put(1, 1)[0] == 0, "the next epoch begins at sequence 0"
+
+
+def test_a_batch_of_the_next_epoch_does_not_join_the_transaction_whose_marker_is_on_its_way() -> None:
+    """The client has its next epoch as soon as the decision is durable (KIP-890), which may be before the marker."""
+    world = World()
+    world.verify(1, 0)
+    world.put(1, 0)
+    assert world.put(1, 1) is VERIFY
+    question = world.partition.transactions.ask_verification(1, 1)
+    assert world.mark(1, 1, commits=True, version=2) is ErrorCode.NONE
+    assert world.partition.transactions.verified(1, 1, question), "the marker was that of the transaction before"
+    assert world.put(1, 1)[0] == 0
+    assert world.stable() == 2
+
+
+def test_a_marker_that_comes_again_does_not_end_the_next_transaction() -> None:
+    world = World()
+    world.verify(1, 0)
+    world.put(1, 0)
+    assert world.mark(1, 1, commits=True, version=2) is ErrorCode.NONE
+    world.verify(1, 1)
+    world.put(1, 1)
+    assert world.mark(1, 1, commits=True, version=2) is ErrorCode.NONE
+    assert world.stable() == 2, "the next transaction is open still"
+    assert world.mark(1, 2, commits=False, version=2) is ErrorCode.NONE
+    assert world.read_committed() == (4, [(1, 2)])
 
 
 def test_a_coordinator_that_was_replaced_ends_nothing() -> None:

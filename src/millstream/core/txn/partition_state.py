@@ -13,8 +13,9 @@ truncation takes markers and batches back (`take_back`), so what a marker ended 
 (`committed`). Aborted transactions are kept as long as the log has their marker, 32 bytes each.
 
 Beside that it knows which producers' transactions the coordinator has verified (KIP-890). A verification is asked for
-with `ask_verification`; its answer counts only if no marker of that producer came meanwhile. That is not in the log,
-and after a crash it is asked for again.
+with `ask_verification`; its answer counts only if no marker of that transaction came meanwhile. A verification is for
+one epoch: a producer that has its next epoch before the marker of its last transaction is here must not join that one.
+Verifications are not in the log, and after a crash they are asked for again.
 
 Source: KIP-98 (aborted transactions in a fetch), KIP-890 (verification).
 """
@@ -33,6 +34,8 @@ _COUNTS: Final = struct.Struct(">II")  # open transactions, aborted transactions
 _OPEN: Final = struct.Struct(">qq")  # producer id, first offset
 _ABORTED: Final = struct.Struct(">qqqq")  # producer id, first offset, marker's offset, last stable offset
 _COLUMNS: Final = 4
+_EVERY_EPOCH: Final = 1 << 16
+"""More than any epoch."""
 
 
 class _Ended(NamedTuple):
@@ -44,6 +47,15 @@ class _Ended(NamedTuple):
     last_stable_offset: int
     """Exclusive end of what was stable once the marker was committed."""
     aborted: bool
+
+
+class _Question:
+    """A verification that is asked for; compared by identity."""
+
+    __slots__ = ("epoch",)
+
+    def __init__(self, epoch: ProducerEpoch) -> None:
+        self.epoch = epoch
 
 
 class PartitionTransactions:
@@ -63,7 +75,7 @@ class PartitionTransactions:
         self._verified: dict[
             int, int
         ] = {}  # producer id → epoch of which the coordinator says: this partition is in it
-        self._verifying: dict[int, object] = {}  # producer id → its question, until a marker makes the answer void
+        self._verifying: dict[int, _Question] = {}  # producer id → its question, until a marker makes the answer void
 
     def __bool__(self) -> bool:
         return bool(self.open or self._ended or self._aborted)
@@ -80,10 +92,22 @@ class PartitionTransactions:
         if producer_id not in self.open:
             self.open[producer_id] = base_offset
 
-    def ended(self, producer_id: ProducerId, marker_offset: Offset, *, aborted: bool) -> None:
-        """A marker of ``producer_id`` is in the log. Without an open transaction it ends nothing."""
-        self._verified.pop(producer_id, None)
-        self._verifying.pop(producer_id, None)
+    def ended(
+        self,
+        producer_id: ProducerId,
+        marker_offset: Offset,
+        *,
+        aborted: bool,
+        next_epoch: ProducerEpoch = _EVERY_EPOCH,
+    ) -> None:
+        """A marker of ``producer_id`` is in the log. Without an open transaction it ends nothing. ``next_epoch`` is the
+        first epoch whose transactions it does not end.
+        """
+        if self._verified.get(producer_id, next_epoch) < next_epoch:
+            del self._verified[producer_id]
+        question = self._verifying.get(producer_id)
+        if question is not None and question.epoch < next_epoch:
+            del self._verifying[producer_id]
         first = self.open.pop(producer_id, None)
         if first is not None:
             stable = next(iter(self.open.values()), marker_offset + 1)
@@ -171,11 +195,11 @@ class PartitionTransactions:
 
     def accepts(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> bool:
         """Whether a transactional batch may be appended without asking the coordinator."""
-        return producer_id in self.open or self._verified.get(producer_id) == producer_epoch
+        return self._verified.get(producer_id) == producer_epoch
 
-    def ask_verification(self, producer_id: ProducerId) -> object:
+    def ask_verification(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> object:
         """The coordinator is asked now. Returns the question, for `verified`."""
-        question = self._verifying[producer_id] = object()
+        question = self._verifying[producer_id] = _Question(producer_epoch)
         return question
 
     def verified(self, producer_id: ProducerId, producer_epoch: ProducerEpoch, question: object) -> bool:

@@ -51,11 +51,11 @@ def test_a_truncated_marker_leaves_its_transaction_open() -> None:
 
 def test_a_verification_that_a_marker_overtook_is_void() -> None:
     state = PartitionTransactions()
-    question = state.ask_verification(1)
+    question = state.ask_verification(1, 0)
     state.ended(1, 3, aborted=True)
     assert not state.verified(1, 0, question)
     assert not state.accepts(1, 0)
-    assert state.verified(1, 0, state.ask_verification(1))
+    assert state.verified(1, 0, state.ask_verification(1, 0))
     assert state.accepts(1, 0)
     assert not state.accepts(1, 1), "another epoch is another transaction"
 

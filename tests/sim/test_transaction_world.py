@@ -1,0 +1,32 @@
+"""Transactions under fail-over of the coordinator, zombies, and requests that come late, lost or twice."""
+
+import pytest
+
+from millstream.testing.transaction_world import run
+from millstream.testing.transaction_world.planted import PLANTED, found_by
+
+
+def test_every_promise_of_transactions_holds():
+    outcomes = [run(seed).attempts for seed in range(40)]
+    attempts = [attempt for one in outcomes for attempt in one]
+    assert sum(attempt.committed is True for attempt in attempts) > 500
+    assert sum(attempt.committed is False for attempt in attempts) > 200
+    assert sum(attempt.committed is None for attempt in attempts) > 50, "no producer was fenced or left in doubt"
+
+
+def test_a_run_is_a_function_of_its_seed():
+    assert run(5).attempts == run(5).attempts
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_every_promise_of_transactions_holds_for_many_seeds():
+    for seed in range(1_000, 2_500):
+        run(seed)
+
+
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found(bug):
+    found = found_by(bug, range(150))
+    assert found is not None
+    assert found[1].startswith(bug.breaks)
