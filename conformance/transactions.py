@@ -16,7 +16,7 @@ from bench.peers import kafka as peer
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from conformance.checks import Bench, Check, CheckFailed
-from conformance.java_apps import Connect, application_command, smoke_test_of_streams, started
+from conformance.java_apps import Connect, smoke_test_of_streams, started
 
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 COUNT = 6_000
@@ -93,7 +93,8 @@ def _command(bench: Bench, source: str, target: str) -> list[str]:
         "--consumer-group": f"copiers-of-{source}",
     }
     words = [word for pair in given.items() for word in pair]
-    return application_command(bench, COPIER, *words, "--use-group-metadata", "--enable-random-aborts", heap="192m")
+    arguments = [*words, "--use-group-metadata", "--enable-random-aborts"]
+    return peer.java_command(COPIER, arguments, "192m", ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"))
 
 
 def _last_words(said: Path) -> str:

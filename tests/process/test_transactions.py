@@ -8,6 +8,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from transaction_copy import FROM, QUIET, TO, Copier, CopyInBackground, fill, read
 
 from millstream.testing import Broker, cluster
+from millstream.testing.history import History
+from millstream.testing.history_check import verify
 
 pytestmark = pytest.mark.process
 
@@ -52,17 +54,22 @@ def test_each_record_is_copied_once_through_kills_of_the_broker():
         assert sorted(read(broker.bootstrap, 3, "read_committed")) == list(range(count))
 
 
+def created(three):
+    client = AdminClient({"bootstrap.servers": three.bootstrap} | QUIET)
+    for done in client.create_topics([NewTopic(FROM, 3, 3), NewTopic(TO, 3, 3)]).values():
+        done.result(30)
+
+
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.timeout(400)
 def test_a_transaction_spans_brokers_and_outlives_each_of_them():
     count = 900
+    history = History()
     with cluster(3) as three:
-        client = AdminClient({"bootstrap.servers": three.bootstrap} | QUIET)
-        for done in client.create_topics([NewTopic(FROM, 3, 3), NewTopic(TO, 3, 3)]).values():
-            done.result(30)
+        created(three)
         fill(three.bootstrap, 3, count)
-        copier = Copier(three.bootstrap, 3, each=20, every_other=5)
+        copier = Copier(three.bootstrap, 3, each=20, every_other=5, history=history)
         thread = CopyInBackground(copier, 240, count)
         for node in (1, 2, 3):
             thread.join(5)
@@ -73,7 +80,40 @@ def test_a_transaction_spans_brokers_and_outlives_each_of_them():
             three.restart(node)
         thread.finish()
         copier.close()
-        assert sorted(read(three.bootstrap, 3, "read_committed")) == list(range(count))
+        assert sorted(read(three.bootstrap, 3, "read_committed", history)) == list(range(count))
+    verify(history, dense=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_copiers_of_a_cluster_satisfy_the_history_checker_through_kills_of_brokers_and_copiers():
+    count = 2400
+    history = History()
+    with cluster(3) as three:
+        created(three)
+        fill(three.bootstrap, 3, count)
+        copiers = [
+            Copier(three.bootstrap, [index], f"copier {index}", each=10, every_other=4, history=history)
+            for index in range(3)
+        ]
+        threads = [CopyInBackground(copier, 400, count // 3) for copier in copiers]
+        kills = 0
+        while kills < 9 and any(thread.is_alive() for thread in threads):
+            node = kills % 3 + 1
+            threads[kills % 3].join(3)
+            copiers[kills % 3].killed = True
+            three.kill(node)
+            threads[kills % 3].join(2)
+            three.restart(node)
+            kills += 1
+            read(three.bootstrap, 3, "read_committed", history, f"reader {kills}")
+        for thread in threads:
+            thread.finish()
+        for copier in copiers:
+            copier.close()
+        print(f"{kills} kills, {sum(one.began for one in copiers)} producers, {sum(one.done for one in copiers)} tries")
+        assert sorted(read(three.bootstrap, 3, "read_committed", history)) == list(range(count))
+    verify(history, dense=False)
 
 
 def test_a_transaction_that_takes_too_long_is_aborted():

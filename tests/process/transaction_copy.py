@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from millstream.testing.history import History, Outcome
+
 QUIET = {"log_level": 0}
 FROM, TO = "copied-from", "copied-to"
 GROUP = "copiers"
@@ -25,10 +27,14 @@ def fill(bootstrap, partitions, count):
 class Copier:
     """One copier with a transactional id of its own, which begins anew whenever it must."""
 
-    def __init__(self, bootstrap, partitions, transactional_id="copier", each=7, every_other=0):
-        """``every_other``: so many transactions, and then one that is aborted, its records written all the same."""
+    def __init__(self, bootstrap, partitions, transactional_id="copier", each=7, every_other=0, history=None):
+        """``partitions``: how many are copied, or which. ``every_other``: so many transactions, and then one that is
+        aborted, its records written all the same. ``history`` gets everything that the copier does.
+        """
         self.bootstrap = bootstrap
-        self.partitions = partitions
+        self.partitions = range(partitions) if isinstance(partitions, int) else partitions
+        self.history = History() if history is None else history
+        self.killed = False
         self.transactional_id = transactional_id
         self.each = each
         self.every_other = every_other
@@ -45,6 +51,9 @@ class Copier:
                 if self._committed() >= count:
                     return True
                 self._copy_some()
+                if self.killed:
+                    self.killed = False
+                    self.close()
             except KafkaException as error:
                 self.errors.append(str(error.args[0]))
                 self.close()
@@ -70,11 +79,14 @@ class Copier:
             }
             | QUIET
         )
-        found = self.consumer.committed([TopicPartition(FROM, index) for index in range(self.partitions)], 20)
+        found = self.consumer.committed([TopicPartition(FROM, index) for index in self.partitions], 20)
         self.consumer.assign([TopicPartition(one.topic, one.partition, max(one.offset, 0)) for one in found])
 
     def _committed(self):
-        found = self.consumer.committed([TopicPartition(FROM, index) for index in range(self.partitions)], 20)
+        began_ns = time.monotonic_ns()
+        found = self.consumer.committed([TopicPartition(FROM, index) for index in self.partitions], 20)
+        for one in found:
+            self.history.committed(GROUP, FROM, one.partition, max(one.offset, -1), began_ns=began_ns)
         return sum(max(one.offset, 0) for one in found)
 
     def _copy_some(self):
@@ -82,20 +94,50 @@ class Copier:
         if not messages:
             return
         self.producer.begin_transaction()
-        for message in messages:
-            self.producer.produce(TO, message.value(), partition=message.partition())
         self.done += 1
+        name = f"{self.transactional_id}-{self.began}-{self.done}"
+        for message in messages:
+            self._write(message, name)
         if self.every_other and self.done % self.every_other == 0:
             if self.producer.flush(20):
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "records were not delivered in 20 s"))
-            self.producer.abort_transaction(20)
+            self._end(name, commits=False)
             for message in messages[::-1]:
                 self.consumer.seek(TopicPartition(FROM, message.partition(), message.offset()))
             return
-        topic_partitions = self.consumer.position(self.consumer.assignment())
-        offsets = [one for one in topic_partitions if one.offset >= 0]
+        places = self.consumer.position(self.consumer.assignment())
+        offsets = [one for one in places if one.offset >= 0]
+        commits = [
+            self.history.commit(self.process, GROUP, FROM, one.partition, one.offset, transaction=name)
+            for one in offsets
+        ]
         self.producer.send_offsets_to_transaction(offsets, self.consumer.consumer_group_metadata(), 20)
-        self.producer.commit_transaction(20)
+        for commit in commits:
+            self.history.done(commit, Outcome.OK)
+        self._end(name, commits=True)
+
+    @property
+    def process(self):
+        """The producer that lives now."""
+        return f"{self.transactional_id}-{self.began}"
+
+    def _write(self, message, name):
+        value = message.value() + b":" + name.encode()  # what is written again is another value
+        sent = self.history.send(self.process, TO, message.partition(), value.decode(), transaction=name)
+
+        def delivered(error, written):
+            outcome = Outcome.OK if error is None else Outcome.INFO
+            self.history.sent(sent, outcome, written.offset() if error is None else -1)
+
+        self.producer.produce(TO, value, partition=message.partition(), on_delivery=delivered)
+
+    def _end(self, name, *, commits):
+        end = self.history.end_transaction(self.process, name, commits=commits)
+        if commits:
+            self.producer.commit_transaction(20)
+        else:
+            self.producer.abort_transaction(20)
+        self.history.done(end, Outcome.OK)
 
     def close(self):
         """Forget the producer as a kill would, without an abort."""
@@ -128,8 +170,8 @@ class CopyInBackground:
         assert self._run.result(), f"out of time after {story}"
 
 
-def read(bootstrap, partitions, isolation):
-    """All values of the copy up to its end, as ``isolation`` shows them."""
+def read(bootstrap, partitions, isolation, history=None, process="judge"):
+    """All values of the copy up to its end, as ``isolation`` shows them; ``history`` gets what was read."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -147,7 +189,11 @@ def read(bootstrap, partitions, isolation):
         assert time.monotonic() < limit, f"the end of {TO} was not reached"
         for message in consumer.consume(500, 0.5):
             if message.error() is None:
-                values.append(int(message.value()))
+                values.append(int(message.value().partition(b":")[0]))
+                if history is not None:
+                    record = (message.offset(), message.value().decode())
+                    committed = isolation == "read_committed"
+                    history.polled(process, TO, message.partition(), [record], read_committed=committed)
             elif message.error().code() == KafkaError._PARTITION_EOF:
                 at_end.add(message.partition())
     consumer.close()

@@ -64,6 +64,8 @@ class Send(msgspec.Struct, tag="send"):
     outcome: Outcome = Outcome.INFO
     offset: int = -1
     key: str = ""
+    transaction: str = ""
+    """Name of the transaction that it is part of, which occurs once in the history."""
 
 
 class Poll(msgspec.Struct, tag="poll"):
@@ -74,6 +76,7 @@ class Poll(msgspec.Struct, tag="poll"):
     place: TopicPartition
     records: list[tuple[int, str]]
     at_ns: int
+    read_committed: bool = False
 
 
 class Reset(msgspec.Struct, tag="reset"):
@@ -91,6 +94,18 @@ class Commit(msgspec.Struct, tag="commit"):
     group: str
     place: TopicPartition
     next_offset: int
+    began_ns: int
+    ended_ns: int = 0
+    outcome: Outcome = Outcome.INFO
+    transaction: str = ""
+
+
+class EndTransaction(msgspec.Struct, tag="end"):
+    """A request to commit or abort a transaction. A transaction may be asked to end several times."""
+
+    process: str
+    transaction: str
+    commits: bool
     began_ns: int
     ended_ns: int = 0
     outcome: Outcome = Outcome.INFO
@@ -143,7 +158,8 @@ class LogStart(msgspec.Struct, tag="start"):
     ended_ns: int
 
 
-Operation = Send | Poll | Reset | Commit | Committed | TopicChange | TopicsSeen | Trim | LogStart
+OutsideTransactions = Send | Poll | Reset | Commit | Committed | TopicChange | TopicsSeen | Trim | LogStart
+Operation = OutsideTransactions | EndTransaction
 
 
 class History:
@@ -158,10 +174,19 @@ class History:
             self.operations.append(operation)
 
     def send(
-        self, process: str, topic: str, partition: int, value: str, *, key: str = "", idempotent: bool = True
+        self,
+        process: str,
+        topic: str,
+        partition: int,
+        value: str,
+        *,
+        key: str = "",
+        idempotent: bool = True,
+        transaction: str = "",
     ) -> Send:
         """Record the start of a send. Pass the result to ``sent`` when its outcome is known."""
-        operation = Send(process, TopicPartition(topic, partition), value, idempotent, time.monotonic_ns(), key=key)
+        place, began_ns = TopicPartition(topic, partition), time.monotonic_ns()
+        operation = Send(process, place, value, idempotent, began_ns, key=key, transaction=transaction)
         self._append(operation)
         return operation
 
@@ -172,10 +197,18 @@ class History:
         operation.outcome = outcome
 
     def polled(
-        self, process: str, topic: str, partition: int, records: Iterable[tuple[int, str]], *, group: str = ""
+        self,
+        process: str,
+        topic: str,
+        partition: int,
+        records: Iterable[tuple[int, str]],
+        *,
+        group: str = "",
+        read_committed: bool = False,
     ) -> None:
         """Record records that a consumer received: (offset, value) in order."""
-        self._append(Poll(process, group, TopicPartition(topic, partition), list(records), time.monotonic_ns()))
+        place, at_ns = TopicPartition(topic, partition), time.monotonic_ns()
+        self._append(Poll(process, group, place, list(records), at_ns, read_committed))
 
     def reset(self, process: str, topic_partitions: Iterable[tuple[str, int]]) -> None:
         """Record that a consumer's position on these partitions was set."""
@@ -187,9 +220,18 @@ class History:
             )
         )
 
-    def commit(self, process: str, group: str, topic: str, partition: int, next_offset: int) -> Commit:
+    def commit(
+        self, process: str, group: str, topic: str, partition: int, next_offset: int, *, transaction: str = ""
+    ) -> Commit:
         """Record the start of a commit. Pass the result to ``done``."""
-        operation = Commit(process, group, TopicPartition(topic, partition), next_offset, time.monotonic_ns())
+        place, began_ns = TopicPartition(topic, partition), time.monotonic_ns()
+        operation = Commit(process, group, place, next_offset, began_ns, transaction=transaction)
+        self._append(operation)
+        return operation
+
+    def end_transaction(self, process: str, transaction: str, *, commits: bool) -> EndTransaction:
+        """Record the start of a request to end a transaction. Pass the result to ``done``."""
+        operation = EndTransaction(process, transaction, commits, time.monotonic_ns())
         self._append(operation)
         return operation
 
@@ -205,7 +247,7 @@ class History:
         self._append(operation)
         return operation
 
-    def done(self, operation: Commit | TopicChange | Trim, outcome: Outcome) -> None:
+    def done(self, operation: Commit | EndTransaction | TopicChange | Trim, outcome: Outcome) -> None:
         """Record the outcome of any operation but a send."""
         operation.ended_ns = time.monotonic_ns()
         operation.outcome = outcome

@@ -18,6 +18,7 @@ give the order of the log. The anomalies are:
 - ``commit-lost``: the broker forgot an acknowledged commit: it answered less, or less than it had answered before;
 - ``commit-phantom``: it answered an offset that nobody had committed;
 - ``group-skipped``: a group committed past a record that none of its members was given;
+- ``aborted-read``, ``precommitted-read``, ``torn``, ``offset-lost``: of transactions (`history_transactions`);
 - ``topic-lost``: a topic whose creation was acknowledged and that nobody deleted is not listed;
 - ``topic-back``: a topic whose deletion was acknowledged is listed;
 - ``topic-phantom``: a topic is listed before anybody created it, or though its creation failed;
@@ -50,6 +51,7 @@ from millstream.testing.history import (
     TopicsSeen,
     Trim,
 )
+from millstream.testing.history_transactions import settled, transaction_anomalies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -97,7 +99,7 @@ def check(
     resets: list[Reset] = []
     changes: list[TopicChange] = []
     listings: list[TopicsSeen] = []
-    for operation in history.operations:
+    for operation in settled(history.operations):
         match operation:
             case Send():
                 partitions[operation.place].sends.append(operation)
@@ -120,9 +122,8 @@ def check(
     for reset in resets:
         for place in reset.topic_partitions:
             partitions[place].resets.append(reset)
-    found = [
-        Anomaly(kind, TopicPartition(topic, -1), detail) for kind, topic, detail in _topics_kept(changes, listings)
-    ]
+    found = [Anomaly(kind, TopicPartition(topic, -1), detail) for kind, topic, detail in _topics_kept(changes, listings)]
+    found += [Anomaly(kind, place, detail) for kind, place, detail in transaction_anomalies(history.operations)]
     for place, partition in sorted(partitions.items()):
         partition.index()
         start = (log_starts or {}).get(place, 0)
