@@ -37,6 +37,14 @@ class Served(Protocol):
     @property
     def bootstrap(self) -> str: ...
 
+    def kill(self) -> None:
+        """Kills every process of the broker; of a cluster, that of one broker after the other, call by call."""
+        ...
+
+    def restart(self) -> None:
+        """Starts what was killed again, on the same data."""
+        ...
+
     def revive(self) -> bool:
         """Starts again what has ended by itself; returns whether something had."""
         ...
@@ -51,10 +59,18 @@ class RunningCluster:
 
     def __init__(self, brokers: Cluster) -> None:
         self._cluster = brokers
+        self._turn = 0
 
     @property
     def bootstrap(self) -> str:
         return self._cluster.bootstrap
+
+    def kill(self) -> None:
+        self._turn = self._turn % len(self._cluster.brokers) + 1
+        self._cluster.kill(self._turn)
+
+    def restart(self) -> None:
+        self._cluster.restart(self._turn)
 
     def revive(self) -> bool:
         ended = [node for node, broker in self._cluster.brokers.items() if not broker.running]

@@ -46,7 +46,7 @@ class LibrdkafkaAdmin(Librdkafka):
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
-    def _operation(self, context: Context, broker: brokers.Running, operation: str) -> Outcome:
+    def _operation(self, context: Context, broker: brokers.Served, operation: str) -> Outcome:
         broker.revive()
         context.say(operation)
         place = context.scratch / operation

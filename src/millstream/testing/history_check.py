@@ -122,7 +122,9 @@ def check(
     for reset in resets:
         for place in reset.topic_partitions:
             partitions[place].resets.append(reset)
-    found = [Anomaly(kind, TopicPartition(topic, -1), detail) for kind, topic, detail in _topics_kept(changes, listings)]
+    found = [
+        Anomaly(kind, TopicPartition(topic, -1), detail) for kind, topic, detail in _topics_kept(changes, listings)
+    ]
     found += [Anomaly(kind, place, detail) for kind, place, detail in transaction_anomalies(history.operations)]
     for place, partition in sorted(partitions.items()):
         partition.index()

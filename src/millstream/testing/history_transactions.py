@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from millstream.testing.history import Commit, Committed, EndTransaction, Outcome, TopicPartition, Poll, Send
+from millstream.testing.history import Commit, Committed, EndTransaction, Outcome, Poll, Send, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,7 +103,10 @@ def transaction_anomalies(operations: Sequence[Operation]) -> Iterator[_Anomaly]
 
 
 def _reads(
-    name: str, transaction: _Transaction, first_read: dict[tuple[TopicPartition, str], int], reached: dict[TopicPartition, int]
+    name: str,
+    transaction: _Transaction,
+    first_read: dict[tuple[TopicPartition, str], int],
+    reached: dict[TopicPartition, int],
 ) -> Iterator[_Anomaly]:
     read = [send for send in transaction.sends if (send.place, send.value) in first_read]
     for send in read:

@@ -66,7 +66,7 @@ class World:
         transactions = self.partition.transactions
         assert transactions.verified(producer, epoch, transactions.ask_verification(producer, epoch))
 
-    def schedule(
+    def mark(
         self, producer: int, epoch: int = 0, *, commits: bool = True, version: int = 0, coordinator: int = 1
     ) -> Any:
         told: list[ErrorCode] = []
@@ -101,7 +101,7 @@ def test_a_batch_whose_transaction_nobody_vouches_for_opens_none() -> None:
     assert world.put(1, named=False)[0] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert world.put(1, transactional=False)[0] == ErrorCode.INVALID_TXN_STATE
     assert world.put(1, control=True)[0] == ErrorCode.INVALID_RECORD
-    world.schedule(1)
+    world.mark(1)
     assert world.put(1) is VERIFY, "the next transaction"
 
 
@@ -112,9 +112,9 @@ def test_the_stable_offset_and_the_aborted_list_survive_a_crash(end: str) -> Non
         world.verify(producer)
         world.put(producer)
     assert world.stable() == 0
-    assert world.schedule(1, commits=False) is ErrorCode.NONE
+    assert world.mark(1, commits=False) is ErrorCode.NONE
     assert world.stable() == 1
-    assert world.schedule(2) is ErrorCode.NONE
+    assert world.mark(2) is ErrorCode.NONE
     assert world.stable() == 2
     world.put(3)
     if end == "snapshot":
@@ -126,7 +126,7 @@ def test_the_stable_offset_and_the_aborted_list_survive_a_crash(end: str) -> Non
     assert [one[5] for one in world.partition.producers.active()] == [-1, -1, 2]
     world.verify(3)  # after a crash the coordinator is asked again
     assert world.put(3)[0] == 0, "its transaction is open still"
-    world.schedule(3, commits=False)
+    world.mark(3, commits=False)
     assert world.read_committed() == (world.partition.high_watermark, [(1, 0), (3, 2)])
     assert world.read_committed(5) == (world.partition.high_watermark, [(3, 2)])
 
@@ -135,13 +135,13 @@ def test_a_marker_of_a_later_epoch_fences_what_comes_late() -> None:
     world = World()
     world.verify(1)
     world.put(1)
-    assert world.schedule(1, 1, version=2) is ErrorCode.NONE
+    assert world.mark(1, 1, version=2) is ErrorCode.NONE
     end = world.partition.log.next_offset
-    assert world.schedule(1, 1, version=2) is ErrorCode.NONE
+    assert world.mark(1, 1, version=2) is ErrorCode.NONE
     assert world.partition.log.next_offset == end, "it is written once"
     world.verify(1, 0)
     assert world.put(1, 0)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert world.schedule(1, 0) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert world.mark(1, 0) is ErrorCode.INVALID_PRODUCER_EPOCH
     world.verify(1, 1)
     assert world.put(1, 1)[0] == 0, "the next epoch begins at sequence 0"
 
@@ -176,12 +176,12 @@ def test_a_coordinator_that_was_replaced_ends_nothing() -> None:
     world = World()
     world.verify(1)
     world.put(1)
-    world.schedule(1, coordinator=5)
+    world.mark(1, coordinator=5)
     world.crash()
     world.verify(1)
     world.put(1)
-    assert world.schedule(1, coordinator=4) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    assert world.schedule(1, coordinator=6) is ErrorCode.NONE
+    assert world.mark(1, coordinator=4) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert world.mark(1, coordinator=6) is ErrorCode.NONE
 
 
 def test_retention_stops_at_a_transaction_that_is_open() -> None:
@@ -191,5 +191,5 @@ def test_retention_stops_at_a_transaction_that_is_open() -> None:
     world.put(1)
     world.put(9, transactional=False)
     assert world.partition.log.stable_offset == 1
-    world.schedule(1)
+    world.mark(1)
     assert world.partition.log.stable_offset == 4

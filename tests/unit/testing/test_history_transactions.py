@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.testing.history import Commit, Committed, EndTransaction, History, Outcome, TopicPartition, Poll, Send
+from millstream.testing.history import Commit, Committed, EndTransaction, History, Outcome, Poll, Send, TopicPartition
 from millstream.testing.history_check import check
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)

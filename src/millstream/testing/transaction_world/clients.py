@@ -21,7 +21,7 @@ from millstream.testing.transaction_world.parts import Write
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from millstream.core.txn.transaction import Place
+    from millstream.core.txn.transaction import TopicPartition
     from millstream.testing.transaction_world.world import World
 
     Question: TypeAlias = Callable[[Callable[[Any], None]], None]
@@ -46,7 +46,7 @@ class Producer:
         self._world = world
         self._name = name
         self._version = version
-        self._sequences: dict[tuple[int, int, Place], int] = {}
+        self._sequences: dict[tuple[int, int, TopicPartition], int] = {}
         self._who = Identity(ErrorCode.NONE)
 
     def run(self) -> Steps:
@@ -114,7 +114,7 @@ class Producer:
             self._who = ended
         return good or adds
 
-    def _produce(self, attempt: Attempt, place: Place) -> Steps:
+    def _produce(self, attempt: Attempt, place: TopicPartition) -> Steps:
         """Write one value; whether the partition has confirmed it."""
         world, who = self._world, self._who
         key = (who.producer_id, who.producer_epoch, place)

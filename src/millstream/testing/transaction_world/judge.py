@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.core.producer_state import ProducerState
-    from millstream.core.txn.transaction import Image, Place
+    from millstream.core.txn.transaction import Image, TopicPartition
 
 
 class Violation(AssertionError):
@@ -29,7 +29,7 @@ class Violation(AssertionError):
 class Data(Protocol):
     """A partition, as the judge needs it."""
 
-    place: Place
+    place: TopicPartition
     producers: ProducerState
 
     def committed_values(self) -> list[int]: ...
@@ -57,7 +57,7 @@ class Judge:
         """(transactional id, producer id) → newest epoch that an InitProducerId was answered with."""
         self.decisions: dict[tuple[int, int], set[bool]] = {}
         """(producer id, epoch of the marker) → decisions in the coordinator's log: whether to commit."""
-        self.views: dict[Place, list[int]] = {}
+        self.views: dict[TopicPartition, list[int]] = {}
 
     def begun(self, name: str, producer_id: int, epoch: int) -> None:
         """An InitProducerId was answered."""

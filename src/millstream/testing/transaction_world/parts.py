@@ -12,6 +12,7 @@ from millstream.core.producer_state import Append, Duplicate, ProducerBudget, Pr
 from millstream.core.txn.coordinator import TransactionCoordinator
 from millstream.core.txn.messages import (
     AddPartitions,
+    DeadlinePassed,
     End,
     InitProducer,
     Input,
@@ -19,11 +20,10 @@ from millstream.core.txn.messages import (
     Outputs,
     Persisted,
     SendMarkers,
-    Tick,
     TransactionSettings,
 )
 from millstream.core.txn.state import TransactionState
-from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION, NO_EPOCH, Image, Place
+from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION, NO_EPOCH, Image, TopicPartition
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 
@@ -77,7 +77,7 @@ class Leader:
             world.next_id += 1
             self.step(msgspec.structs.replace(request, spare_id=world.next_id))
         if self._core.deadline_us is not None:
-            world.call_later(max(self._core.deadline_us - world.now_us, 0) + 1, lambda: self.step(Tick()))
+            world.call_later(max(self._core.deadline_us - world.now_us, 0) + 1, lambda: self.step(DeadlinePassed()))
 
     def _send(self, wanted: SendMarkers) -> None:
         written = MarkersWritten(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
@@ -115,7 +115,7 @@ class Write(NamedTuple):
 class Data:
     """One partition: its log, and the state that the production code makes of it."""
 
-    def __init__(self, world: World, place: Place) -> None:
+    def __init__(self, world: World, place: TopicPartition) -> None:
         self._world = world
         self.place = place
         self.log: list[Entry] = []

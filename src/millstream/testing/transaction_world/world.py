@@ -16,7 +16,7 @@ from millstream.testing.transaction_world.parts import Data, Leader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.core.txn.transaction import Image, Place
+    from millstream.core.txn.transaction import Image, TopicPartition
     from millstream.partition.markers import Marker
     from millstream.testing.transaction_world.clients import Steps
 
@@ -57,7 +57,9 @@ class World:
         """The coordinator's log, by its last record of each transactional id."""
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
-        self.partitions: dict[Place, Data] = {place: Data(self, place) for place in (("t", 0), ("t", 1), ("u", 0))}
+        self.partitions: dict[TopicPartition, Data] = {
+            place: Data(self, place) for place in (("t", 0), ("t", 1), ("u", 0))
+        }
         self.leader = Leader(self, 1)
         self.versions = {f"id-{number}": self.chance.choice((0, 2)) for number in range(self.setting.ids)}
 
@@ -131,12 +133,12 @@ class World:
 
         self._carry(deliver, unruly=unruly, late=late)
 
-    def ask_partition(self, place: Place, write: Any, done: Callable[[Any], None]) -> None:
+    def ask_partition(self, place: TopicPartition, write: Any, done: Callable[[Any], None]) -> None:
         """A Produce."""
         answer = self._answering(done, unruly=True)
         self._carry(lambda: self.partitions[place].produce(write, answer), unruly=True, late=True)
 
-    def write_marker(self, place: Place, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
+    def write_marker(self, place: TopicPartition, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
         """A coordinator writes a marker. One whose answer is lost was written; it is not on its way any more."""
 
         def deliver() -> None:
