@@ -14,7 +14,7 @@ export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONDONTWRITEBYTECODE # compiling is two thirds of what a short command costs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-all test-spark test-ci check format bench soak conformance differential fuzz simulate crash docs lock wheel clean
+.PHONY: help setup run cluster test test-all test-spark test-ci check format bench bench-cluster soak conformance differential fuzz simulate crash docs lock wheel clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ format: setup ## Format and mend what can be mended
 
 bench: setup ## Measure beside a real Apache Kafka, under 30 minutes (needs Java and Maven; ARGS=--help)
 	$(PY) -m bench.run $(ARGS)
+
+bench-cluster: setup ## Measure three brokers with three replicas beside three of Apache Kafka (ARGS=--quick, ARGS=--help)
+	$(PY) -m bench.cluster $(ARGS)
 
 soak: setup ## Run the scheduled load for two hours and judge what it did (ARGS="--duration 10m", ARGS=--help)
 	$(PY) -m bench.soak $(ARGS)

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from bench import raw
 from bench.meter import DRAIN_S, RECEIVE_BYTES, Connection, Meter, Outcome, quiet_gc
-from bench.raw import UnexpectedAnswer
+from bench.raw import ErrorAnswer, UnexpectedAnswer
 from bench.verify import Produced
 
 _T = TypeVar("_T", contravariant=True)
@@ -74,8 +74,10 @@ class Producer(Connection):
         in_flight, acknowledged, answers = self._in_flight, self._acknowledged, 0
         for size, _, index, error, base, _, _, _ in self._layout.iter_unpack(memoryview(data)[:whole]):
             moment, partition = in_flight.popleft()
-            if error or size != stride - 4 or index != partition:
-                raise UnexpectedAnswer(f"produce: error {error}, partition {index} for {partition}, {size} bytes")
+            if error:
+                raise ErrorAnswer(f"produce to partition {partition}", error)
+            if size != stride - 4 or index != partition:
+                raise UnexpectedAnswer(f"produce: partition {index} for {partition}, {size} bytes")
             acknowledged[index].append(base)
             if latencies is not None:
                 latencies.append(1e6 * (now - moment))
@@ -87,7 +89,7 @@ class Producer(Connection):
         return len(self._in_flight)
 
 
-def _spread(topic: str, content: list[bytes], partitions: Sequence[int]) -> list[tuple[int, bytes]]:
+def spread_requests(topic: str, content: list[bytes], partitions: Sequence[int]) -> list[tuple[int, bytes]]:
     """Requests that go round ``partitions`` while they go round ``content``."""
     count = math.lcm(len(content), len(partitions)) if len(partitions) > 1 else len(content)
     return [
@@ -114,7 +116,7 @@ def open_producers(
     for i in range(connections):
         own = tuple(range(i % partitions, partitions, connections)) or (i % partitions,)
         if own not in spread:
-            spread[own] = _spread(topic, content, own)
+            spread[own] = spread_requests(topic, content, own)
         opened.append(Producer(bootstrap, epoll, topic, spread[own], acknowledged))
     return opened
 
@@ -181,7 +183,9 @@ def produce_topics(
     produced = [Produced(topic, fresh(partitions), 1, known) for topic in topics]
     with select.epoll() as epoll, quiet_gc():
         producers = [
-            Producer(bootstrap, epoll, each.topic, _spread(each.topic, content, range(partitions)), each.acknowledged)
+            Producer(
+                bootstrap, epoll, each.topic, spread_requests(each.topic, content, range(partitions)), each.acknowledged
+            )
             for each in produced
         ]
         outcome = keep_in_flight(
@@ -200,7 +204,7 @@ def produce_topics(
 def keep_in_flight(
     epoll: select.epoll,
     producers: Sequence[Producer],
-    broker_pid: int,
+    broker_pid: int | Sequence[int],
     *,
     depth: int,
     batch_bytes: int,

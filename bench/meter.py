@@ -59,12 +59,13 @@ class Outcome:
 class Meter:
     """Broker and client CPU between two moments, and what the machine did not get of its cores."""
 
-    def __init__(self, broker_pid: int) -> None:
-        self._pid = broker_pid
+    def __init__(self, broker_pids: int | Sequence[int]) -> None:
+        """The root process of a broker, or those of all brokers of a cluster."""
+        self._pids = (broker_pids,) if isinstance(broker_pids, int) else tuple(broker_pids)
         self._broker = self._client = self._clock = self._stolen = 0.0
 
     def begin(self) -> None:
-        self._broker, self._client, self._stolen = processes.cpu_seconds(self._pid), _own_cpu(), processes.stolen_s()
+        self._broker, self._client, self._stolen = self._brokers_cpu(), _own_cpu(), processes.stolen_s()
         self._clock = time.perf_counter()
 
     def end(self, outcome: Outcome) -> None:
@@ -72,8 +73,12 @@ class Meter:
         outcome.seconds = time.perf_counter() - self._clock
         outcome.client_cpu_s = _own_cpu() - self._client
         outcome.stolen_s = processes.stolen_s() - self._stolen
-        processes.wait_for_rest(self._pid, REST_S)
-        outcome.broker_cpu_s = processes.cpu_seconds(self._pid) - self._broker
+        for pid in self._pids:
+            processes.wait_for_rest(pid, REST_S)
+        outcome.broker_cpu_s = self._brokers_cpu() - self._broker
+
+    def _brokers_cpu(self) -> float:
+        return sum(map(processes.cpu_seconds, self._pids))
 
 
 def _own_cpu() -> float:

@@ -21,10 +21,20 @@ PRODUCE, FETCH, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 19, 20
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")  # base offset … record count: 61 bytes
 BATCH_HEADER_BYTES = BATCH_HEADER.size
 CLIENT_ID = b"load"
+_ERROR_AT = 12
+"""Where the error of the only partition stands in an answer to Produce, without the topic's name."""
 
 
 class UnexpectedAnswer(RuntimeError):
     """A broker answered with an error, or with bytes of another shape."""
+
+
+class ErrorAnswer(UnexpectedAnswer):
+    """A request was refused with Kafka's error ``code``."""
+
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(f"{what}: error {code}")
+        self.code = code
 
 
 class OffsetOutOfRange(UnexpectedAnswer):
@@ -233,8 +243,11 @@ class Caller:
         answer = self.call(produce(topic, partition, records))
         layout = produce_answer(topic)
         if len(answer) + 4 != layout.size:
+            code = struct.unpack_from(">h", answer, _ERROR_AT + len(topic))[0] if len(answer) >= layout.size - 4 else 0
+            if code:
+                raise ErrorAnswer(f"produce to {topic}", code)
             raise UnexpectedAnswer(f"produce to {topic}: {bytes(answer[:80])!r}")
         _, _, _, error, base_offset, _, _, _ = layout.unpack(struct.pack(">i", len(answer)) + answer)
         if error:
-            raise UnexpectedAnswer(f"produce to {topic}: error {error}")
+            raise ErrorAnswer(f"produce to {topic}", error)
         return int(base_offset)

@@ -10,7 +10,7 @@ be in it (:class:`Schedule`), without a word in the record itself.
 import select
 import time
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench import load
@@ -51,7 +51,7 @@ RFC = Schedule(10_240)
 
 def produce_open(
     bootstrap: str,
-    broker_pid: int,
+    broker_pid: int | Sequence[int],
     topic: str,
     content: list[bytes],
     schedule: Schedule,
@@ -62,18 +62,23 @@ def produce_open(
     latencies: "Sink[float] | None" = None,
     begun: Callable[[float], None] = lambda _: None,
     progress: Callable[[str], None] = lambda _: None,
+    opened: "Callable[[select.epoll], list[load.Producer]] | None" = None,
 ) -> Outcome:
     """Sends one-record batches as ``schedule`` says; ``begun`` is told the moment of request 0 before it is sent.
 
     ``late_sends`` of the outcome counts requests that this process itself sent more than 1 ms late. Latencies go into
-    ``latencies`` instead of the outcome where it is given.
+    ``latencies`` instead of the outcome where it is given. ``opened`` opens the connections where they do
+    not all go to ``bootstrap``.
     """
     outcome, meter = Outcome(), Meter(broker_pid)
-    spacing, connections = schedule.spacing_s, schedule.connections
+    spacing = schedule.spacing_s
     planned, warm = int(schedule.rate * (warm_s + measured_s)), int(schedule.rate * warm_s)
     sent = answered = late = 0
     with select.epoll() as epoll, Ticker(WOKEN_FOR * spacing) as ticker, quiet_gc():
-        producers = load.open_producers(bootstrap, epoll, topic, content, connections, acknowledged)
+        if opened is None:
+            producers = load.open_producers(bootstrap, epoll, topic, content, schedule.connections, acknowledged)
+        else:
+            producers = opened(epoll)
         by_fd = {p.socket.fileno(): p for p in producers}
         epoll.register(ticker.fd, select.EPOLLIN)
         begin = time.perf_counter() + 0.01
@@ -92,14 +97,9 @@ def produce_open(
             now = time.perf_counter()
             due = min(planned, int((now - begin) / spacing) + 1) if now >= begin else 0
             if due > sent:
-                moments: list[list[float]] = [[] for _ in producers]
-                for i in range(sent, due):
-                    moment = begin + i * spacing
-                    moments[i % connections].append(moment)
-                    late += now - moment > LATE_S and i >= warm
-                for producer, own in zip(producers, moments, strict=True):
-                    if own:
-                        producer.produce(own)
+                late += _send(producers, range(sent, due), begin, spacing)
+                if due <= warm:
+                    late = 0
                 sent = due
             if sink is None and sent >= warm and answered >= warm:
                 sink = outcome.latencies_us if latencies is None else latencies
@@ -118,3 +118,17 @@ def produce_open(
     outcome.bytes = outcome.requests * len(content[0])
     outcome.latencies_us = array("d", sorted(outcome.latencies_us))
     return outcome
+
+
+def _send(producers: Sequence[load.Producer], due: range, begin: float, spacing_s: float) -> int:
+    """Sends the requests that are due, each by its connection; returns how many of them are late."""
+    now, late = time.perf_counter(), 0
+    moments: list[list[float]] = [[] for _ in producers]
+    for i in due:
+        moment = begin + i * spacing_s
+        moments[i % len(producers)].append(moment)
+        late += now - moment > LATE_S
+    for producer, own in zip(producers, moments, strict=True):
+        if own:
+            producer.produce(own)
+    return late

@@ -208,8 +208,12 @@ class Kafka:
 
     def start(self) -> None:
         """Starts the broker and returns when it answers."""
-        began = time.monotonic()
         self.spawn()
+        self.wait_until_it_answers()
+
+    def wait_until_it_answers(self) -> None:
+        """Returns when a broker that was spawned answers; kills it and raises when it ends or takes too long."""
+        began = time.monotonic()
         assert self._process is not None
         while not _answers(self.port):
             if self._process.poll() is not None or time.monotonic() - began > START_TIMEOUT_S:

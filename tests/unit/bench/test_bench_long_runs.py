@@ -86,7 +86,7 @@ def test_the_schedule_is_what_the_producers_send():
     plan = schedule.Schedule(1000.0, partitions=4, connections=2)
     sent = {0: [], 1: []}
     for connection in sent:
-        frames = run.plain.load._spread("t", CONTENT, tuple(range(connection, 4, 2)))
+        frames = run.plain.load.spread_requests("t", CONTENT, tuple(range(connection, 4, 2)))
         sent[connection] = [frames[i % len(frames)] for i in range(40)]
     stored = {partition: [] for partition in range(4)}
     for request in range(80):
