@@ -1,1 +1,1 @@
-"""Sockets: bytes in, frames out to whoever handles them, and ordered answers back."""
+"""Client connections: receives frames, hands them to a handler, and sends the responses in order."""

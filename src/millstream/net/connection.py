@@ -1,4 +1,4 @@
-"""One client connection on the shard that it was handed to: bytes to frames, and answers back in order.
+"""One client connection: cuts received bytes into frames, and sends the responses in the order of the requests.
 
 ::
 
@@ -7,20 +7,19 @@
 
 Most frames arrive whole: they are handled in place and cost no memory. The rest of a frame that is not whole is
 reserved from the shard's *receive* budget before it is read, for its whole length, so that half-sent frames cannot
-fill the arena. A frame that gets no room waits (its socket is not read) in ``Intake``'s queue; senders that stall are
-closed.
+fill the arena. A frame without room waits in
+``Intake``'s queue, and its socket is not read meanwhile. A connection that stalls in the middle of a frame is closed.
 
-Answers leave in the order of the requests, whatever order they were completed in: each request is an ``Exchange`` in
-a queue, and what is completed at its head is sent once per loop turn. A connection that has many requests under way,
-or much to send, is not read until it caught up. Large answers leave in turn with those of other connections, and what
-that turn brings (their next requests) is part of it, so that those who ask for little do not wait for those who ask for
-much (`Intake.flush_in_turn`). What all connections of a shard have to send together is bounded too (`Intake.owed`):
-beyond that, a connection with anything left to send is not read.
+Responses leave in the order of the requests, whatever order they were completed in. Each request is an ``Exchange`` in
+a queue; the completed ones at its head are sent once per turn of the reactor. A connection with many requests under way
+or many unsent bytes is not read until it has caught up. Connections with large responses send in turn, one after the
+other, so that small requests of other clients do not wait for all of them (`Intake.flush_in_turn`). The unsent bytes of
+all connections of a shard are bounded, too (`Intake.owed`); above the bound, those that have any are not read.
 
-Bad input: a negative or oversized frame length closes this connection, with one rate-limited log line. A peer that
-vanishes releases all that it held; requests under way finish, those that wait for something to happen at once, and
-their answers are dropped. A crash of the shard
-needs nothing here. Overload: see above; nothing is allocated that was not reserved.
+Bad input: a negative or oversized frame length closes this connection, with one rate-limited log line. When a
+client disconnects, its memory is released. Its requests under way finish (those that wait for data end at once), and
+their responses are dropped. A crash of the shard needs no cleanup here. Overload: memory is reserved before it is
+allocated, and without a reservation the connection waits.
 """
 
 import struct
@@ -37,28 +36,28 @@ if TYPE_CHECKING:
     from millstream.net.intake import Intake
 
 MAX_IN_FLIGHT: Final = 256
-"""Requests of one connection under way at once; stock clients use 1 to 5."""
+"""Maximum number of requests of one connection under way at once. Stock clients use 1 to 5."""
 
 MAX_UNSENT_BYTES: Final = 128 << 10
-"""Unsent bytes at which a connection is no longer read: what it may cause before the others have their turn."""
+"""Unsent bytes from which a connection is no longer read."""
 
 LARGE_BYTES: Final = 64 << 10
-"""Unsent bytes from which on a connection waits its turn to send, and above which a paused one stays so."""
+"""Unsent bytes from which a connection sends in turn with others, and above which a paused one stays paused."""
 
 MIN_FRAME_BYTES: Final = 8
-"""The shortest request header: api key, version and correlation id."""
+"""Size of the shortest request header: API key, version and correlation id."""
 
 FETCH: Final = 1
-"""The API key; Produce is the only one below."""
+"""Size of the API key. Its value is 0 for Produce only."""
 
 _read_size: Final = struct.Struct(">i").unpack_from
 
 
 class Exchange:
-    """One request and its answer-to-be on a connection.
+    """One request of a connection, and its response when it is completed.
 
-    ``complete`` is called exactly once, in any order between exchanges; ``complete(None, 0)`` means that the protocol
-    wants no answer (acks=0).
+    ``complete`` is called exactly once. The exchanges of a connection may be completed in any order.
+    ``complete(None, 0)`` means that the protocol has no response (acks=0).
     """
 
     __slots__ = ("buffers", "connection", "counts", "done", "holder", "holds", "size")
@@ -73,31 +72,31 @@ class Exchange:
         self.counts = False
 
     def hold(self) -> None:
-        """Let the connection be read no further until this exchange is completed."""
+        """Stop reading the connection until this exchange is completed."""
         if not self.done and not self.holds:
             self.holds = True
             self.connection.held += 1
 
     def count(self) -> None:
-        """Count this exchange among the few costly ones that may be under way at once, until ``rest`` or its end."""
+        """Count this exchange as a costly one under way, until ``rest`` or its end. The number of those is limited."""
         self.counts = True
         self.connection.intake.under_way += 1
 
     def rest(self) -> None:
-        """It waits for something to happen and costs nothing meanwhile."""
+        """No longer count it as costly: it waits for an event and uses no CPU meanwhile."""
         if self.counts:
             self.counts = False
             self.connection.intake.under_way -= 1
 
     def unhold(self) -> None:
-        """Its connection may be read on: it is completed, or holds nothing while it waits for others."""
+        """Let the connection be read again: the exchange is completed, or keeps no memory while it waits."""
         if self.holds:
             self.holds = False
             self.connection.held -= 1
             self.rest()
 
     def complete(self, buffers: Sequence[Buffer] | None, size: int, holder: Holder | None = None) -> None:
-        """Hand in the answer, length prefix included."""
+        """Set the response, including its length prefix."""
         assert not self.done
         self.done = True
         connection = self.connection
@@ -121,12 +120,12 @@ class Exchange:
 
 
 class Connection:
-    """A client's socket.
+    """A client's connection.
 
     Lifecycle: opened by the shard's ``Intake``, closed by the peer, an error, a stall or the shard's stop. Shard: the
-    one that it was handed to; exchanges may be completed by callbacks of the same shard only. Invariants: ``reading``
-    says whether the reactor watches the socket; a connection that is not reading is either paused (``stash`` holds
-    what it had received) or closed.
+    one that it was handed to; only callbacks of this shard may complete exchanges. Invariants: ``reading`` says whether
+    the reactor watches the socket; a connection that is not reading is either paused (``stash`` has the bytes that it
+    had received) or closed.
     """
 
     __slots__ = (
@@ -196,7 +195,7 @@ class Connection:
     # Receiving
 
     def on_readable(self) -> None:
-        """Produce 1/8, Fetch 1/8. Bytes arrived: handle every frame that is whole."""
+        """Produce 1/8, Fetch 1/8. Receive bytes and handle every whole frame."""
         if self.frame is not None:
             self._receive_into_frame(self.frame)
             return
@@ -217,7 +216,7 @@ class Connection:
         self._split(scratch, kept + count)
 
     def _split(self, buffer: memoryview, end: int) -> bool:
-        """Hand on every whole frame in ``buffer[:end]`` and keep the rest; whether the socket is to be read on."""
+        """Handle every whole frame in ``buffer[:end]``, keep the bytes behind them. True: read on from the socket."""
         intake = self.intake
         self.received_us = intake.reactor.now_us()
         tight = intake.owed > intake.owed_max
@@ -280,7 +279,7 @@ class Connection:
         self._handle_chain(frame)
 
     def _handle_chain(self, frame: IoBuf) -> bool:
-        """Hand on the frame that was received into fragments; whether the socket is to be read on."""
+        """Handle the frame that was received into fragments. True: read on from the socket."""
         self.received_us = self.intake.reactor.now_us()
         self.frame = None
         again: bool | None = False
@@ -306,9 +305,9 @@ class Connection:
         return self.held > 0 or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > MAX_UNSENT_BYTES
 
     def _must_wait(self, start: bytes | memoryview) -> bool:
-        """The shard has much to send: whether the request that begins like this is one of those that wait for it.
+        """Whether the request with this beginning waits until the shard has sent more of its responses.
 
-        Records do not: their answers are short, or in the arena, which is counted by itself.
+        Produce and Fetch do not wait: their responses are short, or in the arena, which has limits of its own.
         """
         if self.unsent > 0:
             return True
@@ -316,13 +315,13 @@ class Connection:
         return not is_data and self.intake.wait_for_answers(self)
 
     def account(self) -> None:
-        """Tell the intake what this connection has to send from outside the arena."""
+        """Report this connection's unsent bytes outside the arena to the intake."""
         owed = self.unsent - self.outbox.lent_unsent
         self.intake.owe(owed - self.owed)
         self.owed = owed
 
     def _pause(self, unread: memoryview) -> None:
-        """Stop reading, and keep what was received but not handled; no room for that either ends the connection."""
+        """Stop reading, and keep the unhandled bytes. Without room for them the connection is closed."""
         if self.reading:
             self.reading = False
             self.intake.reactor.remove_reader(self.fd)
@@ -333,12 +332,12 @@ class Connection:
             self.intake.refuse(self, "sent faster than memory allows")
 
     def stop_reading(self) -> None:
-        """Read no more, for good: the shard drains. Answers still go out."""
+        """Stop reading for good, because the shard stops. Responses are still sent."""
         if self.reading:
             self._pause(memoryview(b""))
 
     def resume(self) -> None:
-        """Go on after a pause: first with what was received already, then with the socket."""
+        """Continue after a pause, first with the bytes that were received already, then with the socket."""
         if self.closed or self.reading or self.intake.draining:
             return
         if self.frame is not None and not self.frame_missing and not self._handle_chain(self.frame):
@@ -357,19 +356,19 @@ class Connection:
     # Answering
 
     def exchange(self) -> Exchange:
-        """Open the next exchange; its answer keeps this place in the order."""
+        """Add the next exchange; its response keeps this place in the order."""
         exchange = Exchange(self)
         self.exchanges.append(exchange)
         return exchange
 
     def answers_ready(self) -> None:
-        """The exchange at the head is completed: send in this turn's flush."""
+        """Send at the end of this turn: the exchange at the head is completed."""
         if not self.dirty:
             self.dirty = True
             self.intake.flush_later(self)
 
     def flush(self) -> None:
-        """Queue what is completed, in order, and send it."""
+        """Queue the completed responses in order, and send them."""
         self.dirty = False
         if self.closed:
             return
@@ -399,7 +398,7 @@ class Connection:
         return not intake.is_waiting(self)
 
     def _send(self) -> None:
-        """Give the kernel what it takes, a MiB at most; the rest when the socket can be written again."""
+        """Send up to 1 MiB, as much as the kernel takes. The remainder follows when the socket is writable again."""
         outbox = self.outbox
         while outbox.tail != outbox.head:
             views = outbox.next_views()
@@ -447,7 +446,7 @@ class Connection:
         return True
 
     def close(self) -> None:
-        """Close the socket and let go of everything; answers still to come are dropped."""
+        """Close the socket and release all memory. Responses that are completed later are dropped."""
         if self.closed:
             return
         self.closed = True
@@ -480,7 +479,7 @@ class Connection:
 
 
 def _stranger(start: memoryview) -> str:
-    """Who speaks another protocol, by the bytes where a length should be; "" if it is none that is known."""
+    """The name of another protocol, recognized by the bytes in place of a length; "" if unknown."""
     word = bytes(start)
     if word[:2] == b"\x16\x03":
         return "speaks TLS, and this listener is PLAINTEXT"

@@ -1,31 +1,28 @@
-"""A shard's connections together: room for frames, the send at the end of each turn, stalls, limits.
+"""All connections of a shard: memory for partial frames, sending at the end of each turn, stalled clients, limits.
 
 What it promises:
 
 - A frame that does not arrive whole gets fragments for its full length from the *receive* share of the arena before its
-  body is read. Without room the connection waits its turn, unread. Whoever waits presses on those that stall: a
-  half-received frame that made no progress for a second is then dropped with its connection, and any that takes longer
-  than ``socket.frame.timeout.ms`` from its first byte to its last. Frames of up to `SMALL_FRAME_BYTES` go before those
-  that wait for more. Frames other than Produce have half of the share together, or one of them more: however many have
-  to wait, there is room for records.
-- A peer that does not take its answers for ``SHORT_STALL_MS`` while answers hold half of what they may is closed; its
-  fragments come back.
-- Answers outside the arena have a bound over all connections too. Beyond it a connection with anything left to send is
-  not read, beyond four times of it only requests for records are until others took theirs, and who takes nothing for a
-  second is closed.
-- What requests that wait for their answers were decoded to has a bound over all connections (``net.parking``), and a
-  connection that has one of more than a few kilobytes waiting is read no further until it is answered, as Kafka reads
-  no connection further before it has answered. So a connection holds one large request at a time, and all together hold
-  what the receive share of the arena is, and one request more. Where they do, the next large one waits for room.
+  body is read. Without room the connection waits its turn and is not read. While one waits, a stalled connection is
+  closed: one whose frame made no progress for a second, or takes longer than ``socket.frame.timeout.ms`` from its first
+  byte to its last. Frames of up to `SMALL_FRAME_BYTES` go before larger ones. Frames other than Produce have half of
+  the share together, plus one frame, so that there is always room for records.
+- A client that takes no response bytes for ``SHORT_STALL_MS`` is closed while responses use half of their limit or
+  more. Its fragments become free.
+- Unsent responses outside the arena have a limit over all connections. Above it, a connection with unsent bytes is not
+  read; above four times the limit, only Produce and Fetch are read. A client that takes nothing for a second is closed.
+- Decoded requests that wait for their responses have a limit over all connections (``net.parking``). A connection with
+  such a request of more than a few kilobytes is not read until it is answered (Kafka does the same for every request).
+  So a connection holds one large request, and all connections hold as much as the receive share of the arena and one
+  request more. At the limit, the next large request waits.
 - A connection without a request for ``connections.max.idle.ms`` is closed.
-- Answers completed in one loop turn leave in one system call per connection.
-- Connections with large answers to send, or with requests that cost much (``kafka.cost`` says which), have
-  ``TURN_US`` of a loop turn together and take turns, sending first. However many of them ask for however much, a
-  connection that asks for little waits for one of them at most. While answers hold what they may, nothing costly is
-  begun.
+- Responses that are completed in one turn of the reactor leave in one system call per connection.
+- Connections with large responses, or with costly requests (``kafka.cost``), share ``TURN_US`` of a turn and are served
+  in rotation, sends first. A small request waits for one of them at most. While responses are at their limit, no costly
+  request begins.
 
-The sweeps run only while there is something to watch, so an idle shard has no timer from here. Garbage on a socket
-closes that socket; the log says so at most a few times a minute.
+The timers for stalls run only while there is something to watch, so an idle shard has none. Garbage on a socket closes
+that socket; the log has at most a few lines a minute about it.
 """
 
 import socket
@@ -46,30 +43,30 @@ PRESSED_STALL_MS: Final = 1_000
 SHORT_STALL_MS: Final = 10_000
 SWEEP_MS: Final = 500
 SMALL_SCRATCH_BYTES: Final = 8 * 1024
-"""What is received at once while paused connections keep much already: the rest stays with its sender."""
+"""Bytes received at once while paused connections keep much. The remainder stays in the kernel."""
 STASH_BYTES_MAX: Final = 32 << 20  # kept by paused connections of a shard, or a quarter of its arena if that is less
 OWED_PART: Final = 4
-"""Answers outside the arena may hold such a part of what answers may hold inside of it."""
+"""Limit of unsent responses outside the arena, as a fraction of the limit inside it (1/n)."""
 OWED_HARD: Final = 4
-"""Times that part: only requests for records are read."""
+"""Above this multiple of the limit, only Produce and Fetch are read."""
 TURN_US: Final = 1_000
-"""What sending large answers and handling costly requests may take of a turn; the last one may take longer."""
+"""Maximum time per turn for large sends and costly requests, in µs. The last one may exceed it."""
 LONG_SHARE: Final = 0.3
-"""Of the core, for answers that are put together in the background."""
+"""Share of the core for responses that are built in the background."""
 UNDER_WAY_MAX: Final = 8
-"""Costly requests that may wait for other shards at once, with all that they hold."""
+"""Maximum number of costly requests that wait for other shards at once."""
 REST_US: Final = 20_000
-"""After it took far longer they rest as long, so that others can ask, be synced and be answered, but not longer."""
+"""Maximum pause of costly requests in µs. After a long one they pause for as long as it took, up to this."""
 
 _PRODUCE: Final = b"\0\0"
 
 FrameHandler = Callable[[Connection, memoryview], bool | None]
 ChainHandler = Callable[[Connection, IoBuf], bool | None]
-"""What is done with a frame; True when it is to be handed over again in the connection's turn."""
+"""Handles a frame. True: hand it over again in the connection's turn."""
 
 
 class Intake:
-    """All connections of one shard.
+    """The connections of one shard.
 
     Lifecycle: made with the shard, ``close_all`` at its stop.
     Shard: its own.
@@ -140,7 +137,7 @@ class Intake:
     def open(
         self, sock: socket.socket, peer: tuple[str, int], local: tuple[str, int], listener: str = "PLAINTEXT"
     ) -> Connection:
-        """Take over an accepted socket, which came by the ``listener`` of that name."""
+        """Take over a socket that was accepted by the ``listener`` of that name."""
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -163,7 +160,7 @@ class Intake:
         self._gauge.set(len(self.connections))
 
     def gone(self, exchange: Exchange) -> None:
-        """The client of a request under way is gone: whatever can end at once does."""
+        """Note that the client of a request under way has disconnected: waits end at once."""
         if not self.parking.end(exchange) and exchange in self._long and exchange is not next(iter(self._long)):
             del self._long[exchange]
             exchange.complete(None, 0)
@@ -176,7 +173,7 @@ class Intake:
                 timer.cancel()
 
     def refuse(self, connection: Connection, why: str) -> None:
-        """Close a connection that sent what no client sends."""
+        """Close a connection whose bytes no client would send."""
         self._refused.inc(1)
         if self._quiet.allows():
             who, more = f"{connection.host}:{connection.port}", self._quiet.left_out()
@@ -184,7 +181,7 @@ class Intake:
         connection.close()
 
     def stash(self, size: int) -> bool:
-        """``size`` bytes more (or less) are kept by paused connections; whether that is allowed."""
+        """Add ``size`` (bytes, may be negative) to what paused connections keep. False: above the limit, not added."""
         self.stash_bytes += size
         few = self.stash_bytes <= self.stash_max // 4
         self.scratch = self.whole_scratch if few else self.whole_scratch[:SMALL_SCRATCH_BYTES]
@@ -193,7 +190,7 @@ class Intake:
     # Room for frames
 
     def begin_frame(self, connection: Connection, size: int, received: memoryview) -> bool:
-        """Reserve ``size`` bytes and copy what was received of the frame; False when there is no room now."""
+        """Reserve ``size`` bytes and copy the received part of the frame into them. False: no room now."""
         brings_records = bytes(received[:2]) == _PRODUCE
         waiting = self._waiting if brings_records else self._waiting_others
         if waiting and size > SMALL_FRAME_BYTES and connection not in self._is_waiting:
@@ -218,7 +215,7 @@ class Intake:
         return True
 
     def end_frame(self, connection: Connection) -> None:
-        """The connection's frame was handled or dropped: its room goes to whoever waits."""
+        """Release the room of a frame that was handled or dropped, and resume waiting connections."""
         self.arena.unreserve(MemoryClass.RECEIVE, connection.frame_size)
         self._others_bytes -= self._others.pop(connection, 0)
         connection.frame_size = 0
@@ -226,7 +223,7 @@ class Intake:
             self.reactor.call_soon(self._admit)
 
     def wait_for_room(self, connection: Connection, size: int) -> None:
-        """The connection was paused because its next frame of ``size`` bytes has no room."""
+        """Let a paused connection wait for ``size`` bytes for its next frame."""
         if connection.closed:
             return
         if connection not in self._is_waiting:
@@ -243,7 +240,7 @@ class Intake:
         return connection in self._is_waiting
 
     def _room(self, waiting: deque[tuple[Connection, int]]) -> int:
-        """How long a frame of those that wait here may be now."""
+        """Maximum size of a frame of this kind now, in bytes."""
         share = self.arena.limit_bytes(MemoryClass.RECEIVE)
         room = share - self.arena.reserved_bytes(MemoryClass.RECEIVE)
         if waiting is self._waiting_others and self._others:
@@ -251,13 +248,13 @@ class Intake:
         return room
 
     def _admit(self) -> None:
-        """Resume those that wait, oldest first, while there is room."""
+        """Resume waiting connections, oldest first, while there is room."""
         for waiting in (self._waiting, self._waiting_others):
             while waiting and self._admit_next(waiting):
                 pass
 
     def _admit_next(self, waiting: deque[tuple[Connection, int]]) -> bool:
-        """Resume the first of those that wait; whether there may be room for the next."""
+        """Resume the first waiting connection. True: there may be room for the next."""
         connection, size = waiting[0]
         if connection.closed or connection not in self._is_waiting:
             waiting.popleft()
@@ -283,13 +280,13 @@ class Intake:
     # Sending
 
     def owe(self, size: int) -> None:
-        """``size`` bytes more (or less) of answers wait outside the arena for peers to take them."""
+        """Add ``size`` (bytes, may be negative) to the unsent responses outside the arena."""
         self.owed += size
         if self._for_answers and self.owed <= self.owed_max:
             self.reactor.call_soon(self._resume_some)
 
     def wait_for_answers(self, connection: Connection) -> bool:
-        """Whether the connection, which owes nothing itself, has to wait until others took their answers."""
+        """Whether the connection, without unsent bytes of its own, waits until other clients take their responses."""
         if self.owed <= OWED_HARD * self.owed_max:
             return False
         self._for_answers[connection] = None
@@ -303,7 +300,7 @@ class Intake:
                 connection.resume()
 
     def flush_later(self, connection: Connection) -> None:
-        """Send the connection's completed answers at the end of this turn."""
+        """Send the connection's completed responses at the end of this turn."""
         if not self._dirty:
             self.reactor.end_of_turn(self._flush)
         self._dirty.append(connection)
@@ -319,7 +316,7 @@ class Intake:
     # Turns
 
     def has_time(self) -> bool:
-        """Whether this loop turn has time left for those who ask for much."""
+        """Whether this turn has time left for large sends and costly requests."""
         now_us = self.reactor.now_us()
         if self._turn == self.reactor.turns:
             return now_us < self._turn_until_us
@@ -328,7 +325,7 @@ class Intake:
         return True
 
     def must_wait(self, *, large: bool = False) -> bool:
-        """Whether a costly request has to wait for its connection's turn, a ``large`` one for room too."""
+        """Whether a costly request waits for its connection's turn; a ``large`` one waits for room, too."""
         first, self._first = self._first, False
         if large and (self.parking.is_full() or (self.parking.has_line() and not first)):
             self._no_room, self._again = True, first
@@ -336,18 +333,18 @@ class Intake:
         return not first and (bool(self._to_do) or not self._may_begin())
 
     def _may_begin(self) -> bool:
-        """Whether there is time for a costly request, few enough are under way, and earlier answers are being taken."""
+        """Whether a costly request may begin: there is time, few are under way, and clients take their responses."""
         return self.under_way < UNDER_WAY_MAX and self.owed <= self.owed_max and self.has_time()
 
     def flush_in_turn(self, connection: Connection) -> None:
-        """Flush the connection, which has much to send: now, or behind those that wait already."""
+        """Send the connection's large responses: now, or behind the connections that wait already."""
         if not self._to_send and self.has_time():
             connection.flush()
         else:
             self.wait_to_send(connection)
 
     def wait_to_send(self, connection: Connection) -> None:
-        """Flush the connection behind those that have much to send already."""
+        """Send the connection's large responses behind the connections that wait already."""
         if not connection.sends and not connection.closed:
             connection.sends = True
             connection.account()
@@ -355,7 +352,7 @@ class Intake:
             self._plan_turns(0)
 
     def wait_for_turn(self, connection: Connection) -> None:
-        """Let the connection go on with its costly request behind those that wait already."""
+        """Let the connection continue with its costly request behind the connections that wait already."""
         no_room, self._no_room = self._no_room, False
         if connection.waits or connection.closed:
             return
@@ -381,7 +378,7 @@ class Intake:
         self.reactor.call_soon(self._take_turns)
 
     def _take_turns(self) -> None:
-        """What can be sent is sent first: it makes room. Then costly requests, and a rest if they took long."""
+        """Send first, because that makes room. Then handle costly requests, and pause if they took long."""
         self._turns_planned = False
         for _ in range(len(self._to_send)):
             if not self.has_time():
@@ -413,7 +410,7 @@ class Intake:
     # Long answers
 
     def work_off(self, exchange: Exchange, steps: Generator[None, None, None]) -> None:
-        """Do the rest of a request in slices in the background, one such at a time: only one answer grows."""
+        """Run the steps of a request in the background. One such request runs at a time."""
         self._long[exchange] = steps
         if len(self._long) == 1:
             self.reactor.background("other", steps, LONG_SHARE, self._worked_off)
@@ -431,7 +428,7 @@ class Intake:
             self._sweep = self.reactor.call_at(self.reactor.now_us() + SWEEP_MS * 1000, self._sweep_stalls)
 
     def _sweep_stalls(self) -> None:
-        """Close who holds memory and does not move."""
+        """Close stalled connections that hold memory."""
         self._sweep = None
         now_us = self.reactor.now_us()
         pressed = bool(self._is_waiting)
@@ -471,7 +468,7 @@ class Intake:
             self.watch_for_stalls()
 
     def _watch_idle(self) -> None:
-        """Close connections without a request for ``idle_ms``; looked at four times in that span."""
+        """Close connections without a request for ``idle_ms``, checked four times in that span."""
         now_us = self.reactor.now_us()
         fresh: dict[Connection, tuple[int, int]] = {}
         for connection in list(self.connections):

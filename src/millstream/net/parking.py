@@ -1,28 +1,27 @@
-"""Requests that wait for their answers: what they hold together, who waits until they hold less, and how waits end.
+"""Parked requests: counts the memory of requests that wait for their responses, and delays large ones above a limit.
 
 ::
 
-    decoded, not answered ──park──► counted ──────────────────────────────► answered, or its answer dropped
+    decoded, not answered ──park──► counted ────────────────────────────► answered, or its response dropped
                                        ▲                                          │ room
-    large, and no room ──line up──► unread, first come first served ◄─────────────┘
+    large, and no room ──line up──► not decoded, first come first served ◄────────┘
                                        │
-                                       └─ meanwhile the oldest of those that wait for something to happen are answered
+                                       └─ meanwhile the oldest fetches that wait for data are answered
 
 What it promises:
 
-- What parked requests were decoded to is counted. Where they hold all that they may, a further large request is not
-  decoded; it waits where it was received, its connection is read no further, and it has its turn in the order in which
-  those in the line came. Requests for records and small ones do not wait for this.
-- Room is made: as long as somebody is in the line, fetches that wait for records are answered as if their time was up,
-  oldest first, until there is room. A client has to expect an answer before the time that it named; it asks again, and
-  is the last in the line then.
-- A client that goes away takes with it what its requests hold: a wait ends with its connection, at once.
+- The size of every parked request, as decoded, is counted. At the limit, a further large request is not decoded. It
+  waits where it was received, its connection is not read, and such requests are admitted in order of arrival. Produce,
+  Fetch and small requests do not wait.
+- While a request is in the line, fetches that wait for records are answered early, oldest first, until there is room. A
+  client has to expect a response before its ``max_wait_ms``; it asks again, and is then the last in the line.
+- When a client disconnects, its waits end at once, and their memory is released.
 
-**Why nobody waits for ever.** Who is in the line waits for what is counted, so nothing that is counted may wait for
-somebody in the line. Fetches wait for Produce, which is never in the line, and are ended anyway. Answers in slices get
-their share of the core. Other shards, the controller and the disk answer, or a time runs out. A JoinGroup or SyncGroup
-does wait for what other clients send, for as long as they please, and those may send much. So they are not counted: the
-coordinator has taken what it wants of the request, the group has it from then on, and nothing else of it is kept.
+**Why no request waits for ever.** A request in the line waits for counted requests, so a counted request must not wait
+for one in the line. Fetches wait for Produce, which is never in the line, and can be ended. Responses in slices have
+their share of the core. Other shards, the controller and the disk answer, or a timeout passes. JoinGroup and SyncGroup
+wait for requests of other clients, which may be in the line. Therefore they are not counted: the group has copied what
+it needs of the request, and nothing else of it is kept.
 
 A crash needs nothing here. Shard: the intake's.
 """
@@ -36,10 +35,10 @@ if TYPE_CHECKING:
 
 
 class Parking:
-    """The parked requests of one shard, and the line of those that want to be.
+    """The parked requests of one shard, and the line of requests that wait for room.
 
-    ``wake`` is called when the line may have become shorter: ``admit`` tells. Invariant: ``bytes`` is the sum of
-    ``requests``, request by request what it holds.
+    ``wake`` is called when the first request of the line may have room; then ``admit`` decides. Invariant: ``bytes`` is
+    the sum of the weights in ``requests``.
     """
 
     __slots__ = ("_ends", "_line", "_wake", "bytes", "bytes_max", "requests")
@@ -55,33 +54,33 @@ class Parking:
     # Those that wait for their answers
 
     def park(self, exchange: "Exchange", weight: int) -> None:
-        """A decoded request of ``weight`` bytes waits for its answer: its connection is read no further until then."""
+        """Park a decoded request of ``weight`` bytes. Its connection is not read until it is answered."""
         exchange.hold()
         self.requests[exchange] = weight
         self.bytes += weight
 
     def leave(self, exchange: "Exchange") -> None:
-        """The request was answered, or its answer dropped."""
+        """Remove a request that was answered, or whose response was dropped."""
         self.bytes -= self.requests.pop(exchange, 0)
         if self._line:
             self._wake()
 
     def is_full(self) -> bool:
-        """Whether those that wait for their answers hold all that they may."""
+        """Whether the parked requests have reached the limit."""
         return self.bytes > self.bytes_max
 
     def wait(self, exchange: "Exchange", end: Callable[[], None]) -> None:
-        """The request waits for something to happen; ``end`` has it answered with what there is."""
+        """Note that the request waits for an event. ``end`` answers it at once, with the data that are there."""
         self._ends[exchange] = end
         if self._line:
             self._wake()
 
     def go_on(self, exchange: "Exchange") -> None:
-        """It happened."""
+        """Note that the wait is over."""
         self._ends.pop(exchange, None)
 
     def end(self, exchange: "Exchange") -> bool:
-        """Whether the request waited for something to happen; it does no more."""
+        """End the request's wait. False: it had none."""
         end = self._ends.pop(exchange, None)
         if end is not None:
             end()
@@ -90,18 +89,18 @@ class Parking:
     # Those that wait for room
 
     def line_up(self, connection: "Connection", *, again: bool) -> None:
-        """The connection's next request waits for room, ``again`` in the place that it had."""
+        """Put the connection's next request into the line; with ``again``, at the place that it had."""
         self._line[connection] = None
         if again:
             self._line.move_to_end(connection, last=False)
         self._make_room()
 
     def has_line(self) -> bool:
-        """Whether somebody waits for room."""
+        """Whether the line has a request."""
         return bool(self._line)
 
     def admit(self) -> "Connection | None":
-        """Who is next, if there is room; otherwise room is made, and ``wake`` called when it is."""
+        """Take the first connection from the line if there is room. Otherwise end waits; ``wake`` follows."""
         if self._line and self.is_full():
             self._make_room()
         if not self._line or self.is_full():
@@ -109,7 +108,7 @@ class Parking:
         return self._line.popitem(last=False)[0]
 
     def closed(self, connection: "Connection") -> None:
-        """The connection waits no more."""
+        """Remove the connection from the line."""
         self._line.pop(connection, None)
 
     def _make_room(self) -> None:

@@ -1,12 +1,12 @@
-"""Bytes that many answers contain: encoded once, sent from the one place they are in, counted once.
+"""Bytes that many responses share: encoded once, stored once, counted once.
 
-An answer about everything (all topics, with thousands of partitions) is large and the same for whoever asks. Made anew
-for each of them it would cost the shard a copy and the machine its memory, times the number of clients that ask and
-are slow to read. Here it is held by the answers that contain it and by whoever keeps it to be asked for again; what is
-replaced in the meantime goes with the last answer that has it.
+A response about all topics, with thousands of partitions, is large and the same for every client. A copy for each
+client that asks and reads slowly would fill the memory. Instead, the responses share one object with a reference count.
+The handler that caches it holds one reference; after a change, the old bytes are freed with the last response that has
+them.
 
-The memory counts as owed (``net.intake.Intake.owe``) from the first answer that is on its way to the last one sent or
-dropped, however many there are.
+The memory counts as unsent (``net.intake.Intake.owe``) once, from the first response in flight until the last one was
+sent or dropped.
 """
 
 from typing import TYPE_CHECKING
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class Shared:
-    """Bytes lent to answers; the holder of each (``iobuf.outbox.Holder``).
+    """Shared bytes with a reference count. It is the holder (``iobuf.outbox.Holder``) of each response.
 
-    Lifecycle: made by who encodes; ``lend`` once for each answer, which ``release``-s it. Shard: the intake's.
+    Lifecycle: created with the encoded bytes; ``lend`` once for each response, which calls ``release``. Shard: the
+    intake's.
     """
 
     __slots__ = ("data", "intake", "users")
@@ -29,13 +30,13 @@ class Shared:
         self.users = 0
 
     def lend(self) -> None:
-        """One answer more contains these bytes."""
+        """Add the reference of one response."""
         self.users += 1
         if self.users == 1:
             self.intake.owe(len(self.data))
 
     def release(self) -> None:
-        """An answer that contained them was sent, or dropped."""
+        """Remove the reference of a response that was sent or dropped."""
         self.users -= 1
         assert self.users >= 0
         if not self.users:
