@@ -28,6 +28,7 @@ from millstream.peers.hello import Seed as Address
 from millstream.peers.items import Beat, Leadership, Status
 from millstream.peers.network import Inbound, Network
 from millstream.peers.raft_items import RaftItem
+from millstream.raft.installs import Installs
 from millstream.raft.shard import RaftShard
 from millstream.shard.context import Shard
 
@@ -76,7 +77,10 @@ class PeerShard:
             lost=self._on_lost,
         )
         self.network = Network(shard, hello, self.address_of, self._admit, inbound, randomness.random)
-        self.raft = RaftShard(shard.reactor, self.me, self.network, lambda: Seed(randomness.getrandbits(63)))
+        installs = Installs(shard.stats, settings.replica_install_max_bytes_per_second / settings.shards)
+        self.raft = RaftShard(
+            shard.reactor, self.me, self.network, lambda: Seed(randomness.getrandbits(63)), installs=installs
+        )
 
     def leave(self, done: Callable[[], None]) -> None:
         """Hand over what this shard leads, so that clients go on elsewhere before this broker stops. ``done`` is called

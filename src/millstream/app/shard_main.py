@@ -323,6 +323,7 @@ class ShardProcess:
         if self.peers is not None:
             self._watch_replicas()
             BrokerModeListener(shard.reactor, self.metadata, self.peers.raft, self.peers.network, control).start()
+            self.lifecycle.start_looks()
         if isinstance(self.controller, QuorumController):
             assert self.node.transfers is not None
             controller = self.controller

@@ -6,7 +6,8 @@
 
 A broker of a cluster starts from its snapshot, and learns of later commands when a leader says that they are committed.
 What it removes from its disk must not wait for that: it would come up with partitions whose files are gone. So before
-the files of a deletion are removed the mark is moved past it, durably, and a start applies the log up to the mark.
+the files of a deletion are removed the mark is moved past it, durably, and a start applies the log up to the mark. The
+mark also follows other changes after a few seconds: a partition that it covers, and that has no files, has lost them.
 
 A mark that is missing or damaged costs what it would have said: the start is that of the snapshot, and a replica whose
 files are gone takes part in nothing until a leader has filled it (`storage.log.lost`).

@@ -4,8 +4,9 @@ The first command after a snapshot starts a timer. When it fires, the committed 
 up to the previous snapshot. A busy cluster thus writes one snapshot a minute, an idle one none, and a start replays at
 most the span of two. The placement of partitions is saved at the same times.
 
-A broker of a cluster saves only what all its shards have durably: the next start takes a partition of the snapshot that
-has no files for one that has lost them (`settled`).
+A broker of a cluster also notes, soon after a change, how far commands are committed (`committed_mark`). Both say only
+what all its shards have durably: the next start takes a partition that it finds in them and that has no files for one
+that has lost them (`settled`).
 
 A failed save costs only a longer log: it is logged and repeated after the next change. A crash during a save leaves the
 other snapshot and the log.
@@ -27,6 +28,8 @@ from millstream.telemetry.log import log as operator_log
 INTERVAL_US: Final = 60_000_000
 """Redpanda's interval: long enough that a burst of changes costs one snapshot, short enough that a start is fast."""
 
+_MARK_US: Final = 2_000_000
+"""Between marks (`committed_mark`) while topics change."""
 _SETTLE_US: Final = 20_000
 _SETTLE_TRIES: Final = 50
 
@@ -75,6 +78,7 @@ class Snapshots:
         self._timer: Timer | None = None
         self._stopping: Callable[[], None] | None = None
         self._tries = 0
+        self._marks = False
         self.settled: Callable[[], int] | None = None
         """Revision that every shard has applied durably; None where nothing but the log says what there is."""
 
@@ -82,6 +86,23 @@ class Snapshots:
         """Note a committed change. A snapshot is due within the interval."""
         if self._timer is None and self._stopping is None:
             self._timer = self._reactor.call_later(self._interval_us, self._save)
+        if self.settled is not None and not self._marks:
+            self._marks = True
+            self._reactor.call_later(_MARK_US, self._mark)
+
+    def _mark(self) -> None:
+        """Note how far commands are committed and carried out: so much the next start knows by itself."""
+        if self.settled is None or self._stopping is not None:
+            return
+        revision = self.settled()
+        if revision < self._cache.revision:
+            self._reactor.call_later(_MARK_US, self._mark)
+        else:
+            self._marks = False
+        try:
+            self.note_committed(revision)
+        except OSError as error:
+            operator_log.warning("what is committed of the controller's log is not noted now: %s", error)
 
     def note_committed(self, revision: int) -> None:
         """Make durable that the commands below ``revision`` are committed. Raises OSError."""

@@ -70,6 +70,7 @@ class _Figures(msgspec.Struct):
     leaders: int = 0
     leaderless: int = 0
     under_replicated: int = 0
+    lost: int = 0
     lag_max: int = 0
     term_max: int = 0
 
@@ -116,6 +117,7 @@ class InSync:
             "leaders": stats.gauge("replica_leaders"),
             "leaderless": stats.gauge("replica_leaderless"),
             "under_replicated": stats.gauge("replica_under_replicated"),
+            "lost": stats.gauge("replica_lost"),
             "lag_max": stats.gauge("replica_lag_max"),
             "term_max": stats.gauge("replica_term_max"),
         }
@@ -143,6 +145,7 @@ class InSync:
             group = partition.group
             if group.elects:
                 figures.count += 1
+                figures.lost += partition.log.lost
                 figures.term_max = max(figures.term_max, group.term)
                 if group.is_serving:
                     figures.leaders += 1

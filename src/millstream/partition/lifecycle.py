@@ -33,6 +33,7 @@ from millstream.partition.members import Members
 from millstream.partition.meters import Meters
 from millstream.partition.moving import Place, change_replicas
 from millstream.partition.partition import Opened, Partition
+from millstream.partition.repairing import Looks, Repairs
 from millstream.partition.replica import follow_group
 from millstream.partition.table import Adopting, Elsewhere, Faulty, PartitionTable, Remote
 from millstream.raft.group import Group
@@ -98,6 +99,8 @@ class Lifecycle:
         self._removing: dict[int, Place | None] = {}
         """Raft groups whose files are being removed, because this broker holds them no more; what is to be done then.
         """
+        if groups is not None:
+            self.repairs = Repairs(shard.reactor, storage, table, self._install)
         self._expired = shard.stats.counter("kafka_producer_ids_expired")
         self._producer_ids = shard.stats.gauge("kafka_producer_ids")
 
@@ -263,6 +266,10 @@ class Lifecycle:
         self._storage.compaction.follow(settings)
         for partition in self._table.by_group.values():
             partition.producers.expiration_ms = settings.producer_id_expiration_ms
+
+    def start_looks(self) -> None:
+        """Look at the files of replicas, from now on."""
+        Looks(self._shard.reactor, self._storage, self._table).start()
 
     def start_expiry(self) -> None:
         """Forget idempotent producers that appended nothing for long, from now on every ``EXPIRY_US``."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from millstream.core.raft.ready import Outgoing
     from millstream.model.quantities import RaftGroupId
     from millstream.model.replication import ReplicaId, TimeUs
+    from millstream.raft.installs import Installs
     from millstream.raft.transport import Transport
 
 
@@ -58,6 +59,7 @@ class GroupHost(Protocol):
 
     me: ReplicaId
     transport: Transport
+    installs: Installs
 
     def now(self) -> TimeUs:
         """Monotonic time."""

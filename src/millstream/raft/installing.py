@@ -16,9 +16,9 @@ the old log, and nothing of the old core, has to be mended.
 
 **Bad input.** A part that is damaged, does not follow or is not what was asked for ends the attempt, and the log is as
 it was. **Crash.** The same: what was received is removed by the next start. **Overload.** A part that finds no memory
-is asked for again; `RaftShard` bounds how many groups receive at once; a part is read only when it is asked for, so a
-follower's disk paces the leader. **Loss.** A part that does not come is asked for `TRIES` times. The leader's next
-offer begins the next attempt.
+is asked for again; `RaftShard` bounds how many groups receive at once, and `Installs` how fast; a part is read only
+when it is asked for, so a follower's disk paces the leader. **Loss.** A part that does not come is asked for `TRIES`
+times. The leader's next offer begins the next attempt.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ WAIT_US: Final = 2_000_000
 """A part that has not come by then is asked for again."""
 
 TRIES: Final = 5
+_TELL_US: Final = 10_000_000
+_WAIT_MIN_US: Final = 1_000
 
 
 class _Export(NamedTuple):
@@ -139,6 +141,7 @@ class Sender:
                 self._refuse(to, wanted)
             return
         part = FilesPart(wanted.term, wanted.end, wanted.offset, found.next_offset)
+        self._host.installs.sent_bytes.inc(size)
         self._host.transport.send(to, RaftItem(group.group, part, 0, size), found.buf)
 
     def _refuse(self, to: ReplicaId, wanted: FilesWanted) -> None:
@@ -159,7 +162,18 @@ class Receiver:
     shard that receive. ``_asked`` counts the questions; an answer to an earlier one changes nothing.
     """
 
-    __slots__ = ("_asked", "_begun_us", "_group", "_host", "_import", "_install", "_tries", "_writing")
+    __slots__ = (
+        "_asked",
+        "_begun_us",
+        "_group",
+        "_host",
+        "_import",
+        "_install",
+        "_part_bytes",
+        "_told_us",
+        "_tries",
+        "_writing",
+    )
 
     def __init__(self, group: ReplicatedGroup, host: GroupHost) -> None:
         self._group = group
@@ -171,6 +185,8 @@ class Receiver:
         self._writing = False
         """The worker is at a part, or at the end."""
         self._begun_us = 0
+        self._told_us = 0
+        self._part_bytes = 0
 
     def begin(self, install: Install) -> None:
         """Fetch what the leader offers."""
@@ -180,7 +196,7 @@ class Receiver:
             group.core.give_up_install(install)
             return
         self._install = install
-        self._begun_us = self._host.now()
+        self._begun_us = self._told_us = self._host.now()
         operator_log.info(
             "%s: receives the log's files up to position %d from replica %d",
             group.log.name,
@@ -258,13 +274,35 @@ class Receiver:
         except ArenaFull:
             return  # it is asked for again
         self._writing = True
+        self._part_bytes = sum(map(len, views))
 
     def _written(self, receiving: LogImport, failure: MillstreamError | None) -> None:
-        self._writing = False
         if failure is not None:
+            self._writing = False
             self._give_up(failure.message)
+            return
+        now = self._host.now()
+        self._host.installs.received_bytes.inc(self._part_bytes)
+        self._tell(receiving, now)
+        self._asked += 1
+        wait_us = self._host.installs.wait_us(now, self._part_bytes)
+        if wait_us < _WAIT_MIN_US:
+            self._after_pause(receiving, self._asked)
         else:
+            self._host.call_later(wait_us, partial(self._after_pause, receiving, self._asked))
+
+    def _after_pause(self, receiving: LogImport, asked: int) -> None:
+        if asked == self._asked and self._import is receiving:
+            self._writing = False
             self._go_on(receiving)
+
+    def _tell(self, receiving: LogImport, now: int) -> None:
+        """Say how far it is, now and then."""
+        if now - self._told_us >= _TELL_US:
+            self._told_us = now
+            first, last = receiving.first_offset, receiving.end_offset
+            percent = 100 * (receiving.next_offset - first) // max(last - first, 1)
+            operator_log.info("%s: received %d %% of the log's files", self._group.log.name, percent)
 
     def _go_on(self, receiving: LogImport) -> None:
         if receiving.is_complete:
@@ -283,6 +321,7 @@ class Receiver:
             self.close()  # the log has come so far by itself
             return
         self._import = None  # it is the owner's now
+        self._host.installs.adopted.inc()
         on_install = group.events.on_install
         assert on_install is not None
         operator_log.info(

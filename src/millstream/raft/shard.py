@@ -23,7 +23,9 @@ from millstream.core.raft.messages import Heartbeat, HeartbeatReply
 from millstream.core.raft.options import RaftOptions
 from millstream.model.replication import NO_TERM, Seed, Term, TimeUs
 from millstream.peers.items import Beat
+from millstream.raft.installs import Installs
 from millstream.raft.replicated import ReplicatedGroup
+from millstream.telemetry.metrics import StatsSlab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,12 +76,14 @@ class RaftShard:
         transport: Transport,
         draw_seed: Callable[[], Seed],
         options: RaftOptions | None = None,
+        installs: Installs | None = None,
     ) -> None:
         """``me`` is this broker's disk, as in the configurations of its groups. ``draw_seed`` gives each group the
-        random numbers for its waits.
+        random numbers for its waits, and ``installs`` bounds what they receive as files.
         """
         self.me = me
         self.transport = transport
+        self.installs = installs or Installs(StatsSlab(0, "shard"), float("inf"))
         self.groups: dict[int, ReplicatedGroup] = {}
         """By the number of the group."""
         self._clock = clock

@@ -309,6 +309,11 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("replica_under_replicated", "Led partitions with a replica that is not in sync.", per_shard=True),
     _gauge("replica_lag_max", "Records that the replica furthest behind lacks of a led partition.", per_shard=True),
     _gauge("replica_term_max", "Highest Raft term of a partition.", per_shard=True),
+    _gauge("replica_lost", "Replicas that count for nothing until their leader has filled them.", per_shard=True),
+    _counter("replica_installs", "Logs that replicas here have received as files and adopted."),
+    _counter("replica_install_received_bytes", "Bytes of record batches received for such logs.", _BYTES),
+    _counter("replica_install_sent_bytes", "Bytes of record batches sent for logs of replicas elsewhere.", _BYTES),
+    _counter("replica_looked_at_bytes", "Bytes of segments that were read to find damage.", _BYTES),
     _counter("replica_elections", "Elections won by replicas on this broker.", per_shard=True),
     # Groups
     _gauge("group_count", "Consumer groups.", label=GROUP_STATE),

@@ -23,7 +23,9 @@ class Bench:
             term=4, peers=[], committed_position=10, end_position=10, is_serving=True, elects=True, leader=NO_REPLICA
         )
         self.stats = StatsSlab()
-        self.partition = SimpleNamespace(group=self.group, raft_group=7, topic_id=ID, index=2, closed=False)
+        self.partition = SimpleNamespace(
+            group=self.group, raft_group=7, topic_id=ID, index=2, closed=False, log=SimpleNamespace(lost=False)
+        )
         self.table = SimpleNamespace(
             by_group={7: self.partition}, on_open=lambda callback: None, on_close=lambda callback: None
         )

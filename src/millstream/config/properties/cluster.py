@@ -57,6 +57,13 @@ class ClusterProperties:
         "enough; -1 leaves them.",
         live=True,
     )
+    replica_install_max_bytes_per_second = Property(
+        "replica.install.max.bytes.per.second",
+        Integer(1 << 20, unit="bytes"),
+        100 << 20,
+        doc="How fast the replicas of this broker receive logs as files, all together. A replica is sent files if its "
+        "leader no longer has every entry that it lacks.",
+    )
     replica_lag_time_max_ms = Property(
         "replica.lag.time.max.ms",
         Integer(1, unit="ms"),

@@ -42,7 +42,17 @@ class LogImport:
     Lifecycle: `add` for each part in order, `finish` once; `drop` after a failure, or when it is not wanted any more.
     """
 
-    __slots__ = ("_description", "_dropped", "_first", "_log", "_under_way", "directory", "end_offset", "next_offset")
+    __slots__ = (
+        "_description",
+        "_dropped",
+        "_first",
+        "_log",
+        "_under_way",
+        "directory",
+        "end_offset",
+        "first_offset",
+        "next_offset",
+    )
 
     def __init__(self, log: OpenLog, description: LogDescription) -> None:
         """``description`` is what the log is at the point where it is to end. Raises Corruption."""
@@ -57,6 +67,8 @@ class LogImport:
         self._dropped = False
         self.directory = staged_directory(log.directory, base.position)
         """Where the files are."""
+        self.first_offset: Offset = description.first_offset
+        """First offset of all."""
         self.next_offset: Offset = description.first_offset
         """First offset of the next part."""
         self.end_offset: Offset = base.offset

@@ -30,7 +30,9 @@ from millstream.format.names import (
     FAULT_FILE,
     LOST_FILE,
     SEGMENT_SUFFIX,
+    staged_directory,
 )
+from millstream.model.replication import RaftPosition
 from millstream.storage.disk import exists, make_directories, read_file, replace_file
 from millstream.storage.log.opening import load_log
 from millstream.storage.segments.files import remove_deleted
@@ -39,6 +41,7 @@ from millstream.telemetry.log import log as operator_log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.format.epochs import StoredVote
     from millstream.storage.disk import Disk
     from millstream.storage.log.opening import LoadedLog
 
@@ -122,6 +125,19 @@ def put_aside(disk: Disk, directory: str) -> None:
     disk.rename(directory, aside)
     disk.sync_directory(os.path.dirname(directory))
     mark_lost(disk, directory, state)
+
+
+def stage_lost(disk: Disk, directory: str, vote: StoredVote) -> str:
+    """Make the empty log that takes the place of a damaged one (`segments.incoming`), and give its directory.
+
+    Raises:
+        OSError: it can't be made; what there is of it is removed by the next attempt, or the next start.
+    """
+    staged = staged_directory(directory, RaftPosition(0))
+    if exists(disk, staged):
+        remove_deleted(disk, staged)
+    mark_lost(disk, staged, LogState(vote=vote))
+    return staged
 
 
 def unmark(disk: Disk, directory: str) -> None:

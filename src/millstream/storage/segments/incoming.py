@@ -25,7 +25,15 @@ import msgspec
 from millstream.errors import Corruption
 from millstream.format.epochs import StoredVote, decode_log_state, encode_log_state
 from millstream.format.index import OFFSETS_PER_SEGMENT
-from millstream.format.names import DELETED_SUFFIX, EPOCHS_FILE, LOST_FILE, PRODUCERS_SUFFIX, offset_name, segment_name
+from millstream.format.names import (
+    DAMAGED_SUFFIX,
+    DELETED_SUFFIX,
+    EPOCHS_FILE,
+    LOST_FILE,
+    PRODUCERS_SUFFIX,
+    offset_name,
+    segment_name,
+)
 from millstream.format.producers import encode_producers
 from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, parse_batch
 from millstream.model.replication import NO_REPLICA
@@ -174,6 +182,7 @@ def put_in_place(disk: Disk, directory: str, staged: str, vote: StoredVote) -> N
     Raises:
         OSError: the disk does not do it.
     """
+    aside = directory + DAMAGED_SUFFIX
     gone = directory + DELETED_SUFFIX
     parent = os.path.dirname(directory)
     if exists(disk, staged):
@@ -184,9 +193,12 @@ def put_in_place(disk: Disk, directory: str, staged: str, vote: StoredVote) -> N
             newest = newest_vote(vote, state.vote, StoredVote() if before is None else before.vote)
             if newest != state.vote:
                 replace_file(disk, path, encode_log_state(msgspec.structs.replace(state, vote=newest)))
-        if exists(disk, f"{directory}/{LOST_FILE}"):
+        lost = exists(disk, f"{directory}/{LOST_FILE}")
+        if lost:
             replace_file(disk, f"{staged}/{LOST_FILE}", b"")  # until the leader's whole log is here
-        if exists(disk, directory):
+        if not lost and exists(disk, f"{staged}/{LOST_FILE}") and exists(disk, directory) and not exists(disk, aside):
+            disk.rename(directory, aside)  # damaged: kept until the leader has made up for it
+        elif exists(disk, directory):
             if exists(disk, gone):
                 remove_deleted(disk, gone)
             disk.rename(directory, gone)

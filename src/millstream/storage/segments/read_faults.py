@@ -46,12 +46,15 @@ class ReadFaults:
         self._now = now
         self._lines = RateLimit(_LINES_A_MINUTE, now)
         self._reported: dict[tuple[str, str], float] = {}
+        self.on_corrupt: Callable[[str], None] = _nothing
+        """Gets the name of a log in which damage was found, each time."""
 
     def corrupt(self, name: str, path: str, offset: int, what: str) -> None:
         """The segment `path` of the log `name` holds bytes that nobody wrote, at `offset` (-1: somewhere)."""
         self._corrupt.inc()
         self._damage.put(name, offset, path)
         self._say(name, f"corrupt: {what}")
+        self.on_corrupt(name)
 
     def failed(self, name: str, path: str, error: int) -> None:
         """The disk could not read a segment of the log `name`."""
@@ -67,3 +70,7 @@ class ReadFaults:
                 self._reported.clear()
             self._reported[name, line] = now
             operator_log.at(name).error("%s%s", line, self._lines.left_out())
+
+
+def _nothing(name: str) -> None:
+    """Nobody mends it."""

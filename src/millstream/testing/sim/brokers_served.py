@@ -132,6 +132,9 @@ class ServedBroker(Broker):
     Lifecycle: as `Broker`. The methods are called while it is up.
     """
 
+    kept = False
+    """The disk has the replicas: what comes up without its files has lost them."""
+
     def open_groups(self, shard: LocalShard, *, clean: bool) -> None:
         """Open both partitions as metadata would have them opened."""
         self.table = table = PartitionTable()
@@ -159,14 +162,19 @@ class ServedBroker(Broker):
         self, lifecycle: Lifecycle, table: PartitionTable, name: str, group: RaftGroupId, config: Any
     ) -> Partition:
         topic_id = bytes(12) + group.to_bytes(4, "big")
-        fresh = self.life == 1
+        fresh = not self.kept
         lifecycle.open(name, topic_id, 0, group, 0, config, fresh=fresh, voters=self.cluster.first.voters)
         opened = table.find(name, 0)
         if not isinstance(opened, Partition):
             raise Violation(f"B2: {self.replica} can't open {name}: {getattr(opened, 'reason', opened)}")
+        if fresh:
+            opened.log.host.wal.when_durable(self._keep)
         made: Any = opened.group
         self.check(self.cluster.histories[group], made)
         return opened
+
+    def _keep(self) -> None:
+        self.kept = True
 
     def _on_open(self, log: InternalLog) -> None:
         if log.name == OFFSETS_TOPIC:

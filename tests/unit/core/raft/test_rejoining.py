@@ -45,7 +45,7 @@ def settle(core, now):
 
 
 def asked(core, now=0):
-    core.tick(TimeUs(now))
+    core.deadline_passed(TimeUs(now))
     return settle(core, now)
 
 

@@ -1,0 +1,167 @@
+"""Brokers whose files are gone or damaged get everything again from the others, without a person."""
+
+import shutil
+import time
+import urllib.request
+
+import pytest
+from cluster_faults import batches
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from millstream.testing import cluster
+
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(240)]
+
+QUIET = {"log_level": 0}
+SETTINGS = {"checkpoint.ms": 300, "log.cleaner.backoff.ms": 200}
+SMALL = {"internal.segment.bytes": "20000"}
+COMPACTED = {
+    **SMALL,
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "max.compaction.lag.ms": "500",
+    "segment.ms": "300",
+}
+RECORDS = 400
+
+
+@pytest.fixture
+def three():
+    with cluster(3, settings=SETTINGS) as made:
+        yield made
+
+
+def wait_for(condition, what, timeout_s=60):
+    limit = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < limit, f"in {timeout_s} s: {what}"
+        time.sleep(0.1)
+    return found
+
+
+def create(three, topic, config):
+    client = AdminClient({"bootstrap.servers": three.bootstrap} | QUIET)
+    client.create_topics([NewTopic(topic, 1, 3, config=config)])[topic].result(30)
+
+
+def send(three, topic, numbers, keys=None):
+    failed = []
+    producer = Producer({"bootstrap.servers": three.bootstrap, "linger.ms": 0, "batch.num.messages": 20} | QUIET)
+    for number in numbers:
+        key = None if keys is None else b"%d" % (number % keys)
+        value = b"%06d" % number + bytes(500)
+        producer.produce(topic, value, key, 0, on_delivery=lambda error, _: failed.append(error) if error else None)
+        if number % 20 == 0:
+            producer.poll(0.01)
+    assert producer.flush(60) == 0
+    assert not failed
+
+
+def read(three, topic, count):
+    consumer = Consumer({"bootstrap.servers": three.bootstrap, "group.id": "reader"} | QUIET)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    limit = time.monotonic() + 60
+    while len(found) < count and time.monotonic() < limit:
+        found += [int(m.value()[:6]) for m in consumer.consume(count, 0.5) if not m.error()]
+    consumer.commit(offsets=[TopicPartition(topic, 0, count)], asynchronous=False)
+    consumer.close()
+    return found
+
+
+def metric(broker, name):
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+
+def in_sync(three, topic):
+    """Every broker shows three replicas in sync."""
+    for broker in three.brokers.values():
+        topics = AdminClient({"bootstrap.servers": broker.bootstrap} | QUIET).list_topics(timeout=20).topics
+        if topic not in topics or any(len(part.isrs) < 3 for part in topics[topic].partitions.values()):
+            return False
+    return True
+
+
+def segments(broker, topic):
+    """The segment files of a topic's first partition, in order."""
+    (directory,) = [
+        path.parent
+        for path in (broker.data_dir / "topics").glob("*/topic")
+        if path.read_text().strip().split("\n")[0] == topic
+    ]
+    return sorted((directory / "0").glob("*.log"))
+
+
+def mark(broker):
+    """How far the controller's log is noted as committed."""
+    try:
+        return int.from_bytes((broker.data_dir / "controller" / "committed").read_bytes()[-8:], "little")
+    except FileNotFoundError:
+        return 0
+
+
+def whole_again(broker):
+    return broker.log_path.read_text().count("has everything again that was lost here")
+
+
+def test_a_broker_that_has_lost_the_files_of_its_partitions_gets_them_again(three):
+    create(three, "plain", SMALL)
+    create(three, "keyed", COMPACTED)
+    send(three, "plain", range(RECORDS))
+    send(three, "keyed", range(RECORDS), keys=10)
+    assert read(three, "plain", RECORDS) == list(range(RECORDS))
+    wait_for(lambda: all(in_sync(three, topic) for topic in ("plain", "keyed")), "all are in sync")
+    compacted = [three.brokers[node] for node in (1, 3)]
+    wait_for(
+        lambda: all(any(path.name.count(".") > 1 for path in segments(each, "keyed")) for each in compacted),
+        "it is compacted",
+    )
+    wait_for(
+        lambda: mark(three.brokers[2]) == metric(three.brokers[2], "millstream_cluster_metadata_revision"),
+        "it is noted",
+    )
+    three.kill(2)
+    gone = [path for path in (three.brokers[2].data_dir / "topics").glob("*/*") if path.is_dir()]
+    assert len(gone) >= 3, "the offsets of groups, too"
+    for path in gone:
+        shutil.rmtree(path)
+    send(three, "plain", range(RECORDS, 2 * RECORDS))
+    three.restart(2)
+    two = three.brokers[2]
+    wait_for(lambda: whole_again(two) == len(gone), f"{len(gone)} replicas are whole")
+    wait_for(lambda: not metric(two, "millstream_replica_lost"), "no replica is lost")
+    assert metric(two, "millstream_replica_installs_total") >= 1, "the compacted one is received as files"
+    wait_for(lambda: all(in_sync(three, topic) for topic in ("plain", "keyed")), "all are in sync again")
+    three.kill(1)
+    send(three, "plain", range(2 * RECORDS, 3 * RECORDS))
+    assert read(three, "plain", 3 * RECORDS) == list(range(3 * RECORDS))
+    three.restart(1)
+    wait_for(lambda: in_sync(three, "plain"), "all are in sync at the end")
+    for broker in three.brokers.values():
+        assert broker.stop() == 0
+    assert len({tuple(batches(broker.data_dir, 0)) for broker in three.brokers.values()}) == 1
+
+
+def test_a_broker_that_finds_damage_in_its_segments_gets_them_again(three):
+    create(three, "plain", SMALL)
+    send(three, "plain", range(RECORDS))
+    wait_for(lambda: in_sync(three, "plain"), "all are in sync")
+    wait_for(lambda: len(segments(three.brokers[3], "plain")) > 5, "segments are written")
+    time.sleep(1)  # a checkpoint: what is damaged is not in the write-ahead log any more
+    three.kill(3)
+    for path in segments(three.brokers[3], "plain")[:3]:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        path.write_bytes(data)
+    send(three, "plain", range(RECORDS, 2 * RECORDS))
+    three.restart(3)
+    wait_for(lambda: whole_again(three.brokers[3]) >= 1, "the damage is found and made up for")
+    wait_for(lambda: in_sync(three, "plain"), "all are in sync again")
+    assert read(three, "plain", 2 * RECORDS) == list(range(2 * RECORDS))
+    for broker in three.brokers.values():
+        assert broker.stop() == 0
+    assert len({tuple(batches(broker.data_dir, 0)) for broker in three.brokers.values()}) == 1
+    assert not list((three.brokers[3].data_dir / "topics").glob("*/*.damaged"))
