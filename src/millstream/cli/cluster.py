@@ -45,7 +45,7 @@ def _show(status: dict[str, Any]) -> None:
             ("partitions", status["partitions"]),
             ("leaderless", status["leaderless_count"]),
             ("under-replicated", status["under_replicated_count"]),
-            ("moving", status["moves_count"]),
+            ("moving", status.get("moves_count", 0)),
         ]
     )
     if status["problems"]:
@@ -59,7 +59,7 @@ def _show(status: dict[str, Any]) -> None:
             left_out = status[f"{kind}_count"] - len(named)
             if left_out:
                 emit(f"and {left_out} more\n")
-    if status["moves"]:
+    if status.get("moves"):
         emit("\n")
         print_table(
             ["MOVING", "#PARTITION", "REPLICAS", "TARGET"],
@@ -90,7 +90,7 @@ def brokers(as_json: bool, bootstrap: str, timeout: float) -> None:
             (
                 f"{broker['id']}*" if broker["id"] == status["controller"] else broker["id"],
                 ("alive" if broker["alive"] else "not alive")
-                + ("" if broker["mode"] == "serving" else f", {broker['mode']}"),
+                + ("" if broker.get("mode", "serving") == "serving" else f", {broker['mode']}"),
                 *(broker[name] for name in ("address", "peer", "rack", "shards", "leaders", "replicas", "release")),
             )
             for broker in status["brokers"]

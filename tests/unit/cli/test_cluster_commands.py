@@ -34,13 +34,23 @@ STATUS = {
 def status(monkeypatch):
     """A broker's HTTP port that answers ``/v1/cluster`` with this dictionary."""
     told = dict(STATUS)
+    asked = told["asked"] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             assert self.path == "/v1/cluster"
             self.send_response(told.pop("code", 200))
             self.end_headers()
-            self.wfile.write(json.dumps(told).encode())
+            self.wfile.write(json.dumps({name: value for name, value in told.items() if name != "asked"}).encode())
+
+        def do_POST(self):
+            assert self.path == "/v1/cluster"
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked.append(request)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"results": told["results"]}).encode())
+            told.update(told.pop("afterwards", {}))
 
         def log_message(self, *_):
             pass
@@ -80,6 +90,47 @@ def test_brokers_are_listed_with_the_controller_marked(millstream, status):
 def test_what_the_broker_refuses_is_said_in_its_words(millstream, status):
     status |= {"code": 503, "message": "the broker is stopping"}
     assert millstream("cluster", "health").err.endswith("/v1/cluster: the broker is stopping\n")
+
+
+DONE = {"error": None, "message": None, "topic": None, "moves": 0}
+
+
+def test_a_broker_is_drained_and_the_command_waits_for_its_leaderships(millstream, status):
+    drained = dict(STATUS["brokers"][0], leaders=2, leads_alone=2, mode="drained")
+    status |= {"results": [DONE], "afterwards": {"brokers": [drained]}}
+    done = millstream("cluster", "drain", 2)
+    assert (done.code, done.err) == (0, "broker 2 leads nothing that another one could lead\n")
+    assert status["asked"] == [{"type": "set_broker_mode", "node": 2, "mode": "drained"}]
+    assert "alive, drained" in millstream("cluster", "brokers").out
+
+
+def test_replicas_move_where_they_shall_and_what_is_wrong_is_said_before_or_by_the_controller(millstream, status):
+    status["results"] = [DONE]
+    status["moves"] = []
+    moved = millstream("cluster", "move", "orders:3", "--to", "1,2", "--json")
+    assert json.loads(moved.out) == {"result": "orders:3 is where it shall be"}
+    assert status["asked"] == [{"type": "reassign_partitions", "partitions": [["orders", 3, [1, 2]]]}]
+    assert "give either --to" in millstream("cluster", "move", "orders:3").err
+    assert "are numbers" in millstream("cluster", "move", "orders:x", "--cancel").err
+    status["results"] = [DONE | {"error": "INVALID_REPLICATION_ASSIGNMENT", "message": "there is no broker 9"}]
+    assert millstream("cluster", "move", "orders:3", "--to", "9").err.endswith("there is no broker 9\n")
+
+
+def test_work_that_takes_too_long_goes_on_without_the_command(millstream, status):
+    status["results"] = [DONE]
+    late = millstream("cluster", "decommission", 2, "--timeout", 0.1)
+    assert (late.code, "10 are left after 0 s; the work goes on" in late.err) == (1, True)
+    begun = millstream("cluster", "decommission", 2, "--no-wait")
+    assert "it has begun" in begun.err
+    assert "replicas are spread" in millstream("cluster", "rebalance").err
+
+
+def test_health_shows_what_moves(millstream, status):
+    status["moves_count"] = 1
+    status["moves"] = [{"topic": "orders", "partition": 3, "replicas": [1, 2, 3], "target": [1, 2]}]
+    shown = millstream("cluster", "health").out
+    assert "moving            1\n" in shown
+    assert shown.splitlines()[-1].split() == ["orders", "3", "1,2,3", "1,2"]
 
 
 def test_dev_touches_no_directory_that_is_not_its_own(millstream, tmp_path):
