@@ -1,7 +1,7 @@
 """Which files hold which offsets: what a reader needs to read a topic's history without this broker.
 
 Only what can be trusted as it lies on disk is named: sealed segments, written completely, below the high watermark.
-The rest, the tail, is the broker's to serve, and so are event topics, whose chunks are files of another kind. Of a
+The rest, the tail, is the broker's to serve. An event topic has sealed chunks in the place of segments. Of a
 tiered partition it is also said how far it is archived: what has no local file any more is in the object store. A file
 may go (retention, deletion) after it was named; its reader then asks the broker.
 
@@ -27,6 +27,12 @@ def describe_partitions(table: PartitionTable, topic: str) -> list[dict[str, Any
 def describe(partition: Partition) -> dict[str, Any]:
     """A partition's offsets and its readable segment files. Ends are exclusive, times in ms since 1970."""
     high_watermark = partition.high_watermark
+    events = bool(partition.gate & Gate.EVENTS)
+    sealed = [
+        segment
+        for segment in partition.log.segments()
+        if segment.sealed and segment.flushed_bytes == segment.bytes and segment.end_offset <= high_watermark
+    ]
     archived = {} if partition.archive is None else {"archived_end_offset": partition.archive.archive.end_offset}
     return {
         "partition": partition.index,
@@ -45,11 +51,16 @@ def describe(partition: Partition) -> dict[str, Any]:
                 "path": os.path.abspath(segment.path),
                 **_aborted(partition, segment.base_offset, segment.end_offset),
             }
-            for segment in partition.log.segments()
-            if not partition.gate & Gate.EVENTS
-            and segment.sealed
-            and segment.flushed_bytes == segment.bytes
-            and segment.end_offset <= high_watermark
+            for segment in ([] if events else sealed)
+        ],
+        "chunks": [
+            {
+                "base_offset": chunk.base_offset,
+                "end_offset": chunk.end_offset,
+                "bytes": chunk.bytes,
+                "path": os.path.dirname(os.path.abspath(chunk.path)),
+            }
+            for chunk in (sealed if events else [])
         ],
     }
 

@@ -15,15 +15,17 @@ the broker.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from millstream.spark.event_source import event_data
     from millstream.spark.options import option_table
     from millstream.spark.spark_session import RECOMMENDED, session
     from millstream.spark.stats import ReadStats, read_stats
 
-__all__ = ["RECOMMENDED", "ReadStats", "option_table", "read_stats", "session"]
+__all__ = ["RECOMMENDED", "ReadStats", "event_data", "option_table", "read_stats", "session"]
 
 _HOMES = {
     "RECOMMENDED": "spark_session",
     "ReadStats": "stats",
+    "event_data": "event_source",
     "option_table": "options",
     "read_stats": "stats",
     "session": "spark_session",

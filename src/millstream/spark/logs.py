@@ -60,6 +60,7 @@ class Logs:
                 options["manifest.url"],
                 required=path == "segments",
                 objects_url=options["objects.url"],
+                events=options["events"],
             )
         )
 

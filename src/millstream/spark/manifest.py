@@ -48,10 +48,19 @@ class Listed(msgspec.Struct, frozen=True):
 class Manifests:
     """Fetches manifests for one query. It caches addresses and connections."""
 
-    def __init__(self, cluster: Cluster, url: str | None, *, required: bool, objects_url: str | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        url: str | None,
+        *,
+        required: bool,
+        objects_url: str | None = None,
+        events: bool = False,
+    ) -> None:
         self._cluster = cluster
         self._url = url
         self._objects_url = objects_url
+        self._files = "chunks" if events else "segments"
         self._archives = Archives(cluster.timeout_s, required=required)
         self._required = required
         self._endpoints: dict[int, str | None] = {}
@@ -76,7 +85,7 @@ class Manifests:
                 endpoint = self._url or self._endpoint(node_id)
                 if endpoint is None:
                     raise Unavailable(f"broker {node_id} does not say where its manifest is ({HTTP_ENDPOINT})")
-                listed = _read(self._get(endpoint, topic), topic_id)
+                listed = _read(self._get(endpoint, topic), topic_id, self._files)
             except (MillstreamError, OSError, http.client.HTTPException, ValueError) as error:
                 self._without(topic, error)
                 continue
@@ -163,14 +172,14 @@ def _merged(files: Sequence[Segment], archived: Sequence[Segment]) -> tuple[Segm
     return tuple(sorted((*alone, *both), key=lambda one: one.base_offset))
 
 
-def _read(manifest: Mapping[str, Any], topic_id: str) -> dict[tuple[str, int], Listed]:
+def _read(manifest: Mapping[str, Any], topic_id: str, files: str) -> dict[tuple[str, int], Listed]:
     if _hex(str(manifest.get("topic_id", ""))) != topic_id:
         raise Unavailable("the manifest is of another topic of that name")
     try:
         url = manifest.get("objects_url")
         return {
             (topic_id, int(partition["partition"])): Listed(
-                _segments(partition["segments"]),
+                _segments(partition[files]),
                 Archived(str(url), int(partition["archived_end_offset"]))
                 if url and "archived_end_offset" in partition
                 else None,

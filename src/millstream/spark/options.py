@@ -190,6 +190,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Schema registry for records with schema ids: avro, protobuf, and json with JSON Schema.",
     ),
     Option("value.subject", _text, None, "Subject whose latest schema the columns have; <topic>-value."),
+    Option(
+        "events", _boolean, False,
+        "Whether the topic is an event topic: columns are the fields of the metadata (value.schema, or inferred from "
+        "the first events); beside them _topic, _partition, _offset, _timestamp, _size, _descriptor, _error, _value.",
+    ),
+    Option(
+        "events.data", _one_of("descriptor", "read"), "descriptor",
+        "descriptor: data are not read; event_data() fetches them by _descriptor. read: they are in the column _data.",
+    ),
     Option("includeHeaders", _boolean, False, "Whether the column headers is added."),
     Option("fetchOffset.numRetries", _count, 3, "Accepted without effect; kafka.request.timeout.ms limits retries."),
     Option("fetchOffset.retryIntervalMs", _duration, 10, "Accepted without effect."),

@@ -73,6 +73,8 @@ class MillstreamDataSource(DataSource):
 
     def schema(self) -> StructType:
         options = self._read_options()
+        if options["events"]:
+            return events().spark_schema_of(events().event_settings(options))
         value = value_format(options)
         if value is None:
             return spark_schema(options["includeHeaders"])
@@ -83,6 +85,9 @@ class MillstreamDataSource(DataSource):
         require_packages()
         check_read_options(options, streaming=False)
         tell_ignored(options)
+        if options["events"]:
+            reading = events().EventsReading(events().event_settings(options), schema)
+            return (PushdownEventsReader if options["filter.pushdown"] else EventsReader)(options, reading)
         if (value := value_format(options)) is not None:
             return TypedReader(options, *_typed(value, schema))
         kind = PushdownTopicReader if options["filter.pushdown"] else TopicReader
@@ -98,6 +103,8 @@ class MillstreamDataSource(DataSource):
             and {"maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"} & options.given
         ):
             raise Rejected("limits per trigger need Spark 4.2 or newer: this one does not say where a batch begins")
+        if options["events"]:
+            return EventsStreamReader(options, events().EventsReading(events().event_settings(options), schema))
         if (value := value_format(options)) is not None:
             return TypedStreamReader(options, *_typed(value, schema))
         return TopicStreamReader(options, wanted_columns(schema))
@@ -114,7 +121,10 @@ class MillstreamDataSource(DataSource):
         return stream_writer(dict(self.options), schema)
 
     def _read_options(self) -> Options:
-        return parse_options(dict(self.options), READ)
+        options = parse_options(dict(self.options), READ)
+        if options["events"] or "events.data" in options.given:
+            events().check_event_options(options)
+        return options
 
 
 @plainly
@@ -240,6 +250,52 @@ class TypedStreamReader(TopicStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read_typed(partition, self._value, self._names)
+
+
+@plainly
+class EventsReader(TopicReader):
+    """A batch of events."""
+
+    def __init__(self, options: Options, reading: Any) -> None:
+        super().__init__(options, (Column("value"),))
+        self._reading = reading
+
+    def partitions(self) -> list[InputPartition]:
+        return [TaskPartition(task) for task in self._reading.tasks(self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._reading.rows(partition)
+
+
+@plainly
+class PushdownEventsReader(EventsReader):
+    """A batch of events that applies the filters of its DataFrame's only query before it reads data."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        return self._reading.take(filters)
+
+
+@plainly
+class EventsStreamReader(TopicStreamReader):
+    """A stream of events."""
+
+    def __init__(self, options: Options, reading: Any) -> None:
+        super().__init__(options, (Column("value"),))
+        self._reading = reading
+
+    def __getstate__(self) -> Any:
+        return self._options, self._reading
+
+    def __setstate__(self, state: Any) -> None:
+        self.__init__(*state)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._reading.rows(partition)
+
+
+def events() -> Any:
+    """What event topics need, imported for them alone: their client takes a while."""
+    return importlib.import_module("millstream.spark.event_source")
 
 
 def _typed(value: ValueFormat, schema: StructType) -> tuple[ValueFormat, tuple[str, ...]]:

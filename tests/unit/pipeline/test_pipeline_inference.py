@@ -42,7 +42,7 @@ def test_each_member_has_the_type_that_holds_all_of_its_values():
         ([{"a": {"b": 1}}, {"a": {"b": "x"}}], "a.b is bigint in one record and string in another"),
         ([{"a": [1]}, {"a": {}}], "a is an array in one record and an object"),
         ([], "no JSON object is in the topic"),
-        ([{"_offset": 1}], "_offset is the name of a column of the pipeline"),
+        ([{"_offset": 1}], "_offset is the name of a column beside"),
     ],
 )
 def test_what_cannot_be_inferred_is_to_be_declared(rows, words):
