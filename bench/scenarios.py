@@ -1,12 +1,12 @@
 """The loads of ``make bench``: every row of the table, its figures, and the budget of each.
 
 ``LOADS`` run on brokers that stay up and take turns; ``ALONE`` on brokers of their own. What is measured stands in
-``plain``, ``busy``, ``wide``, ``hop``, ``spark_beside`` and ``spark_sink``.
+``plain``, ``busy``, ``wide``, ``hop``, ``transactions``, ``spark_beside`` and ``spark_sink``.
 """
 
 import functools
 
-from bench import busy, hop, plain, spark_beside, spark_sink, wide
+from bench import busy, hop, plain, spark_beside, spark_sink, transactions, wide
 from bench.rows import FULL, QUICK, Alone, Figure, Figures, Plan, Scenario
 
 __all__ = ["ALL", "ALONE", "FULL", "HEADLINES", "LOADS", "QUICK", "Alone", "Figure", "Figures", "Plan", "Scenario"]
@@ -81,6 +81,13 @@ _TAIL = (
     *_MACHINE,
 )
 
+_TRANSACTIONS = (
+    Figure("per_s", "transactions a second", False, 0),
+    Figure("cpu_us", "broker CPU, µs a transaction", True, 0),
+    Figure("p50_ms", "p50, ms", True, 2),
+    Figure("p99_ms", "p99, ms", True, 2),
+)
+
 _small = functools.partial(plain.produce, records=1)
 _MIB = 1 << 20
 
@@ -142,6 +149,15 @@ LOADS: tuple[Scenario, ...] = (
         _flow(None),
         functools.partial(plain.fetch, max_bytes=_MIB // 8, records=1),
         rounds=2,
+    ),
+    *(
+        Scenario(
+            f"transactions-{records}",
+            f"transactions one after the other, {records} × 1 KB each, 4 partitions",
+            _TRANSACTIONS,
+            functools.partial(transactions.commit, records=records),
+        )
+        for records in (1, 10, 100)
     ),
     Scenario(
         "rfc",
@@ -301,6 +317,7 @@ HEADLINES: dict[str, tuple[str, ...]] = {
     "bulk": ("gb_per_cpu_s",),
     "fetch-1m": ("gb_per_cpu_s",),
     "fetch-128k": ("gb_per_cpu_s",),
+    "transactions-10": ("per_s",),
     "rfc": ("p50_ms", "p99_ms", "p999_ms", "cores"),
     "tail-1": ("end_p99_ms",),
     "tail-10": ("delivered_us",),

@@ -19,13 +19,13 @@ from conformance.checks import Bench, Check, CheckFailed
 from conformance.java_apps import Connect, smoke_test_of_streams, started
 
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
-COUNT = 6_000
-EACH = 25
-KILLS = 6
+COUNT = 1_200
+EACH = 20
+KILLS = 4
 """In each of the two stages: of the copier and of the broker, in turn."""
 KILL_AFTER_S = (3.5, 1.5)
 """A copier takes about two seconds to start; a broker is killed while one runs."""
-LIMIT_S = 180.0
+LIMIT_S = 240.0
 
 
 def streams_smoke_test_is_verified_with_exactly_once_v2(bench: Bench) -> None:

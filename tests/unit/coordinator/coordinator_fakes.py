@@ -260,7 +260,7 @@ class FakeMetadata:
         partitions = tuple(SimpleNamespace(index=i, home_shard=home, leader=leader) for i, home in enumerate(homes))
         self.revision += 1
         known = name in self.topics
-        topic = self.topics[name] = SimpleNamespace(name=name, topic_id=topic_id, partitions=partitions)
+        topic = self.topics[name] = SimpleNamespace(name=name, topic_id=topic_id, partitions=partitions, configs={})
         for listener in () if known else self.listeners:
             listener.topic_created(topic)
 
