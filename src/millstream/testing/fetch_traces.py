@@ -20,7 +20,7 @@ from millstream.core.eviction.optimum import optimal_hits
 from millstream.model.quantities import Offset, TimestampMs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 AGE_MAX_MS = 600_000
 _SCAN_READER = ReaderId(1 << 20)
@@ -92,6 +92,16 @@ def trace(shape: Shape, seed: int) -> list[Read]:
             read(at_s, _SCAN_READER, 0, number, counts=False)
     timed.sort(key=lambda entry: entry[:2])
     return [entry[2] for entry in timed]
+
+
+def recorded(lines: Iterable[str]) -> list[Read]:
+    """The reads of a recorded trace (`bench.trace_reads`) in the order of time."""
+    reads: list[Read] = []
+    for line in lines:
+        at_ms, reader, partition, base_offset, newest_ms = map(int, line.split())
+        block = Block(BlockKey(PartitionKey(partition), Offset(base_offset)), TimestampMs(newest_ms))
+        reads.append(Read(TimestampMs(at_ms), ReaderId(reader), block, counts=True))
+    return sorted(reads, key=lambda read: read.at_ms)
 
 
 def hit_rate(name: str, reads: Sequence[Read], slots_max: int) -> float:

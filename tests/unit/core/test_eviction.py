@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gzip
 import itertools
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,9 +13,10 @@ from millstream.core.eviction import POLICIES, Block, BlockKey, PartitionKey, Re
 from millstream.core.eviction.optimum import optimal_hits
 from millstream.errors import Rejected
 from millstream.model.quantities import Offset, TimestampMs
-from millstream.testing.fetch_traces import Shape, hit_rate, optimal_rate, trace
+from millstream.testing.fetch_traces import Shape, hit_rate, optimal_rate, recorded, trace
 
 AGE_MAX_MS = 600_000
+TRACE = Path(__file__).with_name("three_groups.trace.gz")
 P0, P1 = PartitionKey(0), PartitionKey(1)
 READER, OTHER = ReaderId(1), ReaderId(2)
 
@@ -46,6 +49,20 @@ def test_interval_is_near_the_optimum_where_lru_collapses(shape, slots_max, lru_
     assert interval >= 0.95 * best, f"{interval:.3f} of {best:.3f}"
     assert lru <= lru_max
     assert best >= max(interval, lru)
+
+
+@pytest.mark.parametrize("slots_max", [12, 16, 20])
+def test_interval_is_near_the_optimum_on_a_recorded_trace(slots_max):
+    """Three consumer groups of a real broker (``python -m bench.warm_fanout --trace``)."""
+    reads = recorded(gzip.decompress(TRACE.read_bytes()).decode().splitlines())
+    best, interval, lru = (
+        optimal_rate(reads, slots_max),
+        hit_rate("interval", reads, slots_max),
+        hit_rate("lru", reads, slots_max),
+    )
+    assert interval >= 0.95 * best, f"{interval:.3f} of {best:.3f}"
+    assert lru <= 0.2 * best
+    assert best > 0.3
 
 
 @pytest.mark.parametrize("name", POLICIES)

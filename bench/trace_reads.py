@@ -1,0 +1,47 @@
+"""Records what reaches the warm cache (``internal.shard.hook=bench.trace_reads:install``, ``MILLSTREAM_TRACE=FILE``).
+
+One line for each block that a reader needs and that is not in the reader's memory: time in ms, reader, partition, base
+offset, time of the block's newest record. ``millstream.testing.fetch_traces`` replays it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+from bench import slow_store
+from millstream.tiers.readers import Readers
+from millstream.tiers.reading import ArchiveReader
+
+_MEMORY_BYTES = 1 << 20
+"""So that nearly every block that is read is read from below."""
+
+
+def install(node: object) -> None:
+    """Record in the archive process, which is forked later, and have a slow store."""
+    slow_store.install(node)
+    path = os.environ["MILLSTREAM_TRACE"]
+    defaults = ArchiveReader.__init__.__defaults__
+    assert defaults is not None
+    ArchiveReader.__init__.__defaults__ = (_MEMORY_BYTES, *defaults[1:])
+    here = threading.local()
+    fetch: Any = ArchiveReader._fetch  # pyright: ignore[reportPrivateUsage]
+    moved = Readers.moved
+
+    def fetched(self: Any, owner: Any, segment: Any, index: Any, number: int, ahead_bytes: int) -> Any:
+        block = index.blocks[number]
+        line = (owner.partition_index, block.base_offset, block.max_timestamp)
+        here.lines = [*getattr(here, "lines", []), (time.time_ns() // 1_000_000, *line)]
+        return fetch(self, owner, segment, index, number, ahead_bytes)
+
+    def noted(self: Any, owner: Any, before: Any, now: Any, bytes_per_offset: float) -> Any:
+        reader = moved(self, owner, before, now, bytes_per_offset)
+        lines, here.lines = getattr(here, "lines", []), []
+        with open(path, "a", encoding="ascii") as file:
+            file.writelines(f"{at} {reader} {partition} {base} {newest}\n" for at, partition, base, newest in lines)
+        return reader
+
+    ArchiveReader._fetch = fetched  # pyright: ignore[reportPrivateUsage]
+    Readers.moved = noted
