@@ -1,12 +1,12 @@
 """The loads of ``make bench``: every row of the table, its figures, and the budget of each.
 
 ``LOADS`` run on brokers that stay up and take turns; ``ALONE`` on brokers of their own. What is measured stands in
-``plain``, ``busy``, ``wide``, ``hop``, ``transactions``, ``spark_beside`` and ``spark_sink``.
+``plain``, ``busy``, ``wide``, ``hop``, ``events``, ``transactions``, ``spark_beside`` and ``spark_sink``.
 """
 
 import functools
 
-from bench import busy, hop, plain, spark_beside, spark_sink, transactions, wide
+from bench import busy, events, hop, plain, spark_beside, spark_sink, transactions, wide
 from bench.rows import FULL, QUICK, Alone, Figure, Figures, Plan, Scenario
 
 __all__ = ["ALL", "ALONE", "FULL", "HEADLINES", "LOADS", "QUICK", "Alone", "Figure", "Figures", "Plan", "Scenario"]
@@ -278,6 +278,28 @@ ALONE: tuple[Scenario, ...] = (
         alone=hop.ALONE,
     ),
     Scenario(
+        "events",
+        "events through our Python client: 128 B metadata, 1 KiB data, batches of 256, one partition, synced",
+        (
+            Figure("produced_per_s", "produced, events a second", False, 0, 45_000),
+            Figure("produced_client_us", "produced, client CPU, µs an event", True, 1),
+            Figure("produced_broker_us", "produced, broker CPU, µs an event", True, 1),
+            Figure("bare_per_s", "a bare loop in its place, events a second", False, 0),
+            Figure("consumed_per_s", "consumed with data, events a second", False, 0, 150_000),
+            Figure("consumed_client_us", "consumed with data, client CPU, µs an event", True, 1),
+            Figure("consumed_broker_us", "consumed with data, broker CPU, µs an event", True, 1),
+            Figure("metadata_per_s", "metadata only, batches of 1 024, produced a second", False, 0, 200_000),
+            Figure("metadata_client_us", "metadata only, produced, client CPU, µs an event", True, 1),
+            Figure("metadata_consumed_per_s", "metadata only, consumed a second", False, 0),
+            Figure("ack_p50_ms", "one event at a time, p50 to the acknowledgement, ms", True, 2, 2.0),
+            Figure("ack_p99_ms", "one event at a time, p99 to the acknowledgement, ms", True, 2),
+            Figure("read_ratio", "selecting 1 % of a data set, bytes read a byte selected", True, 2, 1.2),
+        ),
+        events.measure,
+        rounds=2,
+        alone=events.ALONE,
+    ),
+    Scenario(
         "spark",
         "Spark scan, local[2]; the peer's with Spark's own Kafka connector",
         (
@@ -325,6 +347,7 @@ HEADLINES: dict[str, tuple[str, ...]] = {
     "idle-1000": ("idle_pss_mb", "first_ack_killed_s"),
     "wide-10000": ("create_s",),
     "hop": ("hop_us",),
+    "events": ("produced_per_s", "consumed_per_s", "metadata_per_s", "ack_p50_ms", "read_ratio"),
     "spark": ("mrows_100", "gb_1000"),
     "spark-sink": ("mrows_once", "slower_percent"),
 }

@@ -14,10 +14,12 @@ import pytest
 
 from millstream.format import wal as wal_format
 from millstream.format import wal_scan
+from millstream.format.events.chunk import DATA_SUFFIX, SUFFIXES
 from millstream.format.index import SegmentSummary
 from millstream.format.names import STATE_COPY_FILE, STATE_FILE
 from millstream.partition import lifecycle
 from millstream.partition.internal import _InternalAppend
+from millstream.storage.chunks.chunk_segment import ChunkSegment
 from millstream.storage.disk import exists, replace_file
 from millstream.storage.log import cutting
 from millstream.storage.log.log import Log
@@ -281,6 +283,19 @@ def the_second_copy_is_never_written_again(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "write_wal_state", write)
 
 
+def a_chunk_is_synced_without_its_data(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint syncs every file of a chunk but ``.data``."""
+
+    def incomplete(self: Any) -> None:
+        for suffix in SUFFIXES:
+            if suffix != DATA_SUFFIX:
+                file = self._files.acquire(self.chunk.path + suffix, create=True)
+                file.sync()
+                self._files.release(file)
+
+    patch.setattr(ChunkSegment, "sync", incomplete)
+
+
 CRASH = [
     no_wal_sync,
     wal_freed_too_early,
@@ -339,6 +354,12 @@ RAFT = [
     control_entry_counted_before_its_sync,
 ]
 """A power failure of a replica shows them."""
+
+EVENTS = [
+    a_chunk_is_synced_without_its_data,
+    no_wal_sync,
+]
+"""A power failure of event topics shows them."""
 
 FAULT = [failed_sync_tried_again, full_disk_taken_for_success]
 """A disk that fails shows them."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from storage_bugs import CRASH, FAULT, RAFT, ROT
+from storage_bugs import CRASH, EVENTS, FAULT, RAFT, ROT
 
 from millstream.telemetry.log import log as operator_log
 from millstream.testing.storage_world.campaign import Tally, play
@@ -28,10 +28,11 @@ KEPT = [
     ("rot", 10),
     ("rot", 157),
     ("raft", 3),
+    ("events", 8),
 ]
 """Histories that found something once."""
 
-BUDGETS = {"crash": 12, "fault": 60, "rot": 12, "raft": 12}
+BUDGETS = {"crash": 12, "fault": 60, "rot": 12, "raft": 12, "events": 12}
 """Every planted bug shows within so many histories."""
 
 FIRST = {"the_second_copy_is_never_written_again": 150, "truncation_forgets_the_producers": 46}
@@ -71,7 +72,7 @@ def fresh() -> int:
     return random.SystemRandom().randrange(1 << 20, 1 << 40)
 
 
-@pytest.mark.parametrize("way", ["crash", "fault", "raft"])
+@pytest.mark.parametrize("way", ["crash", "fault", "raft", "events"])
 def test_a_fresh_history_keeps_what_was_promised(way: str) -> None:
     seed, tally = fresh(), Tally()
     assert play(way, seed, OPERATIONS, tally) == ""
@@ -93,7 +94,7 @@ def test_thousands_of_crash_points_are_judged_in_a_minute_of_processor_time() ->
         pytest.param(
             way, plant, id=plant.__name__, marks=[pytest.mark.slow, pytest.mark.ci] if plant.__name__ in LONG else []
         )
-        for way, plants in (("crash", CRASH), ("fault", FAULT), ("rot", ROT), ("raft", RAFT))
+        for way, plants in (("crash", CRASH), ("fault", FAULT), ("rot", ROT), ("raft", RAFT), ("events", EVENTS))
         for plant in plants
     ],
 )

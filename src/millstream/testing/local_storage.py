@@ -340,7 +340,11 @@ class LocalShard:
         clean: bool = True,
         settings: dict[str, Any] | None = None,
         lanes: Lanes | None = None,
+        processes_disk: Disk | None = None,
     ) -> None:
+        """``processes_disk`` is ``disk`` as the other processes have it, unless it is the same object: with event
+        topics each process has a ``ChunkDisk`` of its own.
+        """
         self.rng = rng
         self.disk = disk
         self.clean = clean
@@ -350,7 +354,7 @@ class LocalShard:
         # Not ``Settings``: its bounds are for people, a test wants a write-ahead log of a few KiB.
         self.settings = SimpleNamespace(**{**SMALL, **(settings or {})})
         given: Any = self.settings
-        self.processes = LocalProcesses(disk, DATA_DIR, shard_id, self.arena, lanes)
+        self.processes = LocalProcesses(processes_disk or disk, DATA_DIR, shard_id, self.arena, lanes)
         self.context: Any = _Context(shard_id, self.reactor, self.arena, self.stats)
         processes: Any = self.processes
         self.storage = ShardStorage(self.context, given, disk, DATA_DIR, processes)

@@ -9,14 +9,17 @@ from test_replica import LaggingGroup
 
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import topic_config
+from millstream.format.events.batch import Producer, build_event_batch
 from millstream.format.names import partition_directory, staged_directory
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import TimestampMs
 from millstream.model.replication import LogPoint, Term
 from millstream.partition.append import append
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
 from millstream.partition.table import Adopting, PartitionTable
+from millstream.storage.chunks import ChunkDisk
 from millstream.storage.disk import exists
 from millstream.storage.log.exporting import choose_end, describe, read_batches
 from millstream.storage.log.importing import LogImport, StagedFiles
@@ -49,10 +52,11 @@ class Waiter:
 class Node:
     """A shard with one partition of three replicas."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, events: bool = False) -> None:
         rng = random.Random(seed)
-        disk = SimDisk(rng)
+        disk: Any = ChunkDisk(SimDisk(rng)) if events else SimDisk(rng)
         recover_locally(disk)
+        self.events = events
         self.shard = LocalShard(disk, rng)
         settings: Any = SimpleNamespace(producer_id_expiration_ms=2**62, producer_ids_max=100, data_dir=DATA_DIR)
         self.table = PartitionTable()
@@ -60,8 +64,10 @@ class Node:
             self.shard.context, settings, self.shard.storage, self.table, cast(Any, None), clean=True,
             groups=Groups(),
         )  # fmt: skip
-        config = topic_config({}, Settings(data_dir="/nowhere"))
-        config.__dict__.update(segment_bytes=2000)
+        limits = {"topic.kind": "events", "events.partition": '{"max_events_per_chunk": 6}'}
+        config = topic_config(limits if events else {}, Settings(data_dir="/nowhere"))
+        if not events:
+            config.__dict__.update(segment_bytes=2000)
         self.lifecycle.open("t", TOPIC, 0, 7, 0, config, fresh=True, voters=cast(Any, (1, 2, 3)))
 
     @property
@@ -76,11 +82,20 @@ class Node:
         if partition.refusal:
             group.lead()
         for sequence in sequences:
-            data = memoryview(batch([bytes(300)], base_sequence=sequence, **OURS))
+            data = memoryview(
+                event_batch(sequence) if self.events else batch([bytes(300)], base_sequence=sequence, **OURS)
+            )
             assert append(partition, [data], len(data), 1_700_000_000_000, accepts_writes=True)[0] == 0
             self.shard.run(lambda: self.shard.storage.wal.idle)
             group.commit(partition.log.next_offset)
         self.shard.call(self.shard.storage.checkpoint)
+
+
+def event_batch(sequence: int) -> bytes:
+    identity = Producer(OURS["producer_id"], OURS["producer_epoch"], sequence)
+    return b"".join(
+        build_event_batch([b"%d" % sequence], [[bytes([sequence]) * 300]], now_ms=TimestampMs(5), producer=identity)
+    )
 
 
 def received(source: Node, target: Node) -> StagedFiles:
@@ -119,6 +134,34 @@ def test_the_partition_is_opened_again_on_the_new_files() -> None:
     assert (after.log.next_offset, after.high_watermark) == (files.end_offset, files.end_offset)
     assert target.table.by_group == {7: after}
     assert after.producers.check(5, 0, files.end_offset, 1).name == "APPEND", "duplicates are known as before"
+    target.shard.stop()
+
+
+def test_chunks_of_an_event_topic_are_received_as_chunks() -> None:
+    source, target = Node(21, events=True), Node(22, events=True)
+    source.fill(range(40))
+    target.fill(range(3))
+    files = received(source, target)
+    cast(Any, target.partition.group).events.on_install(files)
+    target.shard.run(lambda: target.table.local("t", 0) is not None)
+    log = target.partition.log
+    assert log.next_offset == files.end_offset >= 30
+    end = files.end_offset
+    assert [one.base_offset for one in log.segments_list.all()] == [*range(0, end + 1, 6)]
+    data, offset = b"", 0
+    while offset < end:
+        part = target.shard.call(read_batches, log, target.shard.storage.cold_reads, offset, end, 1 << 20)
+        data, offset = data + bytes(part.buf), part.next_offset
+        part.buf.release()
+    for offset in range(end):
+        size = len(event_batch(offset))
+        assert data[:8] == offset.to_bytes(8, "big") and data[16:size] == event_batch(offset)[16:]
+        data = data[size:]
+    names = target.shard.disk.list(log.directory)
+    assert "chunk-000000.idx" in names and not any("-1.log" in one for one in names)
+    cast(Any, target.partition.group).lead()
+    target.fill(range(end, end + 10))
+    assert target.partition.log.next_offset == end + 10
     target.shard.stop()
 
 

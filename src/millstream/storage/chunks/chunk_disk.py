@@ -32,7 +32,7 @@ from millstream.format.events.chunk import (
     parse_chunk_name,
 )
 from millstream.format.events.sidecar import SIDECAR_HEADER_BYTES, SidecarHeader
-from millstream.format.names import parse_segment, segment_name
+from millstream.format.names import STAGED_SUFFIX, parse_segment, segment_name
 from millstream.model.events import ChunkId
 from millstream.model.quantities import BytePosition, Offset
 from millstream.storage.chunks.chunk_segment import CUT_ORDER, ChunkSegment, read_header
@@ -43,16 +43,26 @@ if TYPE_CHECKING:
 
     from millstream.storage.disk import Buffer, Disk, File
 
-_UUID_BYTES: Final = 36
-_PARTITION: Final = re.compile(r".+-[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_PARTITION: Final = re.compile(
+    r".+-([0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})(?:\.[0-9]+"
+    + re.escape(STAGED_SUFFIX)
+    + ")?"
+)
 _OPEN_FILES_MAX: Final = 512
 _SEGMENTS_MAX: Final = 256
 """Chunks whose batches are remembered, 16 bytes a batch."""
 
 
 def holds_chunks(directory: str) -> bool:
-    """Whether a directory is one of a partition of an event topic, by its name."""
+    """Whether a directory is one of a partition of an event topic, by its name, or where such a log is received."""
     return _PARTITION.fullmatch(os.path.basename(directory)) is not None
+
+
+def _owner(directory: str) -> bytes:
+    """The UUID of the partition whose directory this is."""
+    found = _PARTITION.fullmatch(os.path.basename(directory))
+    assert found is not None, f"{directory} holds no chunks"
+    return uuid.UUID(found[1]).bytes
 
 
 def is_chunk_disk(disk: Disk) -> TypeGuard[ChunkDisk]:
@@ -154,9 +164,8 @@ class ChunkDisk:
 
     def _make(self, directory: str, base: Offset) -> ChunkSegment:
         number = self.next_number(directory)
-        owner = uuid.UUID(directory[-_UUID_BYTES:]).bytes
         stem = f"{directory}/{chunk_name(number, '')}"
-        one = ChunkSegment.make(self._files, stem, SidecarHeader(number, base, owner))
+        one = ChunkSegment.make(self._files, stem, SidecarHeader(number, base, _owner(directory)))
         self._numbers.setdefault(directory, {})[base] = number
         return one
 
@@ -175,7 +184,7 @@ class ChunkDisk:
                 continue
             finally:
                 file.close()
-            if header.chunk != number or header.partition_uuid != uuid.UUID(directory[-_UUID_BYTES:]).bytes:
+            if header.chunk != number or header.partition_uuid != _owner(directory):
                 raise Corruption(f"{path} belongs to another chunk or partition")
             found[header.base_offset] = number
         self._numbers[directory] = found
@@ -193,8 +202,8 @@ class ChunkDisk:
                 del self._segments[path]
                 return
 
-    def _forget(self, directory: str) -> None:
-        """A directory is gone or has another name."""
+    def forget(self, directory: str) -> None:
+        """A directory is gone or has another name, or other files are in it now."""
         with self._lock:
             self._numbers.pop(directory, None)
             for path in [path for path in self._segments if os.path.dirname(path) == directory]:
@@ -222,9 +231,9 @@ class ChunkDisk:
         return self.segment(path).size_bytes if _is_segment(path) else self._disk.size(path)
 
     def list(self, directory: str) -> list[str]:
-        """Names in a directory; chunks as their files, and as the segments that they are."""
+        """Names in a directory; chunks as their files, and as the segments that they are once their log is whole."""
         names = self._disk.list(directory)
-        if not holds_chunks(directory):
+        if not holds_chunks(directory) or directory.endswith(STAGED_SUFFIX):
             return names
         with self._lock:
             return [*names, *map(segment_name, self._scan(directory))]
@@ -235,6 +244,8 @@ class ChunkDisk:
 
     def remove_directory(self, path: str) -> None:
         """See ``Disk``."""
+        if holds_chunks(path):
+            self.forget(path)
         self._disk.remove_directory(path)
 
     def rename(self, source: str, target: str) -> None:
@@ -242,7 +253,7 @@ class ChunkDisk:
         if _is_segment(source) or _is_segment(target):
             raise OSError(errno.EINVAL, "a chunk is not renamed", source)
         if holds_chunks(source):
-            self._forget(source)
+            self.forget(source)
         self._disk.rename(source, target)
 
     def unlink(self, path: str) -> None:

@@ -293,7 +293,7 @@ class ChunkSegment:
     def sync(self) -> None:
         """Make every batch so far durable."""
         for suffix in SUFFIXES:
-            file = self._files.acquire(self.chunk.path + suffix)
+            file = self._files.acquire(self.chunk.path + suffix, create=True)  # a crash may have lost its name
             try:
                 file.sync()
             finally:

@@ -73,6 +73,11 @@ class EventLog(Log):
         super()._set(config)
         self._limits = limits_of(config)
 
+    @property
+    def chunk_limits(self) -> ChunkLimits:
+        """When a chunk is full."""
+        return self._limits
+
     def _find_end(self) -> None:
         """Learn from the files where the active chunk ends."""
         active = self.segments_list.active
@@ -145,6 +150,7 @@ class EventLog(Log):
 def open_event_log(shard: EventShard, facts: LogFacts, config: TopicConfig, loaded: LoadedLog) -> EventLog:
     """Open the log of an event topic's partition; what a crash left of chunks that were being made is removed."""
     assert is_chunk_disk(shard.disk), "an event topic needs a disk that keeps chunks"
+    shard.disk.forget(facts.directory)  # the worker may have put other files in it
     shard.disk.sweep(facts.directory)
     return EventLog(shard, facts, config, loaded, shard.disk)
 

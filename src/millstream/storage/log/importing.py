@@ -17,6 +17,7 @@ from millstream.format.epochs import encode_log_state
 from millstream.format.names import staged_directory
 from millstream.iobuf.receive import copied
 from millstream.model.quantities import Offset
+from millstream.storage.log.event_log import EventLog
 from millstream.storage.messages.receiving import Stage, StageEnd
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class LogImport:
             log.index_interval,
             spans,
             log.host.now_ms(),
+            log.chunk_limits if isinstance(log, EventLog) else None,
         )
 
     def _failure(self, reply: Staged) -> MillstreamError | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from millstream.format.events.chunk import ChunkLimits
 from millstream.model.quantities import Offset
 from millstream.model.replication import ReplicaId, Term
 
@@ -24,6 +25,8 @@ class Stage(msgspec.Struct, frozen=True, array_like=True, tag=21):
     index_interval: int
     spans: list[int]
     now_ms: int
+    chunk_limits: ChunkLimits | None = None
+    """When a segment of an event topic is full; None for other logs."""
 
 
 class StageEnd(msgspec.Struct, frozen=True, array_like=True, tag=22):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption
 from millstream.format.epochs import StoredVote, decode_log_state
+from millstream.storage.chunks import is_chunk_disk
 from millstream.storage.disk import exists
 from millstream.storage.messages.commands import Done, Failed
 from millstream.storage.messages.receiving import Adopt, Stage, Staged, StageEnd
@@ -22,6 +23,7 @@ from millstream.storage.segments.incoming import IncomingLog, put_in_place
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.format.events.chunk import ChunkLimits
     from millstream.storage.disk import Disk
     from millstream.storage.messages.commands import Reply
     from millstream.storage.segments.files import SegmentFiles
@@ -92,10 +94,16 @@ class Receiving:
                 command.generation,
                 command.segment_bytes,
                 command.index_interval,
+                None if command.chunk_limits is None else partial(self._is_full, command.chunk_limits),
             )
             with self._lock:
                 self._incoming[command.directory] = incoming
         return incoming
+
+    def _is_full(self, limits: ChunkLimits, path: str) -> bool:
+        """Whether the chunk at a segment's path takes no more batches."""
+        assert is_chunk_disk(self._disk), "an event topic needs a disk that keeps chunks"
+        return limits.full(self._disk.place(path)[1])
 
     def _given_up(self, command: Stage, code: int, fault: str) -> Reply:
         with self._lock:

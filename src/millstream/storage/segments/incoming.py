@@ -44,7 +44,7 @@ from millstream.storage.segments.reads import Pieces
 from millstream.wire.records import checksum
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from millstream.format.epochs import LogState
     from millstream.model.quantities import Offset
@@ -68,15 +68,18 @@ class IncomingLog:
         generation_min: int,
         segment_bytes: int,
         index_interval_bytes: int,
+        chunk_is_full: Callable[[str], bool] | None = None,
     ) -> None:
         """``start`` is the first offset of the files, ``generation_min`` larger than any generation of the log here.
+        With ``chunk_is_full``, which takes a path, the segments are chunks, which have no generations.
 
         Raises:
             OSError: the directory can't be made.
         """
         self._disk = disk
         self._directory = directory
-        self._generation = max(_FIRST_GENERATION, generation_min)
+        self._generation = 0 if chunk_is_full is not None else max(_FIRST_GENERATION, generation_min)
+        self._chunk_is_full = chunk_is_full
         self._segment_bytes = segment_bytes
         self._index_interval = index_interval_bytes
         self._file: File | None = None
@@ -125,6 +128,7 @@ class IncomingLog:
             raise Corruption(f"offset {base_offset} was sent, where offset {growing.end_offset} follows")
         if growing.size_bytes and (
             growing.size_bytes + size > self._segment_bytes
+            or (self._chunk_is_full is not None and self._chunk_is_full(self._path))
             or last_offset - self._index.base_offset > OFFSETS_PER_SEGMENT
         ):
             self._seal()

@@ -2,7 +2,8 @@
 
 The ways: ``crash`` judges a power failure before every operation of the disk, ``fault`` plays on a disk that fails or
 is full and judges some operations, ``rot`` damages what a power failure at some operations would leave, ``raft`` adds
-what a replica does to its log and judges a power failure before some operations.
+what a replica does to its log and judges a power failure before some operations, ``events`` does
+both with event topics.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _FAULT_SHARE: Final = 0.03
 _ROT_SHARE: Final = 0.1
 _RAFT_SHARE: Final = 0.2
+_EVENTS_SHARE: Final = 0.2
 
 _RAFT: Final = {**OPERATIONS, "control": 25, "cut": 8, "vote": 6, "repeat": 0}
 """Operations of a replica: control entries, cuts to a Raft position, votes."""
@@ -69,6 +71,21 @@ def _raft(seed: int, operations: int, tally: Tally) -> None:
         tally.recoveries += points.recoveries
 
 
+def _events(seed: int, operations: int, tally: Tally) -> None:
+    """Event topics: ordinary histories and those of a replica, by turns."""
+    replica = seed % 2 == 1
+    shape = ORDINARY._replace(operations=operations, events=True, weights=_RAFT if replica else OPERATIONS)
+    history = History(seed, shape)
+    points = Enumeration(history, share=_EVENTS_SHARE)
+    begun = time.process_time()
+    try:
+        history.play()
+    finally:
+        tally.crash_s += time.process_time() - begun
+        tally.points += points.points
+        tally.recoveries += points.recoveries
+
+
 def _fault(seed: int, operations: int, tally: Tally) -> None:
     history = FaultHistory(seed, FAULTY._replace(operations=operations))
     Enumeration(history, share=_FAULT_SHARE)
@@ -95,6 +112,7 @@ WAYS: Final[dict[str, Callable[[int, int, Tally], None]]] = {
     "fault": _fault,
     "rot": _rot,
     "raft": _raft,
+    "events": _events,
 }
 
 

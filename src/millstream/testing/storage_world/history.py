@@ -14,13 +14,11 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from crc32c import crc32c
-
 from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.format.epochs import StoredVote
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import Offset
+from millstream.model.quantities import Offset, TimestampMs
 from millstream.model.replication import ReplicaId, Term
 from millstream.partition.append import append
 from millstream.partition.delete_records import delete_records
@@ -28,6 +26,8 @@ from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.storage.messages.commands import LANES
 from millstream.testing.local_storage import WRITER_LANE, Stopped
 from millstream.testing.sim_disk import SimDisk
+from millstream.testing.storage_world.batches import events_batch, opaque_batch
+from millstream.testing.storage_world.event_topics import events_config
 from millstream.testing.storage_world.judge import adopt, judge
 from millstream.testing.storage_world.lanes import Lanes
 from millstream.testing.storage_world.life import Life
@@ -50,10 +50,6 @@ if TYPE_CHECKING:
 START_MS: Final = 1_700_000_000_000
 SETTLED_US: Final = 120_000_000
 """What is appended is durable after so much time at the latest, whatever hung meanwhile."""
-
-_COVERED = struct.Struct(">hiqqqhii")
-_UNCOVERED = struct.Struct(">qiibI")
-_GZIP: Final = 1  # of records that nobody opens
 
 OPERATIONS: Final = {
     "produce": 50,
@@ -82,6 +78,8 @@ class Shape(NamedTuple):
     """Of the operations of the disk, those before which a helper may stop while others go on."""
 
     weights: dict[str, int] = OPERATIONS
+    events: bool = False
+    """Whether the topics that are deleted by age or size are event topics."""
 
 
 ORDINARY: Final = Shape()
@@ -142,6 +140,8 @@ class History:
         }
 
     def _add_topic(self, name: str, **config: Any) -> TopicModel:
+        if self.shape.events and "cleanup_policy" not in config:
+            config |= events_config(self.rng)
         topic = TopicModel(len(self.topics) + 1 if name != "fresh" else self._fresh_group(), name, config)
         self.topics[topic.group] = topic
         return topic
@@ -313,12 +313,9 @@ class History:
                 base_sequence=producer.sequence,
             )
             return data, producer, stamp, records
-        size, count = rng.choice([0, 30, 200, 1000, 3000, 6000]), rng.randint(1, 4)
-        covered = _COVERED.pack(
-            _GZIP, count - 1, stamp, stamp, producer.id, producer.epoch, producer.sequence, count
-        ) + rng.randbytes(size)
-        data = _UNCOVERED.pack(0, 9 + len(covered), -1, 2, crc32c(covered)) + covered
-        return data, producer, stamp, ()
+        if topic.has_events:
+            return events_batch(rng, producer, TimestampMs(stamp)), producer, stamp, ()
+        return opaque_batch(rng, producer, stamp), producer, stamp, ()
 
     def _send(
         self,
@@ -484,7 +481,8 @@ class History:
             for place in [place for place in self.offsets.asked if place[1] == topic.name]:
                 self.offsets.ask(place, -1)
         group = max(self.topics) + 1 + self.done
-        fresh = self.topics[group] = TopicModel(group, f"fresh{group}", {"segment_bytes": 8000})
+        config = events_config(self.rng) if self.shape.events else {"segment_bytes": 8000}
+        fresh = self.topics[group] = TopicModel(group, f"fresh{group}", config)
         self.life.open(fresh, fresh=True)
 
     # -- groups --------------------------------------------------------------------------------------------------------

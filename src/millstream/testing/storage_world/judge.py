@@ -100,7 +100,8 @@ def judge_topic(life: Life, disk: SimDisk, topic: TopicModel) -> Found:
     else:
         kept = _plain(life, log, topic)
         _epochs(log, kept)
-    _indexes(disk, log)
+    if not topic.has_events:
+        _indexes(disk, log)
     _producers(partition, kept)
     return Found(kept, log.next_offset, log.start_offset, log.vote, list(log.controls.entries))
 

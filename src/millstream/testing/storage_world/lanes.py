@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-_LOCK: Final = type(threading.Lock())
+_LOCKS: Final = (type(threading.Lock()), type(threading.RLock()))
 
 
 class _Lane:
@@ -40,11 +40,17 @@ class _Lane:
 
 
 class TurnLock:
-    """A lock between lanes: who finds it taken hands the baton on."""
+    """A lock between lanes, which its holder may take again: who finds it taken hands the baton on."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
-        self.taken = False
+        self._holder: object = None
+        self._depth = 0
+
+    @property
+    def taken(self) -> bool:
+        """Whether a lane has it that is not the running one."""
+        return self._depth > 0 and self._holder is not self._lanes.running
 
     def __enter__(self) -> None:
         self.acquire()
@@ -55,10 +61,11 @@ class TurnLock:
     def acquire(self) -> None:
         while self.taken:
             self._lanes.wait_for(self)
-        self.taken = True
+        self._holder = self._lanes.running
+        self._depth += 1
 
     def release(self) -> None:
-        self.taken = False
+        self._depth -= 1
 
 
 class Lanes:
@@ -71,6 +78,11 @@ class Lanes:
         self._back = threading.Semaphore(0)
         self._running: _Lane | None = None
         self._closed = False
+
+    @property
+    def running(self) -> object:
+        """The lane that has the baton; None while the reactor has it."""
+        return self._running
 
     def start(self, name: str, job: Callable[[], None]) -> None:
         """Begin a job; this returns when it rests or is done, and raises what it raised."""
@@ -114,7 +126,7 @@ class Lanes:
         for owner in owners:
             held: dict[str, Any] = vars(owner)
             for name, value in list(held.items()):
-                if type(value) is _LOCK:
+                if type(value) in _LOCKS:
                     held[name] = TurnLock(self)
 
     def close(self) -> None:

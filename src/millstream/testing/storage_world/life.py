@@ -17,16 +17,20 @@ from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.local_groups import LocalGroups
 from millstream.coordinator.state_partition import State
 from millstream.core.group.outputs import GroupSettings
-from millstream.format.names import partition_directory
+from millstream.format.events.chunk import log_directory
 from millstream.model.error_code import ErrorCode
+from millstream.model.events import PartitionIndex
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.internal import InternalLog, InternalLogs
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
 from millstream.partition.table import Faulty, PartitionTable
+from millstream.storage.chunks import ChunkDisk
+from millstream.storage.log.event_log import limits_of
 from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.recovery import RecoveryReport, recover
 from millstream.testing.local_storage import DATA_DIR, LocalShard
+from millstream.testing.storage_world.event_topics import TurnChunkDisk
 from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -97,12 +101,12 @@ class Life:
         known = {topic.group: topic for topic in topics}
         self.shard_count = shards
         self.report: RecoveryReport = recover(
-            disk, DATA_DIR, lambda group: _place(known.get(group)), shards=shards, now_ms=now_ms
+            ChunkDisk(disk), DATA_DIR, lambda group: _place(known.get(group)), shards=shards, now_ms=now_ms
         )
         self.cells = [
             _Cell(
                 LocalShard(
-                    disk,
+                    ChunkDisk(disk),
                     rng,
                     shard_id=number,
                     now_ms=now_ms,
@@ -110,6 +114,7 @@ class Life:
                     clean=self.report.clean,
                     settings=settings,
                     lanes=lanes,
+                    processes_disk=ChunkDisk(disk) if lanes is None else TurnChunkDisk(disk, lanes),
                 ),
                 clean=self.report.clean,
             )
@@ -213,5 +218,12 @@ class Life:
 def _place(topic: TopicModel | None) -> LogPlace | None:
     if topic is None:
         return None
-    directory = partition_directory(DATA_DIR, topic.topic_id, 0)
-    return LogPlace(directory, f"{topic.name}/0", topic.config.get("segment_bytes", _TOPIC["segment_bytes"]))
+    events = topic.has_events
+    directory = log_directory(DATA_DIR, topic.topic_id, topic.name, PartitionIndex(0), events=events)
+    made: Any = SimpleNamespace(**topic.config)
+    return LogPlace(
+        directory,
+        f"{topic.name}/0",
+        topic.config.get("segment_bytes", _TOPIC["segment_bytes"]),
+        chunk_limits=limits_of(made) if events else None,
+    )

@@ -53,6 +53,7 @@ class TopicModel:
         self.topic_id = bytes(12) + group.to_bytes(4, "big")
         self.config = config
         self.compacted = "compact" in config.get("cleanup_policy", ())
+        self.has_events = bool(config.get("has_events"))
         self.internal = name.startswith("__")
         """What is in it is the coordinator's affair, and judged by what it makes of it."""
 
