@@ -3,6 +3,8 @@
 import json
 import random
 import struct
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -177,6 +179,61 @@ def test_acknowledgements_of_many_connections_only_move_forward(topic, broker):
         thread.join()
     with topic.consumer("many", targets=[0]) as consumer:
         assert consumer.lag() == {0: 149 - max(ids)}
+
+
+CONSUMER = """
+import sys
+from millstream.events import EventsClient
+with EventsClient(sys.argv[1]) as client, client.open_topic(sys.argv[2]).consumer("killed", targets=[0, 1]) as consumer:
+    while True:
+        consumer.pull()
+        print("one", flush=True)
+"""
+
+
+def test_consumers_that_are_killed_while_they_fetch_data_disturb_nobody(topic, broker):
+    events = [({"n": n}, bytes([n]) * (256 << 10)) for n in range(40)]
+    push(topic, events)
+    for _ in range(2):
+        command = [sys.executable, "-c", CONSUMER, broker.bootstrap, topic.name]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as consumer:
+            assert consumer.stdout.readline() == b"one\n"
+            consumer.kill()
+    check(consumed(topic, 40), events)
+
+
+BACKLOG = """
+import resource, sys
+from millstream.events import EventsClient
+count = int(sys.argv[3])
+with EventsClient(sys.argv[1], timeout_s=60) as client, client.open_topic(sys.argv[2]).consumer("slow") as consumer:
+    assert [consumer.pull(60).id for _ in range(count)] == list(range(count))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+def test_a_backlog_of_a_million_events_is_consumed_in_little_memory(client, broker):
+    client.create_topic("backlog")
+    with client.open_topic("backlog").producer(batch_size=4096) as producer:
+        for n in range(1_000_000):
+            producer.push({"n": n})
+    command = [sys.executable, "-c", BACKLOG, broker.bootstrap, "backlog", "1000000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    assert int(done.stdout) < 200 * 1024, "KiB"
+
+
+@pytest.mark.parametrize("size", [0, 1, 70_000])
+def test_events_of_any_size_up_to_the_limit_come_back_and_a_larger_one_is_refused(client, size):
+    name = f"sizes-{size}"
+    client.create_topic(name, configs={"events.max.bytes": str(size + 10)})
+    topic = client.open_topic(name)
+    with topic.producer() as producer:
+        producer.push({}, bytes(size)).result(WAIT_S)
+        with pytest.raises(Rejected, match="split it, or keep the data elsewhere"):
+            producer.push({}, bytes(size + 9))
+    with topic.consumer("c") as consumer:
+        assert b"".join(consumer.pull(WAIT_S).data) == bytes(size)
 
 
 def test_a_complete_topic_ends_and_takes_no_more(topic):

@@ -32,8 +32,14 @@ from millstream.events.membership import Membership
 from millstream.events.positions import Positions
 from millstream.events.topic import FETCH_EVENTS_MAX
 from millstream.format.events.batch import cut
-from millstream.format.events.descriptor import DataDescriptor, encode_descriptor
+from millstream.format.events.descriptor import (
+    DataDescriptor,
+    decode_descriptor,
+    descriptor_of_event,
+    encode_descriptor,
+)
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.wire.messages.feed_events import FeedEventsRequest, FeedEventsResponse
 from millstream.wire.messages.fetch_event_data import FoundEventData, WantedEventData
 
@@ -62,6 +68,8 @@ class _Wanted(NamedTuple):
     descriptor: bytes
     size: int
     buffers: list[memoryview] | None
+    by_id: bool = False
+    """Whether the descriptor names the event and not a place in a chunk."""
 
 
 class Consumer:
@@ -364,17 +372,20 @@ class Consumer:
             if not answer.events:
                 raise Corruption(f"a fetch of data of {self.topic.name}-{partition_index} without an event")
             data, at = _view(answer.data), 0
+            again: list[_Wanted] = []
             for one, found in zip(asked, answer.events, strict=False):
                 piece, at = data[at : at + found.size], at + found.size
                 event = events[one.place]
                 assert isinstance(event, Event)
-                if found.error_code or found.size != one.size:
+                if found.error_code == ErrorCode.INVALID_REQUEST and not one.by_id:
+                    again.append(_by_id(one))
+                elif found.error_code or found.size != one.size:
                     events[one.place] = _no_data(one, found)
                 elif one.buffers is None:
                     event.data = [piece]
                 else:
                     _scatter(piece, one.buffers)
-            wanted = wanted[len(answer.events) :]
+            wanted = [*again, *wanted[len(answer.events) :]]
 
     # -- positions and end ---------------------------------------------------------------------------------------------
 
@@ -407,6 +418,14 @@ def _failure(event_id: int, error: Exception) -> MillstreamError:
     failure = Rejected(f"event {event_id}: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
+
+
+def _by_id(wanted: _Wanted) -> _Wanted:
+    """The same with the event's id for its place: chunks of another replica, which leads now, may be cut elsewhere."""
+    whole = decode_descriptor(wanted.descriptor)
+    named = descriptor_of_event(Offset(wanted.event_id), whole.base_size)
+    descriptor = encode_descriptor(DataDescriptor(named.location, whole.base_size, whole.views))
+    return wanted._replace(descriptor=descriptor, by_id=True)
 
 
 def _no_data(wanted: _Wanted, found: FoundEventData) -> MillstreamError:

@@ -288,6 +288,57 @@ def test_data_of_many_events_in_one_round_trip(topic, server):
         topic.fetch_data(0, [(0, events[1].descriptor)])
 
 
+def test_data_are_fetched_from_a_leader_whose_chunks_are_cut_elsewhere(topic, server):
+    with topic.producer() as producer:
+        for n in range(30):
+            producer.push({"n": n}, bytes([n]) * 20)
+    server.chunks_are_cut_elsewhere = True
+
+    def select(metadata, descriptor):
+        return descriptor.narrowed(SubView(2, 5)) if metadata["n"] % 2 else descriptor
+
+    found = {}
+    with topic.consumer(
+        "c", data_selector=select, data_allocator=lambda _, descriptor: [bytearray(descriptor.size)]
+    ) as consumer:
+        for _ in range(30):
+            event = consumer.pull(WAIT_S)
+            found[event.metadata["n"]] = b"".join(event.data)
+    assert found == {n: bytes([n]) * (5 if n % 2 else 20) for n in range(30)}
+
+
+def test_a_member_that_its_group_forgot_joins_again_and_goes_on_where_it_acknowledged(topic, server):
+    with topic.producer() as producer:
+        for n in range(6):
+            producer.push({"n": n})
+    asked = []
+
+    def before(name, request):
+        if name == "ConsumerGroupHeartbeat":
+            asked.append(request.member_epoch)
+            if len(asked) == 2:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        return None
+
+    server.before = before
+    with topic.consumer("c") as consumer:
+        events = [consumer.pull(WAIT_S) for _ in range(6)]
+        for event in events[:4]:
+            event.acknowledge().result(WAIT_S)
+        acknowledged = {(event.partition, event.id) for event in events[:4]}
+        rest = {(event.partition, event.id) for event in events[4:]} - acknowledged
+        again = {(one.partition, one.id) for one in (consumer.pull(WAIT_S) for _ in rest)}
+    assert again == rest
+    assert asked[:3] == [0, 1, 0]
+    assert asked[-1] == -1
+
+
+def test_a_group_that_refuses_its_member_ends_the_consumer_with_the_reason(topic, server):
+    server.before = lambda name, _: ErrorCode.GROUP_MAX_SIZE_REACHED if name == "ConsumerGroupHeartbeat" else None
+    with pytest.raises(Rejected, match="group c"):
+        topic.consumer("c")
+
+
 def test_the_program_is_fed_no_more_than_it_has_room_for(topic, server):
     with topic.producer() as producer:
         for n in range(40):
