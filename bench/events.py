@@ -178,6 +178,7 @@ def main() -> None:
             input()
             print(json.dumps(step()), flush=True)
     print(json.dumps("done"), flush=True)
+    print("{}", flush=True)
 
 
 if __name__ == "__main__":
