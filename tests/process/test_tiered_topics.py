@@ -120,7 +120,10 @@ def test_a_topic_comes_back_from_the_store_alone(tmp_path):
         until(lambda: list(store.glob(manifest)) and only_the_tail_is_local(lost), "it was not archived")
         (here, _) = sorted(tier(lost, "status", "flights")["partitions"], key=lambda one: one["partition"])
         until(lambda: tier(lost, "verify")["segments"] == here["archived_segments"], "the manifest is late")
+        requests = {one["operation"]: one for one in tier(lost, "status")["requests"]}
         lost.kill()
+    assert requests["put"]["count"] > here["archived_segments"]
+    assert not requests["put"]["failures"]
     end = here["archived_end_offset"]
     assert here["local_start_offset"] == end < here["high_watermark"] == RECORDS
     first = min(store.rglob("*.segment"))

@@ -399,7 +399,8 @@ class Supervisor:
         return change_cluster(self.queries, body)
 
     def tiers(self, topic: str | None) -> dict[str, Any]:
-        return tier_status(self.queries, store_url(self.settings), topic)
+        stats = [one["archive"] for one in self.shared.shard_stats]
+        return tier_status(self.queries, store_url(self.settings), topic, stats)
 
     def caches(self) -> dict[str, Any]:
         return cache_status(self.queries, self.settings, [one["shard"] for one in self.shared.shard_stats])

@@ -30,6 +30,7 @@ from millstream.objects import ObjectKey, open_store
 from millstream.partition.partition import Partition
 from millstream.raft.stored import Folded, encode_folded
 from millstream.storage.disk import make_directories, replace_file
+from millstream.telemetry.table import OBJECT_OPERATION
 from millstream.tiers.inspection import describe_topics, manifest_of
 from millstream.tiers.manifest import Archive
 from millstream.tiers.messages import CacheReport
@@ -150,10 +151,24 @@ def _status(partition: Partition) -> TierStatus:
     )
 
 
-def tier_status(queries: ShardQueries, url: str, topic: str | None) -> dict[str, Any]:
-    """Every tiered partition of the broker, or those of one topic."""
+def tier_status(queries: ShardQueries, url: str, topic: str | None, stats: list[StatsSlab]) -> dict[str, Any]:
+    """Every tiered partition of the broker, or those of one topic; and what the broker asked of the store since its
+    start. ``stats`` are those of the archive processes.
+    """
     found = [one for answer in queries.ask_all(TIERS, topic) for one in answer]
-    return {"objects_url": url, "partitions": sorted(found, key=lambda one: (one["topic"], one["partition"]))}
+    requests = [
+        {
+            "operation": operation,
+            "count": sum(one.histogram("object_request_latency", operation=operation).count for one in stats),
+            "failures": sum(one.counter("object_request_failures", operation=operation).value for one in stats),
+        }
+        for operation in OBJECT_OPERATION.values
+    ]
+    return {
+        "objects_url": url,
+        "requests": requests,
+        "partitions": sorted(found, key=lambda one: (one["topic"], one["partition"])),
+    }
 
 
 def cache_status(queries: ShardQueries, settings: Settings, stats: list[StatsSlab]) -> dict[str, Any]:

@@ -49,7 +49,12 @@ def status(topic: str | None, as_json: bool, bootstrap: str, timeout: float) -> 
         print_json(answer)
         return
     partitions = answer["partitions"]
-    print_facts([("object store", answer["objects_url"])])
+    asked = ", ".join(
+        f"{one['count']:,} {one['operation']}" + (f" ({one['failures']:,} failed)" if one["failures"] else "")
+        for one in answer["requests"]
+        if one["count"]
+    )
+    print_facts([("object store", answer["objects_url"]), ("requests", asked or "none since the start")])
     emit("\n")
     print_table(
         ["TOPIC", "#PARTITION", "#START", "#LOCAL FROM", "#ARCHIVED TO", "#END", "#SEGMENTS", "#BYTES", "#WAITING"],
