@@ -10,8 +10,8 @@ What was found stays beside the log until the leader has made up for it. As long
 on serving what it can; it looks again every `AGAIN_US`. A crash leaves the old log or the new one, as with files that
 a leader sends.
 
-**The look** (`Looks`): after its start a shard reads the segments of each of its replicas once, then once a week,
-slowly and one after the other, because nobody else reads what a replica that follows has on its disk.
+**The look** (`Looks`): after its start a shard reads the sealed segments of each of its replicas once, then once a
+week, slowly and one after the other, because nobody else reads what a replica that follows has on its disk.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from millstream.partition.partition import Partition
     from millstream.partition.table import PartitionTable
     from millstream.shard.reactor import Reactor
+    from millstream.storage.log.log import Log
     from millstream.storage.shard_storage import ShardStorage
 
     Replace = Callable[[Partition, Members, StagedFiles], None]
@@ -155,13 +156,13 @@ class Looks:
             partition = self._table.by_group.get(self._left.pop())
             if partition is not None and isinstance(partition.group, ReplicatedGroup) and not partition.log.lost:
                 log = partition.log
-                self._read(partition, log.first_local_offset, log.durable_offset)
+                self._read(partition, log.first_local_offset)
                 return
         self._reactor.call_later(LOOK_AGAIN_US, self._begin)
 
-    def _read(self, partition: Partition, offset: Offset, end: Offset) -> None:
+    def _read(self, partition: Partition, offset: Offset) -> None:
         log = partition.log
-        offset = max(offset, log.first_local_offset)
+        offset, end = max(offset, log.first_local_offset), written_end(log)
         if log.closed or offset >= end or self._storage.stopping or partition.config.has_events:
             self._next()
             return
@@ -178,6 +179,16 @@ class Looks:
             if following <= offset:
                 self._next()
             else:
-                self._reactor.call_later(wait_us, lambda: self._read(partition, following, end))
+                self._reactor.call_later(wait_us, lambda: self._read(partition, following))
 
         call = self._storage.cold_reads.read(log, offset, end, LOOK_BYTES, done, minimum_one=True, below_start=True)
+
+
+def written_end(log: Log) -> Offset:
+    """End of the sealed segments that are in the files; what is behind it may be in memory alone."""
+    end = log.first_local_offset
+    for one in log.segments_list:
+        if not one.sealed or one.end > log.written_position:
+            break
+        end = max(end, one.end_offset)
+    return end
