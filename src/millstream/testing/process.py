@@ -60,7 +60,8 @@ class Broker:
         """``prefix`` stands before the command that starts it."""
         self._topics = dict(topics or {})
         self._settings = {**DEFAULTS, **(settings or {})}
-        self._env = dict(env or {})
+        self.env = dict(env or {})
+        """Added to its environment at its next start."""
         self._shards = shards
         self._memory = memory
         self._listen = listen
@@ -98,7 +99,7 @@ class Broker:
 
     def start(self) -> Self:
         """Start it and return when it serves; topics that were asked for exist then."""
-        environment = {**os.environ, **self._env}
+        environment = {**os.environ, **self.env}
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command(),
