@@ -1,6 +1,6 @@
 """What the metrics say of the cluster: brokers, and who is the controller."""
 
-from millstream.core.controller.registry import Registry
+from millstream.core.controller.state import ControllerState
 from millstream.model.replication import Term
 from millstream.telemetry.metrics import StatsSlab
 
@@ -13,9 +13,12 @@ class ClusterFigures:
         self._term = stats.gauge("controller_term")
         self._alive = stats.gauge("cluster_brokers", state="alive")
         self._fenced = stats.gauge("cluster_brokers", state="fenced")
+        self._moves = stats.gauge("cluster_moves")
 
-    def show(self, registry: Registry, term: Term, *, active: bool) -> None:
+    def show(self, state: ControllerState, term: Term, *, active: bool) -> None:
         """Set them; ``active``: this broker is the controller."""
+        registry = state.registry
+        self._moves.set(len(state.moves))
         alive = len(registry.alive())
         self._active.set(int(active))
         self._term.set(term)

@@ -406,7 +406,7 @@ class QuorumController:
         if leadership is not None:
             self._fence(leadership)
             self._plans.carry_out(leadership.state)
-        self._figures.show(self._committed.registry, self._group.term, active=self.is_deciding)
+        self._figures.show(self._committed, self._group.term, active=self.is_deciding)
         if self._epoch is None:
             self._register()
         else:

@@ -300,6 +300,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("controller_commands", "Commands applied by the controller."),
     _counter("controller_snapshots", "Snapshots of the controller's state written."),
     _gauge("cluster_brokers", "Registered brokers, as this broker knows them.", label=BROKER_STATE),
+    _gauge("cluster_moves", "Partitions whose replicas move between brokers, as this broker knows them."),
     _gauge("controller_active", "1 on the broker that is the controller of the cluster."),
     _gauge("controller_term", "Raft term of the controller's log."),
     # Replicas
