@@ -138,10 +138,16 @@ class Subject:
         raise UnexpectedAnswer(f"{self.name}: replicas of {topic} are not in sync after {limit_s:.0f} s")
 
     def leaders(self, topic: str) -> dict[int, str]:
-        """HOST:PORT of each partition's leader."""
-        about = self.admin.list_topics(topic, timeout=10)
-        where = {node: f"{broker.host}:{broker.port}" for node, broker in about.brokers.items()}
-        return {number: where[part.leader] for number, part in about.topics[topic].partitions.items()}
+        """HOST:PORT of each partition's leader. Waits until the broker that is asked knows them all."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            about = self.admin.list_topics(topic, timeout=10)
+            where = {node: f"{broker.host}:{broker.port}" for node, broker in about.brokers.items()}
+            found = about.topics[topic].partitions
+            if found and all(part.leader in where for part in found.values()):
+                return {number: where[part.leader] for number, part in found.items()}
+            time.sleep(0.1)
+        raise UnexpectedAnswer(f"{self.name}: {topic} has partitions without a leader after 60 s")
 
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result()

@@ -181,7 +181,7 @@ class Intake:
         connection.close()
 
     def stash(self, size: int) -> bool:
-        """Add ``size`` (bytes, may be negative) to what paused connections keep. False: above the limit, not added."""
+        """Add ``size`` (bytes, may be negative) to what paused connections keep. False: the sum is above the limit."""
         self.stash_bytes += size
         few = self.stash_bytes <= self.stash_max // 4
         self.scratch = self.whole_scratch if few else self.whole_scratch[:SMALL_SCRATCH_BYTES]
