@@ -55,6 +55,8 @@ NOT_LEADER_ERRORS = (3, 5, 6, 7, 19, 20)
 """Unknown topic, no leader, not the leader, timed out, too few in sync: all pass when there is a new leader."""
 
 ATTEMPTS = 4
+SETTLED_S = 3.0
+"""Both clusters move leaders to the preferred replicas after a topic is created or a broker returns."""
 _names = itertools.count()
 _T = TypeVar("_T")
 
@@ -138,7 +140,20 @@ class Subject:
         raise UnexpectedAnswer(f"{self.name}: replicas of {topic} are not in sync after {limit_s:.0f} s")
 
     def leaders(self, topic: str) -> dict[int, str]:
-        """HOST:PORT of each partition's leader. Waits until the broker that is asked knows them all."""
+        """HOST:PORT of each partition's leader, when none has moved for ``SETTLED_S``."""
+        deadline = time.monotonic() + 90
+        before, since = self._leaders(topic), time.monotonic()
+        while time.monotonic() < deadline:
+            time.sleep(0.2)
+            now = self._leaders(topic)
+            if now != before:
+                before, since = now, time.monotonic()
+            elif time.monotonic() - since > SETTLED_S:
+                return now
+        raise UnexpectedAnswer(f"{self.name}: leaders of {topic} still move after 90 s")
+
+    def _leaders(self, topic: str) -> dict[int, str]:
+        """HOST:PORT of each partition's leader, once the broker that is asked knows them all."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             about = self.admin.list_topics(topic, timeout=10)

@@ -1,7 +1,7 @@
-"""Entry point: choose the command, and turn every ending into an exit code.
+"""Entry point: chooses the command, and maps every result to an exit code.
 
-``start`` and ``--version`` are chosen before the other commands are imported, because a broker should not pay for what
-it never prints.
+``start`` and ``--version`` are chosen before the other commands are imported, because a broker needs none of
+their modules.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _guarded(command: Callable[[], int], complaints: _Complaints) -> int:
     except ConfigError as error:
         return complaints.say(str(error), EXIT_USAGE)
     except (ReaderLeft, BrokenPipeError):
-        _give_up_output()  # its reader has seen enough
+        _give_up_output()  # the reader has closed the pipe
         return EXIT_OK
     except OSError as error:
         where = "" if error.filename is None else f"{error.filename}: "

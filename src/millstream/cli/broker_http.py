@@ -1,4 +1,4 @@
-"""Questions to a broker's HTTP port, which the broker itself names."""
+"""Requests to a broker's HTTP port. The broker announces its URL in its configuration."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from millstream.model.endpoint_setting import HTTP_ENDPOINT
 
 
 def http_url(bootstrap: str, timeout_s: float, path: str, lacks: str) -> str:
-    """The URL of ``path`` on the HTTP port of a broker. ``lacks`` says of a broker without one what it does not do.
+    """The URL of ``path`` on the HTTP port of a broker. ``lacks`` completes the error for a broker without one.
 
     Raises:
-        CommandFailed: it has none, or does not answer.
+        CommandFailed: the broker has no HTTP port, or does not answer.
     """
     entry = broker_configs(admin_client(bootstrap), bootstrap, timeout_s).get(HTTP_ENDPOINT)
     if entry is None or not entry.value:
@@ -26,7 +26,7 @@ def ask_http(url: str, timeout_s: float, body: bytes | None = None) -> dict[str,
     """What a broker answers to GET, or to POST of a JSON ``body``.
 
     Raises:
-        CommandFailed: it refuses, in its words, or does not answer.
+        CommandFailed: the broker refuses (with its message), or does not answer.
     """
     import urllib.error
     import urllib.request

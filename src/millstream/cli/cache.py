@@ -1,6 +1,6 @@
 """``millstream cache``: which cache serves the readers of a broker, and what the warm cache must hold.
 
-Each place is asked when those above it do not have the data: the hit rate is its share of what reached it.
+Each cache is read when those above it miss. Its hit rate is the share of reads that it served of those that reached it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, object]]:
 
 
 def _rates(served: list[dict[str, Any]]) -> list[tuple[object, ...]]:
-    """Of each place the share of what reached it; the last of a unit serves the rest."""
+    """The hit rate of each cache. The last source of a unit serves all reads that reach it."""
     rows: list[tuple[object, ...]] = []
     for number, one in enumerate(served):
         reached = sum(other["count"] for other in served[number:] if other["unit"] == one["unit"])

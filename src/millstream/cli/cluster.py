@@ -1,6 +1,6 @@
-"""``millstream cluster``: is the cluster healthy, and which brokers does it have.
+"""``millstream cluster``: the health of the cluster and its brokers.
 
-Any broker that is alive answers, from what it knows of the others (``/v1/cluster`` of its HTTP port).
+Any live broker answers, with its view of the others (``/v1/cluster`` of its HTTP port).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from millstream.cli.options import as_json_option, bootstrap_option, timeout_opt
 from millstream.cli.output import emit, print_facts, print_json, print_table
 
 _NAMED = 20
-"""Partitions that the table for people names."""
+"""Maximum number of partitions in the table."""
 
 
 @click.command("health")
@@ -102,10 +102,10 @@ def brokers(as_json: bool, bootstrap: str, timeout: float) -> None:
 
 
 def cluster_status(bootstrap: str, timeout_s: float) -> dict[str, Any]:
-    """What the first broker that answers says of the cluster.
+    """The view of the first broker that answers.
 
     Raises:
-        CommandFailed: none answers, or it is no Millstream.
+        CommandFailed: no broker answers, or it is not Millstream.
     """
     url = http_url(bootstrap, timeout_s, "/v1/cluster", "does not say how its cluster is")
     return ask_http(url, timeout_s)

@@ -1,7 +1,7 @@
-"""``millstream cluster drain | undrain | decommission | rebalance | move``: what a person does with brokers.
+"""``millstream cluster drain | undrain | decommission | rebalance | move``: maintenance of brokers and replicas.
 
-A command asks the controller, and waits until the cluster has done it, with a bar where a person looks on. The work
-goes on without the command: with ``--no-wait`` it ends as soon as the work has begun.
+A command asks the controller, and waits until the cluster has done the work, with a progress bar on a terminal. The
+work continues if the command ends; with ``--no-wait`` the command ends when the work has begun.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def change_cluster(bootstrap: str, request: dict[str, Any]) -> list[dict[str, An
     """Ask the controller for a change; returns a result for each part of the request.
 
     Raises:
-        CommandFailed: it refuses, in its words, or does not answer.
+        CommandFailed: the controller refuses (with its message), or does not answer.
     """
     url = http_url(bootstrap, _ASK_S, "/v1/cluster", "takes no changes of its cluster")
     results: list[dict[str, Any]] = ask_http(url, _ASK_S, json.dumps(request).encode())["results"]
@@ -181,7 +181,7 @@ def _finish(
 
 
 def _wait(what: str, left: Callable[[dict[str, Any]], int], bootstrap: str, timeout_s: float) -> None:
-    """Wait until nothing is left, with a bar for a person."""
+    """Wait until the work is done, with a progress bar."""
     limit = time.monotonic() + timeout_s
     first = 0
     with _bar() as bar:

@@ -1,8 +1,8 @@
 """``millstream config set``: change settings of a running broker.
 
 Sizes and times may be written as ``512MiB`` or ``7d``. What can change while the broker runs is marked so in
-``millstream config list``; the rest is refused here, before anybody is asked. A change outlives a restart, and
-``--unset`` takes it back.
+``millstream config list``; all others are refused before a broker is asked. A change survives a
+restart; ``--unset`` restores the default.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millstream.config.settings import node_property, without_effect
 def set_settings(
     changes: tuple[str, ...], unset: tuple[str, ...], as_json: bool, bootstrap: str, timeout: float
 ) -> None:
-    """Change settings of a running broker; they outlive a restart."""
+    """Change settings of a running broker. The change survives a restart."""
     from millstream.cli.confluent import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
     wanted = dict(_plain_setting(text) for text in changes or ())

@@ -28,7 +28,7 @@ _CONNECT_TIMEOUT_S = 5.0
 _KAFKA_PORT = 9092
 _NO_LEADER = "LEADER_NOT_AVAILABLE"
 _NO_OFFSET = -1
-"""Below it an offset is one of librdkafka's own words."""
+"""Smaller offsets are librdkafka's symbolic values (beginning, end, stored)."""
 _NOT_SERVED = "KAFKA_STORAGE_ERROR"
 
 
@@ -54,7 +54,7 @@ def consumer_client(bootstrap: str, configuration: Mapping[str, Any]) -> Consume
 
 
 def answer(future: Future[Any], what: str, bootstrap: str, timeout_s: float) -> Any:
-    """What an administrative future holds, with its error explained."""
+    """The result of an administrative future; its error becomes a sentence."""
     with explained(what, bootstrap):
         try:
             return future.result(timeout_s)
@@ -87,7 +87,7 @@ def done(future: Future[Any], what: str, tolerated: str, bootstrap: str, timeout
 
 
 class Fate(NamedTuple):
-    """What became of one name; ``failure`` is None where it was done, or where it was tolerably absent."""
+    """The result for one name. ``failure`` is None if it succeeded, or if absence is accepted."""
 
     name: str
     done: bool
@@ -97,7 +97,7 @@ class Fate(NamedTuple):
 def fates(
     futures: Mapping[str, Future[Any]], kind: str, tolerated: str, bootstrap: str, timeout_s: float
 ) -> list[Fate]:
-    """Every name's own result; one that failed does not hide the others."""
+    """The result for each name, failures included."""
     found: list[Fate] = []
     for name, future in futures.items():
         try:
@@ -108,7 +108,7 @@ def fates(
 
 
 def report_fates(found: Sequence[Fate], kind: str, verb: str, otherwise: str, *, as_json: bool) -> None:
-    """Say what became of each name; raises the first failure at the end, if there is one."""
+    """Print the result for each name. Raises the first failure at the end."""
     failed = [fate for fate in found if fate.failure is not None]
     if as_json:
         print_json(
@@ -123,14 +123,14 @@ def report_fates(found: Sequence[Fate], kind: str, verb: str, otherwise: str, *,
                 remark(f"{verb if fate.done else otherwise} {kind} '{fate.name}'")
     if failed:
         for fate in failed[:-1]:
-            if not as_json:  # the document has said so
+            if not as_json:  # the JSON document has the failures
                 remark(f"error: {fate.failure}")
         assert failed[-1].failure is not None
         raise failed[-1].failure
 
 
 def broker_configs(client: AdminClient, bootstrap: str, timeout_s: float) -> Mapping[str, Any]:
-    """What the broker that answers at `bootstrap` says of its settings, by name."""
+    """The settings of the broker that answers at `bootstrap`, by name."""
     from millstream.cli.confluent import ConfigResource, ResourceType
 
     with explained("broker", bootstrap):
@@ -141,7 +141,7 @@ def broker_configs(client: AdminClient, bootstrap: str, timeout_s: float) -> Map
 
 
 def _answering(found: ClusterMetadata) -> int:
-    """The broker that gave this metadata. Others may be gone and still be listed."""
+    """The broker that gave this metadata. The list may contain brokers that no longer run."""
     if found.orig_broker_id in found.brokers:
         return found.orig_broker_id
     address = (found.orig_broker_name or "").partition("/")[0]

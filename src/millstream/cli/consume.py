@@ -1,12 +1,12 @@
 """``millstream consume``: records of a topic on stdout.
 
-Without ``--group`` it reads every partition and leaves no trace on the broker. With ``--group`` it joins that consumer
+Without ``--group`` it reads every partition and stores no offsets. With ``--group`` it joins that consumer
 group, starts where the group stands, and commits what it has printed. Ends after ``--count`` records, with
-``--exit-at-end`` when there is no more, or on Ctrl-C or SIGTERM; each of those is success.
+``--exit-at-end`` at the end of all partitions, or on Ctrl-C or SIGTERM; each of those is success.
 
 Leaving takes no longer than ``--timeout``: with a broker that does not answer any more, the command ends with an error
-that says which commit is in doubt, and a second Ctrl-C ends it at once. What is in doubt is printed again by the next
-consumer of the group, never left out. A broker that goes away is waited for, and the wait is said on stderr.
+that names the uncertain commit, and a second Ctrl-C ends it at once. The next consumer of the group prints the records
+of an uncertain commit again; none is skipped. If the broker stops, the command waits for it and says so on stderr.
 
 ``--isolation`` is the client's ``isolation.level``. With ``read_committed``, the default as it is the client's, the end
 of a partition is its last stable offset: records behind an open transaction are neither printed nor waited for by
@@ -43,7 +43,7 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 _BATCH = 500
 _WAIT_S = 0.2
 _LOOK_S = 1.0
-"""Between two attempts to connect to a broker that is gone."""
+"""Time between two attempts to connect to a broker that is gone, in s."""
 
 
 @click.command("consume")
@@ -112,7 +112,7 @@ def consume(
 
 
 def _rendering(template: str | None, *, as_json: bool) -> Callable[[Message], bytes]:
-    """What is printed of a record. People see its key, too; a pipe gets the value alone."""
+    """The output form of a record: key and value on a terminal, the value alone in a pipe."""
     if as_json:
         return record_to_json
     if template is not None:
@@ -121,7 +121,7 @@ def _rendering(template: str | None, *, as_json: bool) -> Callable[[Message], by
 
 
 class Watch:
-    """Says that the broker is gone, and that it is back. Used by one thread.
+    """Reports on stderr that the broker is gone, or back. Used by one thread.
 
     Lifecycle: ``suspect`` is the client's callback for errors; ``look`` runs between two reads, and connects at most
     once in ``_LOOK_S`` while the broker may be gone, never otherwise.
@@ -134,11 +134,11 @@ class Watch:
         self._next_look_s = 0.0
 
     def suspect(self, error: KafkaError) -> None:
-        """The client reports an error of its own."""
+        """Note an error that the client reports."""
         self._suspected = self._suspected or _passes_by_itself(error)
 
     def look(self) -> None:
-        """Find out whether the broker is there, if that is in doubt, and say what has changed."""
+        """Check whether the broker is reachable after an error, and report a change."""
         if not self._suspected or time.monotonic() < self._next_look_s:
             return
         self._next_look_s = time.monotonic() + _LOOK_S
@@ -152,7 +152,7 @@ class Watch:
 
 
 class Reading:
-    """A consumer and where its records go: prints, notes what a group may commit, knows when the end is reached."""
+    """Prints the records of a consumer, stores the offsets of printed records, and detects the end."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class Reading:
         if kind is None:
             self.close()
         else:
-            with suppress(CommandFailed):  # the first failure is the one to tell
+            with suppress(CommandFailed):  # the first failure is reported
                 self.close()
 
     def close(self) -> None:
@@ -211,7 +211,7 @@ class Reading:
             leaving.start()
             leaving.join(self.timeout_s)
         if self.group is None:
-            return  # nothing on the broker tells of this consumer
+            return  # the broker stores nothing of this consumer
         if leaving.is_alive():
             raise CommandFailed(
                 f"group '{self.group}': what was printed last may not be committed, and will be printed again then; "
@@ -222,7 +222,7 @@ class Reading:
                 raise leaving.failure
 
     def _hand_over(self) -> None:
-        """Write out what was printed; then, and not before, the group may commit it."""
+        """Flush the output, then allow the group to commit its offsets."""
         emit_now()
         for message in self._last.values():
             self.consumer.store_offsets(message)
@@ -247,7 +247,7 @@ class Reading:
 
 
 class _Leaving(threading.Thread):
-    """Commits and closes: calls that have no limit of their own and let no signal through while they wait."""
+    """Commits and closes in a thread, because these calls have no timeout and block signals."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(name="leaving", daemon=True)
@@ -335,7 +335,7 @@ def _configuration(group: str | None, watch: Watch, isolation: str) -> dict[str,
 
 
 def _passes_by_itself(error: KafkaError) -> bool:
-    """Whether librdkafka goes on trying without us (a broker that restarts, a leader that moves)."""
+    """Whether librdkafka retries by itself (a broker restarts, a leader moves)."""
     return error.retriable() or error.name() in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
 
 

@@ -11,9 +11,9 @@ Each broker runs in a session of its own, so that Ctrl-C at the terminal reaches
 order. Ports are chosen at the first start and kept, because brokers find each other under the addresses that formed the
 cluster.
 
-**Failure.** A broker that dies takes nobody along: one line says so. Broker processes outlive a command that is killed
-itself; a command that finds them running refuses to begin, and names them. Nothing is deleted but what ``dev.json``
-lists. **Races.** Both files change under a lock on ``DIR/dev.lock``, and each is replaced as a whole.
+**Failure.** If a broker dies, the others continue, and one line reports it. Brokers keep running if the command itself
+is killed; the next command finds them, refuses to start, and names them. Only files that ``dev.json`` lists are
+deleted. **Races.** Both files change under a lock on ``DIR/dev.lock``, and each is replaced as a whole.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The epochs of a consumer group (KIP-848), which confluent-kafka does not tell: asked of the coordinator itself.
+"""The epochs of a consumer group (KIP-848), from its coordinator, because confluent-kafka does not return them.
 
-A group epoch ahead of the assignment's means that a new assignment is due; a member's that is behind means that it has
-yet to take over what it is to have.
+If the group epoch is ahead of the assignment epoch, a new assignment is due. A member whose epoch is behind has not
+taken over its new partitions yet.
 """
 
 from typing import NamedTuple

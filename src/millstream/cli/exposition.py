@@ -20,11 +20,11 @@ Histogram = list[tuple[float, float]]
 
 
 class Exposition:
-    """One reading. Labels are given as keyword arguments; one that is not given is summed over."""
+    """One scrape. Labels are given as keyword arguments; values are summed over labels that are not given."""
 
     def __init__(self, text: str, read_at: float) -> None:
         self.read_at = read_at
-        """By the monotonic clock, in seconds."""
+        """Time of the scrape on the monotonic clock, in seconds."""
 
         self._values: dict[str, dict[Labels, float]] = {}
         for line in text.splitlines():

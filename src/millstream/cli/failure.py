@@ -1,7 +1,7 @@
 """Failures of a command, and the sentences that Kafka's error codes become.
 
-Every sentence says what happened and what to do about it. Codes that need no special remedy are shown in the words of
-the broker, which names the setting or rule itself.
+Every sentence says what happened and what to do about it. Codes without a special remedy are shown with the
+message of the broker.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class CommandFailed(Exception):
-    """The command could not do its work; the message is a whole sentence for the person at the terminal."""
+    """The command failed. The message is a whole sentence."""
 
     exit_code = 1
 
@@ -24,7 +24,7 @@ class CommandFailed(Exception):
 
 
 class WrongUsage(CommandFailed):
-    """What was typed cannot be meant; the message says what was expected."""
+    """The arguments are invalid. The message says what was expected."""
 
     exit_code = 2
 
@@ -40,7 +40,7 @@ class OutputLost(CommandFailed):
 
 
 class ReaderLeft(Exception):
-    """Whoever reads our output has closed it, which ends the command and is no failure."""
+    """The reader of the output has closed the pipe. The command ends; this is no failure."""
 
 
 _UNREACHABLE = frozenset(

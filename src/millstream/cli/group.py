@@ -32,12 +32,12 @@ STATES: Final = {
     "preparing-rebalance": "PREPARING_REBALANCING",
     "completing-rebalance": "COMPLETING_REBALANCING",
 }
-"""What a person may write for a group's state → its name in confluent-kafka."""
+"""Accepted spellings of a group state → its name in confluent-kafka."""
 TYPES: Final = {"classic": "CLASSIC", "consumer": "CONSUMER"}
 
 
 class PartitionLag(NamedTuple):
-    """Where a group stands in one partition; ``committed`` is None where it has no offset, ``end_offset`` where the
+    """The position of a group in one partition. ``committed`` is None where it has no offset, ``end_offset`` where the
     partition is not served.
     """
 
@@ -80,7 +80,7 @@ def list_groups(state: tuple[str, ...], kind: tuple[str, ...], as_json: bool, bo
         wanted["states"] = {ConsumerGroupState[name] for name in _meant("--state", state, STATES)}
     if kind:
         wanted["types"] = {ConsumerGroupType[name] for name in _meant("--type", kind, TYPES)}
-    client = admin_client(bootstrap)  # kept until the answer is here, it dies with its last reference
+    client = admin_client(bootstrap)  # kept until the response arrives, because it closes with its last reference
     with explained("groups", bootstrap):
         future = client.list_consumer_groups(request_timeout=timeout, **wanted)
     listing = answer(future, "groups", bootstrap, timeout + 1)
@@ -200,7 +200,7 @@ def reset(
 @bootstrap_option
 @timeout_option
 def delete(names: tuple[str, ...], if_exists: bool, as_json: bool, bootstrap: str, timeout: float) -> None:
-    """Forget groups that have no members, and their committed offsets, at once and for good."""
+    """Delete groups that have no members, with their committed offsets. This cannot be undone."""
     client = admin_client(bootstrap)
     with explained(f"group '{names[0]}'", bootstrap):
         futures = client.delete_consumer_groups(list(dict.fromkeys(names)), request_timeout=timeout)
@@ -210,7 +210,7 @@ def delete(names: tuple[str, ...], if_exists: bool, as_json: bool, bootstrap: st
 
 
 def _meant(option: str, texts: Sequence[str], known: dict[str, str]) -> list[str]:
-    """The names that stand for what was written, in any letter case and with any kind of dash."""
+    """The state names for the given words, in any letter case and with any kind of dash."""
     names: list[str] = []
     for text in texts:
         name = known.get(text.strip().lower().replace("_", "-"))

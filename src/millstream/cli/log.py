@@ -1,8 +1,8 @@
-"""``millstream log``: look into a broker's data directory without a broker.
+"""``millstream log``: inspect a broker's data directory without a broker.
 
 ``verify`` reads everything and says what is damaged; ``dump`` shows what is in a file, batch by batch or record by
-record. Neither changes anything. While a broker runs on the directory, ``verify`` judges only what is durable for
-certain, and only if it is asked to (``--running``).
+record. Neither changes anything. While a broker runs on the directory, ``verify`` needs ``--running``, and
+checks only data that are durable for certain.
 """
 
 from __future__ import annotations
@@ -205,9 +205,7 @@ def _must_be_idle(data: Path) -> None:
 
 
 def _group_names(disk: Disk, data_dir: str) -> Callable[[int], str]:
-    """What the logs of replication groups are called, as far as the controller's log can be read; it is when somebody
-    asks.
-    """
+    """The names of the logs of Raft groups, read from the controller's log on first use, as far as it is readable."""
     names: dict[int, str] = {}
 
     def name_of(group: int) -> str:

@@ -1,7 +1,7 @@
-"""What is in a file of a data directory, as text or as JSON lines. Which kind it is, its name says.
+"""The content of a file of a data directory, as text or as JSON lines. The name of the file determines its kind.
 
-A file that ends in the middle of something, or holds something else, is shown up to there; then one line says what
-stands where. The exit code stays 0: judging is the business of ``millstream log verify``.
+A truncated or foreign file is shown up to the first invalid byte; one line says where it is and what was expected. The
+exit code is 0 all the same: ``millstream log verify`` judges.
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 _FOLDED_MIN: Final = 12
-"""Characters that a column of text keeps; one that is narrower cannot be read."""
+"""Minimum width of a text column, in characters."""
 
 FIRST_TASK: Final = cast("TaskID", 0)
 """rich numbers tasks from 0; the import of its type would cost every command."""
 
 
 def emit(data: str | bytes) -> None:
-    """Write to stdout; raises ReaderLeft where nobody reads it any more, OutputLost where it cannot be written."""
+    """Write to stdout. Raises ReaderLeft if the pipe is closed, OutputLost if the write fails."""
     try:
         if isinstance(data, str):
             sys.stdout.write(data)
@@ -38,7 +38,7 @@ def emit(data: str | bytes) -> None:
 
 
 def emit_now() -> None:
-    """Hand over what was written so far."""
+    """Flush stdout."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -92,7 +92,7 @@ def remark(sentence: str) -> None:
 
 
 class NoProgress:
-    """Stands in for a progress bar that nobody would see, and spares the import of one."""
+    """A progress bar without output, for stderr that is no terminal. It saves the import of rich."""
 
     def __enter__(self) -> Self:
         return self

@@ -17,9 +17,9 @@ STATUS = {
     "problems": ["brokers that are not alive: 3; start each of them again, with its data directory"],
     "brokers": [
         {"id": 2, "alive": True, "address": "h:1", "peer": "h:2", "rack": "a", "shards": 4, "leaders": 7,
-         "replicas": 9, "release": "0.1.0"},
+         "replicas": 9, "release": "0.1.0", "mode": "serving"},
         {"id": 3, "alive": False, "address": "h:3", "peer": "h:4", "rack": "", "shards": 4, "leaders": 0,
-         "replicas": 9, "release": "0.1.0"},
+         "replicas": 9, "release": "0.1.0", "mode": "serving"},
     ],
     "topics": 2,
     "partitions": 9,
@@ -27,6 +27,8 @@ STATUS = {
     "leaderless": [],
     "under_replicated_count": 25,
     "under_replicated": [{"topic": "orders", "partition": index} for index in range(25)],
+    "moves_count": 1,
+    "moves": [{"topic": "audit", "partition": 4, "replicas": [1, 2], "target": [1, 3]}],
 }  # fmt: skip
 
 
@@ -74,6 +76,7 @@ def test_health_tells_what_is_wrong_and_its_exit_code_says_so(millstream, status
     assert "\n- brokers that are not alive: 3; start each" in shown.out
     assert shown.out.count("\norders ") == 20
     assert "and 5 more\n" in shown.out
+    assert shown.out.split()[-4:] == ["audit", "4", "1,2", "1,3"]
     status |= {"healthy": True, "problems": [], "under_replicated": []}
     assert millstream("cluster", "health").code == 0
     assert json.loads(millstream("cluster", "health", "--json").out)["healthy"] is True
