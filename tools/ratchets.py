@@ -1,4 +1,4 @@
-"""What is counted and may only become less: private words in prose, and bare ``int`` parameters.
+"""What is counted and may only become less: private words in prose and as names, and bare ``int`` parameters.
 
 **Private words.** Prose is docstrings, comments and texts of a program (logs, errors, help), and pages in Markdown.
 The words are a dialect of this project, for which the field or plain English has a word.
@@ -30,6 +30,9 @@ PRIVATE_WORDS = (
     "door",
     "see the module",
 )
+PRIVATE_NAMES = ("asking", "census", "door", "helpers", "leftovers", "leisure", "let_go", "looked", "told")
+"""Identifiers of the product's code for which the field has a word; letter case does not count."""
+
 _WORDS = re.compile(r"\b(" + "|".join(word.replace(" ", r"\s+") for word in PRIVATE_WORDS) + r")\b", re.IGNORECASE)
 
 ROOMS = ("coordinator", "core", "format", "iobuf", "kafka", "net", "partition", "raft", "shard", "storage")
@@ -44,6 +47,13 @@ def private_words(path: Path) -> Counter[str]:
     if path.suffix == ".py":
         text = _prose(text)
     return Counter(re.sub(r"\s+", " ", found[1].lower()) for found in _WORDS.finditer(text))
+
+
+def private_names(path: Path) -> Counter[str]:
+    """How often each private name stands in the code of the file, with or without an underscore before it."""
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+    names = (token.string.lower().strip("_") for token in tokens if token.type == tokenize.NAME)
+    return Counter(name for name in names if name in PRIVATE_NAMES)
 
 
 def bare_ints(path: Path) -> int:

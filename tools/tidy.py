@@ -3,9 +3,9 @@
 Run by ``make check``. Lengths are a ratchet: a file stays under 500 lines and a function under 70, what is longer is
 listed with its length in ``tools/tidy-allowed.txt``, where numbers may only go down (``--update`` lowers them and drops
 what is no longer needed, it never raises or adds). The same list holds import circles of more than three files, by
-package (``circles.py``), private words in prose and bare ``int`` parameters of a room (``ratchets.py``). Also refused:
-marks of unfinished work, names of package hosts, modules that nothing imports, test files of one name (pytest imports
-them by it), settings without documentation and metrics without one.
+package (``circles.py``), private words in prose and as names, and bare ``int`` parameters of a room (``ratchets.py``).
+Also refused: marks of unfinished work, names of package hosts, modules that nothing imports, test files of one name
+(pytest imports them by it), settings without documentation and metrics without one.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ import ast
 import re
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from circles import circles, common_package, import_graph
-from ratchets import PRIVATE_WORDS, ROOMS, bare_ints, private_words
+from ratchets import PRIVATE_NAMES, PRIVATE_WORDS, ROOMS, bare_ints, private_names, private_words
 
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = ROOT / "tools" / "tidy-allowed.txt"
 FILE_LINES = 500
 FUNCTION_LINES = 70
 CIRCLE_FILES = 3
-COUNTED = re.compile("(prose|int):")
+COUNTED = re.compile("(prose|name|int):")
 """Allowances that a change need not lower along with what it lowers: several changes at once would all touch them."""
 
 CODE_FOLDERS = ("src", "tests", "tools", "bench", "conformance", "examples")
@@ -158,13 +159,21 @@ def spoken_privately(paths: list[Path]) -> list[Problem]:
     prose = [
         path for path in paths if path.suffix == ".md" or (path.is_relative_to(ROOT / "src") and path.suffix == ".py")
     ]
-    files: dict[str, Counter[str]] = {str(path.relative_to(ROOT)): private_words(path) for path in prose}
+    files = {str(path.relative_to(ROOT)): private_words(path) for path in prose}
+    named = {str(path.relative_to(ROOT)): private_names(path) for path in prose if path.suffix == ".py"}
+    return [
+        *_by_word("prose", "word", PRIVATE_WORDS, files),
+        *_by_word("name", "name", PRIVATE_NAMES, named),
+    ]
+
+
+def _by_word(kind: str, what: str, words: Sequence[str], files: dict[str, Counter[str]]) -> list[Problem]:
     problems: list[Problem] = []
-    for word in PRIVATE_WORDS:
-        where = {name: words[word] for name, words in files.items() if words[word]}
+    for word in words:
+        where = {name: found[word] for name, found in files.items() if found[word]}
         listed = ", ".join(f"{name} ({count})" for name, count in sorted(where.items()))
-        what = f"the private word “{word}” stands there {sum(where.values())} times: {listed}"
-        problems.append(Problem(f"prose:{word.replace(' ', '-')}", what, sum(where.values())))
+        text = f"the private {what} “{word}” stands there {sum(where.values())} times: {listed}"
+        problems.append(Problem(f"{kind}:{word.replace(' ', '-')}", text, sum(where.values())))
     return problems
 
 

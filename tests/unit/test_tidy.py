@@ -71,14 +71,14 @@ def test_a_circle_of_more_than_three_files_is_found_wherever_its_imports_stand(t
     assert not tidy.large_circles(tidy.ROOT / "src", code)
 
 
-def test_private_words_are_counted_in_prose_and_nowhere_else(tidy):
+def test_private_words_are_counted_in_prose_and_as_names(tidy):
     words = [
         put(tidy, "docs/a.md", "Whoever is told, is\ntold.\n"),
         put(tidy, "src/a.py", '"""Told."""\ntold = 1  # looked at\nx = f"{told} told"\n'),
         put(tidy, "tests/a.py", "# told\n"),
     ]
     sizes = {problem.where: problem.size for problem in tidy.spoken_privately(words) if problem.size}
-    assert sizes == {"prose:told": 4, "prose:whoever": 1, "prose:looked-at": 1}
+    assert sizes == {"prose:told": 4, "prose:whoever": 1, "prose:looked-at": 1, "name:told": 1}
 
 
 def test_bare_int_parameters_of_public_functions_are_counted(tidy):

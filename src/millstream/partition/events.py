@@ -155,22 +155,22 @@ def feed(
         if isinstance(found, MillstreamError):
             done(_nothing(partition, error=found.code, message=found.message), None)
             return
-        told, data = found
-        sizes_at = told.meta_bytes + told.count * _SIZE_BYTES
-        descriptors_at = sizes_at + told.count * _SIZE_BYTES
+        answered, data = found
+        sizes_at = answered.meta_bytes + answered.count * _SIZE_BYTES
+        descriptors_at = sizes_at + answered.count * _SIZE_BYTES
         fed = Fed(
             first=ask.offset,
             high_watermark=partition.high_watermark,
             start=log.start_offset,
-            times=told.times,
-            metadata_sizes=data.copy(told.meta_bytes, told.count * _SIZE_BYTES),
-            descriptor_sizes=data.copy(sizes_at, told.count * _SIZE_BYTES),
-            descriptors=data.copy(descriptors_at, told.bytes - descriptors_at),
+            times=answered.times,
+            metadata_sizes=data.copy(answered.meta_bytes, answered.count * _SIZE_BYTES),
+            descriptor_sizes=data.copy(sizes_at, answered.count * _SIZE_BYTES),
+            descriptors=data.copy(descriptors_at, answered.bytes - descriptors_at),
         )
-        metadata = data.share(0, told.meta_bytes)
+        metadata = data.share(0, answered.meta_bytes)
         data.release()
-        partition.fetched_bytes += told.bytes
-        meters.fed_cold.inc(told.count)
+        partition.fetched_bytes += answered.bytes
+        meters.fed_cold.inc(answered.count)
         done(fed, metadata)
 
     reads.feed(log, Offset(ask.offset), Offset(end), min(events_max, 1 << 30), max_bytes, read)

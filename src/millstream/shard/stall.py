@@ -69,7 +69,7 @@ class StallWatch:
     def poll(self) -> int:
         """Check all stamps. Returns the number of processes that were made to write their stack."""
         now_ns = self._now_ns()
-        told = 0
+        reported = 0
         for watched in self._watched:
             entered_ns = watched.cells[ENTERED_CELL]
             if not entered_ns or now_ns - entered_ns < self._limit_ns:
@@ -79,8 +79,8 @@ class StallWatch:
             watched.dumped_ns = entered_ns
             watched.quiet_until_ns = now_ns + QUIET_MS * 1_000_000
             self._dump(watched, (now_ns - entered_ns) // 1_000_000)
-            told += 1
-        return told
+            reported += 1
+        return reported
 
     def _dump(self, watched: _Watched, stalled_ms: int) -> None:
         slab = watched.slab

@@ -152,10 +152,10 @@ class Archiver:
             return
         if not self._looking:
             self._looking = True
-            self._reactor.background("housekeeping", self.look_at_all(), _SHARE, self._looked)
+            self._reactor.background("housekeeping", self.look_at_all(), _SHARE, self._inspected)
         self._start()
 
-    def _looked(self) -> None:
+    def _inspected(self) -> None:
         self._looking = False
 
     def look_at_all(self) -> Generator[None, None, None]:

@@ -142,7 +142,7 @@ def null_error(name: str) -> ProtocolError:
     return ProtocolError(f"{name} is null")
 
 
-_HELPERS = {
+_FUNCTIONS = {
     "ProtocolError": ProtocolError,
     "check_count": check_count,
     "length_rest": length_rest,
@@ -183,7 +183,7 @@ class _Decoder:
         self.source = source = Source(_RESERVED)
         self.line, self.block = source.line, source.block
         self.pending: list[tuple[str, str]] = []
-        source.globals.update(_HELPERS)
+        source.globals.update(_FUNCTIONS)
         where = f"{cls.__name__} v{version}"
         with self.block("def decode(buf, pos, end):"):
             with self.block("if type(buf) is not memoryview:"):

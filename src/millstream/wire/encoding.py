@@ -65,7 +65,7 @@ def error_text(text: str) -> bytes:
     return data if len(data) <= ERROR_TEXT_BYTES else data[:ERROR_TEXT_BYTES].decode(errors="ignore").encode()
 
 
-_HELPERS = {
+_FUNCTIONS = {
     "JOIN_BELOW": JOIN_BELOW,
     "error_text": error_text,
     "pack_int32s": pack_int32s,
@@ -88,7 +88,7 @@ class _Encoder:
         self.line, self.block = source.line, source.block
         self.pending: list[tuple[str, str]] = []
         self.sections: list[tuple[str, list[Field]]] = []
-        source.globals.update(_HELPERS)
+        source.globals.update(_FUNCTIONS)
         with self.block("def encode(m, out, parts):" if vectored else "def encode(m, out):"):
             self.struct(cls, "m")
             self.flush()

@@ -92,14 +92,14 @@ def assign(step: Step, group: Group, assignments: Mapping[str, bytes]) -> None:
     """Set every member's assignment of this generation, and answer the parked syncs."""
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
-        told = answer_sync(
+        answered = answer_sync(
             step,
             member,
             SyncGroupResponse(
                 protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
             ),
         )
-        if told:
+        if answered:
             # The session may have ended while the sync was parked.
             renew_session(step, member)
 

@@ -33,8 +33,8 @@ def handle(
                 else group
                 for group in groups
             ]
-        told = dict(zip(names, groups, strict=True))
-        respond(DescribeGroupsResponse(groups=repeats.tell(request.groups, told, _refused)))
+        answered = dict(zip(names, groups, strict=True))
+        respond(DescribeGroupsResponse(groups=repeats.tell(request.groups, answered, _refused)))
 
     node.coordinator.describe_groups(names, ctx.api_version, done)
 

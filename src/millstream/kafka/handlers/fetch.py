@@ -393,9 +393,11 @@ class FetchCall:
                 responses.append(topic)
             if error == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_FROM:
                 error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            told: list[AbortedTransaction] | None = NO_ABORTED if (error in MISSING if error else committed) else None
+            answered: list[AbortedTransaction] | None = (
+                NO_ABORTED if (error in MISSING if error else committed) else None
+            )
             if aborted:
-                told = [AbortedTransaction(*one) for one in aborted]
+                answered = [AbortedTransaction(*one) for one in aborted]
             leader = NO_LEADER
             if error in KNOWS_THE_LEADER and version >= _LEADERS_FROM:
                 leader = leader_of(node, ctx, asked, endpoints)
@@ -408,7 +410,7 @@ class FetchCall:
                     log_start_offset=start,
                     diverging_epoch=NO_DIVERGENCE if diverging is None else EpochEndOffset(*diverging),
                     current_leader=leader,
-                    aborted_transactions=told,
+                    aborted_transactions=answered,
                     records=b"" if data is None else self._records(asked, data),
                 )
             )

@@ -127,16 +127,16 @@ def heartbeat(step: Step, change: Change, beat: ConsumerHeartbeat) -> None:
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
         and request.topic_partitions is not None
     )
-    told = None
+    answered = None
     if request.member_epoch == JOINS or is_full or _partitions(after) != _partitions(before):
-        told = after
+        answered = after
 
     def done(step: Step) -> None:
         renew(step, change.group, group, after)
         await_revocation(step, group, before, after)
         if change.regexes:
             begin_resolving(step, group, change.regexes)
-        step.out.answer(beat.token, _answer(step, group, after, told))
+        step.out.answer(beat.token, _answer(step, group, after, answered))
 
     def failed(step: Step, error: ErrorCode) -> None:
         step.out.answer(beat.token, refusal(error, None))
@@ -309,15 +309,15 @@ def _partitions(member: ConsumerMember) -> dict[bytes, set[int]]:
 
 
 def _answer(
-    step: Step, group: ConsumerGroup, member: ConsumerMember, told: ConsumerMember | None
+    step: Step, group: ConsumerGroup, member: ConsumerMember, answered: ConsumerMember | None
 ) -> ConsumerGroupHeartbeatResponse:
     """The member's epoch and, if ``told`` is given, its assignment."""
     assignment = None
-    if told is not None:
+    if answered is not None:
         assignment = MemberAssignment(
             topic_partitions=[
                 AssignedTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
-                for topic_id, partitions in told.assigned.items()
+                for topic_id, partitions in answered.assigned.items()
             ]
         )
     return ConsumerGroupHeartbeatResponse(
