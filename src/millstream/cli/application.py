@@ -192,6 +192,11 @@ application = Noun(
                 "stop": "millstream.cli.pipeline:stop",
             },
         ),
+        "job": Noun(
+            "job",
+            "Work on whole topics, done by Spark.",
+            {"repartition": "millstream.cli.job:repartition"},
+        ),
     },
 )
 application = click.version_option(

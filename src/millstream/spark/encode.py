@@ -1,9 +1,10 @@
 """Encodes Arrow columns to Kafka record batches, the inverse of ``decode``.
 
-The columns are those of Spark's Kafka sink: ``key`` and ``value`` (text or bytes), ``headers``, ``topic`` and
-``partition``; only ``value`` is required. A row goes to the partition that it names, else to the partition of its key's
-hash as in Kafka's Java producer, else to one that changes with every Arrow batch. Rows of one partition keep their
-order. All rows of a batch have one timestamp, the time of writing.
+The columns are those of Spark's Kafka sink, ``key`` and ``value`` (text or bytes), ``headers``, ``topic`` and
+``partition``, and also ``timestamp``; only ``value`` is required. A row goes to the partition that it names, else to
+the partition of its key's hash as in Kafka's Java producer, else to one that changes with every Arrow batch. Rows of
+one partition keep their order. Without a column ``timestamp`` all rows of a batch have one, the time of writing; so
+have rows in which it is null.
 """
 
 import random
@@ -23,7 +24,7 @@ from millstream.spark.columns import RecordBatch
 from millstream.wire.compression import Codec, compress
 from millstream.wire.records import CRC_START, HEADER, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, TRANSACTIONAL
 
-_COLUMNS: Final = ("key", "value", "headers", "topic", "partition")
+_COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "timestamp")
 _NO_BYTES: Final = np.empty(0, np.uint8)
 _NO_ENDS: Final = np.empty(0, np.int32)
 
@@ -91,17 +92,19 @@ class RowEncoder:
     def _encode(self, topic: str, partition: int, columns: "_Columns", indexes: Any) -> Iterator[Encoded]:
         done = 0
         while done < len(indexes):
-            count, size = k.write_records(indexes, done, self._batch_bytes, *columns.arrays, self._out)
+            count, size = k.write_records(
+                indexes, done, self._batch_bytes, columns.timestamps, *columns.arrays, self._out
+            )
             if not count:
                 self._out = np.empty(size, np.uint8)
                 continue
             records = memoryview(self._out)[:size]
-            yield Encoded(topic, partition, self._batch(records, count, (topic, partition)), count)
+            times = columns.times(indexes[done : done + count])
+            yield Encoded(topic, partition, self._batch(records, count, (topic, partition), times), count)
             done += count
 
-    def _batch(self, records: memoryview, count: int, target: tuple[str, int]) -> bytes:
+    def _batch(self, records: memoryview, count: int, target: tuple[str, int], times: tuple[int, int]) -> bytes:
         payload = compress(self._codec, records) if self._codec else records
-        now_ms = time.time_ns() // 1_000_000
         length = HEADER_BYTES - OVERHEAD_BYTES + len(payload)
         attributes, producer_id, epoch, sequence = int(self._codec), -1, -1, -1
         if self._producer is not None:
@@ -110,7 +113,7 @@ class RowEncoder:
             sequence = self._sequences.get(target, 0)
             self._sequences[target] = (sequence + count) & 0x7FFFFFFF
         header = HEADER.pack(
-            0, length, -1, MAGIC, 0, attributes, count - 1, now_ms, now_ms, producer_id, epoch, sequence, count
+            0, length, -1, MAGIC, 0, attributes, count - 1, *times, producer_id, epoch, sequence, count
         )
         crc = crc32c(payload, crc32c(header[CRC_START:]))
         return b"".join((header[: CRC_START - 4], crc.to_bytes(4, "big"), header[CRC_START:], payload))
@@ -141,6 +144,14 @@ class _Columns:
         self._rows = rows
         self._key = _field(rows, "key")
         self.arrays = (*self._key, *_field(rows, "value"), *_headers(rows))
+        self._now_ms = time.time_ns() // 1_000_000
+        self.timestamps = _timestamps(rows, self._now_ms)
+
+    def times(self, indexes: Any) -> tuple[int, int]:
+        """Timestamps (ms) of the first of these rows, and of the latest."""
+        if not len(self.timestamps):
+            return self._now_ms, self._now_ms
+        return int(self.timestamps[indexes[0]]), int(self.timestamps[indexes].max())
 
     def partitions(self, indexes: Any, count: int, sticky: int, topic: str) -> Any:
         """The partitions of the rows in ``indexes``."""
@@ -153,6 +164,17 @@ class _Columns:
                 raise Rejected(f"a row names partition {wrong[0]}, but topic {topic} has {count} partitions")
         k.choose_partitions(*self._key, count, sticky, chosen)
         return chosen[indexes]
+
+
+def _timestamps(rows: RecordBatch, now_ms: int) -> Any:
+    """The column ``timestamp`` in ms; nothing without it."""
+    if "timestamp" not in rows.schema.names:
+        return np.empty(0, np.int64)
+    column = rows.column("timestamp")
+    if not pa.types.is_timestamp(column.type):
+        raise Rejected(f"column timestamp is {column.type}, not a timestamp: cast it")
+    millis = pc.cast(pc.cast(column, pa.timestamp("ms", column.type.tz), safe=False), pa.int64())
+    return pc.fill_null(millis, now_ms).to_numpy()
 
 
 def _field(rows: RecordBatch, name: str) -> tuple[Any, Any, Any]:

@@ -122,14 +122,14 @@ def field_size(ends, valid, row):
 
 @compiled(
     types.UniTuple(types.int64, 2)(
-        _I64, types.int64, types.int64,
+        _I64, types.int64, types.int64, _I64,
         _I32, _BYTES, _BYTES, _I32, _BYTES, _BYTES,
         _I32, _BYTES, _I32, _BYTES, _I32, _BYTES, _BYTES,
         _OUT_BYTES,
     )
 )  # fmt: skip
 def write_records(
-    rows, first, limit,
+    rows, first, limit, timestamps,
     key_ends, key_valid, key_data, value_ends, value_valid, value_data,
     header_ends, header_valid, header_key_ends, header_key_data,
     header_value_ends, header_value_valid, header_value_data,
@@ -137,8 +137,8 @@ def write_records(
 ):  # fmt: skip
     """Writes records of ``rows[first:]`` up to ``limit`` bytes, at least one.
 
-    All have the batch's base timestamp. Returns (records written, bytes), or (0, bytes needed) if ``out`` is too small
-    for a single record.
+    Timestamps are relative to that of the first record; without any all records have the batch's. Returns (records
+    written, bytes), or (0, bytes needed) if ``out`` is too small for a single record.
     """
     nothing = header_valid[:0]
     at = 0
@@ -150,7 +150,16 @@ def write_records(
         if header_ends.shape[0] > 0 and is_set(header_valid, row):
             headers_from = np.int64(header_ends[row])
             headers_to = np.int64(header_ends[row + 1])
-        size = 2 + varint_size(count) + field_size(key_ends, key_valid, row) + field_size(value_ends, value_valid, row)
+        delta = np.int64(0)
+        if timestamps.shape[0] > 0:
+            delta = timestamps[row] - timestamps[rows[first]]
+        size = (
+            1
+            + varint_size(delta)
+            + varint_size(count)
+            + field_size(key_ends, key_valid, row)
+            + field_size(value_ends, value_valid, row)
+        )
         size += varint_size(headers_to - headers_from)
         for header in range(headers_from, headers_to):
             size += field_size(header_key_ends, nothing, header)
@@ -161,8 +170,8 @@ def write_records(
             return 0, size + 5
         at = put_varint(out, at, size)
         out[at] = 0  # attributes
-        out[at + 1] = 0  # timestamp delta
-        at = put_varint(out, at + 2, count)
+        at = put_varint(out, at + 1, delta)
+        at = put_varint(out, at, count)
         at = put_field(out, at, key_ends, key_valid, key_data, row)
         at = put_field(out, at, value_ends, value_valid, value_data, row)
         at = put_varint(out, at, headers_to - headers_from)

@@ -17,6 +17,7 @@ def test_the_look_ends_with_the_last_sealed_segment_that_is_written() -> None:
         batch = plain_batch(number, 1, bytes(100))
         log.append([memoryview(bytearray(batch))], len(batch), number, number, 0, 1)  # type: ignore[arg-type]
     assert written_end(log) == 0, "all of it is in memory alone"
+    shard.run(lambda: log.durable_offset == 30)
     shard.call(shard.storage.checkpoint)
     assert 0 < written_end(log) < log.next_offset
     assert written_end(log) == log.segments_list.active.base_offset

@@ -143,6 +143,18 @@ def test_exactly_once_is_the_default_and_less_is_asked_for():
 
 
 @settings(max_examples=50)
+@given(st.lists(st.integers(0, 1 << 43), min_size=1, max_size=40), st.integers(1, 200))
+def test_rows_keep_their_timestamps(times, batch_bytes):
+    column = pa.array([ms * 1000 + 999 for ms in times], pa.timestamp("us", "UTC"))
+    rows = pa.RecordBatch.from_arrays([pa.array([b"v"] * len(times)), column], names=["value", "timestamp"])
+    encoded = list(RowEncoder("t", lambda _: 1, batch_bytes=batch_bytes).encode(rows))
+    assert [record.timestamp for record in records(encoded)["t", 0]] == times
+    for item in encoded:
+        held = [record.timestamp for record in iter_records(item.batch)]
+        assert parse_header(item.batch).max_timestamp == max(held)
+
+
+@settings(max_examples=50)
 @given(st.lists(st.tuples(BYTES, BYTES, HEADERS), min_size=1, max_size=20), st.randoms(use_true_random=False))
 def test_a_content_hash_is_of_the_rows_and_not_of_their_order_or_batches(rows, random):
     whole = content_hash(arrow(rows))

@@ -1,0 +1,150 @@
+"""Copies a topic into another one that has other partitions: each record once, those of a key in their order.
+
+::
+
+    job.json: source, target, end offsets        written once, before the first record
+    checkpoint/                                   Spark's own; with it the job goes on after a crash
+    source ──► one task per partition and batch ──► exactly-once sink ──► target
+
+The job ends at the source's end offsets as they were when it began, however often it is started. Keys, values, headers
+and timestamps stay as they are; the partition follows from the key as in Kafka's Java producer. Started again after it
+has ended, it finds nothing left. A job of the same directory with another source or target is refused, and so is a
+target that holds records when the job begins.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from millstream.client import Cluster
+from millstream.client.cluster import EARLIEST, LATEST, error_of
+from millstream.errors import MillstreamError, Rejected
+
+_JOB_FILE: Final = "job.json"
+_POLL_S: Final = 0.5
+_ONE_TASK: Final = {"split.bytes": "1024g", "minPartitions": "1"}
+"""One task for each partition and batch, which keeps the order of its records."""
+
+
+class RepartitionJob(msgspec.Struct, frozen=True):
+    """What a job does. ``ends`` has the end offset (exclusive) of each partition of the source."""
+
+    source: str
+    target: str
+    ends: dict[str, int]
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """What a run of a job did. ``offsets`` are those that the job covers, all runs together."""
+
+    source: str
+    target: str
+    offsets: int
+    rows: int
+    batches: int
+    seconds: float
+
+
+class JobFailed(MillstreamError):
+    """The query of the job failed."""
+
+
+def begin(bootstrap: str, source: str, target: str, directory: str) -> RepartitionJob:
+    """The job of a directory, which is begun if there is none.
+
+    Raises:
+        Rejected: a topic does not exist, the target has records, or the directory is that of another job.
+    """
+    path = os.path.join(directory, _JOB_FILE)
+    if os.path.exists(path):
+        with open(path, "rb") as file:
+            job = msgspec.json.decode(file.read(), type=RepartitionJob)
+        if (job.source, job.target) != (source, target):
+            raise Rejected(
+                f"{directory} belongs to a job that copies {job.source} to {job.target}: give this one another --id"
+            )
+        return job
+    if source == target:
+        raise Rejected("source and target are one topic: name another target")
+    with Cluster(bootstrap) as cluster:
+        begins, ends = _offsets(cluster, source, EARLIEST), _offsets(cluster, source, LATEST, read_committed=True)
+        filled = {key: end for key, end in _offsets(cluster, target, LATEST).items() if end > 0}
+    if filled:
+        raise Rejected(f"topic {target} has records already: create a new topic for the copy")
+    job = RepartitionJob(source, target, {key: max(end, begins[key]) for key, end in ends.items()})
+    os.makedirs(directory, exist_ok=True)
+    with open(path + ".new", "wb") as file:
+        file.write(msgspec.json.encode(job))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".new", path)
+    return job
+
+
+def run(
+    spark: SparkSession,
+    bootstrap: str,
+    job: RepartitionJob,
+    directory: str,
+    *,
+    batch_bytes: int,
+    watch: Callable[[int, int], None],
+    stopped: Callable[[], bool],
+) -> Copied:
+    """Copy what is left; ``watch`` gets the rows and batches so far, and ``stopped`` is asked twice a second.
+
+    Raises:
+        JobFailed: the query failed; a new start goes on where it was.
+    """
+    started = time.monotonic()
+    reads = {"kafka.bootstrap.servers": bootstrap, "subscribe": job.source, "startingOffsets": "earliest"}
+    reads |= {"endingOffsets": msgspec.json.encode({job.source: job.ends}).decode(), "includeHeaders": "true"}
+    reads |= {"maxBytesPerTrigger": str(batch_bytes), **_ONE_TASK}
+    writes = {"kafka.bootstrap.servers": bootstrap, "topic": job.target, "delivery": "exactly-once"}
+    query = (
+        spark.readStream.format("millstream")
+        .options(**reads)
+        .load()
+        .select("key", "value", "headers", "timestamp")
+        .writeStream.format("millstream")
+        .options(**writes, checkpointLocation=os.path.join(directory, "checkpoint"))
+        .queryName(f"repartition {job.source}")
+        .trigger(availableNow=True)
+        .start()
+    )
+    counted: dict[int, int] = {}
+    try:
+        running = True
+        while running:
+            running = not query.awaitTermination(_POLL_S)  # pyright: ignore[reportArgumentType] (parts of a second, too)
+            for progress in query.recentProgress:
+                if progress.numInputRows > 0:
+                    counted[progress.batchId] = progress.numInputRows
+            watch(sum(counted.values()), len(counted))
+            if running and stopped():
+                query.stop()
+                break
+    except StreamingQueryException as error:
+        raise JobFailed(f"the copy failed and can be started again: {_reason(error)}") from error
+    seconds = time.monotonic() - started
+    return Copied(job.source, job.target, sum(job.ends.values()), sum(counted.values()), len(counted), seconds)
+
+
+def _reason(error: StreamingQueryException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("millstream.errors.")]
+    return ours[-1].partition(": ")[2] if ours else lines[0]
+
+
+def _offsets(cluster: Cluster, topic: str, which: int, *, read_committed: bool = False) -> Mapping[str, int]:
+    found: Any = cluster.metadata([topic]).topics[topic]
+    if found.error_code:
+        raise error_of(found.error_code, f"topic {topic}; 'millstream topic create {topic}' makes it")
+    wanted = {(topic, partition): which for partition in found.partitions}
+    offsets = cluster.list_offsets(wanted, read_committed=read_committed)
+    return {str(partition): offset.offset for (_, partition), offset in sorted(offsets.items())}
