@@ -14,10 +14,10 @@ export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONDONTWRITEBYTECODE # compiling is two thirds of what a short command costs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-all test-spark test-ci check format bench bench-cluster soak conformance differential fuzz simulate crash docs lock wheel clean
+.PHONY: help setup run cluster test test-all test-spark test-ci check format bench bench-cluster soak conformance differential fuzz simulate simulate-archive crash docs lock wheel clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## Install millstream and everything pinned into .venv
 
@@ -83,6 +83,9 @@ fuzz: setup ## Bend a million inputs at everything that reads bytes (about 3 min
 
 simulate: setup ## Run simulated clusters, HOURS=1 of them (about a CPU-minute each; ARGS=--brokers, ARGS=--planted)
 	@$(PY) -m millstream.testing.sim --hours $(or $(HOURS),1) $(ARGS)
+
+simulate-archive: setup ## Run simulated clusters with a tiered topic over a store that fails (HISTORIES=100; ARGS=--planted)
+	@$(PY) -m millstream.testing.archive_world --histories $(or $(HISTORIES),100) $(ARGS)
 
 crash: setup ## Let the power fail at 300 operations under load (about 15 minutes; ARGS=--help)
 	@$(PY) tests/process/crash_run.py $(ARGS)
