@@ -137,7 +137,7 @@ class RequestContext(Exchange):
         return self._frame[self._body_at :]
 
     def forget(self) -> None:
-        """Let go of the request's bytes: it was handled, and waits for its answer."""
+        """Release the request's bytes: it was handled, and waits for its response."""
         self._frame = memoryview(b"")
 
     @property
@@ -172,7 +172,7 @@ class RequestContext(Exchange):
 
     @property
     def principal(self) -> str:
-        """Who the client is; nobody in particular until authentication exists."""
+        """The principal of the client; the anonymous one, because there is no authentication."""
         return ANONYMOUS
 
     def respond(self, message: Response) -> None:
@@ -187,7 +187,7 @@ class RequestContext(Exchange):
         self.respond_frame(out)
 
     def respond_around(self, before: bytes | memoryview, shared: Shared, after: bytes | memoryview) -> None:
-        """Answer with an encoded body of three pieces; the one in the middle is sent from where it is."""
+        """Answer with an encoded body of three pieces; the one in the middle is not copied."""
         out = bytearray(self._head())
         out += before
         size = len(out) + len(shared.data) + len(after)
@@ -224,6 +224,6 @@ class RequestContext(Exchange):
         return _TAGGED_HEAD if self.api_version >= self.api.tagged_header_from else _HEAD
 
     def respond_nothing(self) -> None:
-        """The protocol wants no answer."""
+        """End the request without a response, as acks=0 asks."""
         self.api.answered(self.received_us)
         self.complete(None, 0)

@@ -1,4 +1,4 @@
-"""What one served API costs: latency of its answers, and whether its last request took long.
+"""The cost of one served API: latency of its responses, and whether its last request took long.
 
 A request counts as costly by its size (``COSTLY_BYTES``) or because the last one of its API took long
 (``COSTLY_NS``). Costly requests of all connections are handled in turn (``net.parking``).
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _NEVER: Final = 1 << 15
 
 COSTLY_BYTES: Final = 4096
-"""Requests other than Produce that are larger name hundreds of things, which costs hundreds of microseconds."""
+"""Size in bytes above which a request other than Produce is costly: it names hundreds of items, at about 1 µs each."""
 
 COSTLY_NS: Final = 500_000
 """A short request also counts as costly if the last one of its API used more CPU than this (ns)."""
@@ -58,7 +58,7 @@ class Api:
             (v for v in range(self.min_version, self.max_version + 1) if response_header_version(key, v) == 1), _NEVER
         )
         self.costly = False
-        """The last request took long: the next ones are handled in turn with all that ask for much."""
+        """Whether the last request took long. Then the next ones are handled in turn with other costly requests."""
         self.turn = -1
         self.spent_ns = 0
         """What those that ask other shards took together in that turn of the loop: each leaves something to be held."""
@@ -73,7 +73,7 @@ class Api:
         self.decoders: dict[int, Decoder] = {}
 
     def _timed(self, handle: Handle) -> Handle:
-        """``handle``, and how long it takes is remembered."""
+        """Call ``handle`` and note how long it takes."""
 
         def timed(node: "Node", ctx: "RequestContext", request: Any, respond: Callable[[Any], None]) -> None:
             began_ns = thread_time_ns()

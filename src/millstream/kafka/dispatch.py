@@ -38,13 +38,13 @@ _unpack: Final = _HEADER.unpack_from
 HEADER_BYTES: Final = _HEADER.size
 
 CLIENT_ID_KEPT: Final = 1024
-"""Characters of a client id that are kept with its connection: thousands of them may each send 32 KiB."""
+"""Maximum length of a client id that is kept with its connection, in characters. A client may send 32 KiB."""
 
 LINEAR_BYTES_MAX: Final = 16 << 20
-"""Requests other than Produce are decoded from one piece of memory; none of them but PushEvents is larger than this."""
+"""Maximum size of a request that is decoded from one piece of memory. Only Produce and PushEvents may be larger."""
 
 SMALL_BYTES: Final = 4 << 10
-"""Requests, as decoded, that need not be counted while they wait: a connection may have 256 of them under way."""
+"""Size of a decoded request, in bytes, up to which it is not counted while it waits."""
 
 
 class Dispatcher:
@@ -63,7 +63,7 @@ class Dispatcher:
     ) -> bool:
         """Produce 2/8, Fetch 2/8. Read the header, decode the body, call the API's handler.
 
-        True: nothing was done, as this costs much and others wait their turn; hand the frame over again.
+        True: nothing was done, because the request is costly and waits its turn; hand the frame over again.
         """
         try:
             end = len(frame)
@@ -142,7 +142,7 @@ class Dispatcher:
         return False
 
     def _unserved_version(self, context: RequestContext, version: int) -> None:
-        """A version we do not serve: two APIs are answered, the others close."""
+        """Handle an unsupported version: ApiVersions and Produce are answered, others close the connection."""
         connection = context.connection
         if context.api_key == API_VERSIONS_KEY:
             from millstream.kafka.handlers import api_versions

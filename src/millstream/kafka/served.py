@@ -91,7 +91,7 @@ READING: Final = frozenset(
         "list_transactions",
     )
 )
-"""These ask other shards, and hold what they got until all have answered, however short they are."""
+"""APIs that ask other shards and keep partial results until all have answered, whatever their size."""
 
 EVERYDAY: Final = tuple(
     _KEYS[file]
@@ -112,10 +112,10 @@ EVERYDAY: Final = tuple(
         "offset_commit",
     )
 )
-"""What producers and consumers send; a codec of the others takes its millisecond when one is asked for."""
+"""APIs that producers and consumers use. The codecs of the others are compiled on first use (about 1 ms each)."""
 
 OF_GROUPS: Final = frozenset({_KEYS["join_group"], _KEYS["sync_group"]})
-"""They wait for other clients, and hold nothing: their group has taken what it keeps."""
+"""JoinGroup and SyncGroup: parked, but not charged to the memory limit, because the group has copied what it needs."""
 
 
 def advertised_versions() -> dict[int, tuple[int, int]]:

@@ -59,19 +59,19 @@ from millstream.wire.messages.leader import NodeEndpoint
 
 _NONE: Final = int(ErrorCode.NONE)
 MAX_WAIT_MS: Final = 60_000
-"""A parked fetch is answered, empty, after this at the latest: its connection is not read and might be gone."""
+"""Maximum wait of a parked fetch. Its connection is not read meanwhile, so a disconnect would not be seen."""
 
 GATHER_MAX: Final = 8 << 20
-"""The most that ``min_bytes`` makes a fetch wait for; its answer then has room for that much."""
+"""Maximum number of bytes that a fetch waits for, whatever its ``min_bytes``."""
 
 _SLACK: Final = 1 << 20
 """What an answer of whole batches may lack of the bytes that it has room for."""
 
 _STORAGE_ERROR_FROM: Final = 6
-"""First version whose clients know KAFKA_STORAGE_ERROR; the others are told NOT_LEADER_OR_FOLLOWER, as by Kafka."""
+"""First version whose clients know KAFKA_STORAGE_ERROR; the others get NOT_LEADER_OR_FOLLOWER, as from Kafka."""
 
 _LEADERS_FROM: Final = 16
-"""First version that is told who leads (KIP-951)."""
+"""First version whose response names the current leader (KIP-951)."""
 
 
 class FetchCall:
@@ -240,7 +240,7 @@ class FetchCall:
         if result[0] or result[5] is not None:
             self.error = True
         elif data is None and held is not None:
-            return  # there was no room to read it again
+            return  # no room to read it again
         if data is not None:
             self.size += len(data)
             self.granted = True
@@ -271,7 +271,7 @@ class FetchCall:
     # Waiting
 
     def settle(self) -> None:
-        """Fetch 7/8. Everything was read: answer, or wait for more."""
+        """Fetch 7/8. All reads are done: answer, or wait for more data."""
         now_us = self.node.shard.reactor.now_us()
         enough = self.size >= self.min_bytes or self.error or self.context.superseded
         if not self.results and not self.context.incremental:
@@ -296,7 +296,7 @@ class FetchCall:
         return fresh
 
     def _park(self) -> None:
-        """Hold nothing and wait for a change or the deadline."""
+        """Release the memory and wait for a change or the deadline."""
         self._release_views()
         self.ctx.rest()
         self.parked = True
@@ -330,7 +330,7 @@ class FetchCall:
             self._read_again()
 
     def _end(self) -> None:
-        """The client is gone, or others need the room: time is up."""
+        """End the wait now: the client has disconnected, or other requests need the memory."""
         if self.parked:
             assert self.timer is not None
             self.timer.cancel()
@@ -440,13 +440,13 @@ class FetchCall:
         return as_records(data, "metadata" if topic is None else topic.config.kafka_view)
 
     def _stop_watching(self) -> None:
-        """Watch no more, but for a session; one that is gone meanwhile wants nothing either."""
+        """End the watches, except those of a session that still exists."""
         for asked in self.results:
             if asked.session is None and isinstance(asked.watch, Watch):
                 asked.watch.disarm(self.node.home)
 
     def _release(self) -> None:
-        """Nobody waits for an answer: let go of what was read for it."""
+        """Release the data that were read: no response is needed."""
         for result in self.results.values():
             if result[4] is not None:
                 result[4].release()

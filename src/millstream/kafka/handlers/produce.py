@@ -66,7 +66,7 @@ class ProduceCall:
         self.refusals: dict[int, Refusal] | None = None  # by slot, of batches whose records were looked at
 
     def acked(self, slot: int) -> None:
-        """The slot's result, entered when it was appended, now holds."""
+        """Settle the slot with the result that was entered when the batch was appended."""
         _ = slot
         self.unsettled -= 1
         if self.unsettled:
@@ -74,22 +74,22 @@ class ProduceCall:
         if not self.context.done:
             self.answer()
         elif self.request.acks == 0 and self.request is not _NO_REQUEST and any(result[0] for result in self.results):
-            self.context.connection.close()  # acks=0, refused by another shard after there was nothing to answer
+            self.context.connection.close()  # acks=0, refused by another shard after the exchange was completed
 
     def failed(self, slot: int, error: ErrorCode) -> None:
         self.settle(slot, (int(error), -1, -1, -1))
 
     def explain(self, slot: int, refusal: Refusal) -> None:
-        """Why the slot's batch is refused; said before the slot is settled."""
+        """Note why the slot's batch is refused, before the slot is settled."""
         self.refusals = {**(self.refusals or {}), slot: refusal}
 
     def settle(self, slot: int, result: Result) -> None:
-        """The slot has its final result."""
+        """Settle the slot with its final result."""
         self.results[slot] = result
         self.acked(slot)
 
     def expire(self, now_us: int) -> None:
-        """Answer if the client's time is over: what is not committed is then reported as unknown."""
+        """Answer when the client's timeout has passed: slots that are not committed get REQUEST_TIMED_OUT."""
         context = self.context
         if self.request.acks and not context.done and now_us - context.received_us >= self.request.timeout_ms * 1000:
             self.answer(settled=False)
@@ -243,7 +243,9 @@ def handle(
                 data.records.release()  # a chain is ours; views belong to the receive buffer
             slot += 1
     if acks == 0:
-        if not ctx.done and not ctx.holds:  # one that has to wait for memory holds its connection until it is stored
+        if (
+            not ctx.done and not ctx.holds
+        ):  # a batch that waits for memory keeps its connection unread until it is stored
             ctx.respond_nothing()
     elif call.unsettled:
         timeouts = node.ack_timeouts
@@ -331,8 +333,8 @@ def _append_later(
     slot: int,
     why: Outcome,
 ) -> None:
-    """Have the records looked at first, or the transaction's coordinator asked; or, without memory now, keep the batch
-    and read no more from this producer.
+    """Have the records inspected first, or the transaction's coordinator asked. Without memory now, keep the batch and
+    stop reading from this producer.
     """
 
     def done(outcome: Outcome, refusal: Refusal | None) -> None:
