@@ -11,8 +11,9 @@ pipeline ends there, the same checkpoint goes on with the declared trigger. A cr
 batch it fell into: Spark repeats the batch with the same offsets, and the table knows whether it has it.
 
 A stop is asked for by SIGTERM, SIGINT or ``Run.stop``: a batch that is being committed is finished, one that has not
-begun does not begin. A query that fails ends the run with its reason; other sinks are stopped and lose nothing. Only a
-query that lost a Python worker is started again.
+begun does not begin. A query that fails ends the run with its reason; other sinks are stopped and lose nothing. A query
+that lost a Python worker is started again. So is one that met records of a newer schema: the batch was not committed,
+the run takes the latest schema from the registry, widens the table, and repeats the batch.
 """
 
 import logging
@@ -21,7 +22,7 @@ import time
 import uuid
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -34,7 +35,11 @@ from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, Watch
 from millstream.pipeline.start import Offsets, open_logs
 from millstream.pipeline.state import PipelineState
 from millstream.pipeline.wire_schemas import pinned
+from millstream.spark.logs import Logs
 from millstream.spark.stats import ReadStats
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
 _POLL_S: Final = 0.2
@@ -150,8 +155,6 @@ class Run:
         """Start Spark, open the tables, decide where each sink begins."""
         from millstream.pipeline.query import make_side_tables
         from millstream.pipeline.session import pipeline_session
-        from millstream.pipeline.table_query import TableQuery
-        from millstream.pipeline.topic_query import TopicQuery
 
         self._pipeline = pinned(inferred(self._pipeline, self._state, pin=True))
         logs = open_logs(self._pipeline)
@@ -162,15 +165,50 @@ class Run:
             self._watch.phase("opening tables")
             make_side_tables(spark, self._pipeline)
             run_id = uuid.uuid4().hex[:8]
-            for index, sink in enumerate(self._pipeline.sinks):
-                name = sink_name(sink)
-                kind = TopicQuery if kind_of(sink) == "topic" else TableQuery
-                state, until = self._state.sink(name), self._until.get(name)
-                made = kind(self._pipeline, index, self._directory, state, run_id, self._watch, until)
-                made.open(spark, logs)
-                self.sinks.append(made)
+            for index in range(len(self._pipeline.sinks)):
+                self.sinks.append(self._opened(index, run_id, spark, logs))
         finally:
             logs.close()
+
+    def _opened(self, index: int, run_id: str, spark: "SparkSession", logs: Logs) -> SinkQuery:
+        from millstream.pipeline.table_query import TableQuery
+        from millstream.pipeline.topic_query import TopicQuery
+
+        sink = self._pipeline.sinks[index]
+        name = sink_name(sink)
+        kind = TopicQuery if kind_of(sink) == "topic" else TableQuery
+        state, until = self._state.sink(name), self._until.get(name)
+        made = kind(self._pipeline, index, self._directory, state, run_id, self._watch, until)
+        made.open(spark, logs)
+        return made
+
+    def _with_latest_schema(self, sink: SinkQuery, failure: SinkFailed) -> SinkQuery:
+        """The query that takes the place of one that met records of a newer schema.
+
+        Raises:
+            SinkFailed: ``failure``, because the registry has no newer schema.
+            MillstreamError: as ``open``.
+        """
+        from millstream.pipeline.query import make_side_tables
+        from millstream.pipeline.session import pipeline_session
+
+        index, before = self.sinks.index(sink), sink.schema
+        self._pipeline = pinned(self._pipeline)
+        if self._pipeline.source.pinned == before:
+            raise failure
+        _LOG.info("%s; taking the latest schema", failure.message)
+        self._watch.phase(f"{sink.name}: a newer schema, widening {sink.target}")
+        sink.close()
+        spark = pipeline_session(self._pipeline)
+        make_side_tables(spark, self._pipeline)
+        logs = open_logs(self._pipeline)
+        try:
+            made = self._opened(index, uuid.uuid4().hex[:8], spark, logs)
+        finally:
+            logs.close()
+        made.go_on_from(sink)
+        self.sinks[index] = made
+        return made
 
     def run(self, once: bool) -> Summary:
         """Start the queries and watch them; returns when all have ended.
@@ -194,6 +232,10 @@ class Run:
                     if sink.wait(_POLL_S / len(waiting)):
                         continue
                 except SinkFailed as failure:
+                    if failure.schema_changed:
+                        waiting[waiting.index(sink)] = made = self._with_latest_schema(sink, failure)
+                        made.start(None)
+                        continue
                     if not failure.transient or sink.restarts >= _RESTARTS:
                         raise
                     sink.restarts += 1

@@ -34,6 +34,7 @@ _TRANSIENT: Final = re.compile(
     r"Timed out while waiting for the Python worker|Python worker failed to connect back|"
     r"Python worker exited unexpectedly|EOFException"
 )
+_CHANGED: Final = "SchemaChanged: "
 _PYTHON_ERROR: Final = re.compile(
     r"(?:^|: )(?:\w+\.)*(?:Rejected|SchemaChanged|Unavailable|Corruption|DataLost|Retriable|\w*Error): (.+)",
     re.MULTILINE,
@@ -82,9 +83,12 @@ class NoWatch:
 
 
 class SinkFailed(MillstreamError):
-    """A sink's query ended with an error. ``transient``: a process of Spark's died or did not start in time."""
+    """A sink's query ended with an error. ``transient``: a process of Spark's died or did not start in time.
+    ``schema_changed``: records need columns that the query does not have, and nothing of their batch was committed.
+    """
 
     transient = False
+    schema_changed = False
 
 
 class _StopRequested(Exception):
@@ -181,6 +185,12 @@ class SinkQuery:
                 return
         query.stop()
 
+    def go_on_from(self, before: "SinkQuery") -> None:
+        """Take over the counts of a query that this one replaces within a run."""
+        self.batches, self.rows, self.rejected, self.bytes = before.batches, before.rows, before.rejected, before.bytes
+        self.origins = before.origins
+        self.read, self.backlog = before.read, before.read + self.backlog
+
     def left(self) -> int:
         """Offsets behind the last batch, as far as the source has reported the end of its topics."""
         progress = self._query.lastProgress if self._query is not None else None
@@ -199,6 +209,11 @@ class SinkQuery:
         """Let nothing run any more; a batch that is cut off is repeated by the next run."""
         if self._query is not None and self._query.isActive:
             self._query.stop()
+
+    @property
+    def schema(self) -> str | None:
+        """The registry's schema that the columns have; None without a registry."""
+        return self._pipeline.source.pinned
 
     def _process(self, frame: DataFrame, number: int, query: str) -> BatchDone:
         """Do a batch's work and commit it."""
@@ -290,6 +305,7 @@ class SinkQuery:
         reason = found[-1] if found else str(self._failure or error).strip().splitlines()[0]
         failed = SinkFailed(f"{self.name}: {reason}")
         failed.transient = _TRANSIENT.search(str(error)) is not None
+        failed.schema_changed = _CHANGED in str(error)
         return failed
 
 

@@ -2,7 +2,7 @@
 
 ``pinned`` asks the registry once for the latest schema of each subject and puts the answer into the declaration, which
 travels to all tasks. ``spark.registry_values`` says what becomes of records of other versions. A record that needs more
-columns stops the run before its batch is committed; the next run pins the newer schema, widens the table and repeats
+columns stops the query before its batch is committed; the run then pins the newer schema, widens the table and repeats
 the batch, so no field is lost.
 """
 
