@@ -72,6 +72,24 @@ def test_brokers_join_are_drained_leave_and_are_replaced_under_load():
 
 
 @pytest.mark.slow
+def test_the_replicas_of_a_broker_that_stays_dead_move_to_the_others():
+    with cluster(3, {"dead.broker.replicas.move.after.ms": 3_000}) as made:
+        one = made.brokers[1]
+        create(one, "t", 6, 3)
+        with Load(made.bootstrap, "t", 6) as load:
+            wait_for(lambda: len(load.acked) > 100, DEADLINE_S)
+            made.add(4)
+            wait_for(lambda: len(metadata(one).brokers) == 4, DEADLINE_S)
+            made.kill(3)
+            wait_for(lambda: all(sorted(nodes) == [1, 2, 4] for nodes in replicas_of(one, "t")), DEADLINE_S)
+            wait_for(lambda: not moving(one) and all(in_sync(one, "t")), DEADLINE_S)
+            made.restart(3)
+            wait_for(lambda: status(one)["healthy"], DEADLINE_S)
+        assert not load.failed
+        assert read(made.bootstrap, "t", 6, len(load.acked)) == Unordered(load.acked)
+
+
+@pytest.mark.slow
 @pytest.mark.ci
 def test_a_single_broker_grows_to_three_and_its_internal_topics_with_it(tmp_path):
     (port,) = free_ports(1)
