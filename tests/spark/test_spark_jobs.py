@@ -10,7 +10,13 @@ import time
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.process,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(int(os.environ.get("MILLSTREAM_KILLS", "30")) < 10, reason="for MILLSTREAM_KILLS of 10 or more"),
+]
 
 
 def rows_of(spark, topic):
