@@ -39,7 +39,7 @@ class Replicas:
             assert self.now < limit, "it did not happen"
             self.now += STEP_US
             for node, core in self.cores.items():
-                core.tick(TimeUs(self.now))
+                core.deadline_passed(TimeUs(self.now))
                 if self.now % OPTIONS.heartbeat_us < STEP_US:
                     self.deliver(node, core.beats(TimeUs(self.now)))
                 self.drain(node)
