@@ -14,7 +14,6 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from millstream.app.stale_topics import remove_stale_topics
-from millstream.cluster.deletions import Deletions
 from millstream.core.producer_state import ProducerState
 from millstream.core.raft import leading
 from millstream.partition import replica
@@ -23,7 +22,6 @@ from millstream.partition.table import PartitionTable
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.raft.votes import Votes
 from millstream.raft.writes import Writes
-from millstream.storage.log import lost
 from millstream.storage.log.log import Log
 from millstream.testing.local_storage import DATA_DIR
 from millstream.testing.sim.brokers_controlled import ControlledBroker
@@ -32,7 +30,6 @@ from millstream.testing.sim.brokers_history import Counts, draw, play
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.cluster.messages import Commit
     from millstream.core.raft.ready import VoteState
     from millstream.core.raft.replica import Leading
     from millstream.model.quantities import Offset
@@ -127,14 +124,6 @@ def _stale_topics_removed(self: ControlledBroker) -> RecoveryReport:
     return report
 
 
-def _passed_on(self: Deletions, commit: Commit) -> None:
-    self._follow(commit)
-
-
-def _here(_disk: object, _directory: str) -> bool:
-    return True
-
-
 def _answered(_replica: object, leader: Leading, _voter: ReplicaId) -> int:
     return leader.round
 
@@ -215,12 +204,6 @@ PLANTED = (
         "files of a deletion that is not committed are removed",
         ((ControlledBroker, "recover", _stale_topics_removed),),
         200,
-        _controlled,
-    ),
-    PlantedBug(
-        "a deleted topic is opened again without its files, and votes",
-        ((Deletions, "pass_on", _passed_on), (lost, "is_here", _here)),
-        400,
         _controlled,
     ),
     PlantedBug("a read is served without a round", ((leading, "round_of", _answered),), 300, _partitioned),
