@@ -42,7 +42,7 @@ from millstream.wire.messages.consumer_protocol import ConsumerProtocolAssignmen
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millstream.wire.produce_again import ProduceAgain
 from millstream.wire.produce_chain import decode_produce_at
-from millstream.wire.records import WalRecord, build_batch, check_batch, iter_batches, iter_records, parse_header
+from millstream.wire.records import Record, build_batch, check_batch, iter_batches, iter_records, parse_header
 from millstream.wire.schema import Embedded, Message, Stored, StoredKey
 from millstream.wire.stored import decode_offsets_key, decode_versioned, encode_key
 
@@ -389,7 +389,7 @@ def _stored_record(parts: list[Target]) -> Target:
 
     def run(data: bytes) -> None:
         size = data[0] if data else 0
-        decode_record(WalRecord(0, 0, data[1 : 1 + size] or None, data[1 + size :] or None))
+        decode_record(Record(0, 0, data[1 : 1 + size] or None, data[1 + size :] or None))
 
     return Target("stored record", run, (Corruption,), seeds, lambda r, d: scramble(r, d, seeds), OBJECT_BYTES)
 

@@ -330,13 +330,13 @@ def test_a_kafka_consumer_reads_events_as_records(client, broker, view):
 
 
 def test_the_data_of_an_event_topic_are_read_by_seek_in_a_topic_of_their_own(client, broker):
-    client.create_topic("frames", partitions_count=2)
-    topic = client.open_topic("frames")
+    client.create_topic("images", partitions_count=2)
+    topic = client.open_topic("images")
     push(topic, EVENTS)
     for offset in (149, 3, 77):
-        (found,) = kafka_records(broker, "frames.data", 1, offset=offset, partition=1)
+        (found,) = kafka_records(broker, "images.data", 1, offset=offset, partition=1)
         assert (found.offset(), found.value()) == (offset, EVENTS[2 * offset + 1][1])
-        (found,) = kafka_records(broker, "frames", 1, offset=offset, partition=1)
+        (found,) = kafka_records(broker, "images", 1, offset=offset, partition=1)
         headers = dict(found.headers())
         assert headers["mofka.data.size"] == str(len(EVENTS[2 * offset + 1][1])).encode()
         descriptor = decode_descriptor(headers["mofka.data.desc"])
@@ -344,11 +344,11 @@ def test_the_data_of_an_event_topic_are_read_by_seek_in_a_topic_of_their_own(cli
         assert data == EVENTS[2 * offset + 1][1][1:2]
         with pytest.raises(Rejected, match="INVALID_REQUEST"):
             topic.fetch_data(1, [(offset + 1 if offset < 149 else 0, descriptor)])
-    with pytest.raises(Rejected, match="it is the data of event topic 'frames'"):
-        client.create_topic("frames.data")
-    with pytest.raises(Rejected, match="the events are in frames"):
-        client.open_topic("frames.data")
-    assert "frames.data" not in confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap}).list_topics().topics
+    with pytest.raises(Rejected, match="it is the data of event topic 'images'"):
+        client.create_topic("images.data")
+    with pytest.raises(Rejected, match="the events are in images"):
+        client.open_topic("images.data")
+    assert "images.data" not in confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap}).list_topics().topics
 
 
 def test_a_producer_of_the_data_of_an_event_topic_is_refused_at_once(client, broker):

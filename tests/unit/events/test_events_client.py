@@ -288,11 +288,11 @@ def test_data_of_many_events_in_one_round_trip(topic, server):
         topic.fetch_data(0, [(0, events[1].descriptor)])
 
 
-def test_data_are_fetched_from_a_leader_whose_chunks_are_cut_elsewhere(topic, server):
+def test_data_are_fetched_from_a_leader_whose_chunks_are_cut_elsewhere(topic, server, monkeypatch):
     with topic.producer() as producer:
         for n in range(30):
             producer.push({"n": n}, bytes([n]) * 20)
-    server.chunks_are_cut_elsewhere = True
+    monkeypatch.setattr(server, "chunks_are_cut_elsewhere", True)
 
     def select(metadata, descriptor):
         return descriptor.narrowed(SubView(2, 5)) if metadata["n"] % 2 else descriptor
