@@ -175,6 +175,7 @@ def test_every_broker_shows_leader_and_replicas_of_a_partition_with_three(three)
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_nothing_is_lost_or_doubled_when_the_controller_dies_and_comes_back(three):
     create(three.brokers[1], "before", 3, 3)
     gone = controller_of(three)
@@ -193,6 +194,7 @@ def test_nothing_is_lost_or_doubled_when_the_controller_dies_and_comes_back(thre
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_nothing_is_lost_or_doubled_when_each_broker_dies_under_load(three):
     create(three.brokers[1], "load", 3, 3)
     acked, failed = [], []
@@ -233,6 +235,7 @@ def test_nothing_is_lost_or_doubled_when_each_broker_dies_under_load(three):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_stopped_broker_comes_back_with_what_it_had(three):
     create(three.brokers[1], "stopped", 3, 3)
     create(three.brokers[1], "strict", 1, 3, {"min.insync.replicas": "3"})
