@@ -91,7 +91,7 @@ def test_dead_letters_become_rows_after_the_schema_is_mended_each_once(spark, to
         raise OSError("seeded")
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="seeded"):
-        patched.setattr(replay_module, "remove_letters", failing)
+        patched.setattr(replay_module, "remove_dead_letters", failing)
         replay(mended, str(tmp_path))
     (done,) = replay(mended, str(tmp_path))
     assert (done.letters, done.replayed) == (3, 0)  # the rest had come before the failure

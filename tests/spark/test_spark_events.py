@@ -80,7 +80,7 @@ def test_a_filter_on_metadata_is_applied_before_data_are_read(spark, frames, tmp
     frames.wait_for_chunks(2)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        read = {"events.data": "read", "filter.pushdown": "true"}
+        read = {"events.data": "read", "filter.pushdown": "true", "value.schema": SCHEMA}
         sizes = {}
         for name, where in (("few", "kind = 'dark' AND frame >= 100 AND frame < 200"), ("all", "_offset >= 0")):
             stats = tmp_path / name
