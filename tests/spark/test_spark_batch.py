@@ -3,6 +3,7 @@
 ``make test`` has one of each kind; what is marked slow is run by ``make test-spark`` and by every CI run.
 """
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -177,6 +178,48 @@ def test_values_come_as_typed_columns_with_the_reason_where_one_does_not_decode(
     assert {(row.id, len(row._error) > 5) for row in rows} == {(None, True)}
     texts = load(spark, written, **{"value.format": "string"}).selectExpr("value", "_error").collect()
     assert sorted(row.value.encode() for row in texts) == sorted(written.sent)
+
+
+@SLOW
+def test_avro_and_protobuf_of_a_registry_are_typed_columns_in_batch_and_stream(spark, topic, tmp_path):
+    pytest.importorskip("fastavro")
+    from confluent_kafka import Producer
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroSerializer
+    from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+    from google.type import money_pb2
+
+    avro, protobuf = topic(1), topic(1)
+    registry = SchemaRegistryClient({"url": avro.http})
+    fields = [{"name": "id", "type": "long"}, {"name": "tags", "type": {"type": "array", "items": "string"}}]
+    schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    serializers = {
+        avro.name: (AvroSerializer(registry, schema), lambda n: {"id": n, "tags": ["a", "b"][: n % 3]}),
+        protobuf.name: (
+            ProtobufSerializer(money_pb2.Money, registry, {"use.deprecated.format": False}),
+            lambda n: money_pb2.Money(currency_code="EUR", units=n),
+        ),
+    }
+    producer = Producer({"bootstrap.servers": avro.bootstrap, "log_level": 2})
+    for name, (serialize, make) in serializers.items():
+        for number in range(30):
+            producer.produce(name, serialize(make(number), SerializationContext(name, MessageField.VALUE)))
+        producer.produce(name, b"junk")
+    assert producer.flush(30) == 0
+    for written, form, column in ((avro, "avro", "id"), (protobuf, "protobuf", "units")):
+        options = {"value.format": form, "schema.registry.url": avro.http}
+        batch = load(spark, written, **options)
+        place = tmp_path / form
+        stream = spark.readStream.format("millstream").options(**written.options(startingOffsets="earliest", **options))
+        sink = stream.load().writeStream.format("parquet").option("checkpointLocation", f"{place}/checkpoint")
+        sink.option("path", f"{place}/rows").trigger(availableNow=True).start().awaitTermination(120)
+        for rows in (batch.collect(), spark.read.parquet(f"{place}/rows").collect()):
+            assert sorted(row[column] for row in rows if row._error is None) == list(range(30))
+            (bad,) = [row for row in rows if row._error is not None]
+            assert (bad._value, bad._offset, bad[column]) == (b"junk", 30, None)
+            if form == "avro":
+                assert {row.id: row.tags for row in rows if row._error is None}[5] == ["a", "b"]
 
 
 def test_rows_are_written_and_read_back(spark, topic):

@@ -188,6 +188,7 @@ application = Noun(
                 "run": "millstream.cli.pipeline:run",
                 "backfill": "millstream.cli.pipeline:backfill",
                 "replay-dlq": "millstream.cli.pipeline:replay_dlq",
+                "export": "millstream.cli.pipeline:export",
                 "status": "millstream.cli.pipeline:status",
                 "stop": "millstream.cli.pipeline:stop",
             },

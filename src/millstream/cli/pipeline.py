@@ -104,6 +104,25 @@ def replay_dlq(file: str, bootstrap: str | None, as_json: bool) -> None:
     replay_dead_letters(load_file(file, bootstrap), as_json=as_json)
 
 
+@click.command("export")
+@file_argument
+@click.option(
+    "--sdp",
+    "target",
+    required=True,
+    metavar="DIRECTORY",
+    help="Write a project of Spark Declarative Pipelines there.",
+)
+@brokers_option
+def export(file: str, target: str, bootstrap: str | None) -> None:
+    """Write the pipeline as a project of Spark Declarative Pipelines, which spark-pipelines runs."""
+    from millstream.cli.pipeline_spark import exported
+
+    for path in exported(load_file(file, bootstrap), target):
+        emit(f"{path}\n")
+    remark("run it there: spark-pipelines run --conf spark.sql.catalogImplementation=hive")
+
+
 @click.command("status")
 @file_argument
 @as_json_option

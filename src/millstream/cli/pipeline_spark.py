@@ -56,6 +56,20 @@ def planned(loaded: Loaded) -> list[SinkPlan]:
             spark.stop()
 
 
+def exported(loaded: Loaded, target: str) -> list[str]:
+    """Write a project of Spark Declarative Pipelines; returns the paths of its files."""
+    with plain_errors(loaded), tempfile.TemporaryDirectory(prefix="millstream-") as place, quiet_engine(place):
+        spark = _session(loaded)
+        from millstream.pipeline.inference import inferred
+        from millstream.pipeline.sdp import export
+
+        try:
+            pipeline = inferred(loaded.pipeline, state_of(loaded), pin=False)
+            return export(spark, pipeline, loaded.directory, target)
+        finally:
+            spark.stop()
+
+
 def run_pipeline(loaded: Loaded, *, once: bool | None, as_json: bool) -> None:
     """Run, show how it goes, and print what it did."""
     with plain_errors(loaded):

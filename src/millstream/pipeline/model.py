@@ -65,8 +65,8 @@ class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """One destination; exactly one of ``delta``, ``iceberg``, ``parquet`` and ``topic`` is given.
 
     ``name`` names the sink's checkpoint and defaults to kind and target. ``sql`` narrows what this sink gets: a query
-    over the view ``result``, which is what the transform returned. ``key``, ``format`` and ``delivery`` are for topics,
-    ``catalog`` for Iceberg.
+    over the view ``result``, which is what the transform returned. ``key``, ``format`` and ``delivery`` (exactly once
+    unless it says at-least-once) are for topics, ``catalog`` for Iceberg.
     """
 
     delta: str | None = None
@@ -119,6 +119,9 @@ class Pipeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     metrics: str | None = None
     spark: dict[str, str | int | bool] = {}
 
+
+EXACTLY_ONCE: Final = "exactly-once"
+"""Delivery of a topic sink that does not say another."""
 
 SINK_KINDS: Final = ("delta", "iceberg", "parquet", "topic")
 TABLE_KINDS: Final = ("delta", "iceberg", "parquet")

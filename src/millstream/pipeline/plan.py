@@ -4,10 +4,11 @@
 ``plan`` also asks the cluster what lies ahead of each sink; it creates nothing and pins nothing.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from millstream.pipeline.checks import kind_of, sink_name, size
 from millstream.pipeline.inference import inferred
@@ -71,6 +72,17 @@ def is_direct(pipeline: Pipeline, sink: Sink) -> bool:
     return kind_of(sink) != "topic" and pipeline.transform is None and sink.sql is None
 
 
+def shares(spark: SparkSession, pipeline: Pipeline, directory: str) -> Iterator[DataFrame]:
+    """What each sink gets of the result, as a query that is not started. Errors as of ``analyse``."""
+    pipeline = pinned(pipeline)
+    make_side_tables(spark, pipeline, empty=True)
+    settings = SourceSettings(pipeline.source, "drop", "", "", None)
+    options = {**source_options(pipeline), "startingOffsets": "earliest"}
+    source = stream(spark, ROWS_FORMAT, format_options(settings, None, options))
+    for index, sink in enumerate(pipeline.sinks):
+        yield share_of(spark, result_of(spark, pipeline, source, directory), sink, index)
+
+
 def analyse(spark: SparkSession, pipeline: Pipeline, directory: str) -> list[tuple[list[tuple[str, str]], str]]:
     """Columns and optimised plan of each sink.
 
@@ -79,14 +91,8 @@ def analyse(spark: SparkSession, pipeline: Pipeline, directory: str) -> list[tup
         Rejected: a table could not have the columns of a result, or the registry lacks a subject.
         Unavailable: the registry does not answer.
     """
-    pipeline = pinned(pipeline)
-    make_side_tables(spark, pipeline, empty=True)
-    settings = SourceSettings(pipeline.source, "drop", "", "", None)
-    options = {**source_options(pipeline), "startingOffsets": "earliest"}
-    source = stream(spark, ROWS_FORMAT, format_options(settings, None, options))
     found: list[tuple[list[tuple[str, str]], str]] = []
-    for index, sink in enumerate(pipeline.sinks):
-        frame = share_of(spark, result_of(spark, pipeline, source, directory), sink, index)
+    for index, (sink, frame) in enumerate(zip(pipeline.sinks, shares(spark, pipeline, directory), strict=True)):
         if kind_of(sink) == "topic":
             frame = records_of(frame, sink, index)
         else:
