@@ -4,15 +4,15 @@ are found.
 A finding names its seed: ``python -m millstream.testing.archive_world --seed N`` plays it with the brokers' log lines.
 """
 
-import os
 import random
 
 import pytest
 
-from millstream.telemetry.log import log as operator_log
 from millstream.testing.archive_world.history import play
 from millstream.testing.archive_world.planted import PLANTED, hunt
 from millstream.testing.sim.brokers_history import Counts
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 FOUND = (
     # A part of the manifest was committed after the start of the log had moved, which stopped every replica.
@@ -20,15 +20,6 @@ FOUND = (
     6,
 )
 FRESH = 3
-
-
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    """Hundreds of elections are not worth a line each."""
-    sink = os.open(os.devnull, os.O_WRONLY)
-    monkeypatch.setattr(operator_log._process, "fd", sink)
-    yield
-    os.close(sink)
 
 
 @pytest.mark.parametrize("seed", FOUND)

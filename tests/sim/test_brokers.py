@@ -3,28 +3,19 @@
 A finding names its seed: ``python -m millstream.testing.sim --brokers --seed N`` plays it with the brokers' log lines.
 """
 
-import os
 import random
 
 import pytest
 
-from millstream.telemetry.log import log as operator_log
 from millstream.testing.sim.brokers_history import Counts, play
 from millstream.testing.sim.brokers_planted import PLANTED, hunt
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 FOUND = (
     8000300,  # a replica cut inside a range that had left the cache wrote that range's memory into its segment
 )
 FRESH = 3
-
-
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    """Hundreds of elections are not worth a line each."""
-    sink = os.open(os.devnull, os.O_WRONLY)
-    monkeypatch.setattr(operator_log._process, "fd", sink)
-    yield
-    os.close(sink)
 
 
 @pytest.mark.parametrize("seed", FOUND)

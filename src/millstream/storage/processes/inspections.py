@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
+from millstream.iobuf.room import chain_of, release_all
 from millstream.model.error_code import ErrorCode
 from millstream.storage.messages.commands import Collect, Inspect
 from millstream.wire.inspection import Refusal
@@ -103,7 +104,7 @@ class Inspections:
                 fragments.append(self._arena.allocate(min(size, MAX_FRAGMENT_BYTES)))
                 size -= fragments[-1].capacity
         except ArenaFull:
-            _release(fragments)
+            release_all(fragments)
             return None
         return fragments
 
@@ -111,14 +112,14 @@ class Inspections:
         """Process the worker's verdict."""
         call = self._calls[reply.id]
         if reply.need:
-            _release(call.fragments)
+            release_all(call.fragments)
             call.fragments = []
             self._collect(reply.id, reply.need)
         elif reply.error:
-            _release(call.fragments)
+            release_all(call.fragments)
             self._settle(reply.id, Verdict(reply.error, Refusal(reply.message, reply.records), None))
         else:
-            self._settle(reply.id, Verdict(0, None, _chain(call.fragments, reply.bytes)))
+            self._settle(reply.id, Verdict(0, None, chain_of(call.fragments, reply.bytes)))
 
     def _collect(self, number: int, size: int) -> None:
         """Allocate memory for a batch that grew. If there is none for long, or the shard stops, it is refused
@@ -133,7 +134,7 @@ class Inspections:
             spans = _spans(fragments)
 
             def collected() -> None:
-                self._settle(number, Verdict(0, None, _chain(fragments, size)))
+                self._settle(number, Verdict(0, None, chain_of(fragments, size)))
 
             self._send(Collect(self._expect(collected), number, spans))
         elif self._reactor.now_us() - call.begun_us < _PATIENCE_US:
@@ -178,18 +179,3 @@ def _fill(fragments: list[Fragment], views: Sequence[memoryview], size: int) -> 
         spans += (fragment.offset, fragment.offset + end)
         size -= end
     return spans
-
-
-def _chain(fragments: list[Fragment], size: int) -> IoBuf:
-    """The first ``size`` bytes of the fragments as a chain, which then owns the fragments."""
-    chain = IoBuf()
-    for fragment in fragments:
-        end = min(size, fragment.capacity)
-        chain.append(fragment, 0, end)
-        size -= end
-    return chain
-
-
-def _release(fragments: list[Fragment]) -> None:
-    for fragment in fragments:
-        fragment.release()

@@ -26,7 +26,7 @@ from millstream.testing.archive_world.judge import ArchiveJudge
 from millstream.testing.archive_world.store import JudgedStore, Truth, WorldStore
 from millstream.testing.local_storage import Stopped
 from millstream.testing.objects import Faults
-from millstream.testing.sim.brokers import BEGIN_US, Cluster
+from millstream.testing.sim.brokers import Cluster
 from millstream.testing.sim.brokers_history import SECOND, BrokersHistory, Finding, draw
 from millstream.testing.sim.brokers_judge import Violation
 from millstream.tiers import manifest, uploading
@@ -195,13 +195,7 @@ def play(seed: int, counts: Counts, setting: Setting | None = None) -> Finding |
             where = "".join(traceback.format_tb(error.__traceback__)[-4:])
             finding = Finding(seed, history.setting, str(error) or repr(error), where)
             counts.findings.append(finding)
-    counts.cpu_s += time.process_time() - begun
-    counts.histories += 1
-    counts.simulated_us += history.cluster.now - BEGIN_US
-    counts.steps += history.cluster.steps
-    counts.operations += history.cluster.operations
-    counts.trace = history.cluster.trace
-    counts.faults += history.faults
+    counts.add(history, time.process_time() - begun)
     counts.faults.update(history.store.faults)
     counts.seen += history.cluster.history.seen
     counts.seen.update(history.truth.seen)

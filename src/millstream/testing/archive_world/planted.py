@@ -6,10 +6,9 @@ A bug replaces a function while it is planted; production code knows nothing of 
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
-from unittest.mock import patch
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -19,7 +18,7 @@ from millstream.format.manifest import ArchivedSegment
 from millstream.model.quantities import Offset
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.testing.archive_world.history import play, setting_of
-from millstream.testing.sim.brokers_history import Counts
+from millstream.testing.sim.brokers_hunt import Hunt, PlantedBug, hunt_in
 from millstream.tiers import process, reading, uploading
 from millstream.tiers.archiver import Archiver
 from millstream.tiers.hot_tier import guard
@@ -30,40 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from millstream.model.replication import EntryKind
-    from millstream.testing.sim.brokers_history import Finding, Setting
+    from millstream.testing.sim.brokers_history import Setting
     from millstream.tiers.manifest import Spill
-
-
-class PlantedBug(NamedTuple):
-    """One bug: the functions named are others while it is planted."""
-
-    name: str
-    replaced: tuple[tuple[object, str, Any], ...]
-    """Owner, attribute, and what stands there instead."""
-    histories: int
-    """Within so many it is found."""
-    shape: Callable[[Setting], Setting] = lambda setting: setting
-    """Makes a setting one in which the bug can be reached."""
-
-
-class Hunt(NamedTuple):
-    """What came of looking for a bug."""
-
-    finding: Finding | None
-    counts: Counts
 
 
 def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
     """Play histories with the bug planted until one finds it or the budget is used up."""
-    counts = Counts()
-    with ExitStack() as planted:
-        for owner, attribute, replacement in bug.replaced:
-            planted.enter_context(patch.object(owner, attribute, replacement))
-        for seed in range(first_seed, first_seed + bug.histories):
-            finding = play(seed, counts, bug.shape(setting_of(seed)))
-            if finding is not None:
-                return Hunt(finding, counts)
-    return Hunt(None, counts)
+    return hunt_in(play, setting_of, bug, first_seed)
 
 
 # The bugs

@@ -144,6 +144,16 @@ class Counts(msgspec.Struct):
         """Simulated hours."""
         return self.simulated_us / SECOND / 3600
 
+    def add(self, history: BrokersHistory, cpu_s: float) -> None:
+        """Count a history that was played in ``cpu_s`` of CPU, but for what it has seen."""
+        self.cpu_s += cpu_s
+        self.histories += 1
+        self.simulated_us += history.cluster.now - BEGIN_US
+        self.steps += history.cluster.steps
+        self.operations += history.cluster.operations
+        self.trace = history.cluster.trace
+        self.faults += history.faults
+
 
 def play(seed: int, counts: Counts, setting: Setting | None = None) -> Finding | None:
     """Play the history of a seed, in a setting of its own or a given one; a finding is in ``counts``, too."""
@@ -157,13 +167,7 @@ def play(seed: int, counts: Counts, setting: Setting | None = None) -> Finding |
         where = "".join(traceback.format_tb(error.__traceback__)[-4:])
         finding = Finding(seed, history.setting, str(error) or repr(error), where)
         counts.findings.append(finding)
-    counts.cpu_s += time.process_time() - begun
-    counts.histories += 1
-    counts.simulated_us += history.cluster.now - BEGIN_US
-    counts.steps += history.cluster.steps
-    counts.operations += history.cluster.operations
-    counts.trace = history.cluster.trace
-    counts.faults += history.faults
+    counts.add(history, time.process_time() - begun)
     for each in history.cluster.histories.values():
         counts.seen += each.seen
     return finding

@@ -7,9 +7,7 @@ A bug replaces a function while it is planted; production code knows nothing of 
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
-from unittest.mock import patch
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -25,51 +23,22 @@ from millstream.raft.writes import Writes
 from millstream.storage.log.log import Log
 from millstream.testing.local_storage import DATA_DIR
 from millstream.testing.sim.brokers_controlled import ControlledBroker
-from millstream.testing.sim.brokers_history import Counts, draw, play
+from millstream.testing.sim.brokers_history import draw, play
+from millstream.testing.sim.brokers_hunt import Hunt, PlantedBug, hunt_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from millstream.core.raft.ready import VoteState
     from millstream.core.raft.replica import Leading
     from millstream.model.quantities import Offset
     from millstream.model.replication import RaftPosition, ReplicaId, Term
     from millstream.storage.log.entries import SentEntries
     from millstream.storage.recovery.recovery import RecoveryReport
-    from millstream.testing.sim.brokers_history import Finding, Setting
-
-
-class PlantedBug(NamedTuple):
-    """One bug: the functions named are others while it is planted."""
-
-    name: str
-    replaced: tuple[tuple[object, str, Any], ...]
-    """Owner, attribute, and what stands there instead."""
-    histories: int
-    """Within so many it is found."""
-    shape: Callable[[Setting], Setting]
-    """Makes a setting one in which the bug can be reached."""
-
-
-class Hunt(NamedTuple):
-    """What came of looking for a bug."""
-
-    bug: PlantedBug
-    finding: Finding | None
-    counts: Counts
+    from millstream.testing.sim.brokers_history import Setting
 
 
 def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
     """Play histories with the bug planted until one finds it or the budget is used up."""
-    counts = Counts()
-    with ExitStack() as planted:
-        for owner, attribute, replacement in bug.replaced:
-            planted.enter_context(patch.object(owner, attribute, replacement))
-        for seed in range(first_seed, first_seed + bug.histories):
-            finding = play(seed, counts, bug.shape(draw(seed)))
-            if finding is not None:
-                return Hunt(bug, finding, counts)
-    return Hunt(bug, None, counts)
+    return hunt_in(play, draw, bug, first_seed)
 
 
 # The bugs

@@ -47,9 +47,8 @@ class Tally:
         )
 
 
-def _crash(seed: int, operations: int, tally: Tally) -> None:
-    history = History(seed, ORDINARY._replace(operations=operations))
-    points = Enumeration(history)
+def _enumerate(history: History, points: Enumeration, tally: Tally) -> None:
+    """Play a history and count the crash points that were judged."""
     begun = time.process_time()
     try:
         history.play()
@@ -57,18 +56,16 @@ def _crash(seed: int, operations: int, tally: Tally) -> None:
         tally.crash_s += time.process_time() - begun
         tally.points += points.points
         tally.recoveries += points.recoveries
+
+
+def _crash(seed: int, operations: int, tally: Tally) -> None:
+    history = History(seed, ORDINARY._replace(operations=operations))
+    _enumerate(history, Enumeration(history), tally)
 
 
 def _raft(seed: int, operations: int, tally: Tally) -> None:
     history = History(seed, ORDINARY._replace(operations=operations, weights=_RAFT))
-    points = Enumeration(history, share=_RAFT_SHARE)
-    begun = time.process_time()
-    try:
-        history.play()
-    finally:
-        tally.crash_s += time.process_time() - begun
-        tally.points += points.points
-        tally.recoveries += points.recoveries
+    _enumerate(history, Enumeration(history, share=_RAFT_SHARE), tally)
 
 
 def _events(seed: int, operations: int, tally: Tally) -> None:
@@ -76,14 +73,7 @@ def _events(seed: int, operations: int, tally: Tally) -> None:
     replica = seed % 2 == 1
     shape = ORDINARY._replace(operations=operations, events=True, weights=_RAFT if replica else OPERATIONS)
     history = History(seed, shape)
-    points = Enumeration(history, share=_EVENTS_SHARE)
-    begun = time.process_time()
-    try:
-        history.play()
-    finally:
-        tally.crash_s += time.process_time() - begun
-        tally.points += points.points
-        tally.recoveries += points.recoveries
+    _enumerate(history, Enumeration(history, share=_EVENTS_SHARE), tally)
 
 
 def _fault(seed: int, operations: int, tally: Tally) -> None:
