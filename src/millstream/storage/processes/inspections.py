@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
-from millstream.iobuf.room import chain_of, release_all
+from millstream.iobuf import IoBuf
+from millstream.iobuf.room import allocate_room, chain_of, release_all, spans_of
 from millstream.model.error_code import ErrorCode
 from millstream.storage.messages.commands import Collect, Inspect
 from millstream.wire.inspection import Refusal
@@ -82,7 +82,7 @@ class Inspections:
         """Begin to inspect a batch. ``views`` are copied before this returns. False: no room now, nothing was done."""
         if self._stopped or (self._bytes and self._bytes + size > BYTES_MAX):
             return False
-        fragments = self._allocate(size)
+        fragments = allocate_room(self._arena, size)
         if fragments is None:
             return False
         spans = _fill(fragments, views, size)
@@ -96,17 +96,6 @@ class Inspections:
     def stop(self) -> None:
         """Begin no more inspections, because the shard stops."""
         self._stopped = True
-
-    def _allocate(self, size: int) -> list[Fragment] | None:
-        fragments: list[Fragment] = []
-        try:
-            while size > 0:
-                fragments.append(self._arena.allocate(min(size, MAX_FRAGMENT_BYTES)))
-                size -= fragments[-1].capacity
-        except ArenaFull:
-            release_all(fragments)
-            return None
-        return fragments
 
     def finished(self, reply: Inspected) -> None:
         """Process the worker's verdict."""
@@ -129,9 +118,9 @@ class Inspections:
             self._settle(number, Verdict(int(ErrorCode.KAFKA_STORAGE_ERROR), None, None))
             return
         call = self._calls[number]
-        fragments = self._allocate(size)
+        fragments = allocate_room(self._arena, size)
         if fragments is not None:
-            spans = _spans(fragments)
+            spans = spans_of(fragments)
 
             def collected() -> None:
                 self._settle(number, Verdict(0, None, chain_of(fragments, size)))
@@ -152,13 +141,6 @@ class Inspections:
         self._inspected.inc()
         self._latency.observe(self._reactor.now_us() - call.begun_us)
         call.done(verdict)
-
-
-def _spans(fragments: list[Fragment]) -> list[int]:
-    spans: list[int] = []
-    for fragment in fragments:
-        spans += (fragment.offset, fragment.offset + fragment.capacity)
-    return spans
 
 
 def _fill(fragments: list[Fragment], views: Sequence[memoryview], size: int) -> list[int]:
