@@ -266,6 +266,13 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "healthy cluster.",
             ),
             Panel(
+                "Lost replicas",
+                "short",
+                ((_now("millstream_replica_lost", "instance"), "{{instance}}"),),
+                "Replicas whose files were lost or damaged, and that count for nothing until their leader has filled "
+                "them. 0 in a healthy cluster.",
+            ),
+            Panel(
                 "Replica lag",
                 "short",
                 ((f"max by (instance) (millstream_replica_lag_max{{{SCOPE}}})", "{{instance}}"),),

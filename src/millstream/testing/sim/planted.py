@@ -5,6 +5,7 @@ make it reachable: a guard that hides it is off, a fault that it needs is on.
 ``python -m millstream.testing.sim --planted`` shows the table.
 """
 
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 from contextlib import ExitStack
@@ -16,14 +17,16 @@ from msgspec.structs import replace
 from millstream.core.raft import commit, election, following, leading, membership, quorum
 from millstream.core.raft.leader_log import append_control
 from millstream.core.raft.messages import AppendReply, Configuration
+from millstream.core.raft.ready import Refusal
 from millstream.core.raft.replica import Ballot
+from millstream.core.raft.term_log import TermLog
 from millstream.testing.sim.campaign import Report, run_seed
 from millstream.testing.sim.knobs import draw_knobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from millstream.core.raft.messages import Control, Heartbeat
+    from millstream.core.raft.messages import Control, Heartbeat, LogPoint
     from millstream.core.raft.progress import Progress
     from millstream.core.raft.replica import Leading, Replica
     from millstream.model.replication import RaftPosition, ReplicaId
@@ -102,6 +105,55 @@ def _one_step(replica: Replica, control: Control) -> None:
     append_control(replica, control)
 
 
+def _without_outgoing(configuration: Configuration) -> Configuration:
+    return replace(configuration, outgoing=())
+
+
+def _new_voters_commit(configuration: Configuration, value_of: Callable[[ReplicaId], int]) -> int:
+    return quorum.reached(_without_outgoing(configuration), value_of)
+
+
+def _new_voters_elect(configuration: Configuration, votes: Mapping[ReplicaId, bool]) -> quorum.Outcome:
+    return quorum.tally(_without_outgoing(configuration), votes)
+
+
+def _only_outgoing(configuration: Configuration) -> Configuration:
+    return replace(configuration, voters=configuration.outgoing or configuration.voters, outgoing=())
+
+
+def _old_voters_commit(configuration: Configuration, value_of: Callable[[ReplicaId], int]) -> int:
+    return quorum.reached(_only_outgoing(configuration), value_of)
+
+
+def _old_voters_elect(configuration: Configuration, votes: Mapping[ReplicaId, bool]) -> quorum.Outcome:
+    return quorum.tally(_only_outgoing(configuration), votes)
+
+
+def _learners_elect(configuration: Configuration, votes: Mapping[ReplicaId, bool]) -> quorum.Outcome:
+    return quorum.tally(replace(configuration, voters=(*configuration.voters, *configuration.learners)), votes)
+
+
+def _is_member(configuration: Configuration, replica: ReplicaId) -> bool:
+    return replica in quorum.members(configuration)
+
+
+def _refused_when_ready(
+    replica: Replica, voters: tuple[ReplicaId, ...], learners: tuple[ReplicaId, ...]
+) -> Refusal | None:
+    refusal = _change_refused(replica, voters, learners)
+    return None if refusal is Refusal.NOT_READY else refusal
+
+
+_change_refused = membership._change_refused
+
+
+def _own_members_kept(log: TermLog, end: LogPoint, _configuration: Configuration) -> None:
+    _reset(log, end, log.configuration)
+
+
+_reset = TermLog.reset
+
+
 def _commit_unmatched(replica: Replica, committed: RaftPosition, visible: RaftPosition) -> None:
     ends = replica.ends
     ends.committed = max(ends.committed, min(committed, replica.log.end))
@@ -154,6 +206,15 @@ def _changing(knobs: Knobs) -> Knobs:
     return replace(_any(knobs), nodes=3, spares=2, membership=True)
 
 
+def _changing_plainly(knobs: Knobs) -> Knobs:
+    """Leaders that fall with a change that few have."""
+    return replace(_plain(_changing(knobs)), transfers=True)
+
+
+def _folding(knobs: Knobs) -> Knobs:
+    return replace(_changing_plainly(knobs), fold_units=1)
+
+
 def _cut_off(knobs: Knobs) -> Knobs:
     return replace(
         _plain(knobs), cuts=True, pauses=False, crashes=False, stalls=False, transfers=False, membership=False, loss=0
@@ -182,6 +243,25 @@ PLANTED = (
     PlantedBug("members changed in one step", ((membership, "append_control", _one_step),), 200_000, _changing),
     PlantedBug(
         "a second change before the first is done", ((membership, "change_in_flight", _never),), 2_000_000, _changing
+    ),
+    PlantedBug(
+        "members changed before the term start",
+        ((membership, "_change_refused", _refused_when_ready),),
+        400_000,
+        _changing,
+    ),
+    PlantedBug("outgoing voters not counted", ((commit, "reached", _new_voters_commit),), 400_000, _changing),
+    PlantedBug("incoming voters not counted", ((commit, "reached", _old_voters_commit),), 400_000, _changing),
+    PlantedBug("incoming voters not asked", ((election, "tally", _old_voters_elect),), 600_000, _changing_plainly),
+    PlantedBug("outgoing voters not asked", ((election, "tally", _new_voters_elect),), 400_000, _changing_plainly),
+    PlantedBug(
+        "learners elect",
+        ((election, "tally", _learners_elect), (election, "is_voter", _is_member)),
+        400_000,
+        _changing_plainly,
+    ),
+    PlantedBug(
+        "installed replica keeps its own members", ((TermLog, "reset", _own_members_kept),), 4_000_000, _folding
     ),
 )
 """The slow one, a completion after a truncation, needs a sync that outlives two elections."""
