@@ -196,7 +196,7 @@ application = Noun(
         "job": Noun(
             "job",
             "Work on whole topics, done by Spark.",
-            {"repartition": "millstream.cli.job:repartition"},
+            {"repartition": "millstream.cli.job:repartition", "scrub": "millstream.cli.job_scrub:scrub"},
         ),
     },
 )
