@@ -185,7 +185,7 @@ class Supervisor:
         identity = own_identity(disk, settings)
         if identity is None or settings.peer_listen is None:
             return None
-        peer = settings.peer_listen
+        peer = settings.internal_peer_bind or settings.peer_listen
         self.peer_listener = bind(peer.host, peer.port, setting="--peer-listen")
         serve(self.peer_listener)
         if not identity.cluster_id:

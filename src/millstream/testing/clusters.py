@@ -8,7 +8,7 @@
         c.restart(2)    # again on the same data
         c.pause(3)      # SIGSTOP; c.go_on(3) continues it
 
-    with cluster(3, networks=True) as c:  # as root: each broker has a network of its own
+    with cluster(3, networks=True) as c:  # as root each broker has a network of its own, else a proxy before it
         c.partition({1}, {2, 3})          # nothing passes between the sides; clients reach all of them
         c.cut(1, 2)                       # what 1 sends to 2 is dropped
         c.heal()
@@ -26,9 +26,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import permutations, product
 from pathlib import Path
+from typing import Literal
 
-from millstream.testing.namespaces import Namespaces
+from millstream.testing.namespaces import Namespaces, may_make
 from millstream.testing.process import Broker
+from millstream.testing.proxies import Proxies
+
+Networks = bool | Literal["proxies"]
+"""Whether the way between brokers can be cut: by namespaces if this process may make them, or else by proxies."""
 
 
 class Cluster:
@@ -45,30 +50,42 @@ class Cluster:
         *,
         shards: int,
         memory: str,
-        networks: bool = False,
+        networks: Networks = False,
     ) -> None:
         nodes = range(1, count + 1)
-        self._networks = Namespaces(nodes) if networks else None
-        host = self._networks.address if self._networks is not None else _loopback
+        spaces = Namespaces(nodes) if networks is True and may_make() else None
+        self._proxies = Proxies() if networks and spaces is None else None
+        self._networks = spaces or self._proxies
+        host = spaces.address if spaces is not None else _loopback
         peers = {node: f"{host(node)}:{port}" for node, port in zip(nodes, free_ports(count), strict=True)}
         seeds = ",".join(peers.values())
         self.brokers: dict[int, Broker] = {}
         self._peers = peers
+        self._binds: dict[int, int] = {}
 
         def make(node: int, peer: str, **more: object) -> Broker:
-            own = {"node.id": node, "peer.listen": peer, "seeds": seeds, "shards.pin": "false"}
+            own = {"node.id": node, "peer.listen": peer, "seeds": seeds, "shards.pin": "false", **self._bound(node)}
             return Broker(
                 settings={**own, **settings, **more},
                 data_dir=data_dir / str(node),
                 shards=shards,
                 memory=memory,
                 listen=f"{host(node)}:0",
-                prefix=self._networks.prefix(node) if self._networks is not None else (),
+                prefix=spaces.prefix(node) if spaces is not None else (),
             )
 
         self._make = make
         for node in nodes:
             self.brokers[node] = make(node, peers[node])
+
+    def _bound(self, node: int) -> dict[str, object]:
+        """Where a broker listens for the others if a proxy stands at its address."""
+        if self._proxies is None:
+            return {}
+        if node not in self._binds:
+            (self._binds[node],) = free_ports(1)
+            self._proxies.stand_before(node, int(self._peers[node].rpartition(":")[2]), self._binds[node])
+        return {"internal.peer.bind": f"127.0.0.1:{self._binds[node]}"}
 
     @property
     def bootstrap(self) -> str:
@@ -141,12 +158,11 @@ def cluster(
     *,
     shards: int = 1,
     memory: str = "128MiB",
-    networks: bool = False,
+    networks: Networks = False,
 ) -> Generator[Cluster]:
     """A cluster of ``count`` brokers in a temporary directory that goes with it.
 
-    Raises:
-        RuntimeError: ``networks`` are asked for, and this process may not make any.
+    ``networks`` lets ``partition`` and ``cut`` work; "proxies" asks for those even where namespaces could be made.
     """
     directory = Path(tempfile.mkdtemp(prefix="millstream-cluster-"))
     try:

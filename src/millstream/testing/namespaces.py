@@ -27,7 +27,7 @@ class Namespaces:
 
     def __init__(self, nodes: Iterable[int]) -> None:
         """Raises RuntimeError if this process may not make networks."""
-        if os.geteuid() != 0 or shutil.which("ip") is None:
+        if not may_make():
             raise RuntimeError("a cluster whose network can be cut needs root and the command ip of iproute2")
         self._nodes = list(nodes)
         self._name = f"ms{os.getpid():x}{random.randrange(4096):03x}"
@@ -81,6 +81,11 @@ class Namespaces:
 
     def _space(self, node: int) -> str:
         return f"{self._name}-{node}"
+
+
+def may_make() -> bool:
+    """Whether this process is root and has iproute2."""
+    return os.geteuid() == 0 and shutil.which("ip") is not None
 
 
 def _run(*words: str) -> subprocess.CompletedProcess[str]:

@@ -18,6 +18,13 @@ class ClusterProperties:
         default_doc="none: a single broker",
         example="broker-1.example.org:9192",
     )
+    internal_peer_bind = Property(
+        "internal.peer.bind",
+        OptionalHostPort(lowest_port=1),
+        None,
+        doc="Listen for other brokers here, and not at peer.listen, where a proxy of a test stands.",
+        hidden=True,
+    )
     seeds = Property(
         "seeds",
         Seeds(),
