@@ -124,6 +124,7 @@ def test_a_topic_comes_back_from_the_store_alone(tmp_path):
         lost.kill()
     assert requests["put"]["count"] > here["archived_segments"]
     assert not requests["put"]["failures"]
+    assert requests["put"]["bytes"] > here["archived_bytes"]
     end = here["archived_end_offset"]
     assert here["local_start_offset"] == end < here["high_watermark"] == RECORDS
     first = min(store.rglob("*.segment"))

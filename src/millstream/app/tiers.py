@@ -30,7 +30,7 @@ from millstream.objects import ObjectKey, open_store
 from millstream.partition.partition import Partition
 from millstream.raft.stored import Folded, encode_folded
 from millstream.storage.disk import make_directories, replace_file
-from millstream.telemetry.table import OBJECT_OPERATION
+from millstream.telemetry.table import OBJECT_OPERATION, OBJECT_TRANSFER
 from millstream.tiers.inspection import describe_topics, manifest_of
 from millstream.tiers.manifest import Archive
 from millstream.tiers.messages import CacheReport
@@ -161,6 +161,9 @@ def tier_status(queries: ShardQueries, url: str, topic: str | None, stats: list[
             "operation": operation,
             "count": sum(one.histogram("object_request_latency", operation=operation).count for one in stats),
             "failures": sum(one.counter("object_request_failures", operation=operation).value for one in stats),
+            "bytes": sum(one.counter("object_bytes", operation=operation).value for one in stats)
+            if operation in OBJECT_TRANSFER.values
+            else 0,
         }
         for operation in OBJECT_OPERATION.values
     ]

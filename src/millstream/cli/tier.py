@@ -43,6 +43,8 @@ def status(topic: str | None, as_json: bool, bootstrap: str, timeout: float) -> 
     """Show how far the tiered topics of a broker are archived, or one of them."""
     from urllib.parse import quote
 
+    from millstream.config.forms import human_size
+
     path = "/v1/tiers" + (f"?topic={quote(topic)}" if topic else "")
     answer = _ask(bootstrap, timeout, path)
     if as_json:
@@ -50,7 +52,9 @@ def status(topic: str | None, as_json: bool, bootstrap: str, timeout: float) -> 
         return
     partitions = answer["partitions"]
     asked = ", ".join(
-        f"{one['count']:,} {one['operation']}" + (f" ({one['failures']:,} failed)" if one["failures"] else "")
+        f"{one['count']:,} {one['operation']}"
+        + (f" of {human_size(one['bytes'])}" if one["bytes"] else "")
+        + (f" ({one['failures']:,} failed)" if one["failures"] else "")
         for one in answer["requests"]
         if one["count"]
     )

@@ -167,6 +167,7 @@ READ_SOURCE: Final = Label("source", ("cache", "segment", "archive"))
 HOT_TIER_EVICTION: Final = Label("reason", ("capacity", "age", "low_disk", "invalid", "fault"))
 BLOCK_SOURCE: Final = Label("source", ("memory", "hot_tier", "store"))
 OBJECT_OPERATION: Final = Label("operation", ("put", "get", "head", "list", "delete"))
+OBJECT_TRANSFER: Final = Label("operation", ("put", "get"))
 
 
 def _counter(
@@ -294,6 +295,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _latency("hot_tier_read_latency", "One read from the warm cache."),
     _latency("object_request_latency", "One request to the object store, its retries included.", OBJECT_OPERATION),
     _counter("object_request_failures", "Requests to the object store that failed.", label=OBJECT_OPERATION),
+    _counter("object_bytes", "Bytes of requests to the object store that succeeded.", _BYTES, label=OBJECT_TRANSFER),
     # Cluster
     _gauge("cluster_topics", "Topics in the metadata cache (of shard 0)."),
     _gauge("cluster_metadata_revision", "Revision of the metadata cache of each shard.", per_shard=True),

@@ -5,10 +5,13 @@
     closed segment ──upload──► object ──propose──► entry ──commit──► archive ──► local copy may go
                                                                       └──► manifest object, derived
 
-Only the leader of a partition archives; one request a partition is under way at a time. A failed request is repeated
+Only the leader of a partition archives. Up to `UPLOADS_AT_ONCE` segments of a partition are uploaded at once, and
+proposed in the order of their offsets, so that the archive never has a gap. After a failed upload or proposal those
+behind it are given up, and uploaded again. One other request a partition is under way beside them; the manifest is
+written once for all segments of `_DERIVED_US`, or when there is nothing more to upload. A failed request is repeated
 after a wait that doubles up to `_WAIT_MAX_US`; the first failure of a row is logged. A crash between upload and commit
-leaves an object that no entry names, and the segment is uploaded again. Producers never wait: the work is in another
-process, at a bounded rate.
+leaves an object that no entry names, and the segment is uploaded again. Objects of a deleted topic go after the last
+upload of the topic is answered. Producers never wait: the work is in another process, at a bounded rate.
 
 **Retention.** A tiered partition keeps two limits. ``retention.local.target.ms/bytes`` bound what stays on this disk:
 segments that are archived and committed leave it, after a checkpoint has noted where the files begin.
@@ -18,6 +21,7 @@ segments that are archived and committed leave it, after a checkpoint has noted 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.core.retention import SegmentFacts, start_after_retention, start_of_retained
@@ -37,7 +41,7 @@ from millstream.model.quantities import Offset
 from millstream.raft.group import GroupRole
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
-from millstream.tiers.partition_archive import PartitionArchive
+from millstream.tiers.partition_archive import PartitionArchive, PendingUpload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -56,6 +60,11 @@ if TYPE_CHECKING:
 PERIOD_US: Final = 500_000
 """Between two looks at all tiered partitions."""
 
+UPLOADS_AT_ONCE: Final = 3
+"""Of one partition; one while the store fails."""
+
+_DERIVED_US: Final = 10_000_000
+_COMMIT_POLL_US: Final = 2_000
 _SHARE: Final = 0.05
 _WAIT_US: Final = 1_000_000
 _WAIT_MAX_US: Final = 60_000_000
@@ -114,8 +123,8 @@ class Archiver:
         """The partition goes from this shard; with ``purge`` its topic was deleted, and so are its objects."""
         archive.closed = True
         self._archives.pop(archive.log.group, None)
-        if purge and archive.group.role is GroupRole.LEADING:
-            self._purge(archive, _WAIT_US)
+        archive.purges = purge and archive.group.role is GroupRole.LEADING
+        self._settle_uploads(archive)
 
     def _purge(self, archive: PartitionArchive, wait_us: int) -> None:
         """Remove the objects of a deleted partition. The description of the topic goes first, so that nobody recovers
@@ -185,13 +194,29 @@ class Archiver:
 
     def _advance(self, archive: PartitionArchive) -> None:
         """Begin the next request for a partition, if there is anything to do."""
-        if archive.busy or archive.closed or self._stopped or archive.retry_at_us > self._reactor.now_us():
+        now_us = self._reactor.now_us()
+        if archive.closed or self._stopped or archive.retry_at_us > now_us:
             return
         if archive.group.role is not GroupRole.LEADING or not archive.group.is_serving:
             return
-        if archive.config.is_tiered and (segment := archive.next_upload()) is not None:
-            archive.busy = True
-            from_offset = max(archive.archive.end_offset, segment.base_offset)
+        if archive.config.is_tiered and archive.trouble is None:
+            self._upload(archive)
+        if archive.busy:
+            return
+        if (spill := archive.archive.next_spill()) is not None:
+            self._spill(archive, spill)
+        elif not archive.uploads or now_us >= archive.derived_at_us + _DERIVED_US:
+            self._save_derived(archive)
+
+    # -- uploads -------------------------------------------------------------------------------------------------------
+
+    def _upload(self, archive: PartitionArchive) -> None:
+        """Begin uploads, as many as may be under way."""
+        limit = 1 if archive.failures else UPLOADS_AT_ONCE
+        while len(archive.uploads) < limit and (segment := archive.next_upload()) is not None:
+            from_offset = max(archive.uploads_end, segment.base_offset)
+            pending = PendingUpload(segment.end_offset, archive.group.term)
+            archive.uploads.append(pending)
             known = archive.log.aborted
             self._link.upload(
                 archive.owner,
@@ -202,46 +227,83 @@ class Archiver:
                 segment.size_bytes,
                 archive.group.term,
                 [] if known is None else known(from_offset, segment.end_offset),
-                lambda result: self._uploaded(archive, result),
+                partial(self._uploaded, archive, pending),
             )
-        elif (spill := archive.archive.next_spill()) is not None:
-            self._spill(archive, spill)
-        else:
-            self._save_derived(archive)
 
-    def _uploaded(self, archive: PartitionArchive, result: ArchivedSegment | MillstreamError) -> None:
+    def _uploaded(
+        self, archive: PartitionArchive, pending: PendingUpload, result: ArchivedSegment | MillstreamError
+    ) -> None:
+        pending.result = result
         if isinstance(result, MillstreamError):
             self._upload_failures.inc()
-            self._failed(archive, "a segment could not be archived", result)
-            return
-        if archive.closed or archive.log.closed or archive.group.role is not GroupRole.LEADING:
-            archive.busy = False  # the object is nobody's
-            return
-        if archive.group.term != result.term:
-            self._succeeded(archive)  # another leadership: this one's key names the wrong term
-            return
-        try:
-            archive.propose(Archived(result, archive.log.start_offset))
-        except (ArenaFull, MillstreamError) as error:
-            self._failed(archive, "an archived segment could not be committed", error)
-            return
-        self._await(archive, result)
+        self._settle_uploads(archive)
 
-    def _await(self, archive: PartitionArchive, segment: ArchivedSegment) -> None:
-        """Go on when the entry is committed; it may also be lost with the leadership."""
-        if archive.archive.end_offset >= segment.end_offset:
+    def _settle_uploads(self, archive: PartitionArchive) -> None:
+        """Propose what is uploaded, count what is committed, and go on; something may have gone wrong meanwhile."""
+        uploads = archive.uploads
+        gone = archive.closed or archive.log.closed or archive.group.role is not GroupRole.LEADING
+        if uploads and (gone or any(one.term != archive.group.term for one in uploads)):
+            archive.trouble = "lost"  # another leadership: these keys name the wrong term, or the objects are nobody's
+        self._propose_uploads(archive)
+        while uploads and uploads[0].is_proposed:
+            if archive.archive.end_offset < uploads[0].end_offset and archive.trouble != "lost":
+                self._poll(archive)
+                return
+            self._committed(archive, uploads.pop(0))
+        trouble = archive.trouble
+        if trouble is not None:
+            if any(one.result is None for one in uploads):
+                return
+            uploads.clear()
+            archive.trouble = None
+            if not isinstance(trouble, str):
+                self._failed(archive, *trouble)
+        if archive.closed and archive.purges:
+            archive.purges = False
+            self._purge(archive, _WAIT_US)
+        self._advance(archive)
+
+    def _propose_uploads(self, archive: PartitionArchive) -> None:
+        """Propose the uploaded segments in front, each behind the one before it."""
+        for one in archive.uploads:
+            if archive.trouble is not None or one.result is None:
+                return
+            if isinstance(one.result, MillstreamError):
+                archive.trouble = ("a segment could not be archived", one.result)
+            elif not one.is_proposed:
+                try:
+                    archive.propose(Archived(one.result, archive.log.start_offset))
+                except (ArenaFull, MillstreamError) as error:
+                    archive.trouble = ("an archived segment could not be committed", error)
+                else:
+                    one.is_proposed = True
+
+    def _committed(self, archive: PartitionArchive, upload: PendingUpload) -> None:
+        """The entry is committed, or lost with the leadership."""
+        if archive.archive.end_offset >= upload.end_offset and isinstance(upload.result, ArchivedSegment):
             self._uploads.inc()
-            self._uploaded_bytes.inc(segment.size_bytes)
-            self._succeeded(archive)
-        elif archive.closed or self._stopped or archive.group.term != segment.term:
-            archive.busy = False
-        else:
-            self._reactor.call_later(2_000, lambda: self._await(archive, segment))
+            self._uploaded_bytes.inc(upload.result.size_bytes)
+            self._answers_again(archive)
+
+    def _poll(self, archive: PartitionArchive) -> None:
+        """Look again in a while, unless that is on its way."""
+        if archive.polls or self._stopped:
+            return
+        archive.polls = True
+
+        def look() -> None:
+            archive.polls = False
+            self._settle_uploads(archive)
+
+        self._reactor.call_later(_COMMIT_POLL_US, look)
+
+    # -- other objects -------------------------------------------------------------------------------------------------
 
     def _spill(self, archive: PartitionArchive, spill: Spill) -> None:
         archive.busy = True
 
         def written(error: MillstreamError | None) -> None:
+            archive.busy = False
             if error is not None:
                 self._failed(archive, "a part of the manifest could not be written", error)
                 return
@@ -252,7 +314,6 @@ class Archiver:
                 self._failed(archive, "a part of the manifest could not be committed", refusal)
                 return
             archive.retry_at_us = self._reactor.now_us() + _WAIT_US  # until it is committed
-            archive.busy = False
 
         self._link.put(part_key(archive.owner, spill.part), encode_part(archive.owner, spill.runs), written)
 
@@ -266,6 +327,7 @@ class Archiver:
         if data != archive.manifest_saved and not (archive.archive.is_empty and not archive.manifest_saved):
             self._put(archive, manifest_key(archive.owner), data, "manifest_saved")
             return
+        archive.derived_at_us = self._reactor.now_us()
         now_ms = self._storage.now_ms()
         due = [one for due_ms, one in archive.freed[:_REMOVED_AT_ONCE] if due_ms <= now_ms]
         if due:
@@ -275,6 +337,7 @@ class Archiver:
         archive.busy = True
 
         def written(error: MillstreamError | None) -> None:
+            archive.busy = False
             if error is not None:
                 self._failed(archive, f"{key} could not be written", error)
                 return
@@ -287,6 +350,7 @@ class Archiver:
         archive.busy = True
 
         def removed(error: MillstreamError | None) -> None:
+            archive.busy = False
             if error is not None:
                 self._failed(archive, "objects of deleted records could not be removed", error)
                 return
@@ -298,14 +362,15 @@ class Archiver:
         self._link.remove(archive.owner, segments, parts, removed)
 
     def _succeeded(self, archive: PartitionArchive) -> None:
-        if archive.failures:
-            operator_log.at(archive.log.name).info("the object store answers again")
-        archive.busy = False
-        archive.failures = 0
+        self._answers_again(archive)
         self._advance(archive)
 
+    def _answers_again(self, archive: PartitionArchive) -> None:
+        if archive.failures:
+            operator_log.at(archive.log.name).info("the object store answers again")
+        archive.failures = 0
+
     def _failed(self, archive: PartitionArchive, what: str, error: Exception) -> None:
-        archive.busy = False
         archive.retry_at_us = self._reactor.now_us() + min(_WAIT_US << min(archive.failures, 6), _WAIT_MAX_US)
         archive.failures += 1
         if (archive.failures == 1 or isinstance(error, Corruption)) and not self._stopped and _LINES.allows():

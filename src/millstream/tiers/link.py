@@ -20,6 +20,7 @@ from millstream.tiers.messages import (
     CHANGES_LANE,
     LANES,
     READS_LANE,
+    UPLOADS_LANE,
     AskCache,
     CacheReport,
     Failed,
@@ -117,7 +118,7 @@ class ArchiveLink:
         self._lanes: list[ReactorChannel] = []
         self._calls: dict[int, Callable[[Any], None]] = {}
         self._next_id = 1
-        self._reader = 0
+        self._reader = self._uploader = 0
         self._waiting: WaitingReads[_ReadCall] = WaitingReads(reactor, self._start, _fail)
         self._stopped = False
         self._reads = stats.counter("archive_reads")
@@ -177,9 +178,9 @@ class ArchiveLink:
             done(_error(reply) if isinstance(reply, Failed) else reply.segment)
 
         number = self._expect(answered)
-        self._send(
-            CHANGES_LANE, Upload(number, owner, path, base_offset, from_offset, end_offset, size_bytes, term, aborted)
-        )
+        lane = UPLOADS_LANE + self._uploader
+        self._uploader = (self._uploader + 1) % (READS_LANE - UPLOADS_LANE)
+        self._send(lane, Upload(number, owner, path, base_offset, from_offset, end_offset, size_bytes, term, aborted))
 
     def put(self, key: str, data: bytes, done: OnDone) -> None:
         """`messages.Put`."""

@@ -193,9 +193,12 @@ class CacheReport(msgspec.Struct, frozen=True, array_like=True, tag=6):
 Reply: TypeAlias = Done | Failed | Uploaded | ReadDone | Found | CacheReport
 
 CHANGES_LANE: Final = 0
-READS_LANE: Final = 1
-LANES: Final = 4
-"""One lane for what changes the store, in order; those from `READS_LANE` on are alike and take turns."""
+UPLOADS_LANE: Final = 1
+READS_LANE: Final = 4
+LANES: Final = 7
+"""One lane for manifests and removals, in order; those from `UPLOADS_LANE` on for uploads, those from `READS_LANE` on
+for reads. The lanes of one kind are alike and take turns.
+"""
 
 _encoder = msgspec.msgpack.Encoder()
 encode = _encoder.encode

@@ -14,7 +14,7 @@ clients repeat.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from millstream.errors import MillstreamError, Rejected
 from millstream.format.archive import Archived, Spilled, decode_entry, encode_entry
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from millstream.format.archive import AbortedSpan, Entry
     from millstream.format.manifest import ArchiveId
     from millstream.iobuf import IoBuf
+    from millstream.model.replication import Term
     from millstream.raft.group import Group
     from millstream.storage.log.log import Log
     from millstream.storage.log.segment_list import Segment
@@ -41,6 +42,19 @@ if TYPE_CHECKING:
     OnFound = Callable[[Found | MillstreamError | None], None]
 
 ARCHIVE_ENTRY: Final = EntryKind(1)
+
+
+class PendingUpload:
+    """A segment on its way: uploaded, then proposed, then committed. Its partition's archiver writes it."""
+
+    __slots__ = ("end_offset", "is_proposed", "result", "term")
+
+    def __init__(self, end_offset: Offset, term: Term) -> None:
+        self.end_offset = end_offset
+        self.term = term
+        self.result: ArchivedSegment | MillstreamError | None = None
+        """None until the archive process has answered."""
+        self.is_proposed = False
 
 
 class PartitionArchive:
@@ -54,6 +68,7 @@ class PartitionArchive:
         "busy",
         "closed",
         "config",
+        "derived_at_us",
         "failures",
         "freed",
         "group",
@@ -62,8 +77,12 @@ class PartitionArchive:
         "log",
         "manifest_saved",
         "owner",
+        "polls",
+        "purges",
         "retry_at_us",
         "topic_saved",
+        "trouble",
+        "uploads",
     )
 
     def __init__(
@@ -88,7 +107,17 @@ class PartitionArchive:
         self.link = link
         self.closed = False
         self.busy = False
-        """A request of the archiver is under way for it."""
+        """A request of the archiver that is no upload is under way for it."""
+        self.uploads: list[PendingUpload] = []
+        """Uploads that are not committed yet, in the order of their offsets, without gaps."""
+        self.trouble: tuple[str, Exception] | Literal["lost"] | None = None
+        """Why `uploads` are given up: nothing more is begun or proposed until each of them is answered."""
+        self.polls = False
+        """A timer looks whether the first of `uploads` is committed."""
+        self.purges = False
+        """The topic is deleted: its objects go when the last upload is answered."""
+        self.derived_at_us = 0
+        """When the objects that are derived were last compared with what is here."""
         self.failures = 0
         """Requests that failed in a row."""
         self.retry_at_us = 0
@@ -149,12 +178,18 @@ class PartitionArchive:
 
     def next_upload(self) -> Segment | None:
         """The local segment to be archived next; None if there is none."""
-        log = self.log
-        segment = log.segments_list.find(self.archive.end_offset)
-        if segment is None or not segment.sealed or segment.end_offset <= self.archive.end_offset:
+        log, after = self.log, self.uploads_end
+        segment = log.segments_list.find(after)
+        if segment is None or not segment.sealed or segment.end_offset <= after:
             return None
         final = segment.end_offset <= self.limit() and log.written_position >= segment.end
         return segment if final else None
+
+    @property
+    def uploads_end(self) -> Offset:
+        """Everything below it is archived or on its way. Exclusive."""
+        end = self.archive.end_offset
+        return max(end, self.uploads[-1].end_offset) if self.uploads else end
 
     @property
     def lag_bytes(self) -> int:

@@ -2,7 +2,8 @@
 
 ::
 
-    reactor ◄──►  changes  uploads, manifests, removals, in the order they were sent
+    reactor ◄──►  changes  manifests, removals, in the order they were sent
+            ◄──►  uploads  segments; three of them, used in turn
             ◄──►  reads    reads of archived segments; three of them, used in turn
 
 Each lane has its own socket and thread. A read fills fragments of the shard's arena, which this process maps too. An
@@ -93,6 +94,8 @@ class Counted:
         self._store = store
         self._latency = {one: stats.histogram("object_request_latency", operation=one) for one in operations}
         self._failures = {one: stats.counter("object_request_failures", operation=one) for one in operations}
+        self._written = stats.counter("object_bytes", operation="put")
+        self._read = stats.counter("object_bytes", operation="get")
 
     @property
     def url(self) -> str:
@@ -111,15 +114,29 @@ class Counted:
 
     def put(self, key: ObjectKey, parts: Sequence[Buffer], expect: Version | None = None) -> Version:
         with self._counting("put"):
-            return self._store.put(key, parts, expect)
+            version = self._store.put(key, parts, expect)
+        self._written.inc(sum(memoryview(part).nbytes for part in parts))
+        return version
 
     def put_stream(self, key: ObjectKey, parts: Iterable[Buffer]) -> Version:
+        size_bytes = 0
+
+        def passed() -> Iterator[Buffer]:
+            nonlocal size_bytes
+            for part in parts:
+                size_bytes += memoryview(part).nbytes
+                yield part
+
         with self._counting("put"):
-            return self._store.put_stream(key, parts)
+            version = self._store.put_stream(key, passed())
+        self._written.inc(size_bytes)
+        return version
 
     def get(self, key: ObjectKey, start: FilePosition, end: FilePosition) -> memoryview:
         with self._counting("get"):
-            return self._store.get(key, start, end)
+            found = self._store.get(key, start, end)
+        self._read.inc(len(found))
+        return found
 
     def head(self, key: ObjectKey) -> ObjectInfo | None:
         with self._counting("head"):

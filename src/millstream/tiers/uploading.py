@@ -7,6 +7,7 @@ of the same offsets in the same term writes the same bytes again.
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 
 
 class Pace:
-    """Keeps a row of uploads below a number of bytes per second; at most a second's worth at once."""
+    """Keeps all uploads together below a number of bytes per second; at most a second's worth at once. Safe for
+    threads.
+    """
 
     def __init__(
         self,
@@ -47,13 +50,15 @@ class Pace:
         self._clock = clock
         self._pause = pause
         self._due_s = clock()
+        self._lock = threading.Lock()
 
     def spend(self, size_bytes: int) -> None:
         """Wait until so many bytes may go."""
-        now_s = self._clock()
-        self._due_s = max(self._due_s, now_s - 1.0) + size_bytes / self._bytes_per_s
-        if self._due_s > now_s:
-            self._pause(self._due_s - now_s)
+        with self._lock:
+            now_s = self._clock()
+            due_s = self._due_s = max(self._due_s, now_s - 1.0) + size_bytes / self._bytes_per_s
+        if due_s > now_s:
+            self._pause(due_s - now_s)
 
 
 def upload(

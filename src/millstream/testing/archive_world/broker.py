@@ -250,6 +250,7 @@ class TieredBroker(ServedBroker):
             archive is not None
             and self.group.role is GroupRole.LEADING
             and not archive.busy
+            and not archive.uploads
             and archive.next_upload() is None
             and archive.archive.next_spill() is None
         )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from millstream.model.replication import EntryKind
     from millstream.testing.sim.brokers_history import Setting
     from millstream.tiers.manifest import Spill
+    from millstream.tiers.partition_archive import PendingUpload
 
 
 def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
@@ -48,12 +49,22 @@ _propose_start = ReplicatedGroup.propose_log_start
 
 
 def _taken_up_before_its_commit(
-    self: Archiver, archive: PartitionArchive, result: ArchivedSegment | MillstreamError
+    self: Archiver, archive: PartitionArchive, pending: PendingUpload, result: ArchivedSegment | MillstreamError
 ) -> None:
     """The leader takes the entry up when it proposes it."""
-    _uploaded(self, archive, result)
+    _uploaded(self, archive, pending, result)
     if isinstance(result, ArchivedSegment) and result.base_offset == archive.archive.end_offset:
         archive._apply(Archived(result, archive.log.start_offset))
+
+
+def _proposed_as_they_come(self: Archiver, archive: PartitionArchive) -> None:
+    """An uploaded segment is proposed although one before it is not."""
+    _ = self
+    for one in archive.uploads:
+        if archive.trouble is None and isinstance(one.result, ArchivedSegment) and not one.is_proposed:
+            with suppress(MillstreamError):
+                archive.propose(Archived(one.result, archive.log.start_offset))
+                one.is_proposed = True
 
 
 class _Trusting:
@@ -169,6 +180,9 @@ PLANTED = (
         ((Archiver, "_uploaded", _taken_up_before_its_commit),),
         100,
         _cut_off,
+    ),
+    PlantedBug(
+        "segments are committed as their uploads end", ((Archiver, "_propose_uploads", _proposed_as_they_come),), 40
     ),
     PlantedBug("an upload without an answer counts as done", ((process, "upload", _counted_unseen),), 60),
     PlantedBug("local segments go before they are archived", ((Archiver, "_drop_local", _dropped_before_commit),), 10),
