@@ -95,5 +95,4 @@ def _hand_over(pipeline: Pipeline, sink: Sink, directory: str, state: PipelineSt
             found.setdefault(topic, {})[str(partition)] = end.offset
     finally:
         logs.close()
-    sink_state.pin_start(found)
-    return found
+    return sink_state.pin_start(found)

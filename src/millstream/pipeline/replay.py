@@ -46,7 +46,7 @@ _LETTERS: Final = 2000
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay did for one sink: dead letters that it looked at, those that became rows, the rows, and the
+    """What a replay did for one sink: dead letters that it read, those that became rows, the rows, and the
     reasons of the others with their number.
     """
 

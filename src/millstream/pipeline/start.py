@@ -15,7 +15,7 @@ import msgspec
 from millstream.errors import Rejected
 from millstream.pipeline.checks import option_text, size, start_ms, topics_of
 from millstream.pipeline.model import Pipeline
-from millstream.pipeline.state import SinkState
+from millstream.pipeline.state import Offsets, SinkState
 from millstream.pipeline.tables.table import CommitRecord
 from millstream.spark.bounds import EARLIEST, starting, subscription
 from millstream.spark.logs import Logs, SourcePartition
@@ -23,9 +23,6 @@ from millstream.spark.offsets import read_offset
 from millstream.spark.options import READ, parse_options
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
-
-Offsets = dict[str, dict[str, int]]
-"""By topic and partition, as text: the form of the source's option ``startingOffsets``."""
 
 
 def source_options(pipeline: Pipeline) -> dict[str, str]:
@@ -77,8 +74,7 @@ def find_start(pipeline: Pipeline, state: SinkState, last: CommitRecord | None, 
         found: Offsets = {}
         for (topic, partition), offset in logs.start(source_partitions, starting(options, streaming=True)).items():
             found.setdefault(topic, {})[str(partition)] = offset
-    state.pin_start(found)
-    return _complete(found, source_partitions)
+    return _complete(state.pin_start(found, replace=last is not None), source_partitions)
 
 
 def encode_offsets(offsets: Offsets) -> str:

@@ -32,6 +32,9 @@ from millstream.errors import Rejected, Unavailable
 
 _STOP_STEP_S: Final = 0.05
 
+Offsets = dict[str, dict[str, int]]
+"""By topic and partition, as text: the form of the source's option ``startingOffsets``."""
+
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one sink. Counts are totals since its first batch; ``version`` is the table's, as text. ``left``
@@ -195,14 +198,23 @@ class SinkState:
             return None
         return max((int(name) for name in names if name.isdigit()), default=None)
 
-    def start(self) -> dict[str, dict[str, int]] | None:
+    def start(self) -> Offsets | None:
         """Offsets at which this sink began, by topic and partition."""
         content = _read(os.path.join(self.directory, "start.json"))
         return None if content is None else json.loads(content)
 
-    def pin_start(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
-        """Remember where this sink begins; synced, because nothing else knows it until the first batch is done."""
-        _write(os.path.join(self.directory, "start.json"), json.dumps(offsets).encode(), sync=True)
+    def pin_start(self, offsets: Offsets, *, replace: bool = False) -> Offsets:
+        """Decide where this sink begins; returns the offsets that hold from now on.
+
+        The first decision holds, unless ``replace``: a run and a backfill may both begin for the first time at once,
+        and a record between two decisions would be read twice or never. The file is synced, because nothing else has
+        these offsets until the first batch is done.
+        """
+        path = os.path.join(self.directory, "start.json")
+        made = _write(path, json.dumps(offsets).encode(), sync=True, replace=replace)
+        held = offsets if made else self.start()
+        assert held is not None, "start.json is never removed while its sink is open"
+        return held
 
     def progress(self) -> Progress | None:
         content = _read(os.path.join(self.directory, "progress.json"))
@@ -227,7 +239,8 @@ def _read(path: str) -> bytes | None:
         return None
 
 
-def _write(path: str, content: bytes, *, sync: bool) -> None:
+def _write(path: str, content: bytes, *, sync: bool, replace: bool = True) -> bool:
+    """Write a file whole; returns False, and changes nothing, if it exists and must not be replaced."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".new-")
     with os.fdopen(descriptor, "wb") as file:
@@ -235,10 +248,19 @@ def _write(path: str, content: bytes, *, sync: bool) -> None:
         if sync:
             file.flush()
             os.fsync(file.fileno())
-    os.replace(temporary, path)
+    if replace:
+        os.replace(temporary, path)
+    else:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(temporary)
     if sync:
         directory = os.open(os.path.dirname(path), os.O_RDONLY)
         try:
             os.fsync(directory)
         finally:
             os.close(directory)
+    return True

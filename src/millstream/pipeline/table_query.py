@@ -54,7 +54,7 @@ class TableQuery(SinkQuery):
         self.version = table.version()
 
     def _take_hand_over(self) -> None:
-        """Begin where a backfill ends that was there before the first run."""
+        """Begin where a backfill ends that was there before the first run. Another backfill may decide meanwhile."""
         if self._until is None and self._table.last is None and self._state.start() is None:
             backfill = self._table.table.last(f"{self._pipeline.pipeline}.{self.name}~backfill")
             if backfill is not None:

@@ -49,3 +49,13 @@ def test_a_start_is_pinned_whole_and_a_damaged_checkpoint_is_named(tmp_path):
         sink.query_id()
     with pytest.raises(Rejected, match="batch 11 ends"):
         sink.offsets(11)
+
+
+def test_the_first_of_two_beginnings_holds_for_both(tmp_path):
+    run, backfill = SinkState(str(tmp_path / "sink")), SinkState(str(tmp_path / "sink"))
+    assert (run.start(), backfill.start()) == (None, None)  # both decide now
+    assert backfill.pin_start({"t": {"0": 7}}) == {"t": {"0": 7}}
+    assert run.pin_start({"t": {"0": 9}}) == {"t": {"0": 7}}
+    assert run.start() == backfill.start() == {"t": {"0": 7}}
+    assert run.pin_start({"t": {"0": 12}}, replace=True) == run.start() == {"t": {"0": 12}}
+    assert os.listdir(tmp_path / "sink") == ["start.json"]
