@@ -14,7 +14,7 @@ export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONDONTWRITEBYTECODE # compiling is two thirds of what a short command costs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-all test-spark test-ci check format bench bench-cluster soak conformance differential fuzz simulate simulate-archive crash docs lock wheel clean
+.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci check format bench bench-cluster soak conformance differential fuzz simulate simulate-archive crash docs lock wheel clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ test-all: test ## Run every test but other people's suites
 
 test-spark: setup ## Run the slow tests of pipelines on Spark (about 30 minutes; MILLSTREAM_KILLS=n)
 	@$(PY) -m pytest -m "slow and spark" tests/spark
+
+spark-versions: setup ## Run the quick Spark tests with PySpark 4.1, 4.2 and 4.3 (about 10 minutes; ARGS=--help)
+	@$(PY) tools/spark_versions.py $(ARGS)
 
 test-ci: setup ## Run the slow tests that .ci/run has time for (some minutes)
 	@$(PY) -m pytest -m "ci and not conformance" --numprocesses 2 --dist worksteal
