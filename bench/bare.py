@@ -1,8 +1,8 @@
 """A loop in the place of a broker: it receives, writes, syncs and answers, and does nothing else.
 
-``python -m bench.bare``, told a topic and a directory (see ``child``), says its port. Each Produce request of the load
-goes whole into one file that was filled before, past the page cache; one sync is for all that one poll brought; then
-each is answered with the next offset of its partition. No batch is looked into, no index is kept, nothing can be read
+``python -m bench.bare`` gets a topic and a directory (see ``child``) and prints its port. Each Produce request of the
+load goes whole into one file that was filled before, past the page cache; one sync is for all that one poll brought;
+then each is answered with the next offset of its partition. No batch is decoded, no index is kept, nothing can be read
 back, and the file is written round and round. Run beside a broker, under the same load, it says how much of a tail is
 the machine's: of the disk, of what else holds the cores, and of the generator that shares them.
 
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench import load, raw, schedule, verify
-from bench.child import Child, told
+from bench.child import Child, instructions
 from bench.meter import RECEIVE_BYTES
 from bench.rows import Figures, of_produce
 from bench.schedule import Schedule
@@ -140,7 +140,7 @@ def measure(load_of: Schedule, content: list[bytes], *, warm_s: float, measured_
 
 def main() -> None:
     """In a process of its own, on the processor of a broker's first shard."""
-    what = told()
+    what = instructions()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     log = Log(Path(what["directory"], "log"))
     listener = socket.create_server(("127.0.0.1", 0))

@@ -20,8 +20,8 @@ from typing import Any, NoReturn, Self
 from bench.raw import UnexpectedAnswer
 
 
-def told() -> dict[str, Any]:
-    """In the child: what it was told to do."""
+def instructions() -> dict[str, Any]:
+    """The first line of standard input: what this process shall do."""
     return json.loads(sys.stdin.readline())
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import processes
-from bench.child import Child, told
+from bench.child import Child, instructions
 from bench.rows import Alone, Figures, Plan, Say
 from bench.subjects import Subject
 from millstream.events import DataDescriptor, EventsClient, SubView, Topic
@@ -151,7 +151,7 @@ def serve_bare(directory: str) -> None:
 
 def main() -> None:
     """The client, or the bare loop."""
-    what = told()
+    what = instructions()
     if "bare" in what:
         serve_bare(what["bare"])
         return

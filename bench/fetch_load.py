@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 
 from bench import raw
-from bench.child import Child, told
+from bench.child import Child, instructions
 from bench.meter import DRAIN_S, Connection, Meter, Outcome, quiet_gc
 from bench.raw import UnexpectedAnswer
 from bench.verify import Produced
@@ -181,7 +181,7 @@ def beside(
 
 
 def main() -> int:
-    given = told()
+    given = instructions()
     bases = {int(partition): array("q", bytes(8 * count)) for partition, count in given["batches"].items()}
     outcome = fetch_round(
         given["bootstrap"],

@@ -64,7 +64,7 @@ def produce_open(
     progress: Callable[[str], None] = lambda _: None,
     opened: "Callable[[select.epoll], list[load.Producer]] | None" = None,
 ) -> Outcome:
-    """Sends one-record batches as ``schedule`` says; ``begun`` is told the moment of request 0 before it is sent.
+    """Sends one-record batches as ``schedule`` says; ``begun`` is called with the time of request 0 before it is sent.
 
     ``late_sends`` of the outcome counts requests that this process itself sent more than 1 ms late. Latencies go into
     ``latencies`` instead of the outcome where it is given. ``opened`` opens the connections where they do

@@ -178,7 +178,7 @@ def soak(broker: Broker, run: Run, plan: Schedule, duration_s: float, groups: in
 
 @dataclass(frozen=True)
 class Verdict:
-    """One thing that was looked at."""
+    """One check of the verdict and its result."""
 
     title: str
     figure: str

@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from bench import processes, stalls
-from bench.child import told
+from bench.child import instructions
 from millstream.cli.exposition import Exposition, read_exposition
 
 LEVELS = {
@@ -62,7 +62,7 @@ def sample(pid: int, before: Exposition, now: Exposition) -> dict[str, Any]:
 
 
 def main() -> int:
-    given = told()
+    given = instructions()
     before = read_exposition(given["metrics"], 10.0)
     due = time.monotonic()
     while True:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import raw
-from bench.child import Child, told
+from bench.child import Child, instructions
 from bench.peers.kafka import PeerUnavailable
 from bench.rows import Alone, Figures, Plan, Say
 from bench.subjects import Subject
@@ -84,7 +84,7 @@ def _read(spark: Any, given: dict[str, Any], topic: str, stats: str) -> Any:
 
 
 def main() -> int:
-    given = told()
+    given = instructions()
     answers = os.dup(1)  # Spark's virtual machine writes to standard output as it likes
     os.dup2(2, 1)
 

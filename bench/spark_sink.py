@@ -16,7 +16,7 @@ import tempfile
 from typing import Any
 
 from bench import raw
-from bench.child import Child, told
+from bench.child import Child, instructions
 from bench.rows import Alone, Figures, Plan, Say
 from bench.subjects import Subject
 
@@ -60,7 +60,7 @@ def copy(spark: Any, bootstrap: str, target: str, delivery: str, rows: int) -> f
 
 
 def main() -> int:
-    given = told()
+    given = instructions()
     answers = os.dup(1)  # Spark's virtual machine writes to standard output as it likes
     os.dup2(2, 1)
     from rich.console import Console

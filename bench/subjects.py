@@ -111,7 +111,7 @@ class Subject:
         return "\n".join(text.splitlines()[-lines:])
 
     def complaints(self) -> list[str]:
-        """What its log has got of them since the last call. The peer is not asked."""
+        """Warnings and errors in our log since the last call; none of the peer."""
         if self._ours is None or not self._ours.log_path.exists():
             return []
         with self._ours.log_path.open("rb") as log:
@@ -121,7 +121,7 @@ class Subject:
         return complaints(text)
 
     def metrics(self) -> Exposition | None:
-        """What it says about itself; the peer is not asked."""
+        """The metrics of our broker; None for the peer."""
         if self._ours is None:
             return None
         return read_exposition(f"{self._ours.about()['http']}/metrics", 10.0)
@@ -136,10 +136,10 @@ class Subject:
 def complaints(log: str) -> list[str]:
     """The warnings and errors of a broker's log, and the stacks that follow them."""
     found: list[str] = []
-    told = False
+    continues = False
     for line in log.splitlines():
-        told = " WARN " in line or " ERROR " in line or (told and " INFO " not in line)
-        if told:
+        continues = " WARN " in line or " ERROR " in line or (continues and " INFO " not in line)
+        if continues:
             found.append(line)
     return found
 

@@ -26,7 +26,7 @@ import crc32c
 
 from bench import raw
 from bench.buckets import Buckets
-from bench.child import Child, told
+from bench.child import Child, instructions
 from bench.meter import Connection, quiet_gc
 from bench.raw import UnexpectedAnswer, compact_string, read_uvarint, uvarint
 from bench.rows import LADDER
@@ -296,7 +296,7 @@ def follow(given: dict[str, Any], expected: Expected) -> list[Group]:
 
 
 def main() -> int:
-    given = told()
+    given = instructions()
     expected = Expected(given)
     with raw.Caller(given["bootstrap"]) as caller:
         for name in given["groups"]:

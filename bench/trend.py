@@ -1,7 +1,7 @@
 """Whether a series of measurements is flat: decided by a slope, not by eye.
 
 The slope is the median of the slopes between all pairs of points (Theil and Sen), which a few spikes do not move. What
-it adds up to over the time that was looked at is the growth; a series is flat when that is within what is allowed.
+it adds up to over the observed time is the growth; a series is flat when that is within what is allowed.
 """
 
 import statistics
@@ -14,7 +14,7 @@ POINTS = 400
 
 @dataclass(frozen=True)
 class Trend:
-    """``growth`` over the time looked at, ``a_hour`` the same in an hour, ``level`` the median, ``allowed`` growth."""
+    """``growth`` over the observed time, ``a_hour`` the same in an hour, ``level`` the median, ``allowed`` growth."""
 
     growth: float
     a_hour: float

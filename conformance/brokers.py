@@ -164,7 +164,9 @@ def running(peer: str | None, settings: Mapping[str, str], keep_log: Path | None
                 yield Running(theirs)
             return
         address = f"127.0.0.1:{free_port()}"
-        wanted["advertised.listeners"] = f"PLAINTEXT://{address}"  # told outright, as the peer is: a test looks for it
+        wanted["advertised.listeners"] = (
+            f"PLAINTEXT://{address}"  # set explicitly, as for the peer, because a test expects it
+        )
         ours = Broker(settings=wanted, data_dir=directory / "data", memory="512MiB", listen=address)
         try:
             yield Running(ours.start())

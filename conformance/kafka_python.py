@@ -1,6 +1,6 @@
 """kafka-python's integration tests, from its source distribution, in an environment of their own.
 
-The suite is told the address of a running broker. One process of pytest and one broker for all tests; each has two
+The suite gets the address of a running broker. One process of pytest and one broker for all tests; each has two
 minutes. A suite that finds no Kafka installation errors in every test, even where it starts none, so an empty folder
 stands in for one. The distribution leaves out two of the suite's files: the empty ``test/__init__.py``, and
 ``test/service.py``, which starts brokers; as none is started here, `SERVICE` stands in for it.
@@ -18,7 +18,7 @@ from conformance.suite import Context, Suite
 
 VERSION = "3.0.12"
 KAFKA_VERSION = "4.3.0"
-"""What the tests are told of the broker: the newest that this version knows of."""
+"""Broker version that the tests assume: the newest that this version of the client knows."""
 NEEDS = ("pytest==9.0.2", "pytest-mock", "pytest-timeout", "py", "lz4", "zstandard", "crc32c", "python-snappy")
 TEST_LIMIT_S = 120
 SUITE_LIMIT_S = 1500.0

@@ -32,7 +32,7 @@ PACKAGE = "@confluentinc/kafka-javascript"
 PACKAGE_VERSION = "1.10.1"
 VERSION = "2.15.1"
 KAFKA_VERSION = "4.1.0"
-"""What tests are told of the broker: the last without share groups, whose tests would run else."""
+"""Broker version that the tests assume: the last one without share groups, whose tests would otherwise run."""
 
 LIMIT_S = 45.0
 LIMITS_S = {

@@ -133,7 +133,7 @@ def show_outcome(console: Console, suite: Suite, outcome: Outcome, given: argpar
 
 
 def show(console: Console, runs: Sequence[Ran], given: argparse.Namespace) -> None:
-    """The table, and below it what must be looked at."""
+    """The table, and below it the failures that need a person."""
     table = Table(title=brokers.name(given.peer, given.brokers), title_justify="left")
     for title in ("suite", "version", "passed", "failed", "skipped", "must pass", "minutes", "verdict"):
         table.add_column(title, justify="left" if title in ("suite", "version", "verdict") else "right")

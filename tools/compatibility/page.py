@@ -146,8 +146,8 @@ def limits_table() -> str:
     text += row("A client id, as far as it is kept and shown", f"{CLIENT_ID_KEPT:,} characters", "it is cut")
     text += row("A regular expression of a subscription", f"{LENGTH_MAX:,} characters", "INVALID_REGULAR_EXPRESSION")
     text += row("What one request writes about a group", f"{WRITE_BYTES_MAX // mib} MiB", "UNKNOWN_SERVER_ERROR")
-    told = f"{METADATA_CHARACTERS_MAX:,} characters"
-    text += row("Metadata of committed offsets in one answer", told, "UNKNOWN_SERVER_ERROR")
+    limit = f"{METADATA_CHARACTERS_MAX:,} characters"
+    text += row("Metadata of committed offsets in one answer", limit, "UNKNOWN_SERVER_ERROR")
     again = f"{REPEATED_BYTES_MAX // mib} MiB, about"
     repeated = "What one request names again: groups described, their offsets, producers listed"
     text += row(repeated, again, "UNKNOWN_SERVER_ERROR for those beyond")

@@ -89,7 +89,7 @@ def consume(
     bootstrap: str,
     timeout: float,
 ) -> None:
-    """Print the records of a topic, from its beginning unless told otherwise."""
+    """Print the records of a topic, from its beginning unless --from says otherwise."""
     if as_json and template is not None:
         raise WrongUsage("--json and --format cannot be given together; choose one")
     if group == "":

@@ -27,7 +27,7 @@ SOFTWARE_KEPT: Final = 1024
 """Characters of a client library's name and version that are kept with its connection, as of a client id."""
 _LOWEST_LEVEL_0_FROM: Final = 4
 _TELEMETRY: Final = (71, 72)
-"""Clients are told of these where somebody wants what they push (``kafka.telemetry``)."""
+"""APIs that are announced to clients only where telemetry is collected (``kafka.telemetry``)."""
 
 
 def handle(

@@ -7,13 +7,13 @@ version   what a client may ask
   1-      null means all, an empty list none
   4-      not to create topics that do not exist
   8-      its authorised operations (on the cluster: until 10)
- 12-      topics by id; if one has an id, names are not looked at
+ 12-      topics by id; if one has an id, names are ignored
 ========  ===================================================================
 
 A topic that does not exist is created on the way, if client and broker allow it, and the answer waits for that: the
 client needs no second attempt. The first client that asks for a topic after its deletion is an exception: it gets
 UNKNOWN_TOPIC_OR_PARTITION, as from Kafka, and the topic is created meanwhile, so that a client sees its deletion take
-effect. If it cannot be created the client is told why; if it is not known yet,
+effect. If it cannot be created, the response has the reason; if it is not known yet,
 LEADER_NOT_AVAILABLE, on which every client asks again.
 
 A broker that has heard no leader of a partition for seconds, though it holds a replica, may be cut off from the others.

@@ -63,7 +63,7 @@ class ProduceCall:
         self.transaction: ProducerTransaction | None = None
         if request.transactional_id is not None:
             self.transaction = ProducerTransaction(request.transactional_id, context.api_version)
-        self.refusals: dict[int, Refusal] | None = None  # by slot, of batches whose records were looked at
+        self.refusals: dict[int, Refusal] | None = None  # by slot, of batches whose records were inspected
 
     def acked(self, slot: int) -> None:
         """Settle the slot with the result that was entered when the batch was appended."""
