@@ -27,8 +27,8 @@ RECORDS = 400
 
 
 @pytest.fixture
-def three():
-    with cluster(3, settings=SETTINGS) as made:
+def three(request):
+    with cluster(3, settings=SETTINGS | getattr(request, "param", {})) as made:
         yield made
 
 
@@ -165,3 +165,40 @@ def test_a_broker_that_finds_damage_in_its_segments_gets_them_again(three):
         assert broker.stop() == 0
     assert len({tuple(batches(broker.data_dir, 0)) for broker in three.brokers.values()}) == 1
     assert not list((three.brokers[3].data_dir / "topics").glob("*/*.damaged"))
+
+
+@pytest.mark.parametrize("three", [{"auto.leader.rebalance.enable": False}], indirect=True)
+def test_a_leader_that_finds_damage_hands_over_and_is_filled_by_its_follower(three):
+    create(three, "plain", SMALL)
+    send(three, "plain", range(RECORDS))
+    wait_for(lambda: in_sync(three, "plain"), "all are in sync")
+    for broker in three.brokers.values():
+        assert broker.stop() == 0  # with a checkpoint, and what is read after the start is read from the files
+    three.start()
+    client = AdminClient({"bootstrap.servers": three.bootstrap} | QUIET)
+
+    def place():
+        return client.list_topics("plain", timeout=20).topics["plain"].partitions[0]
+
+    wait_for(lambda: in_sync(three, "plain"), "all are in sync")
+    damaged = wait_for(lambda: max(place().leader, 0), "a leader is known")
+    broker = three.brokers[damaged]
+    for path in segments(broker, "plain")[:3]:
+        with path.open("r+b") as file:
+            file.seek(path.stat().st_size // 2)
+            byte = file.read(1)[0]
+            file.seek(-1, 1)
+            file.write(bytes([byte ^ 0xFF]))
+
+    def handed_over():
+        assert read(three, "plain", RECORDS) == list(range(RECORDS)), "clients read everything, whoever leads"
+        return "is damaged here: another replica takes the lead" in broker.log_path.read_text()
+
+    wait_for(handed_over, "the leader hands over")
+    wait_for(lambda: whole_again(broker) >= 1, "it has everything again")
+    wait_for(lambda: in_sync(three, "plain"), "all are in sync again")
+    assert place().leader != damaged
+    assert read(three, "plain", RECORDS) == list(range(RECORDS))
+    for each in three.brokers.values():
+        assert each.stop() == 0
+    assert len({tuple(batches(each.data_dir, 0)) for each in three.brokers.values()}) == 1
