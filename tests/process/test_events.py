@@ -251,7 +251,6 @@ def test_a_complete_topic_ends_and_takes_no_more(topic):
     [
         ({"cleanup.policy": "compact"}, "compact needs keys"),
         ({"compression.type": "zstd"}, "ranges of data"),
-        ({"storage.mode": "tiered"}, "cannot be tiered"),
         ({"events.partition": '{"max_chunk_sise": 1}'}, "max_chunk_sise"),
         ({"topic.kind": "records"}, "topic.kind=events"),
     ],
@@ -417,8 +416,12 @@ def test_an_event_topic_with_three_replicas_loses_no_event_with_its_leader():
         limits = {"events.partition": '{"max_events_per_chunk": 40}'}
         client.create_topic("t", partitions_count=2, replicas_count=3, configs=limits)
         push(client.open_topic("t"), EVENTS, batch_size=7)
+        given = consumed(client.open_topic("t"), 300, "g", data_selector=lambda *_: None, data_allocator=lambda *_: [])
         first, second, *_ = brokers.brokers
         brokers.kill(first)
+        for partition, ones in given.items():
+            found = client.open_topic("t").fetch_data(partition, [(one.id, one.descriptor) for one in ones])
+            assert [bytes(one) for one in found] == [data for _, data in EVENTS[partition::2]]
         push(client.open_topic("t"), EVENTS, batch_size=7)
         check(consumed(client.open_topic("t"), 600), EVENTS + EVENTS)
         brokers.brokers[first].start()

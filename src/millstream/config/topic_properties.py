@@ -412,10 +412,12 @@ def topic_config(overrides: Mapping[str, str], defaults: Settings) -> TopicConfi
         own["segment_bytes"] = resolved.internal_segment_bytes
     own["retention_bytes"] = max(resolved.retention_bytes, -1)
     own["segment_bytes"] = min(resolved.segment_bytes, _indexed_bytes(resolved))
-    if resolved.is_tiered and (resolved.is_compacted or resolved.has_events):
+    if resolved.is_tiered and resolved.is_compacted:
         if "storage.mode" in overrides:
-            what = "an event topic" if resolved.has_events else "a compacted topic"
-            raise ConfigError("storage.mode", f"{what} cannot be tiered; only segments that are never rewritten can be")
+            raise ConfigError(
+                "storage.mode",
+                "a compacted topic cannot be tiered; only segments that are never rewritten can be",
+            )
         own["storage_mode"] = "local"
     if resolved.is_tiered and defaults.seeds and not defaults.objects_url:
         raise ConfigError(

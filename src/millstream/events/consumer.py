@@ -30,16 +30,14 @@ from millstream.events.futures import Pending
 from millstream.events.mailbox import Mailbox
 from millstream.events.membership import Membership
 from millstream.events.positions import Positions
-from millstream.events.topic import FETCH_EVENTS_MAX
+from millstream.events.topic import FETCH_EVENTS_MAX, by_event_id
 from millstream.format.events.batch import cut
 from millstream.format.events.descriptor import (
     DataDescriptor,
     decode_descriptor,
-    descriptor_of_event,
     encode_descriptor,
 )
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import Offset
 from millstream.wire.messages.feed_events import FeedEventsRequest, FeedEventsResponse
 from millstream.wire.messages.fetch_event_data import FoundEventData, WantedEventData
 
@@ -422,10 +420,8 @@ def _failure(event_id: int, error: Exception) -> MillstreamError:
 
 def _by_id(wanted: _Wanted) -> _Wanted:
     """The same with the event's id for its place: chunks of another replica, which leads now, may be cut elsewhere."""
-    whole = decode_descriptor(wanted.descriptor)
-    named = descriptor_of_event(Offset(wanted.event_id), whole.base_size)
-    descriptor = encode_descriptor(DataDescriptor(named.location, whole.base_size, whole.views))
-    return wanted._replace(descriptor=descriptor, by_id=True)
+    named = by_event_id(wanted.event_id, decode_descriptor(wanted.descriptor))
+    return wanted._replace(descriptor=encode_descriptor(named), by_id=True)
 
 
 def _no_data(wanted: _Wanted, found: FoundEventData) -> MillstreamError:

@@ -12,7 +12,15 @@ from millstream.events.cluster import check
 from millstream.events.selectors import make_selector
 from millstream.events.serializers import make_serializer
 from millstream.events.validators import make_validator
-from millstream.format.events.descriptor import DataDescriptor, encode_descriptor
+from millstream.format.events.descriptor import (
+    BY_ID,
+    DataDescriptor,
+    decode_location,
+    descriptor_of_event,
+    encode_descriptor,
+)
+from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.wire.messages.fetch_event_data import (
     FetchEventDataRequest,
     FetchEventDataResponse,
@@ -72,7 +80,7 @@ class TopicFacts:
         """The selected data of many events, by event id and descriptor, in as few round trips as their size allows.
 
         Raises:
-            Rejected: a descriptor is not that of its event.
+            Rejected: a descriptor does not fit its event, whose data have another size, or there is no such event.
         """
         return self.engine.start(self._fetch_all(partition_index, wanted)).result()
 
@@ -108,19 +116,36 @@ class TopicFacts:
         return await cluster.insist(what, ask, self.name)
 
     async def _fetch_all(self, partition_index: int, wanted: Sequence[tuple[int, DataDescriptor]]) -> list[memoryview]:
-        left = [WantedEventData(event_id, encode_descriptor(descriptor)) for event_id, descriptor in wanted]
-        found: list[memoryview] = []
+        left = [
+            (place, event_id, descriptor, decode_location(descriptor.location).chunk == BY_ID)
+            for place, (event_id, descriptor) in enumerate(wanted)
+        ]
+        found = [memoryview(b"")] * len(wanted)
         while left:
-            answer = await self.fetch(partition_index, left[:FETCH_EVENTS_MAX])
-            data, at = memoryview(answer.data or b""), 0  # type: ignore[arg-type]
-            for asked, one in zip(left, answer.events, strict=False):
-                check(one.error_code, f"data of event {asked.event_id}", None)
-                found.append(data[at : at + one.size])
-                at += one.size
+            asked = left[:FETCH_EVENTS_MAX]
+            request = [WantedEventData(event_id, encode_descriptor(descriptor)) for _, event_id, descriptor, _ in asked]
+            answer = await self.fetch(partition_index, request)
             if not answer.events:
-                raise Rejected(f"no data of event {left[0].event_id}")
-            left = left[len(answer.events) :]
+                raise Rejected(f"no data of event {left[0][1]}")
+            data, at = memoryview(answer.data or b""), 0  # type: ignore[arg-type]
+            again: list[tuple[int, int, DataDescriptor, bool]] = []
+            for (place, event_id, descriptor, by_id), one in zip(asked, answer.events, strict=False):
+                if one.error_code == ErrorCode.INVALID_REQUEST and not by_id:
+                    again.append((place, event_id, by_event_id(event_id, descriptor), True))
+                    continue
+                check(one.error_code, f"data of event {event_id}", None)
+                found[place] = data[at : at + one.size]
+                at += one.size
+            left = [*again, *left[len(answer.events) :]]
         return found
+
+
+def by_event_id(event_id: int, descriptor: DataDescriptor) -> DataDescriptor:
+    """The same selection with the event's id for its place: chunks of another replica, which leads now, may be cut
+    elsewhere.
+    """
+    named = descriptor_of_event(Offset(event_id), descriptor.base_size)
+    return DataDescriptor(named.location, descriptor.base_size, descriptor.views)
 
 
 def _stored(text: str) -> Mapping[str, Any] | None:

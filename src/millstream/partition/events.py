@@ -2,7 +2,8 @@
 
 ``check_events`` is what an event topic asks of a batch beside what any topic does. ``feed`` gives metadata and
 descriptors of committed events, ``fetch_data`` the bytes that descriptors select. Both read from the log cache where
-the events are still in it, else from the chunks, through the worker.
+the events are still in it, else from the chunks, through the worker; what has no local chunk any more, from the object
+store. Descriptors of such events name them by their ids, and one that was given while there was a chunk stays good.
 
 A feed has no more than what was asked for, but one event at least. A fetch ends where its bytes would pass the limit,
 but has one event at least, and a descriptor that is not that of its event is refused by itself. Whatever either returns
@@ -11,22 +12,23 @@ has to be released.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from millstream.errors import MillstreamError, Rejected
+from millstream.errors import MillstreamError
 from millstream.format.events.batch import decode_event_batch
-from millstream.format.events.chunk import encode_descriptors, starts
-from millstream.format.events.descriptor import DESCRIPTOR_BYTES, decode_descriptor
+from millstream.format.events.descriptor import (
+    DESCRIPTOR_BYTES,
+)
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import BytePosition, FilePosition, Offset
+from millstream.model.quantities import BytePosition, Offset
+from millstream.partition.event_batches import EventBatchView, HeldBatch, ReadBatches, described
 from millstream.partition.read import offset_error
 from millstream.storage.log.event_log import BatchPlace, EventLog
-from millstream.wire.batch import HEADER_BYTES, unpack_header
 from millstream.wire.errors import BatchError
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from millstream.storage.log.event_reads import EventReads, Wanted
     from millstream.storage.messages.commands import DataFetched, EventsFed
     from millstream.telemetry.metrics import StatsSlab
+    from millstream.tiers.partition_archive import PartitionArchive
 
 FEED_BYTES_MAX: Final = 4 << 20
 """Metadata and descriptors of one feed, whatever its consumer grants."""
@@ -42,6 +45,9 @@ FETCH_BYTES_MAX: Final = 16 << 20
 """Data of one fetch, whatever its consumer grants."""
 
 _HOT_BYTES: Final = 4 << 20
+_ARCHIVED_BYTES: Final = 1 << 20
+"""Of the object store at once, unless one batch is larger: what is read has the data of its events, wanted or not."""
+
 _EVENT_BYTES: Final = 2 * 4 + DESCRIPTOR_BYTES
 """Bytes of a feed for each event beside its metadata."""
 
@@ -103,8 +109,10 @@ class EventMeters:
     def __init__(self, stats: StatsSlab) -> None:
         self.fed_cached = stats.counter("events_fed", source="cache")
         self.fed_cold = stats.counter("events_fed", source="segment")
+        self.fed_archived = stats.counter("events_fed", source="archive")
         self.data_cached = stats.counter("event_data_bytes", source="cache")
         self.data_cold = stats.counter("event_data_bytes", source="segment")
+        self.data_archived = stats.counter("event_data_bytes", source="archive")
 
 
 def check_events(partition: Partition, views: Sequence[memoryview]) -> ErrorCode:
@@ -143,13 +151,26 @@ def feed(
     events_max, max_bytes = max(1, ask.events_max), min(max(0, ask.max_bytes), FEED_BYTES_MAX)
     cached = log.read(Offset(ask.offset), Offset(end), _HOT_BYTES, True)
     if cached is not None and log.place_of(Offset(ask.offset)) is not None:
-        fed, metadata = _feed_cached(partition, log, cached, Offset(ask.offset), events_max, max_bytes)
+        fed, metadata = _feed_batches(partition, cached, Offset(ask.offset), events_max, max_bytes, log.place_of)
         meters.fed_cached.inc(len(fed.metadata_sizes) // _SIZE_BYTES)
         cached.release()
         done(fed, metadata)
         return
     if cached is not None:
         cached.release()
+    if partition.archive is not None and partition.archive.has(Offset(ask.offset)):
+
+        def read_archived(batches: IoBuf | MillstreamError) -> None:
+            if isinstance(batches, MillstreamError):
+                done(_nothing(partition, error=batches.code, message=batches.message), None)
+                return
+            fed, metadata = _feed_batches(partition, batches, Offset(ask.offset), events_max, max_bytes, None)
+            batches.release()
+            meters.fed_archived.inc(len(fed.metadata_sizes) // _SIZE_BYTES)
+            done(fed, metadata)
+
+        partition.archive.read(Offset(ask.offset), _ARCHIVED_BYTES, read_archived, minimum_one=True)
+        return
 
     def read(found: tuple[EventsFed, IoBuf] | MillstreamError) -> None:
         if isinstance(found, MillstreamError):
@@ -191,10 +212,15 @@ def _refusal(partition: Partition, ask: FeedAsk | DataAsk) -> ErrorCode:
     return partition.serving(ask.leader_epoch) if ask.leader_epoch >= 0 or partition.refusal else ErrorCode.NONE
 
 
-def _feed_cached(
-    partition: Partition, log: EventLog, cached: IoBuf, offset: Offset, events_max: int, max_bytes: int
+def _feed_batches(
+    partition: Partition,
+    cached: IoBuf,
+    offset: Offset,
+    events_max: int,
+    max_bytes: int,
+    place_of: Callable[[Offset], BatchPlace | None] | None,
 ) -> tuple[Fed, IoBuf]:
-    """The same from whole batches in memory."""
+    """The same from whole batches in memory. ``place_of`` gives their places in chunks; without it they have none."""
     metadata = IoBuf()
     times: list[tuple[int, int]] = []
     meta_sizes: list[bytes] = []
@@ -202,7 +228,7 @@ def _feed_cached(
     count = taken = at = 0
     first = offset
     while at < len(cached) and count < events_max:
-        batch = _Batch.at(cached, BytePosition(at))
+        batch = EventBatchView.at(cached, BytePosition(at))
         at += batch.size
         skip = offset - batch.base
         left = min(batch.events - skip, events_max - count)
@@ -212,14 +238,14 @@ def _feed_cached(
             if taken > max_bytes and (count or fitting):
                 break
             fitting += 1
-        place = log.place_of(Offset(batch.base))
-        if place is None or not fitting:
+        place = None if place_of is None else place_of(Offset(batch.base))
+        if (place is None and place_of is not None) or not fitting:
             break
         start = batch.meta_at + sum(batch.meta_sizes[:skip])
         wanted = batch.meta_sizes[skip : skip + fitting]
         metadata.append_buf(cached.share(start, sum(wanted)))
-        described = encode_descriptors(place.chunk, place.before, batch.data_sizes)
-        descriptors.append(described[skip * DESCRIPTOR_BYTES : (skip + fitting) * DESCRIPTOR_BYTES])
+        every = described(place, batch)
+        descriptors.append(every[skip * DESCRIPTOR_BYTES : (skip + fitting) * DESCRIPTOR_BYTES])
         meta_sizes.append(wanted.tobytes())
         times.append((fitting, batch.timestamp))
         count += fitting
@@ -230,45 +256,13 @@ def _feed_cached(
     fed = Fed(
         first=first,
         high_watermark=partition.high_watermark,
-        start=log.start_offset,
+        start=partition.log.start_offset,
         times=times,
         metadata_sizes=b"".join(meta_sizes),
         descriptor_sizes=DESCRIPTOR_BYTES.to_bytes(_SIZE_BYTES, "little") * count,
         descriptors=b"".join(descriptors),
     )
     return fed, metadata
-
-
-class _Batch(NamedTuple):
-    """An event batch in memory: where its parts are in the buffer that it lies in."""
-
-    base: int
-    events: int
-    size: int
-    timestamp: int
-    meta_sizes: array[int]
-    meta_at: int
-    data_sizes: array[int]
-    data_at: int
-
-    @classmethod
-    def at(cls, buffer: IoBuf, position: BytePosition) -> _Batch:
-        """The batch that begins at a byte of the buffer."""
-        header = unpack_header(buffer.copy(position, HEADER_BYTES), 0)
-        count = header[12]
-        sizes_at = position + HEADER_BYTES
-        meta_sizes = _sizes(buffer.copy(sizes_at, count * _SIZE_BYTES))
-        meta_at = sizes_at + count * _SIZE_BYTES
-        data_sizes_at = meta_at + sum(meta_sizes)
-        data_sizes = _sizes(buffer.copy(data_sizes_at, count * _SIZE_BYTES))
-        data_at = data_sizes_at + count * _SIZE_BYTES
-        return cls(header[0], count, header[1] + 12, header[8], meta_sizes, meta_at, data_sizes, data_at)
-
-
-def _sizes(data: bytes) -> array[int]:
-    sizes = array("I")
-    sizes.frombytes(data)
-    return sizes
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
@@ -291,11 +285,14 @@ def fetch_data(
     log = partition.log
     assert isinstance(log, EventLog)
     max_bytes = min(max(0, ask.max_bytes), FETCH_BYTES_MAX)
-    results, found = _fetch_cached(partition, log, ask.wanted, max_bytes)
+    results, found = _fetch_held(partition, ask.wanted, max_bytes, partial(_cached_batch, partition, log))
     if results:
         partition.fetched_bytes += len(found)
         meters.data_cached.inc(len(found))
         done(FoundData(results=results), found)
+        return
+    if partition.archive is not None and partition.archive.has(Offset(ask.wanted[0][0])):
+        _fetch_archived(partition, partition.archive, ask.wanted, max_bytes, done, meters)
         return
     cold = _below(ask.wanted, Offset(partition.high_watermark))
     room = sum(_selected_bytes(one) for _, one in cold)
@@ -312,6 +309,30 @@ def fetch_data(
     reads.fetch(log, cold, max_bytes, room, read)
 
 
+def _fetch_archived(
+    partition: Partition,
+    archive: PartitionArchive,
+    wanted: Sequence[Wanted],
+    max_bytes: int,
+    done: Callable[[FoundData, IoBuf | None], None],
+    meters: EventMeters,
+) -> None:
+    """The first of the wanted events, and those behind it that one read of the object store has as well."""
+
+    def read(batches: IoBuf | MillstreamError) -> None:
+        if isinstance(batches, MillstreamError):
+            done(FoundData(int(batches.code), batches.message), None)
+            return
+        held = ReadBatches(batches)
+        results, found = _fetch_held(partition, wanted, max_bytes, held.batch_of)
+        batches.release()
+        partition.fetched_bytes += len(found)
+        meters.data_archived.inc(len(found))
+        done(FoundData(results=results), found)
+
+    archive.read(Offset(wanted[0][0]), _ARCHIVED_BYTES, read, minimum_one=True)
+
+
 def _below(wanted: list[Wanted], end: Offset) -> list[Wanted]:
     """The first of the wanted events that are committed; the first of all is."""
     for place, (offset, _) in enumerate(wanted):
@@ -325,28 +346,31 @@ def _selected_bytes(descriptor: bytes) -> int:
     return min(int.from_bytes(descriptor[:8], "little"), FETCH_BYTES_MAX)
 
 
-def _fetch_cached(
-    partition: Partition, log: EventLog, wanted: Sequence[Wanted], max_bytes: int
+def _fetch_held(
+    partition: Partition,
+    wanted: Sequence[Wanted],
+    max_bytes: int,
+    batch_of: Callable[[Offset], HeldBatch | None],
 ) -> tuple[list[tuple[int, int]], IoBuf]:
-    """Results and bytes of the first events, as long as they are refused or in memory."""
+    """Results and bytes of the first events, as long as they are refused or ``batch_of`` has their batch."""
     results: list[tuple[int, int]] = []
     found = IoBuf()
-    held: _CachedBatch | None = None
+    held: HeldBatch | None = None
     ranges_left = _RANGES_MAX
     taken = 0
     try:
         for offset, text in wanted:
-            if not log.start_offset <= offset < partition.high_watermark:
+            if not partition.log.start_offset <= offset < partition.high_watermark:
                 results.append((int(ErrorCode.OFFSET_OUT_OF_RANGE), 0))
                 continue
             if held is None or not held.base <= offset < held.end:
                 if held is not None:
                     held.give_up(found)
-                held = _cached_batch(partition, log, Offset(offset))
+                held = batch_of(Offset(offset))
                 if held is None:
                     break
             try:
-                ranges = held.selected(offset - held.base, text, ranges_left)
+                ranges = held.selected(Offset(offset), text, ranges_left)
             except MillstreamError as error:
                 results.append((int(error.code), 0))
                 continue
@@ -363,59 +387,11 @@ def _fetch_cached(
     return results, found
 
 
-class _CachedBatch:
-    """A batch in memory, and what was taken of its data. Ranges that meet are given as one."""
-
-    __slots__ = ("_begins", "_buffer", "_described", "_end", "_sizes", "_start", "_to_chunk", "base", "end")
-
-    def __init__(self, place: BatchPlace, batch: _Batch, buffer: IoBuf) -> None:
-        self.base = batch.base
-        self.end = batch.base + batch.events
-        self._buffer = buffer
-        self._sizes = batch.data_sizes
-        self._begins = starts(FilePosition(batch.data_at), batch.data_sizes)
-        self._to_chunk = place.before.data - batch.data_at
-        self._described = encode_descriptors(place.chunk, place.before, batch.data_sizes)
-        self._start = self._end = 0
-
-    def selected(self, number: int, text: bytes, ranges_max: int) -> Sequence[tuple[int, int]]:
-        """Where in the buffer the bytes are that a descriptor selects of event ``number`` of the batch.
-
-        Raises:
-            Rejected: it is not that event's descriptor, or selects too many ranges.
-        """
-        begin, size = self._begins[number], self._sizes[number]
-        if text == self._described[number * DESCRIPTOR_BYTES : (number + 1) * DESCRIPTOR_BYTES]:
-            return ((begin, begin + size),)  # all of it, as most consumers want it
-        descriptor = decode_descriptor(text)
-        if not descriptor.is_of(Offset(self.base + number), FilePosition(begin + self._to_chunk), size):
-            raise Rejected(f"the descriptor is not that of event {self.base + number}")
-        return [(begin + one.offset, begin + one.end) for one in descriptor.flatten(ranges_max)]
-
-    def take(self, ranges: Sequence[tuple[int, int]], found: IoBuf) -> None:
-        """Add ranges to what was found."""
-        for start, end in ranges:
-            if start != self._end:
-                self._flush(found)
-                self._start = start
-            self._end = end
-
-    def give_up(self, found: IoBuf) -> None:
-        """Add what is left, and let the batch go."""
-        self._flush(found)
-        self._buffer.release()
-
-    def _flush(self, found: IoBuf) -> None:
-        if self._end > self._start:
-            found.append_buf(self._buffer.share(self._start, self._end - self._start))
-        self._start = self._end = 0
-
-
-def _cached_batch(partition: Partition, log: EventLog, offset: Offset) -> _CachedBatch | None:
+def _cached_batch(partition: Partition, log: EventLog, offset: Offset) -> HeldBatch | None:
     """The batch with an offset; None if it is not in memory."""
     place = log.place_of(offset)
     buffer = None if place is None else log.read(offset, Offset(partition.high_watermark), 0, True)
     if buffer is None:
         return None
     assert place is not None
-    return _CachedBatch(place, _Batch.at(buffer, BytePosition(0)), buffer)
+    return HeldBatch(place, EventBatchView.at(buffer, BytePosition(0)), buffer)

@@ -22,6 +22,7 @@ from crc32c import crc32c
 
 from millstream.errors import Corruption, Rejected
 from millstream.format.archive import decode_index, part_key, segment_key
+from millstream.format.events.batch import is_event_batch
 from millstream.format.manifest import decode_part, unpack_run
 from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, parse_batch
 from millstream.model.error_code import ErrorCode
@@ -347,6 +348,9 @@ def _find_record(batch: Batch, data: memoryview, command: Find) -> FoundRecord |
     if not batch_crc_ok(data):
         raise Corruption(f"the archived batch at offset {batch.base_offset} does not match its checksum")
     end = Offset(batch.last_offset + 1)
+    if is_event_batch(data):  # its events have one time
+        first = max(batch.base_offset, command.start_offset)
+        return FoundRecord(Offset(first), batch.max_timestamp, batch.leader_epoch, end)
     try:
         for record in iter_records(data):
             if not command.start_offset <= record.offset < command.end_offset:

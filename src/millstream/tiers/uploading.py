@@ -20,6 +20,7 @@ from millstream.format.manifest import ArchivedSegment
 from millstream.format.segment import WalkEnd
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
 from millstream.objects import ObjectKey
+from millstream.storage.chunks.chunk_disk import is_chunk_disk
 from millstream.storage.segments import index as local_index
 from millstream.wire.records import batch_crc_ok
 
@@ -85,6 +86,8 @@ def upload(
         raise Corruption(f"{command.path}: byte {end.position}: {end.reason}") from end
     finally:
         file.close()
+        if is_chunk_disk(disk):
+            disk.close_segment(command.path)  # a descriptor kept here would keep the bytes of a chunk that is deleted
     segment = walk.segment()
     found = store.head(key)
     stored_bytes = -1 if found is None else found.size_bytes

@@ -277,7 +277,7 @@ def test_process_ends_by_count_by_silence_and_at_the_end(topic):
 
 
 def test_data_of_many_events_in_one_round_trip(topic, server):
-    pushed(topic, [({}, b"%03d" % n) for n in range(50)], batch_size=50)
+    pushed(topic, [*(({}, b"%03d" % n) for n in range(50)), ({}, b"of another size")], batch_size=51)
     with topic.consumer("c", data_selector=lambda *_: None, data_allocator=lambda *_: []) as consumer:
         events = list(consumer)
     before = server.requests["FetchEventData"]
@@ -285,7 +285,7 @@ def test_data_of_many_events_in_one_round_trip(topic, server):
     assert [bytes(one) for one in topic.fetch_data(0, wanted)] == [b"%02d" % n for n in range(1, 50, 2)]
     assert server.requests["FetchEventData"] == before + 1
     with pytest.raises(Rejected):
-        topic.fetch_data(0, [(0, events[1].descriptor)])
+        topic.fetch_data(0, [(0, events[50].descriptor)])
 
 
 def test_data_are_fetched_from_a_leader_whose_chunks_are_cut_elsewhere(topic, server, monkeypatch):
@@ -305,6 +305,15 @@ def test_data_are_fetched_from_a_leader_whose_chunks_are_cut_elsewhere(topic, se
             event = consumer.pull(WAIT_S)
             found[event.metadata["n"]] = b"".join(event.data)
     assert found == {n: bytes([n]) * (5 if n % 2 else 20) for n in range(30)}
+
+
+def test_a_topic_fetches_data_by_id_from_a_leader_whose_chunks_are_cut_elsewhere(topic, server, monkeypatch):
+    pushed(topic, [({}, bytes([n]) * 20) for n in range(30)])
+    with topic.consumer("c", data_selector=lambda *_: None, data_allocator=lambda *_: []) as consumer:
+        events = [consumer.pull(WAIT_S) for _ in range(30)]
+    monkeypatch.setattr(server, "chunks_are_cut_elsewhere", True)
+    wanted = [(n, events[n].descriptor.narrowed(SubView(0, n % 7))) for n in (5, 29, 3)]
+    assert [bytes(one) for one in topic.fetch_data(0, wanted)] == [bytes([n]) * (n % 7) for n in (5, 29, 3)]
 
 
 def test_a_member_that_its_group_forgot_joins_again_and_goes_on_where_it_acknowledged(topic, server):

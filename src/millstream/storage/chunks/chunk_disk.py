@@ -211,6 +211,14 @@ class ChunkDisk:
                 for suffix in SUFFIXES:
                     self._files.forget(stem + suffix)
 
+    def close_segment(self, path: str) -> None:
+        """Nobody here reads a segment any more: close its files. It may be opened again."""
+        with self._lock:
+            one = self._segments.pop(path, None)
+            if one is not None:
+                for suffix in SUFFIXES:
+                    self._files.forget(one.chunk.path + suffix)
+
     # -- Disk ----------------------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> File:

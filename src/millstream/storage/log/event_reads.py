@@ -154,6 +154,9 @@ class EventReads:
         if reply.errno == errno.ENOENT:
             if log.closed:
                 return closed(log.name)
+            if log.start_offset <= call.offset < log.first_local_offset:
+                what = f"{log.name}: event {call.offset} has gone to the object store"
+                return Retriable(what, ErrorCode.KAFKA_STORAGE_ERROR)
             if call.offset < log.start_offset:
                 return Rejected(f"{log.name}: event {call.offset} was deleted", ErrorCode.OFFSET_OUT_OF_RANGE)
             fault = f"{path} is missing"
