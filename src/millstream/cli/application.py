@@ -196,7 +196,11 @@ application = Noun(
         "job": Noun(
             "job",
             "Work on whole topics, done by Spark.",
-            {"repartition": "millstream.cli.job:repartition", "scrub": "millstream.cli.job_scrub:scrub"},
+            {
+                "repartition": "millstream.cli.job:repartition",
+                "scrub": "millstream.cli.job_scrub:scrub",
+                "table-maintain": "millstream.cli.job_table_maintain:table_maintain",
+            },
         ),
     },
 )

@@ -5,6 +5,7 @@ commit with the same name. The name carries the query's id, because batch number
 else. The batch's record is in the commit's info, which Delta keeps as long as its log (30 days by default).
 """
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -110,6 +111,15 @@ class DeltaTable:
             return 0
         done = table.optimize.compact(target_size=_TARGET_BYTES)
         return int(done["numFilesRemoved"]) - int(done["numFilesAdded"])
+
+    def expire(self, keep_days: int) -> int:
+        # Only files that a commit has removed: one that is not in the log may be about to be committed.
+        table, hours = self._fresh(), 24 * keep_days
+        old = table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False)
+        gone = [path for path in old if os.path.exists(os.path.join(self._location.address, path))]
+        if gone:
+            table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
+        return len(gone)
 
     def _properties(self, record: CommitRecord) -> Any:
         """What makes a commit the one of this record."""

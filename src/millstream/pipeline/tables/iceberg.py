@@ -11,6 +11,7 @@ switched off for commits of batches: a refused one comes back as an error, and t
 import os
 import uuid
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -125,7 +126,8 @@ class IcebergTable:
         small = [file for file in tasks if file.file_size_in_bytes < _SMALL_BYTES]
         if len(small) < _SMALL_FILES:
             return 0
-        writer = FileWriter(self.location, f"merged-{uuid.uuid4().hex[:8]}", self._schema)
+        schema = self._schema or _plain_schema(table)
+        writer = FileWriter(self.location, f"merged-{uuid.uuid4().hex[:8]}", schema)
         chosen: list[Any] = []
         size = 0
         for file in small:
@@ -134,7 +136,7 @@ class IcebergTable:
             size += file.file_size_in_bytes
             chosen.append(file)
             for batch in pq.read_table(_path(file.file_path)).to_batches():
-                writer.write(conform(batch, self._schema))
+                writer.write(conform(batch, schema))
         merged = [f"{self.location.address}/{file.path}" for file in writer.close()]
         with table.transaction() as transaction:
             from pyiceberg.io.pyarrow import parquet_files_to_data_files
@@ -146,6 +148,17 @@ class IcebergTable:
                 for file in added:
                     overwrite.append_data_file(file)
         return len(chosen) - len(merged)
+
+    def expire(self, keep_days: int) -> int:
+        # Their data files stay: pyiceberg removes none, and a snapshot that stays may name them.
+        table = self._fresh()
+        before = datetime.now(UTC) - timedelta(days=keep_days)
+        known = {one.snapshot_id for one in table.snapshots()}
+        kept = {one.snapshot_id for one in table.metadata.refs.values()}
+        before_ms = int(before.timestamp() * 1000)
+        if any(one.timestamp_ms < before_ms and one.snapshot_id not in kept for one in table.snapshots()):
+            table.maintenance.expire_snapshots().older_than(before).commit()
+        return len(known) - len(self._fresh().snapshots())
 
     def _transaction(self, record: CommitRecord) -> Any:
         """A transaction that adds a record, and is not repeated by the library; the opening prose says why."""

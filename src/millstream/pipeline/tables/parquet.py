@@ -99,6 +99,9 @@ class ParquetTable:
     def compact(self) -> int:
         return 0
 
+    def expire(self, keep_days: int) -> int:  # noqa: ARG002 (of all tables)
+        return 0
+
     def _batches(self) -> list[str]:
         try:
             entries = os.listdir(self._root.address)

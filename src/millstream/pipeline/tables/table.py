@@ -105,6 +105,12 @@ class Table(Protocol):
         """Merge small files if there are many; returns how many are gone. Readers see the same rows throughout."""
         ...
 
+    def expire(self, keep_days: int) -> int:
+        """Expire versions that are older; returns how many files, or of Iceberg snapshots, are gone. The present
+        version stays, and what is known of commits. Without anything to expire it commits nothing.
+        """
+        ...
+
 
 def incompatible(table: str, differences: list[str]) -> str:
     """The sentence for columns whose types differ."""

@@ -1,0 +1,116 @@
+"""Maintenance of a pipeline's tables: the rows stay, files and old versions become fewer, and it may be repeated."""
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from millstream.errors import Rejected, Unavailable
+from millstream.pipeline.commit import Batch, TableSink
+from millstream.pipeline.files import FileWriter
+from millstream.pipeline.locations import state_directory
+from millstream.pipeline.maintain import maintain
+from millstream.pipeline.model import Pipeline, Sink, Source
+from millstream.pipeline.state import PipelineState
+from millstream.pipeline.tables import delta, iceberg
+from millstream.pipeline.tables.delta import DeltaTable
+from millstream.pipeline.tables.iceberg import IcebergTable
+from millstream.pipeline.tables.open_table import open_table
+
+SCHEMA = pa.schema([("n", pa.int64())])
+SINKS = {
+    "delta": Sink(delta="t", name="delta", compact=False),
+    "iceberg": Sink(iceberg="ns.t", name="iceberg", compact=False),
+}
+COUNT = 6
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """Few files are many."""
+    for module in (delta, iceberg):
+        monkeypatch.setattr(module, "_SMALL_FILES", 4)
+
+
+def pipeline(*sinks):
+    source = Source(topic="t", format="json", schema="n bigint")
+    return Pipeline(pipeline="p", brokers="localhost:1", source=source, sinks=list(sinks))
+
+
+def fill(tmp_path, sink, name, start=0):
+    table = open_table(sink, str(tmp_path))
+    made = TableSink(table, None, pipeline="p", sink=name, compact=False)
+    made.open(SCHEMA)
+    for number in range(start, start + COUNT):
+        writer = FileWriter(table.location, f"part-{number}", SCHEMA)
+        writer.write(pa.RecordBatch.from_pylist([{"n": number}], SCHEMA))
+        made.commit(Batch(query="q", number=number, offsets="{}", files=tuple(writer.close())))
+
+
+def rows(tmp_path, sink):
+    found = open_table(sink, str(tmp_path))
+    return sorted(value for batch in found.scan() for value in pa.table(batch.to_pydict())["n"].to_pylist())
+
+
+@pytest.mark.parametrize("kind", SINKS)
+def test_files_are_merged_and_old_versions_go_while_rows_and_records_stay(tmp_path, kind):
+    sink = SINKS[kind]
+    fill(tmp_path, sink, kind)
+    last = open_table(sink, str(tmp_path)).last(f"p.{kind}")
+    (kept,) = maintain(pipeline(sink), str(tmp_path), keep_days=7)
+    assert kept.merged == COUNT - 1
+    assert kept.expired == 0, "they are younger"
+    (gone,) = maintain(pipeline(sink), str(tmp_path), keep_days=0)
+    assert (gone.merged, gone.expired >= COUNT) == (0, True)
+    version = open_table(sink, str(tmp_path)).version()
+    (again,) = maintain(pipeline(sink), str(tmp_path), keep_days=0)
+    assert (again.merged, again.expired) == (0, 0)
+    assert open_table(sink, str(tmp_path)).version() == version, "nothing to do is no commit"
+    assert rows(tmp_path, sink) == list(range(COUNT))
+    assert open_table(sink, str(tmp_path)).last(f"p.{kind}") == last
+    fill(tmp_path, sink, kind, COUNT)
+    assert rows(tmp_path, sink) == list(range(2 * COUNT))
+
+
+def test_a_file_that_no_commit_names_stays(tmp_path):
+    fill(tmp_path, SINKS["delta"], "delta")
+    pending = tmp_path / "t" / "pending.parquet"
+    pending.write_bytes(b"of a batch that is about to be committed")
+    maintain(pipeline(SINKS["delta"]), str(tmp_path), keep_days=0)
+    assert pending.exists()
+    assert len(deltalake.DeltaTable(str(tmp_path / "t")).file_uris()) == 1
+
+
+@pytest.mark.parametrize(("kind", "table"), [("delta", DeltaTable), ("iceberg", IcebergTable)])
+def test_what_a_failure_cut_off_is_done_by_the_next_call(tmp_path, monkeypatch, kind, table):
+    fill(tmp_path, SINKS[kind], kind)
+    with monkeypatch.context() as broken:
+
+        def fail(*_):
+            raise OSError("no disk")
+
+        broken.setattr(table, "expire", fail)
+        with pytest.raises(Unavailable, match="no disk; the same command goes on from here"):
+            maintain(pipeline(SINKS[kind]), str(tmp_path), keep_days=0)
+    (done,) = maintain(pipeline(SINKS[kind]), str(tmp_path), keep_days=0)
+    assert done.merged == 0, "that was done before"
+    assert done.expired > 0
+    assert rows(tmp_path, SINKS[kind]) == list(range(COUNT))
+
+
+def test_a_call_that_is_stopped_ends_between_two_steps(tmp_path):
+    fill(tmp_path, SINKS["delta"], "delta")
+    (done,) = maintain(pipeline(SINKS["delta"]), str(tmp_path), keep_days=0, stopped=lambda: True)
+    assert (done.merged, done.expired, done.stopped) == (0, 0, True)
+
+
+def test_tables_of_a_running_pipeline_are_left_alone(tmp_path):
+    declared = pipeline(SINKS["delta"])
+    running = PipelineState(state_directory(declared, str(tmp_path))).running()
+    with running, pytest.raises(Unavailable, match="is running already"):
+        maintain(declared, str(tmp_path), keep_days=7)
+
+
+def test_nothing_to_maintain_is_said(tmp_path):
+    assert maintain(pipeline(*SINKS.values()), str(tmp_path), keep_days=7) == []
+    with pytest.raises(Rejected, match="no Delta or Iceberg table"):
+        maintain(pipeline(Sink(parquet="x")), str(tmp_path), keep_days=7)
