@@ -9,7 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import NewTopic
+from archive_kill_hook import STEPS
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic, OffsetSpec
 from tiering import (
     AT_ONCE,
     RECORDS,
@@ -20,10 +22,12 @@ from tiering import (
     expected,
     leader,
     metric,
+    offset_of,
     only_the_tail_is_local,
     produce,
     tier,
     until,
+    value,
 )
 
 from millstream.testing import cluster
@@ -76,6 +80,66 @@ def test_a_broker_that_is_killed_while_it_archives_loses_nothing():
             return found["segments"] and not found["findings"]
 
         until(sound, "the store is not what the manifest says", 60)
+
+
+def produce_until(broker, topic, start, ended, patience_s=120):
+    """Send records, numbered from ``start``, until something is so; what was acknowledged, by offset."""
+    acknowledged = {}
+    options = {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 2, "log_level": 0}
+    producer, number, end = Producer(options), start, time.monotonic() + patience_s
+    while not ended():
+        assert time.monotonic() < end, "the step is not reached"
+        if number < start + 400:
+            producer.produce(
+                topic,
+                value(number),
+                b"key %d" % number,
+                0,
+                timestamp=1_700_000_000_000 + number,
+                on_delivery=lambda error, message: error or acknowledged.update({message.offset(): message.value()}),
+            )
+            number += 1
+        producer.poll(0.01)
+    producer.purge()
+    producer.poll(0)
+    return acknowledged
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_broker_that_is_killed_at_any_step_of_upload_and_commit_loses_nothing(tmp_path):
+    step, aside = tmp_path / "step", tmp_path / "aside"
+    hook = {"internal.shard.hook": "archive_kill_hook:kill_at_step"}
+    where = {"PYTHONPATH": str(Path(__file__).parent), "MILLSTREAM_KILL_AT": str(step)}
+    with Broker(settings=AT_ONCE | hook, shards=1, env=where) as broker:
+        create(broker, "killed")
+        acknowledged = {}
+        for number, name in enumerate(STEPS):
+            aside.write_text(name)
+            aside.replace(step)
+            acknowledged |= produce_until(broker, "killed", 1000 * number, lambda: not step.exists())
+            broker.kill()  # collects the process
+            broker.start()
+            check_all_read(consume(broker, "killed", patience_s=120), acknowledged)
+        assert len(acknowledged) > 20, "the steps were reached without records"
+        end = offset_of(broker, "killed", OffsetSpec.latest())
+        produce(broker, "killed", range(9000, 9060))
+        until(lambda: only_the_tail_is_local(broker), "the archive stands still", 120)
+        until(lambda: not tier(broker, "verify")["findings"], "the store is not what the manifest says", 120)
+        found = consume(broker, "killed", patience_s=120)
+        check_all_read(found, acknowledged)
+        assert [one[2] for one in found[end:]] == [value(one) for one in range(9000, 9060)]
+
+
+def check_all_read(found, acknowledged):
+    """Offsets have no gap, no record is changed, and what was acknowledged is where it was."""
+    assert [one[0] for one in found] == list(range(len(found)))
+    for offset, key, data, timestamp in found:
+        number = int(key.split()[1])
+        assert (data, timestamp) == (value(number), 1_700_000_000_000 + number), offset
+    for offset, data in acknowledged.items():
+        assert offset < len(found), f"the acknowledged record {offset} is gone"
+        assert found[offset][2] == data, f"the acknowledged record {offset} is another one"
 
 
 @pytest.fixture
