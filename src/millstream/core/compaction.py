@@ -18,7 +18,10 @@ The rules are Apache Kafka's (``LogCleanerManager``, ``LogCleaner``, KIP-58, KIP
   survives ``delete.retention.ms`` after the first compaction that found it so (its batch's *delete horizon*);
 - a batch without surviving records is removed, unless it is the last of an active producer: then its header stays, so
   that a retry is recognised even if only the log is left;
-- the last batch of a rewritten segment keeps at least its header, so that a segment contains its own end.
+- the last batch of a rewritten segment keeps at least its header, so that a segment contains its own end;
+- a transaction's marker survives while a batch of the transaction is left, be it only a header, and then
+  ``delete.retention.ms`` from the first pass that found none. The last marker of an active producer without batches
+  survives longer, because it fences the producer's earlier epochs.
 
 These decisions do not depend on how many keys a pass gathers. A pass that runs out of memory for keys ends early
 (``Pass``), and the next one continues there.
@@ -26,6 +29,8 @@ These decisions do not depend on how many keys a pass gathers. A pass that runs 
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+from millstream.model.quantities import ProducerId
 
 OFFSETS_PER_SEGMENT: Final = 2**31 - 1
 """Maximum number of offsets in a segment: an index entry has 32 bits for an offset."""
@@ -172,6 +177,41 @@ def horizon_to_note(*, tombstones: bool, delete_horizon_ms: int | None, one: Pas
     if tombstones and delete_horizon_ms is None:
         return one.now_ms + one.delete_retention_ms
     return None
+
+
+class OngoingTransactions:
+    """Which transactions have a batch in what a pass has read so far, from the start of the log on.
+
+    Lifecycle: one per pass. The batches are entered in their order in the log.
+    """
+
+    __slots__ = ("_producers",)
+
+    def __init__(self) -> None:
+        self._producers: set[int] = set()
+
+    def batch(self, producer_id: ProducerId) -> None:
+        """A transactional batch was read."""
+        self._producers.add(producer_id)
+
+    def marker(self, producer_id: ProducerId) -> bool:
+        """A marker was read. Returns whether its transaction has no batch left."""
+        if producer_id not in self._producers:
+            return True
+        self._producers.remove(producer_id)
+        return False
+
+
+def marker_goes(delete_horizon_ms: int | None, *, listed: bool, fences: bool, one: Pass) -> bool:
+    """Whether a marker whose transaction has no batch left is removed.
+
+    Args:
+        delete_horizon_ms: time from which the marker may be removed; None if not yet set.
+        listed: whether the partition still lists the transaction as aborted.
+        fences: whether the marker is all that is known of its producer's epoch.
+        one: the pass.
+    """
+    return delete_horizon_ms is not None and one.now_ms >= delete_horizon_ms and not listed and not fences
 
 
 def header_stays(last_offset: int, last_of_producer: int | None, *, last_of_segment: bool) -> bool:

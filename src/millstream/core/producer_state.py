@@ -395,6 +395,12 @@ class ProducerState:
             if producer.batches
         }
 
+    def marked_epochs(self) -> dict[int, int]:
+        """Epoch of each producer of which only a marker is known. Compaction must keep that marker, which fences the
+        epochs before.
+        """
+        return {producer_id: one.epoch for producer_id, one in self._producers.items() if not one.batches}
+
     def evict_oldest(self) -> None:
         """Drop the producer with the oldest append."""
         self._producers.popitem(last=False)

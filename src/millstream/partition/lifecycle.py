@@ -193,6 +193,7 @@ class Lifecycle:
             return Faulty(name, index, raft_group, error.message, directory)
         log.producer_snapshot = producers.snapshot
         log.active_producers = producers.last_offsets
+        log.producers = producers
         group.write_caching = may_cache(name, config)
         partition = Partition(name, topic_id, index, raft_group, log, group, config, producers, self.meters)
         partition.delayed = self._delayed
@@ -202,7 +203,6 @@ class Lifecycle:
             follow_group(partition, self._table, self._shard.reactor.wall_ms)
             group.events.on_install = partial(self._install, partition, members)
         log.first_unstable = partition.first_unstable
-        log.aborted = partition.transactions.aborted_between
         return partition
 
     def _install(self, partition: Partition, members: Members, files: StagedFiles) -> None:

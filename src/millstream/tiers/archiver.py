@@ -217,7 +217,7 @@ class Archiver:
             from_offset = max(archive.uploads_end, segment.base_offset)
             pending = PendingUpload(segment.end_offset, archive.group.term)
             archive.uploads.append(pending)
-            known = archive.log.aborted
+            known = archive.log.producers
             self._link.upload(
                 archive.owner,
                 segment.path,
@@ -226,7 +226,7 @@ class Archiver:
                 segment.end_offset,
                 segment.size_bytes,
                 archive.group.term,
-                [] if known is None else known(from_offset, segment.end_offset),
+                [] if known is None else known.transactions.aborted_between(from_offset, segment.end_offset),
                 partial(self._uploaded, archive, pending),
             )
 

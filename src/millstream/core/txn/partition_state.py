@@ -10,7 +10,7 @@ transactions, which `aborted_between` lists.
 
 All of it is a function of the log: it is rebuilt from a snapshot (`encode`, `decode`) and the batches behind it. A
 truncation takes markers and batches back (`take_back`), so what a marker ended is kept until no truncation can reach it
-(`committed`). Aborted transactions are kept as long as the log has their marker, 32 bytes each.
+(`committed`). Aborted transactions are kept, 32 bytes each, until retention or compaction has taken their records.
 
 Beside that it knows which producers' transactions the coordinator has verified (KIP-890). A verification is asked for
 with `ask_verification`; its answer counts only if no marker of that transaction came meanwhile. A verification is for
@@ -25,10 +25,13 @@ from __future__ import annotations
 import struct
 from array import array
 from collections import deque
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.errors import Corruption
 from millstream.model.quantities import Offset, ProducerEpoch, ProducerId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _COUNTS: Final = struct.Struct(">II")  # open transactions, aborted transactions
 _OPEN: Final = struct.Struct(">qq")  # producer id, first offset
@@ -137,6 +140,20 @@ class PartitionTransactions:
         gone = self._place(start_offset)
         if gone:
             del self._aborted[: gone * _COLUMNS]
+
+    def forget(self, marker_offsets: Iterable[int]) -> None:
+        """Compaction found no batch left of the aborted transactions with these markers, and may remove the markers
+        from the next pass on. A reader that gets an aborted transaction without a marker would leave out the later
+        transactions of its producer, too.
+        """
+        gone = set(marker_offsets)
+        if not gone:
+            return
+        kept = array("q")
+        for at in range(0, len(self._aborted), _COLUMNS):
+            if self._aborted[at + 2] not in gone:
+                kept.extend(self._aborted[at : at + _COLUMNS])
+        self._aborted = kept
 
     def clear(self) -> None:
         """Forget everything: before a replay, and when the partition closes."""

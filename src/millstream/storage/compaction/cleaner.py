@@ -28,11 +28,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from millstream.core.compaction import Pass, header_stays, horizon_to_note, survives
+from millstream.core.compaction import OngoingTransactions, Pass, header_stays, horizon_to_note, marker_goes, survives
 from millstream.core.key_map import KeyMap
 from millstream.format.compacted import delete_horizon_ms, emptied, filtered, records_of, walk_records
 from millstream.format.names import CLEANED_SUFFIX
 from millstream.format.segment import BATCH_HEADER_BYTES, parse_batch
+from millstream.model.quantities import ProducerId
 from millstream.storage.disk import read_at, write_all
 from millstream.storage.messages.commands import (
     Command,
@@ -108,6 +109,7 @@ class Cleaner:
         self._buffer: mmap.mmap | None = None
         self._end_offset = 0
         self._aborted = _Aborted(())
+        self._ongoing = OngoingTransactions()
 
     def carry_out(self, command: Command) -> Reply | None:
         """Execute the command. Returns its reply, if it has one."""
@@ -144,6 +146,7 @@ class Cleaner:
         self._keys = KeyMap(memoryview(self._buffer), command.load_percent / 100, os.urandom(_SALT_BYTES))
         self._end_offset = command.first_offset
         self._aborted = _Aborted(command.aborted)
+        self._ongoing = OngoingTransactions()
         size = 0
         try:
             for source in command.sources:
@@ -190,7 +193,7 @@ class Cleaner:
             number, fault = _failure_of(error) if isinstance(error, OSError) else (0, str(error))
             return Rewritten(command.id, number, None, 0, 0, 0, fault)
         size = sum(source.size_bytes for source in command.sources)
-        return Rewritten(command.id, 0, summary, size, output.records, output.gone, "")
+        return Rewritten(command.id, 0, summary, size, output.records, output.gone, "", output.emptied)
 
     def _rewrite_one(self, source: Source, output: _Output, *, last: bool) -> None:
         """Append the surviving records of one segment to the output."""
@@ -201,9 +204,19 @@ class Cleaner:
         left = source.size_bytes
         for header, batch in self._batches(source):
             left -= header.size
-            if header.is_control or header.base_offset >= one.end_offset:
+            if header.base_offset >= one.end_offset or (header.is_control and not header.is_transactional):
                 output.add(batch, header.record_count)
                 continue
+            if header.is_control:
+                try:
+                    self._rewrite_marker(
+                        header, batch, output, one, listed=aborted.ends_at(header), end=last and not left
+                    )
+                except BatchError as error:
+                    raise _damaged(source, header, error.message) from error
+                continue
+            if header.is_transactional:
+                self._ongoing.batch(ProducerId(header.producer_id))
             kept, count = None, 0
             if not aborted.holds(header):
                 try:
@@ -217,6 +230,31 @@ class Cleaner:
                 header.last_offset, command.producers.get(header.producer_id), last_of_segment=last and not left
             ):
                 output.add(emptied(header), 0)
+
+    def _rewrite_marker(
+        self, header: BatchHeader, batch: memoryview, output: _Output, one: Pass, *, listed: bool, end: bool
+    ) -> None:
+        """Append a transaction's marker to the output, unless it goes. ``end``: the segment ends with it, so it stays.
+        Once nothing else is left of the transaction, its batch notes a delete horizon.
+        """
+        if not self._ongoing.marker(ProducerId(header.producer_id)):
+            output.add(batch, header.record_count)
+            return
+        if listed:
+            output.emptied.append(header.base_offset)
+        horizon_ms = delete_horizon_ms(header)
+        fences = output.command.marked.get(header.producer_id) == header.producer_epoch
+        if not end and marker_goes(horizon_ms, listed=listed, fences=fences, one=one):
+            output.gone += header.record_count
+            return
+        kept, count = filtered(
+            header,
+            batch,
+            lambda _: True,
+            lambda _: horizon_to_note(tombstones=True, delete_horizon_ms=horizon_ms, one=one),
+        )
+        assert kept is not None
+        output.add(kept, count)
 
     def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
         """The valid batches of a segment."""
@@ -281,16 +319,22 @@ class Cleaner:
 class _Aborted:
     """Which batches belong to aborted transactions."""
 
-    __slots__ = ("_spans",)
+    __slots__ = ("_markers", "_spans")
 
     def __init__(self, aborted: Iterable[tuple[int, int, int]]) -> None:
         self._spans: dict[int, list[tuple[int, int]]] = {}
+        self._markers: set[int] = set()
         for producer_id, first, marker in aborted:
+            self._markers.add(marker)
             self._spans.setdefault(producer_id, []).append((first, marker))
 
     def holds(self, header: BatchHeader) -> bool:
         spans = self._spans.get(header.producer_id) if self._spans and header.is_transactional else None
         return spans is not None and any(first <= header.base_offset < marker for first, marker in spans)
+
+    def ends_at(self, header: BatchHeader) -> bool:
+        """Whether the batch is the marker of an aborted transaction."""
+        return header.base_offset in self._markers
 
 
 class _Output:
@@ -299,6 +343,8 @@ class _Output:
     def __init__(self, disk: Disk, command: Rewrite, pace: Pace) -> None:
         self.command = command
         self.records = self.gone = 0
+        self.emptied: list[int] = []
+        """Markers of aborted transactions of which nothing else is left."""
         self._disk = disk
         self._pace = pace
         self._index = SegmentIndex(command.base_offset, command.generation)

@@ -13,6 +13,11 @@ it was made of are still the log's; from the moment when the file is to get its 
 has, no segment is dropped (`Log.replacing`). Taking over is one step on the reactor: the new segment is in the list,
 the old ones' ranges are out of the cache. Old files go ``file.delete.delay.ms`` later, when nobody reads them any more.
 
+Of a transaction the marker goes last, in two passes at least. One pass finds that no batch of the transaction is left,
+notes a delete horizon in the marker's batch, and drops an aborted transaction from the partition's list. The snapshot
+of producers at the start of the next pass makes that durable. Only then, and after ``delete.retention.ms``, is the
+marker removed: neither a reader nor a restart ever finds an aborted transaction listed whose marker is gone.
+
 What can go wrong: a damaged batch, or a file that cannot be read, makes the partition *uncleanable* until the broker
 starts again, with one line in the log; it is served as ever and nothing of it is changed. A full disk ends the pass,
 the next round tries again. A sync that failed stops the shard. Records are never lost to a crash: see
@@ -25,14 +30,14 @@ import errno
 import os
 from typing import TYPE_CHECKING, Final, Protocol
 
-from millstream.core.compaction import Rules, SegmentFacts, dirtiest, group_segments, segments_to_rewrite, stretch_of
+from millstream.core.compaction import Rules, dirtiest, group_segments, segments_to_rewrite, stretch_of
 from millstream.core.key_map import SLOT_BYTES
-from millstream.format.names import segment_name
 from millstream.model.quantities import BytePosition, Offset
+from millstream.storage.compaction.inputs import aborted_in, facts_of, source_of, target_of
 from millstream.storage.disk import FULL
 from millstream.storage.log.cutting import drop_segments
 from millstream.storage.log.segment_list import Segment
-from millstream.storage.messages.commands import EndPass, GatherKeys, Interrupt, PutRewritten, Remove, Rewrite, Source
+from millstream.storage.messages.commands import EndPass, GatherKeys, Interrupt, PutRewritten, Remove, Rewrite
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
@@ -104,6 +109,8 @@ class _Run:
         self.merge: list[Segment] = []
         self.new: Segment | None = None
         self.producers: dict[int, int] = {}
+        self.marked: dict[int, int] = {}
+        self.emptied: list[int] = []
         self.before_bytes = self.after_bytes = self.records = self.gone = 0
 
 
@@ -184,7 +191,7 @@ class Compaction:
         """What of a log could be compacted now."""
         config = log.config
         return stretch_of(
-            _facts(log, self._storage.now_ms()),
+            facts_of(log, self._storage.now_ms()),
             clean_offset=log.clean_offset,
             start_offset=log.durable_start,
             stable_offset=log.stable_offset,
@@ -220,13 +227,13 @@ class Compaction:
         self._storage.send(
             GatherKeys(
                 self._await(),
-                [_source(one) for one in segments if one.end_offset > first],
+                [source_of(one) for one in segments if one.end_offset > first],
                 first,
                 min(self._buffer_bytes, room * SLOT_BYTES),
                 self._load_percent,
                 self._bytes_per_second,
                 self._cpu_percent,
-                _aborted(log, Offset(end)),
+                aborted_in(log, Offset(end)),
             )
         )
 
@@ -242,7 +249,9 @@ class Compaction:
         run.end_offset = Offset(reply.end_offset)
         if run.log.active_producers is not None:
             run.producers = run.log.active_producers()
-        facts = _facts(run.log, self._storage.now_ms())
+        if run.log.producers is not None:
+            run.marked = run.log.producers.marked_epochs()
+        facts = facts_of(run.log, self._storage.now_ms())
         segments = run.log.segments_list.all()[: segments_to_rewrite(facts, reply.end_offset)]
         place = 0
         for count in group_segments(facts[: len(segments)], run.log.segment_bytes):
@@ -270,11 +279,11 @@ class Compaction:
             return
         config = log.config
         start, end = run.merge[0].base_offset, run.merge[-1].end_offset
-        path, generation = _target(run.merge)
+        path, generation = target_of(run.merge)
         self._storage.send(
             Rewrite(
                 self._await(),
-                [_source(one) for one in run.merge],
+                [source_of(one) for one in run.merge],
                 path,
                 start,
                 generation,
@@ -283,7 +292,8 @@ class Compaction:
                 self._storage.now_ms(),
                 config.delete_retention_ms,
                 {number: offset for number, offset in run.producers.items() if start <= offset < end},
-                _aborted(log, run.end_offset),
+                aborted_in(log, run.end_offset),
+                run.marked,
             )
         )
 
@@ -293,7 +303,7 @@ class Compaction:
         self._read.inc(reply.read_bytes)
         if self._failed(run, reply.errno, reply.fault):
             return
-        path, _ = _target(run.merge)
+        path, _ = target_of(run.merge)
         if self._is_void(run):
             self._end(run, again=False, path=path)
         elif any(one.dead for one in run.merge):
@@ -305,6 +315,7 @@ class Compaction:
             run.log.replacing = True
             run.records += reply.records
             run.gone += reply.gone
+            run.emptied += reply.emptied
             run.before_bytes += sum(one.size_bytes for one in run.merge)
             run.after_bytes += summary.size_bytes
             # Its place in the stream is given to it with its place in the list.
@@ -317,7 +328,7 @@ class Compaction:
         run.log.replacing = False
         if reply.errno in FULL and not reply.named:
             drop_segments(run.log)  # a trim may have waited for this
-            self._storage.send(EndPass(_target(run.merge)[0]))
+            self._storage.send(EndPass(target_of(run.merge)[0]))
             self._failed(run, reply.errno, "")
             return
         if reply.errno and not run.log.closed:
@@ -349,6 +360,8 @@ class Compaction:
         """Everything is rewritten: the log is clean so far."""
         log, storage = run.log, self._storage
         log.clean_offset = run.end_offset
+        if log.producers is not None:
+            log.producers.transactions.forget(run.emptied)
         log.state_dirty = True
         storage.changed(log)
         took_us = storage.reactor.now_us() - run.begun_us
@@ -461,36 +474,6 @@ class Compaction:
             done()
 
         self.when_idle(None, idle)
-
-
-def _facts(log: Log, now_ms: int) -> list[SegmentFacts]:
-    log.refresh()
-    return [
-        SegmentFacts(
-            one.base_offset,
-            one.end_offset,
-            one.size_bytes,
-            one.summary().min_timestamp,
-            one.max_timestamp if one.max_timestamp >= 0 else changed_ms,
-        )
-        for one, changed_ms in zip(log.segments_list, log.segments_list.changed_ms(now_ms), strict=True)
-    ]
-
-
-def _aborted(log: OpenLog, end_offset: Offset) -> list[tuple[int, int, int]]:
-    """The aborted transactions below ``end_offset``, which is stable."""
-    return [] if log.aborted is None else log.aborted(log.durable_start, end_offset)
-
-
-def _source(segment: Segment) -> Source:
-    return Source(segment.path, segment.end_offset, segment.size_bytes)
-
-
-def _target(merge: list[Segment]) -> tuple[str, int]:
-    """Path and generation of the file that some segments become."""
-    generation = 1 + max(one.generation for one in merge)
-    first = merge[0]
-    return f"{os.path.dirname(first.path)}/{segment_name(first.base_offset, generation)}", generation
 
 
 def _nothing() -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.config.topic_properties import TopicConfig
+    from millstream.core.producer_state import ProducerState
     from millstream.iobuf import Arena
     from millstream.model.quantities import RaftGroupId
     from millstream.storage.disk import Disk
@@ -126,7 +127,6 @@ class OpenLog:
 
     __slots__ = (
         "_config",
-        "aborted",
         "active_producers",
         "behind",
         "cache",
@@ -161,6 +161,7 @@ class OpenLog:
         "on_trimmed",
         "open_range",
         "producer_snapshot",
+        "producers",
         "range_level",
         "replacing",
         "retained_elsewhere",
@@ -265,17 +266,16 @@ class OpenLog:
         self.on_durable: Callable[[int], None] | None = None
         """Called with the new `durable_offset`, at most once a tick."""
         self.on_persisted: Callable[[RaftPosition, Term], None] | None = None
-        """Called with the Raft position up to which the log is durable, and the `write_term` of the newest write before
-        that; at most once a tick, and not while the end is being cut: the cut has a callback of its own.
-        """
+        """Called with the Raft position up to which the log is durable, and the `write_term` of the newest write there;
+        at most once a tick, and not while the end is being cut: the cut has a callback of its own."""
         self.on_trimmed: Callable[[], None] | None = None
         """Called when `start_offset` has moved."""
         self.producer_snapshot: Callable[[], bytes | None] | None = None
         """Gives the producers' state as of `snapshot_offset`; called by checkpoints."""
         self.committed: Callable[[], int] | None = None
         """Gives the offset below which no truncation takes anything (exclusive); None if the log is never cut."""
-        self.aborted: Callable[[Offset, Offset], list[tuple[int, int, int]]] | None = None
-        """Gives the aborted transactions in a range of offsets; called by compaction."""
+        self.producers: ProducerState | None = None
+        """The partition's producers and transactions, which compaction and the archive ask."""
         self.first_unstable: Callable[[], int] | None = None
         """Gives the first offset of the oldest transaction that has not ended, -1 if there is none."""
         self.move_start: Callable[[Offset], None] | None = None

@@ -150,7 +150,7 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note, *, replicated:
         state = msgspec.structs.replace(state, epochs=tuple(one for one in state.epochs if one[1] <= end))
     if state.controls and state.controls[-1].offset > end:
         raise Corruption(f"{directory}: a control entry stands at offset {state.controls[-1].offset}, the end is {end}")
-    producers, files = _load_producers(disk, directory, names, end, note)
+    producers, files = _load_producers(disk, directory, names, end, note, compacted=state.clean_offset > 0)
     if len(disk.list(directory)) < len(names):
         disk.sync_directory(directory)  # what was removed must not come back when nobody looks for it any more
     return LoadedLog(state, tuple(segments), producers, files, LOST_FILE in names)
@@ -278,9 +278,13 @@ def remove_segment(disk: Disk, path: str) -> None:
 
 
 def _load_producers(
-    disk: Disk, directory: str, names: list[str], end: int, note: Note
+    disk: Disk, directory: str, names: list[str], end: int, note: Note, *, compacted: bool
 ) -> tuple[tuple[int, bytes] | None, tuple[int, ...]]:
-    """The newest snapshot at or before `end`. Later ones speak of batches that a crash took away: they are removed."""
+    """The newest snapshot at or before `end`. Later ones speak of batches that a crash took away: they are removed.
+
+    In a compacted log an older one does not stand in for the newest: it may list aborted transactions whose markers
+    compaction has removed since. The log itself says less, and never that.
+    """
     offsets = sorted(offset for name in names if (offset := parse_offset(name, PRODUCERS_SUFFIX)) is not None)
     for offset in offsets:
         if offset > end:
@@ -294,6 +298,8 @@ def _load_producers(
             note("producers_rebuilt", f"{path} is ignored: {error.message}")
         except OSError as error:
             note("producers_rebuilt", f"{path} could not be read ({error.strerror}) and is ignored")
+        if compacted:
+            break
     return None, tuple(offsets)
 
 

@@ -166,7 +166,9 @@ class Rewrite(msgspec.Struct, frozen=True, array_like=True, tag=11):
     producers: dict[int, int]
     """The last offset of each producer that is still known."""
     aborted: list[tuple[int, int, int]] = []
-    """Aborted transactions, as in `GatherKeys`: none of their records survives."""
+    """Aborted transactions, as in `GatherKeys`: none of their records survives, and their markers do."""
+    marked: dict[int, int] = {}
+    """Epoch of each producer of which only a marker is known: it keeps its markers of that epoch."""
 
 
 class PutRewritten(msgspec.Struct, frozen=True, array_like=True, tag=12):
@@ -356,6 +358,8 @@ class Rewritten(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """Records that did not."""
 
     fault: str
+    emptied: list[int] = []
+    """Markers of aborted transactions, by offset, that are the only thing left of the transaction."""
 
 
 class RewrittenPut(msgspec.Struct, frozen=True, array_like=True, tag=10):
