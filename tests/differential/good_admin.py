@@ -39,6 +39,8 @@ from millstream.wire.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest
+from millstream.wire.messages.unregister_broker import UnregisterBrokerRequest
+from millstream.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from millstream.wire.schema import Request
 
 
@@ -117,7 +119,9 @@ GOOD_ADMIN: dict[int, Callable[[Talk], Request]] = {
     47: lambda t: offset_delete_request(t.name("g"), t.topic().name, 0),
     48: lambda _: DescribeClientQuotasRequest([ComponentData("user", 0, "x")], True),
     55: _quorum,
+    57: lambda _: UpdateFeaturesRequest(10_000, [FeatureUpdateKey("group.version", 1)]),
     61: lambda t: DescribeProducersRequest([DescribeProducersTopic(t.topic().name, [0])]),
+    64: lambda _: UnregisterBrokerRequest(999_999),
     68: _first_heartbeat,
     69: lambda t: ConsumerGroupDescribeRequest([t.name("g")], True),
     71: lambda t: GetTelemetrySubscriptionsRequest(instance_id(t)),

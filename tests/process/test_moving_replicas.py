@@ -8,6 +8,7 @@ from confluent_kafka import Producer
 from test_cluster import QUIET, Unordered, all_in_sync, create, partitions, read, wait_for
 
 from millstream.client.connection import Connection
+from millstream.model.error_code import ErrorCode
 from millstream.testing import cluster
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -15,9 +16,16 @@ from millstream.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+)
+from millstream.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from millstream.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 
 DEADLINE_S = 60
@@ -115,3 +123,22 @@ def test_partitions_move_under_load_and_nothing_is_lost_or_doubled(three):
         wait_for(lambda: len(load.acked) > before + 100, DEADLINE_S)
     assert not load.failed
     assert read(three.bootstrap, "moved", 3, len(load.acked)) == Unordered(load.acked)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_any_broker_takes_levels_of_features_and_keeps_brokers_that_hold_replicas(three):
+    create(three.brokers[1], "held", 1, 3)
+    for broker in three.brokers.values():
+        level = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("millstream.version", 2)])
+        assert ask(broker, level, UpdateFeaturesResponse, 2).error_code == 0
+        lower = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("millstream.version", 1)])
+        refused = ask(broker, lower, UpdateFeaturesResponse, 2)
+        assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
+        assert "Can't downgrade the version of this feature" in refused.error_message
+        kept = ask(broker, UnregisterBrokerRequest(2), UnregisterBrokerResponse)
+        assert kept.error_code == ErrorCode.INVALID_REQUEST and "cluster decommission 2" in kept.error_message
+        unknown = ask(broker, UnregisterBrokerRequest(9), UnregisterBrokerResponse)
+        assert unknown.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+        versions = ask(broker, ApiVersionsRequest("c", "1"), ApiVersionsResponse, 4)
+        assert ("millstream.version", 2) in [(one.name, one.max_version_level) for one in versions.finalized_features]

@@ -109,6 +109,8 @@ API: Final = Label(
         "ListPartitionReassignments",
         "DescribeClientQuotas",
         "DescribeQuorum",
+        "UpdateFeatures",
+        "UnregisterBroker",
         "GetTelemetrySubscriptions",
         "PushTelemetry",
         "ListConfigResources",

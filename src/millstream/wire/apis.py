@@ -87,6 +87,8 @@ from millstream.wire.messages.push_events import PushEventsRequest, PushEventsRe
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from millstream.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from millstream.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from millstream.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from millstream.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from millstream.wire.schema import Request, Response
 
@@ -159,6 +161,8 @@ APIS: Final[dict[int, Api]] = {
         _api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
         _api(DescribeClientQuotasRequest, DescribeClientQuotasResponse),
         _api(DescribeQuorumRequest, DescribeQuorumResponse),
+        _api(UpdateFeaturesRequest, UpdateFeaturesResponse),
+        _api(UnregisterBrokerRequest, UnregisterBrokerResponse),
         _api(GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse),
         _api(PushTelemetryRequest, PushTelemetryResponse),
         _api(ListConfigResourcesRequest, ListConfigResourcesResponse),

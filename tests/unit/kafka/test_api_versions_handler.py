@@ -3,13 +3,32 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from millstream.core.controller.commands import FEATURE_LEVEL
 from millstream.kafka.handlers import api_versions
 from millstream.kafka.handlers.api_versions import SOFTWARE_KEPT
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 
 
+def _metadata(level: int = 0) -> Any:
+    return SimpleNamespace(revision=1, state=SimpleNamespace(feature_level=level))
+
+
+@pytest.mark.parametrize(("level", "shown"), [(0, []), (2, [("millstream.version", 2, 2)])])
+def test_the_feature_level_of_the_cluster_is_a_feature_in_force(level: int, shown: list[Any]) -> None:
+    node = SimpleNamespace(settings=SimpleNamespace(client_telemetry_topic=""), metadata=_metadata(level))
+    context = SimpleNamespace(api_version=4, connection=SimpleNamespace(software=("", "")))
+    answers: list[Any] = []
+    api_versions.handle(cast(Any, node), cast(Any, context), ApiVersionsRequest("c", "1"), answers.append)
+    in_force = [(one.name, one.max_version_level, one.min_version_level) for one in answers[0].finalized_features]
+    assert in_force == [("group.version", 1, 1), ("transaction.version", 2, 2), *shown]
+    supported = [(one.name, one.min_version, one.max_version) for one in answers[0].supported_features]
+    assert ("millstream.version", 1, int(FEATURE_LEVEL)) in supported
+
+
 def test_of_a_long_name_of_its_library_the_beginning_is_kept_with_a_connection() -> None:
-    node = SimpleNamespace(settings=SimpleNamespace(client_telemetry_topic=""), metadata=SimpleNamespace(revision=1))
+    node = SimpleNamespace(settings=SimpleNamespace(client_telemetry_topic=""), metadata=_metadata())
     context = SimpleNamespace(api_version=3, connection=SimpleNamespace(software=("", "")))
     answers: list[Any] = []
     request = ApiVersionsRequest("n" * 30_000, "1" * 30_000)

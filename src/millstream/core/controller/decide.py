@@ -27,6 +27,7 @@ from millstream.core.controller.brokers import (
 )
 from millstream.core.controller.commands import ClusterCreated, ProducerIdsAllocated
 from millstream.core.controller.configs import decide_alter_configs
+from millstream.core.controller.features import decide_update_features
 from millstream.core.controller.moves import decide_complete_moves, decide_reassign, decide_replication_factor
 from millstream.core.controller.requests import (
     AllocateProducerIds,
@@ -47,6 +48,7 @@ from millstream.core.controller.requests import (
     SetReplicationFactor,
     UnfenceBroker,
     UnregisterBroker,
+    UpdateFeatures,
 )
 from millstream.core.controller.rules import Decision, Rules
 from millstream.core.controller.state import ControllerState
@@ -94,4 +96,5 @@ _DECIDE: Final[dict[type, Callable[[ControllerState, Any, Rules], Decision]]] = 
     BalanceReplicas: decide_balance_replicas,
     EvacuateBrokers: decide_evacuate_brokers,
     UnregisterBroker: decide_unregister_broker,
+    UpdateFeatures: decide_update_features,
 }

@@ -220,6 +220,13 @@ class UnregisterBroker(Request, frozen=True, tag="unregister_broker"):
     node: NodeId
 
 
+class UpdateFeatures(Request, frozen=True, tag="update_features"):
+    """Change levels of features, all or none: (name, level, kind of change as in Kafka's UpgradeType)."""
+
+    updates: tuple[tuple[str, int, int], ...]
+    validate_only: bool = False
+
+
 AnyRequest: TypeAlias = (
     CreateTopics
     | DeleteTopics
@@ -237,6 +244,7 @@ AnyRequest: TypeAlias = (
     | BalanceReplicas
     | EvacuateBrokers
     | UnregisterBroker
+    | UpdateFeatures
 )
 
 

@@ -1,14 +1,14 @@
 """ApiVersions: what this broker serves, in which versions (KIP-511 for the fall-back), and which features it has.
 
-A feature's level says that all brokers of a cluster speak something: ``group.version`` 1 is consumer groups of the next
-generation (KIP-848), ``transaction.version`` 2 that every transaction ends with a new epoch (KIP-890). Features of
-Kafka that this version does not have are not listed.
+A feature's level says that all brokers of a cluster speak something (``core.controller.features``). Features of Kafka
+that this version does not have are not listed, and neither is a feature that is at level 0.
 """
 
 import struct
 from collections.abc import Callable
 from typing import Final
 
+from millstream.core.controller.features import FEATURES, level_in_force
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.served import API_VERSIONS_KEY, advertised_versions
 from millstream.model.error_code import ErrorCode
@@ -21,8 +21,6 @@ from millstream.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-FEATURES: Final = {"group.version": (0, 1), "transaction.version": (0, 2)}
-"""Name → lowest and highest level that is supported; the highest is in force."""
 SOFTWARE_KEPT: Final = 1024
 """Characters of a client library's name and version that are kept with its connection, as of a client id."""
 _LOWEST_LEVEL_0_FROM: Final = 4
@@ -56,6 +54,7 @@ def answer_unsupported(ctx: RequestContext) -> None:
 
 def _table(node: Node, version: int) -> ApiVersionsResponse:
     unsaid = () if node.settings.client_telemetry_topic else _TELEMETRY
+    cluster_level = node.metadata.state.feature_level
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=low, max_version=high)
@@ -63,14 +62,15 @@ def _table(node: Node, version: int) -> ApiVersionsResponse:
             if key not in unsaid
         ],
         supported_features=[
-            SupportedFeatureKey(name=name, min_version=low, max_version=high)
-            for name, (low, high) in FEATURES.items()
-            if low or version >= _LOWEST_LEVEL_0_FROM
+            SupportedFeatureKey(name=feature.name, min_version=feature.lowest, max_version=feature.highest)
+            for feature in FEATURES
+            if feature.lowest or version >= _LOWEST_LEVEL_0_FROM
         ],
         finalized_features_epoch=node.metadata.revision,
         finalized_features=[
-            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, (_, level) in FEATURES.items()
+            FinalizedFeatureKey(name=feature.name, max_version_level=level, min_version_level=level)
+            for feature in FEATURES
+            if (level := level_in_force(feature, cluster_level))
         ],
     )
 
