@@ -66,7 +66,7 @@ class SessionPartition:
     """A partition that a fetch reads: its parameters, and what was last sent about it.
 
     ``topic`` is "" while only the id is known; the caller fills it in, so that a session knows the name of a topic that
-    is gone. ``watch`` belongs to the caller.
+    is gone. ``watch`` and ``near`` (a replica that follows may serve it) belong to the caller.
     """
 
     __slots__ = (
@@ -76,6 +76,7 @@ class SessionPartition:
         "index",
         "last_fetched_epoch",
         "max_bytes",
+        "near",
         "queued",
         "sent_high_watermark",
         "sent_log_start_offset",
@@ -94,6 +95,7 @@ class SessionPartition:
         self.session: _Session | None = None
         self.queued = False
         self.watch: object = None
+        self.near = False
         self.update(asked)
 
     def update(self, asked: FetchPartition) -> None:

@@ -55,7 +55,7 @@ _TOO_FEW: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 Loan = tuple[int, int, int]
 _Append = tuple[int, int, list[Loan], ProducerTransaction | None]  # raft group, acks, batch, transaction
 _Appended = tuple[int, int, int, int]
-_Read = tuple[int, int, int, int, int, int]  # raft group, offset, max bytes, leader epoch, last epoch, watch number
+_Read = tuple[int, int, int, int, int, int, bool]  # group, offset, max bytes, leader epoch, last epoch, watch, near
 _ReadAnswer = tuple[int, int, int, int, list[Loan] | None, Divergence | None, Aborted | None]
 
 _decode_appends = msgspec.msgpack.Decoder(list[_Append]).decode
@@ -301,6 +301,7 @@ class Home:
                     asked.current_leader_epoch,
                     asked.last_fetched_epoch,
                     watch.remote[1],
+                    asked.near,
                 )
             )
 
@@ -339,14 +340,13 @@ class Home:
         room, minimum_one, gather, committed, reads = _decode_read(payload)
         batch = _RemoteReads(self, len(reads), reply)
         granted = not minimum_one
-        for slot, (raft_group, offset, max_bytes, leader_epoch, last_epoch, number) in enumerate(reads):
+        for slot, (raft_group, offset, max_bytes, leader_epoch, last_epoch, number, near) in enumerate(reads):
             partition = self._table.by_group.get(raft_group)
             if partition is None:
                 batch.put(slot, refused(_GONE))
                 continue
             self._disarm((sender, number))  # from an earlier read; if this one finds something its shard forgets it
             watch = _RemoteWatch(self, sender, number)
-
             limit = min(max_bytes, room)
             result = read_here(
                 partition,
@@ -358,6 +358,7 @@ class Home:
                 gather=gather,
                 last_fetched_epoch=last_epoch,
                 committed=committed,
+                near=near,
             )
             if result is None:
 

@@ -182,6 +182,7 @@ class InSync:
         heard = (partition.group.term, leader)
         if self._heard.get(partition.raft_group) != heard:
             self._heard[partition.raft_group] = heard
+            partition.wake_readers()  # who reads from this replica looks at the epoch again
             self._report_heard(partition.topic_id, partition.index, *heard)
 
     def _look_at(self, partition: Partition) -> None:

@@ -20,6 +20,7 @@ from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.core.producer_state import ProducerState
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
+from millstream.model.replication import NO_REPLICA
 from millstream.partition.meters import Meters
 from millstream.raft.group import Group, GroupRole
 
@@ -306,6 +307,17 @@ class Partition:
             fenced = current_leader_epoch < self.group.term
             return ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH
         return self.refusal
+
+    def serving_near(self, current_leader_epoch: int) -> ErrorCode:
+        """As `serving`, for a consumer that was sent here to read from a replica that follows (KIP-392): NONE as long
+        as it hears a leader, has lost nothing, and its topic is plain.
+        """
+        error = self.serving(current_leader_epoch)
+        if error is not ErrorCode.NOT_LEADER_OR_FOLLOWER or self.internal or self.archive is not None:
+            return error
+        if self.group.leader == NO_REPLICA or self.log.lost or self.gate & Gate.EVENTS:
+            return error
+        return ErrorCode.NONE
 
     def lead(self) -> None:
         """This replica leads from now on."""

@@ -68,11 +68,12 @@ def read_here(
     gather: bool = False,
     last_fetched_epoch: int = -1,
     committed: bool = False,
+    near: bool = False,
 ) -> ReadResult | None:
     """Fetch 5/8. Read for one fetch from a partition of this shard; None: ``read_older`` has to, from the files.
 
     A read that finds nothing arms ``watch``; with ``gather`` one that finds something does too, as its reader may want
-    more. ``committed``: nothing from the last stable offset on.
+    more. ``committed``: nothing from the last stable offset on. ``near``: a replica that follows may serve (KIP-392).
     """
     max_bytes = _limited(partition, max_bytes)
     start = partition.log.start_offset
@@ -80,7 +81,7 @@ def read_here(
     stable = partition.last_stable_offset
     end = Offset(stable if committed else high_watermark)
     if leader_epoch >= 0 or partition.refusal:
-        error = partition.serving(leader_epoch)
+        error = partition.serving_near(leader_epoch) if near else partition.serving(leader_epoch)
         if error is not ErrorCode.NONE:
             return refused(int(error))
     if last_fetched_epoch >= 0:
@@ -89,9 +90,8 @@ def read_here(
             return (_NONE, high_watermark, stable, start, None, diverging, None)
         if error is not ErrorCode.NONE:
             return refused(int(error))
-    error = offset_error(partition, offset)
-    if error is not ErrorCode.NONE:
-        return refused(int(error))
+    if not partition.log.start_offset <= offset <= partition.log.next_offset:
+        return refused(int(ErrorCode.OFFSET_OUT_OF_RANGE))
     if offset >= end:
         watch.arm(partition)
         return (_NONE, high_watermark, stable, start, None, None, None)

@@ -37,7 +37,7 @@ Networks = bool | Literal["proxies"]
 
 
 class Cluster:
-    """Brokers by node id.
+    """Brokers by node id; with ``racks`` broker n is in rack ``rack-n``.
 
     Lifecycle: ``start`` … ``close``; or the context manager `cluster`.
     """
@@ -51,6 +51,7 @@ class Cluster:
         shards: int,
         memory: str,
         networks: Networks = False,
+        racks: bool = False,
     ) -> None:
         nodes = range(1, count + 1)
         spaces = Namespaces(nodes) if networks is True and may_make() else None
@@ -65,6 +66,8 @@ class Cluster:
 
         def make(node: int, peer: str, **more: object) -> Broker:
             own = {"node.id": node, "peer.listen": peer, "seeds": seeds, "shards.pin": "false", **self._bound(node)}
+            if racks:
+                own["broker.rack"] = f"rack-{node}"
             return Broker(
                 settings={**own, **settings, **more},
                 data_dir=data_dir / str(node),

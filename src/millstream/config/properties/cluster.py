@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from millstream.config.forms import Boolean, Integer, OptionalHostPort
+from typing import Final
+
+from millstream.config.forms import Boolean, Choice, Integer, OptionalHostPort
 from millstream.config.listeners import Seeds
 from millstream.config.property import Property
+
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""Kafka's name of the choice by rack."""
 
 
 class ClusterProperties:
@@ -55,6 +60,13 @@ class ClusterProperties:
         60,
         doc="How often the controller looks for leaders to move back.",
         live=True,
+    )
+    replica_selector_class = Property(
+        "replica.selector.class",
+        Choice("", RACK_AWARE),
+        "",
+        doc="Which replica a consumer with `client.rack` is sent to: the leader (empty), or one that is in sync and in "
+        "the consumer's rack (KIP-392). The same on every broker.",
     )
     dead_broker_replicas_move_after_ms = Property(
         "dead.broker.replicas.move.after.ms",

@@ -40,6 +40,7 @@ from millstream.kafka.handlers.fetch_refusals import (
     missing_error,
     refuse_all,
 )
+from millstream.kafka.handlers.nearest import NO_REPLICA, nearest_replica, selects_by_rack
 from millstream.model.error_code import ErrorCode
 from millstream.partition.event_records import as_records, has_events
 from millstream.partition.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
@@ -94,7 +95,9 @@ class FetchCall:
         "node",
         "partial",
         "parked",
+        "rack",
         "reading",
+        "sent_to",
         "request",
         "reserved",
         "results",
@@ -124,6 +127,8 @@ class FetchCall:
             self.min_bytes = min(self.min_bytes, GATHER_MAX, self.room - min(_SLACK, self.room // 2))
         self.room = max(0, min(self.room, max(ROOM_MAX, self.min_bytes + _SLACK)))
         self.reserved = 0
+        self.rack = request.rack_id
+        self.sent_to: dict[SessionPartition, int] = {}  # partitions to be read from another replica (KIP-392)
         self.reading = 0
         self.error = False
         self.parked = False
@@ -142,9 +147,14 @@ class FetchCall:
         here: list[tuple[SessionPartition, Partition]] = []
         remote: dict[int, list[tuple[SessionPartition, Remote]]] = {}
         remote_first = False
+        by_rack = selects_by_rack(node, self.rack)
         for asked in partitions:
             entry = entry_of(node, asked)
-            if isinstance(entry, Partition):
+            asked.near = bool(self.rack)
+            if by_rack and (replica := nearest_replica(node, self.rack, asked)) != NO_REPLICA:
+                self.sent_to[asked] = replica
+                self.results[asked] = refused(_NONE)
+            elif isinstance(entry, Partition):
                 here.append((asked, entry))
             elif isinstance(entry, Remote):
                 remote_first = remote_first or not (remote or here)
@@ -170,6 +180,7 @@ class FetchCall:
                 gather=gather,
                 last_fetched_epoch=asked.last_fetched_epoch,
                 committed=self.committed,
+                near=asked.near,
             )
             if result is None:
                 room -= self._read_older(entry, asked, limit)
@@ -273,7 +284,7 @@ class FetchCall:
     def settle(self) -> None:
         """Fetch 7/8. All reads are done: answer, or wait for more data."""
         now_us = self.node.shard.reactor.now_us()
-        enough = self.size >= self.min_bytes or self.error or self.context.superseded
+        enough = self.size >= self.min_bytes or self.error or bool(self.sent_to) or self.context.superseded
         if not self.results and not self.context.incremental:
             enough = True  # it named no partition: a consumer that closes its session
         elif self.missing and self.missing == self.context.partition_count:
@@ -386,8 +397,12 @@ class FetchCall:
         topic: FetchableTopicResponse | None = None
         for asked, (error, high_watermark, stable, start, data, diverging, aborted) in results.items():
             size = 0 if data is None else len(data)
-            if not context.include(asked, error, high_watermark, start, size, forced=diverging is not None):
+            sent_to = self.sent_to.get(asked, NO_REPLICA)
+            forced = diverging is not None or sent_to != NO_REPLICA
+            if not context.include(asked, error, high_watermark, start, size, forced=forced):
                 continue
+            if sent_to != NO_REPLICA:
+                asked.changed()  # should the consumer ask here again
             if topic is None or topic.topic_id != asked.topic_id or (version < BY_ID and topic.topic != asked.topic):
                 topic = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[])
                 responses.append(topic)
@@ -411,6 +426,7 @@ class FetchCall:
                     diverging_epoch=NO_DIVERGENCE if diverging is None else EpochEndOffset(*diverging),
                     current_leader=leader,
                     aborted_transactions=answered,
+                    preferred_read_replica=sent_to,
                     records=b"" if data is None else self._records(asked, data),
                 )
             )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.core.fetch_session import FINAL_EPOCH, NO_SESSION, is_follower
 from millstream.iobuf import MemoryClass
 from millstream.kafka.handlers.fetch_refusals import BY_ID, NO_ABORTED, NO_DIVERGENCE, NO_LEADER
+from millstream.kafka.handlers.nearest import selects_by_rack
 from millstream.model.error_code import ErrorCode
 from millstream.partition.list_offsets import READ_COMMITTED
 from millstream.partition.partition import Gate, Partition
@@ -55,6 +56,8 @@ def answer_at_once(node: Node, ctx: RequestContext, request: FetchRequest) -> bo
     """Answer, or return False and leave everything unchanged."""
     version = ctx.api_version
     if request.session_epoch != FINAL_EPOCH or request.session_id != NO_SESSION or is_follower(request, version):
+        return False
+    if selects_by_rack(node, request.rack_id):
         return False
     held: list[IoBuf] = []
     responses = _read(node, request, version, held)
