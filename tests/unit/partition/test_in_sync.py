@@ -24,8 +24,15 @@ class Bench:
         )
         self.stats = StatsSlab()
         self.partition = SimpleNamespace(
-            group=self.group, raft_group=7, topic_id=ID, index=2, closed=False, log=SimpleNamespace(lost=False)
+            group=self.group,
+            raft_group=7,
+            topic_id=ID,
+            index=2,
+            closed=False,
+            log=SimpleNamespace(lost=False),
+            wake_readers=lambda: self.woken.append(self.group.leader),
         )
+        self.woken = []
         self.table = SimpleNamespace(
             by_group={7: self.partition}, on_open=lambda callback: None, on_close=lambda callback: None
         )
@@ -113,6 +120,7 @@ def test_a_replica_that_follows_tells_whom_it_hears_and_when_it_hears_nobody():
     bench.group.leader = NO_REPLICA
     bench.look(10, 10)
     assert bench.nodes == [(4, UNKNOWN), (4, 3), (4, UNKNOWN)]
+    assert len(bench.woken) == 4, "who reads here looks again at each change"
 
 
 def figures(bench):
