@@ -65,8 +65,7 @@ _EvictionKey = tuple[bool, int, int]
 class SessionPartition:
     """A partition that a fetch reads: its parameters, and what was last sent about it.
 
-    ``topic`` is "" while only the id is known; the caller fills it in, so that a session knows the name of a topic that
-    is gone. ``watch`` and ``near`` (a replica that follows may serve it) belong to the caller.
+    ``topic`` is "" until the caller, who knows the id only, fills it in. ``watch`` and ``near`` are the caller's, too.
     """
 
     __slots__ = (
@@ -90,8 +89,7 @@ class SessionPartition:
         self.topic = topic
         self.topic_id = topic_id
         self.index = asked.partition
-        self.sent_high_watermark = -1
-        self.sent_log_start_offset = -1
+        self.sent_high_watermark = self.sent_log_start_offset = -1
         self.session: _Session | None = None
         self.queued = False
         self.watch: object = None

@@ -308,16 +308,13 @@ class Partition:
             return ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH
         return self.refusal
 
-    def serving_near(self, current_leader_epoch: int) -> ErrorCode:
-        """As `serving`, for a consumer that was sent here to read from a replica that follows (KIP-392): NONE as long
-        as it hears a leader, has lost nothing, and its topic is plain.
+    @property
+    def serves_near(self) -> bool:
+        """Whether a consumer that was sent here may read from this replica, which follows (KIP-392): it hears a leader,
+        has lost nothing, and its topic is plain.
         """
-        error = self.serving(current_leader_epoch)
-        if error is not ErrorCode.NOT_LEADER_OR_FOLLOWER or self.internal or self.archive is not None:
-            return error
-        if self.group.leader == NO_REPLICA or self.log.lost or self.gate & Gate.EVENTS:
-            return error
-        return ErrorCode.NONE
+        plain = not self.internal and self.archive is None and not self.gate & Gate.EVENTS
+        return plain and self.group.leader != NO_REPLICA and not self.log.lost
 
     def lead(self) -> None:
         """This replica leads from now on."""

@@ -81,7 +81,9 @@ def read_here(
     stable = partition.last_stable_offset
     end = Offset(stable if committed else high_watermark)
     if leader_epoch >= 0 or partition.refusal:
-        error = partition.serving_near(leader_epoch) if near else partition.serving(leader_epoch)
+        error = partition.serving(leader_epoch)
+        if near and error is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition.serves_near:
+            error = ErrorCode.NONE
         if error is not ErrorCode.NONE:
             return refused(int(error))
     if last_fetched_epoch >= 0:
