@@ -141,10 +141,11 @@ def stage_lost(disk: Disk, directory: str, vote: StoredVote) -> str:
 
 
 def unmark(disk: Disk, directory: str) -> None:
-    """The log is whole again. A crash may bring the mark back, which costs one more question."""
+    """The log is whole again, and stays it after a crash: the next replica that loses its files counts on this one."""
     path = f"{directory}/{LOST_FILE}"
     try:
         if exists(disk, path):
             disk.unlink(path)
+            disk.sync_directory(directory)
     except OSError as error:
         operator_log.warning("%s stays, and the next start asks the other replicas again: %s", path, error.strerror)

@@ -21,7 +21,7 @@ from millstream.testing.sim.brokers import BEGIN_US, GROUP, Cluster
 from millstream.testing.sim.brokers_clients import GroupMember, PlainProducer, Producer, Reader, Trimmer
 from millstream.testing.sim.brokers_controlled import CONTROLLER_GROUP, Admin, control
 from millstream.testing.sim.brokers_judge import Violation
-from millstream.testing.sim.brokers_served import OFFSETS_GROUP, serve
+from millstream.testing.sim.brokers_served import OFFSETS_GROUP, ServedBroker, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +66,8 @@ class Setting(msgspec.Struct, frozen=True):
     """Kinds of faults that happen."""
     trims: bool
     write_caching: bool
+    wipes: bool
+    """Whether a broker may lose the files of the topic, one broker at a time."""
     checkpoint_bytes: int
     options: RaftOptions
 
@@ -74,7 +76,7 @@ def draw(seed: int) -> Setting:
     """The setting of a seed."""
     chance = Cluster.stream(seed, "setting")
     timeout_us = chance.choice((300_000, 1_500_000))
-    return Setting(
+    setting = Setting(
         nodes=chance.choice((1, 3, 3, 3, 5)),
         rounds=chance.choice((2, 4)),
         round_us=chance.choice((2, 6)) * timeout_us,
@@ -96,6 +98,7 @@ def draw(seed: int) -> Setting:
         transfers=chance.random() < 0.7,
         trims=chance.random() < 0.3,
         write_caching=chance.random() < 0.15,
+        wipes=False,
         checkpoint_bytes=chance.choice((8 << 10, 64 << 10, 256 << 10)),
         options=RaftOptions(
             heartbeat_us=timeout_us // 10,
@@ -112,6 +115,11 @@ def draw(seed: int) -> Setting:
             check_quorum=chance.random() < 0.7,
             priority=chance.random() < 0.7,
         ),
+    )
+    wipes = Cluster.stream(seed, "wipes").random() < 0.3
+    # A replica behind a trimmed log start, or behind what a quorum has lost, can't be filled with entries.
+    return msgspec.structs.replace(
+        setting, wipes=wipes and setting.nodes > 1 and not (setting.trims or setting.write_caching)
     )
 
 
@@ -217,6 +225,7 @@ class BrokersHistory:
             (setting.pauses, self._pause),
             (setting.stalls, self._hang),
             (setting.transfers, self._transfer),
+            (setting.wipes, self._wipe),
         )
         self._kinds = [act for on, act in kinds if on]
 
@@ -347,6 +356,18 @@ class BrokersHistory:
             self.faults["power failure of all"] += 1
             for broker in self._up():
                 self._down(broker)
+
+    def _wipe(self) -> None:
+        """A broker comes up without the files of the topic; no other one does before it has everything again."""
+        brokers = self.cluster.brokers.values()
+        if not all(isinstance(one, ServedBroker) and one.is_up and one.is_whole for one in brokers):
+            return
+        broker = self._chance.choice(self._up() or [None])
+        if isinstance(broker, ServedBroker):
+            self.faults["files of a replica lost"] += 1
+            broker.crash(torn=False)
+            broker.wipe()
+            self.cluster.after(self._duration(), lambda: None if broker.is_up else broker.start())
 
     def _isolate(self) -> None:
         self.faults["isolation"] += 1

@@ -105,6 +105,9 @@ class History:
         """Highest log start that a client asked for."""
         self.replicas: dict[ReplicaId, Checks] = {}
         """The newest life of each."""
+        self._lost: dict[ReplicaId, Checks] = {}
+        """The life before its files were lost, of each replica to which that happened: what it said of its disk may
+        arrive later, and nobody is elected against it before the replica is whole again."""
         self.promised: dict[ReplicaId, int] = {}
         """Newest term that a message of each replica spoke of."""
         self.deleted = False
@@ -206,9 +209,17 @@ class History:
         core = leader.group.core
         of = core.replica.log.term_at(position)
         voters = core.replica.log.configuration.voters
-        holding = sum(voter in self.replicas and self.replicas[voter].holds(position, of) for voter in voters)
+        lives = [(self.replicas.get(voter), self._lost.get(voter)) for voter in voters]
+        holding = sum(any(life is not None and life.holds(position, of) for life in both) for both in lives)
         if 2 * holding <= len(voters):
             raise Violation(f"A6: {leader.replica} commits {position}, which {holding} of {len(voters)} have on disk")
+
+    def forget(self, replica: ReplicaId) -> None:
+        """A replica has lost its files: its next life has nothing of what it had."""
+        before = self.replicas.pop(replica, None)
+        if before is not None:
+            self._lost[replica] = before
+        self.promised.pop(replica, None)
 
     def delete(self) -> None:
         """A replica was deleted with its topic."""

@@ -176,6 +176,24 @@ class ServedBroker(Broker):
     def _keep(self) -> None:
         self.kept = True
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the topic's replica is there, and has everything that it ever promised."""
+        return self.kept and not self.partition.log.lost
+
+    def wipe(self) -> None:
+        """Lose the files of the topic's replica while the broker is down. It may come back in an older term."""
+        directory = self.partition.log.directory
+        try:
+            names = self.disk.list(directory)
+        except FileNotFoundError:
+            return  # all that there was is in the write-ahead log
+        for name in names:
+            self.disk.unlink(f"{directory}/{name}")
+        self.disk.remove_directory(directory)
+        self.disk.sync_directory(directory.rpartition("/")[0])
+        self.cluster.history.forget(self.replica)
+
     def _on_open(self, log: InternalLog) -> None:
         if log.name == OFFSETS_TOPIC:
             self.groups.opened(log)
