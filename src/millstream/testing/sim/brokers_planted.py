@@ -20,6 +20,8 @@ from millstream.partition.table import PartitionTable
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.raft.votes import Votes
 from millstream.raft.writes import Writes
+from millstream.storage.disk import make_directories
+from millstream.storage.log import lost
 from millstream.storage.log.log import Log
 from millstream.testing.local_storage import DATA_DIR
 from millstream.testing.sim.brokers_controlled import ControlledBroker
@@ -29,8 +31,10 @@ from millstream.testing.sim.brokers_hunt import Hunt, PlantedBug, hunt_in
 if TYPE_CHECKING:
     from millstream.core.raft.ready import VoteState
     from millstream.core.raft.replica import Leading
+    from millstream.format.epochs import LogState
     from millstream.model.quantities import Offset
     from millstream.model.replication import RaftPosition, ReplicaId, Term
+    from millstream.storage.disk import Disk
     from millstream.storage.log.entries import SentEntries
     from millstream.storage.recovery.recovery import RecoveryReport
     from millstream.testing.sim.brokers_history import Setting
@@ -97,6 +101,11 @@ def _answered(_replica: object, leader: Leading, _voter: ReplicaId) -> int:
     return leader.round
 
 
+def _begun_anew(disk: Disk, directory: str, _state: LogState) -> None:
+    """The replica comes up as one of a new group."""
+    make_directories(disk, directory)
+
+
 def _nothing(*_: object) -> None:
     pass
 
@@ -157,6 +166,11 @@ def _grouped(setting: Setting) -> Setting:
     return replace(_crashing(setting), groups=True)
 
 
+def _wiped(setting: Setting) -> Setting:
+    """Files are lost while the others are down in turn."""
+    return replace(_cut_off(setting), crashes=True, wipes=True, sync_us=0)
+
+
 PLANTED = (
     PlantedBug("a write is reported when it is written", ((Log, "append_entries", _reported),), 100, _slow_disks),
     PlantedBug("a vote is not durable", ((Votes, "save", _voted_in_memory),), 40, _crashing),
@@ -177,4 +191,5 @@ PLANTED = (
     ),
     PlantedBug("a read is served without a round", ((leading, "round_of", _answered),), 300, _partitioned),
     PlantedBug("a coordinator serves before its term start", ((PartitionTable, "leads", _serves),), 100, _grouped),
+    PlantedBug("a replica without its files counts as it did", ((lost, "mark_lost", _begun_anew),), 100, _wiped),
 )
