@@ -263,7 +263,11 @@ def test_what_does_not_fit_events_is_refused_in_words(client, configs, why):
 def test_acknowledged_events_are_there_after_a_kill_in_chunks_of_the_seeds_limits(broker_factory):
     broker = broker_factory(shards=1)
     with EventsClient(broker.bootstrap, timeout_s=WAIT_S) as client:
-        client.create_topic("t", partitions_count=2, configs={"events.partition": '{"max_events_per_chunk": 60}'})
+        client.create_topic(
+            "t",
+            partitions_count=2,
+            configs={"events.partition": '{"max_events_per_chunk": 60, "fd_cache_capacity": 2}'},
+        )
         push(client.open_topic("t"), EVENTS, batch_size=7)
     broker.kill()
     broker.start()

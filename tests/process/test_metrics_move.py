@@ -93,6 +93,7 @@ NOT_HERE = {
     ),
     "event_files_opened": IN_MEMORY,
     "event_files_reused": IN_MEMORY,
+    "event_files_overshot": IN_MEMORY,
     "log_faulty": FAULTS,
     "storage_faults": FAULTS,
     "storage_read_only": FAULTS,

@@ -248,6 +248,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("event_data_bytes", "Bytes of events' data that consumers selected, by source.", _BYTES, READ_SOURCE),
     _counter("event_files_opened", "Files of chunks that were opened: not in the cache of descriptors."),
     _counter("event_files_reused", "Files of chunks whose descriptor was in the cache."),
+    _counter("event_files_overshot", "Files of chunks opened beyond fd_cache_capacity, all others being in use."),
     _latency("cold_read_latency", "One read from a segment file, as the reactor sees it."),
     _gauge("log_partitions", "Partitions that are served.", per_shard=True),
     _gauge("log_segments", "Segment files.", per_shard=True),

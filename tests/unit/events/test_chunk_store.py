@@ -23,6 +23,7 @@ from millstream.format.events.batch import Producer, split
 from millstream.format.events.descriptor import descriptor_of_event
 from millstream.model.error_code import ErrorCode
 from millstream.storage.chunks import BufferPool, ChunkStore, WantedData
+from millstream.storage.chunks.open_files import ChunkFileCache
 from millstream.testing.sim_disk import KEPT, LOST, TORN, PowerFailure, SimDisk, SimFile
 
 DIRECTORY = "/data/events/t-uuid"
@@ -159,6 +160,33 @@ def test_only_the_selected_ranges_are_read(monkeypatch):
         payload[::-1][5:10] + payload[::-1][1 << 19 : (1 << 19) + 7],
     ]
     assert sum(size for path, size in read if path.endswith(".data")) <= 1.2 * sum(map(len, found))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_one_percent_of_64_mebibytes_costs_little_more_than_its_own_bytes(monkeypatch, whole):
+    store, size, count = opened(fresh_disk(), limits=ChunkLimits(max_chunk_size=16 << 20)), 64 << 10, 1024
+    payload = random.Random(3).randbytes(size)
+    for base in range(0, count, 64):
+        store.append(batch_bytes([(b"{}", payload)] * 64, base_offset=base))
+    descriptors = [descriptor for _, descriptor, _ in fed(store, max_events=count)]
+    part = SubView(0, size) if whole else SubView(1000, size // 100)
+    numbers = random.Random(4).sample(range(count), count // 100) if whole else range(count)
+    wanted = [
+        WantedData(n, encode_descriptor(decode_descriptor(descriptors[n]).narrowed(part))) for n in sorted(numbers)
+    ]
+    read = []
+    plain = SimFile.preadv
+
+    def preadv(self, buffers, position):
+        read.append(sum(map(len, buffers)))
+        return plain(self, buffers, position)
+
+    monkeypatch.setattr(SimFile, "preadv", preadv)
+    found = store.reads.fetch_data(wanted, 1 << 30)
+    assert all(b"".join(one) == payload[part.offset : part.offset + part.size] for one in found)
+    selected = len(wanted) * part.size
+    assert 0.009 < selected / (size * count) < 0.011
+    assert sum(read) <= 1.2 * selected, f"{sum(read)} bytes of all files were read for {selected}"
 
 
 def test_data_are_bounded_but_the_first_event_comes_whole():
@@ -380,3 +408,27 @@ def test_a_pool_serves_the_smallest_tier_grows_and_shrinks_again():
     assert pool.held_bytes == 220
     assert [pool.shrink() for _ in range(5)] == [0, 0, 0, 10, 0]
     assert pool.held_bytes == 210
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 5])
+def test_each_partition_has_its_own_capacity_of_open_files_and_none_in_use_is_closed(capacity):
+    disk = fresh_disk()
+    cache = ChunkFileCache(disk, 100)
+    for directory in ("/data/a", "/data/b"):
+        disk.make_directory(directory)
+        cache.set_capacity(directory, capacity)
+    held = [cache.acquire(f"/data/a/{n}", create=True) for n in range(capacity + 2)]
+    assert (cache.overshot, len(cache)) == (2, capacity + 2)
+    for file in held:
+        assert file.size() == 0, "it was closed in use"
+        cache.release(file)
+    for n in range(20):
+        cache.release(cache.acquire(f"/data/b/{n}", create=True))
+    cache.release(cache.acquire("/data/a/new", create=True))
+    assert (cache.overshot, len(cache)) == (2, 2 * capacity)
+    reused = cache.reused
+    cache.release(cache.acquire("/data/b/19"))
+    assert cache.reused == reused + 1
+    cache.forget("/data/b/19")
+    assert len(cache) == 2 * capacity - 1
+    cache.close()

@@ -36,7 +36,8 @@ from millstream.format.names import STAGED_SUFFIX, parse_segment, segment_name
 from millstream.model.events import ChunkId
 from millstream.model.quantities import BytePosition, Offset
 from millstream.storage.chunks.chunk_segment import CUT_ORDER, ChunkSegment, read_header
-from millstream.storage.disk import FileCache, read_at
+from millstream.storage.chunks.open_files import ChunkFileCache
+from millstream.storage.disk import read_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,12 +81,12 @@ class ChunkDisk:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._files = FileCache(self._disk, _OPEN_FILES_MAX)
+        self._files = ChunkFileCache(self._disk, _OPEN_FILES_MAX)
         self._numbers: dict[str, dict[Offset, ChunkId]] = {}
         self._segments: OrderedDict[str, ChunkSegment] = OrderedDict()
 
     @property
-    def files(self) -> FileCache:
+    def files(self) -> ChunkFileCache:
         """The descriptors of chunk files."""
         return self._files
 

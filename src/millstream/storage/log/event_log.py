@@ -55,12 +55,13 @@ class BatchPlace(NamedTuple):
 class EventLog(Log):
     """A log with chunks. ``chunk`` and ``ends`` are where the next batch goes, if the chunk takes it."""
 
-    __slots__ = ("_chunks", "_places", "_look_at", "_limits", "chunk", "ends")
+    __slots__ = ("_chunks", "_places", "_look_at", "_limits", "chunk", "ends", "open_files_max")
 
     def __init__(
         self, shard: LogShard, facts: LogFacts, config: TopicConfig, loaded: LoadedLog, chunks: ChunkDisk
     ) -> None:
         self._limits = ChunkLimits()
+        self.open_files_max = 0
         super().__init__(shard, facts, config, loaded)
         self._chunks = chunks
         self._places: list[BatchPlace] = []
@@ -72,6 +73,7 @@ class EventLog(Log):
     def _set(self, config: TopicConfig) -> None:
         super()._set(config)
         self._limits = limits_of(config)
+        self.open_files_max = config.event_partition.fd_cache_capacity
 
     @property
     def chunk_limits(self) -> ChunkLimits:

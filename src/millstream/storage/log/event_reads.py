@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from millstream.iobuf import Arena, Fragment, IoBuf
     from millstream.shard.reactor import Reactor
+    from millstream.storage.log.event_log import EventLog
     from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
     from millstream.storage.messages.commands import Command
@@ -67,7 +68,7 @@ class EventReads:
         self._stopped = False
 
     def feed(
-        self, log: OpenLog, offset: Offset, end_offset: Offset, events_max: int, max_bytes: int, done: FeedDone
+        self, log: EventLog, offset: Offset, end_offset: Offset, events_max: int, max_bytes: int, done: FeedDone
     ) -> None:
         """Metadata and descriptors of events of one chunk from ``offset`` on, below ``end_offset``: one event at least,
         and otherwise at most ``events_max`` and ``max_bytes``. The bytes lie as `EventsFed` says.
@@ -77,11 +78,11 @@ class EventReads:
             return
 
         def make(number: int, spans: list[int]) -> Command:
-            return Feed(number, segment.path, offset, end_offset, events_max, max_bytes, spans)
+            return Feed(number, segment.path, offset, end_offset, events_max, max_bytes, log.open_files_max, spans)
 
         self._start(_Call(log, segment, offset, make, done), max(ROOM_MIN, max_bytes))
 
-    def fetch(self, log: OpenLog, wanted: Sequence[Wanted], max_bytes: int, room: int, done: DataDone) -> None:
+    def fetch(self, log: EventLog, wanted: Sequence[Wanted], max_bytes: int, room: int, done: DataDone) -> None:
         """Selected data of events, as many of the first as are in one chunk and in ``max_bytes``; ``room`` is what they
         are thought to take. The bytes lie back to back.
         """
@@ -95,7 +96,7 @@ class EventReads:
                 break
 
         def make(number: int, spans: list[int]) -> Command:
-            return FetchData(number, segment.path, here, max_bytes, spans)
+            return FetchData(number, segment.path, here, max_bytes, log.open_files_max, spans)
 
         self._start(_Call(log, segment, Offset(wanted[0][0]), make, done), max(ROOM_MIN, min(room, max_bytes)))
 

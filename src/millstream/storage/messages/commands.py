@@ -227,6 +227,9 @@ class Feed(msgspec.Struct, frozen=True, array_like=True, tag=19):
     end_offset: int
     events_max: int
     max_bytes: int
+    open_files_max: int
+    """``fd_cache_capacity`` of the topic."""
+
     spans: list[int]
 
 
@@ -239,6 +242,7 @@ class FetchData(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """Event id, and the descriptor that selects of its data."""
 
     max_bytes: int
+    open_files_max: int
     spans: list[int]
 
 

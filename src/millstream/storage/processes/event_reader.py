@@ -7,6 +7,7 @@ answer says the size (``need``), and the shard asks again with more room.
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from array import array
 from typing import TYPE_CHECKING
@@ -20,7 +21,8 @@ from millstream.storage.messages.commands import DataFetched, EventsFed, Feed, F
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.storage.disk import Buffer, Disk, FileCache
+    from millstream.storage.chunks.open_files import ChunkFileCache
+    from millstream.storage.disk import Buffer, Disk
     from millstream.telemetry.metrics import StatsSlab
 
 _EVENT_BYTES = 8
@@ -34,15 +36,15 @@ class EventReader:
         self._disk = disk
         self._arena = arena
         self._lock = threading.Lock()
-        self._counted = [0, 0]
-        names = ("event_files_opened", "event_files_reused")
+        self._counted = [0, 0, 0]
+        names = ("event_files_opened", "event_files_reused", "event_files_overshot")
         self._counters = [] if stats is None else [stats.counter(name) for name in names]
 
     def feed(self, command: Feed) -> EventsFed:
         """Metadata, their sizes, sizes of descriptors, and descriptors, in this order."""
         room = _room(command.spans)
         try:
-            fed = self._reads(command.path).feed(
+            fed = self._reads(command.path, command.open_files_max).feed(
                 Offset(command.offset), Offset(command.end_offset), command.events_max, command.max_bytes
             )
             if fed is None:
@@ -70,7 +72,7 @@ class EventReader:
         room = _room(command.spans)
         wanted = [WantedData(Offset(offset), descriptor) for offset, descriptor in command.wanted]
         try:
-            found = self._reads(command.path).fetch_data(wanted, min(command.max_bytes, room))
+            found = self._reads(command.path, command.open_files_max).fetch_data(wanted, min(command.max_bytes, room))
         except Corruption as fault:
             return DataFetched(command.id, 0, fault.message)
         except OSError as error:
@@ -93,15 +95,16 @@ class EventReader:
         self._fill(command.spans, pieces)
         return DataFetched(command.id, 0, "", results=results, bytes=taken)
 
-    def _reads(self, path: str) -> ChunkReads:
+    def _reads(self, path: str, open_files_max: int) -> ChunkReads:
         assert is_chunk_disk(self._disk), "events without a disk that keeps chunks"
+        self._disk.files.set_capacity(os.path.dirname(path), open_files_max)
         self._count(self._disk.files)
         return ChunkReads(self._disk.files, [self._disk.segment(path).chunk])
 
-    def _count(self, files: FileCache) -> None:
+    def _count(self, files: ChunkFileCache) -> None:
         """Show what the cache of descriptors did since the last read, for writes too."""
         with self._lock:
-            for place, now in enumerate((files.opened, files.reused)[: len(self._counters)]):
+            for place, now in enumerate((files.opened, files.reused, files.overshot)[: len(self._counters)]):
                 self._counters[place].inc(now - self._counted[place])
                 self._counted[place] = now
 
