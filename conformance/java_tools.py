@@ -264,6 +264,25 @@ def a_quorum_of_one_is_described(bench: Bench) -> None:
     assert re.search(r"CurrentVoters:\s+\[", said), said
 
 
+def levels_of_features_are_shown_and_none_is_lowered(bench: Bench) -> None:
+    main = "org.apache.kafka.tools.FeatureCommand"
+    said = _tool(bench, main, *_at(bench), "describe")
+    assert re.search(r"Feature: group\.version\s.*FinalizedVersionLevel: 1\s", said), said
+    said = _tool(bench, main, *_at(bench), "upgrade", "--feature", "group.version=1")
+    assert "group.version was upgraded to 1." in said, said
+    assert "Invalid update version 9 for feature group.version" in _refused(
+        bench, main, *_at(bench), "upgrade", "--feature", "group.version=9"
+    )
+    assert "Can't downgrade the version of this feature" in _refused(
+        bench, main, *_at(bench), "upgrade", "--feature", "transaction.version=1"
+    )
+
+
+def a_broker_that_is_not_registered_is_not_forgotten(bench: Bench) -> None:
+    said = _refused(bench, "org.apache.kafka.tools.ClusterTool", "unregister", *_at(bench), "--id", "999999")
+    assert "Broker ID 999999 is not currently registered" in said, said
+
+
 def reassignments_and_elections_have_nothing_to_do(bench: Bench) -> None:
     _create(bench, "moved", 1)
     main = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
@@ -323,6 +342,8 @@ class JavaTools(Checks):
             versions_of_every_api_are_shown,
             cluster_and_groups_are_named,
             a_quorum_of_one_is_described,
+            levels_of_features_are_shown_and_none_is_lowered,
+            a_broker_that_is_not_registered_is_not_forgotten,
             reassignments_and_elections_have_nothing_to_do,
             a_client_of_every_kind_is_compatible,
         )
