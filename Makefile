@@ -14,7 +14,7 @@ export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONDONTWRITEBYTECODE # compiling is two thirds of what a short command costs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci check format bench bench-cluster soak conformance differential fuzz simulate simulate-archive crash docs lock wheel clean
+.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci check format bench bench-cluster soak conformance differential fuzz simulate simulate-archive simulate-shared crash docs lock wheel clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ simulate: setup ## Run simulated clusters, HOURS=1 of them (about a CPU-minute e
 
 simulate-archive: setup ## Run simulated clusters with a tiered topic over a store that fails (HISTORIES=100; ARGS=--planted)
 	@$(PY) -m millstream.testing.archive_world --histories $(or $(HISTORIES),100) $(ARGS)
+
+simulate-shared: setup ## Run simulated brokers with shared storage, which no broker serves yet (HISTORIES=1000; ARGS=--planted)
+	@$(PY) -m millstream.testing.shared_world --histories $(or $(HISTORIES),1000) $(ARGS)
 
 crash: setup ## Let the power fail at 300 operations under load (about 15 minutes; ARGS=--help)
 	@$(PY) tests/process/crash_run.py $(ARGS)

@@ -257,13 +257,16 @@ class Text(Form[str]):
 
 
 class Choice(Form[str]):
-    """One of a closed set of words."""
+    """One of a closed set of words. ``refused`` are known words that this version does not accept, with the reason."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, refused: dict[str, str] | None = None) -> None:
         self.words = words
+        self._refused = refused or {}
 
     def read_plain(self, text: str) -> str:
         word = text.strip()
+        if word in self._refused:
+            raise UnsupportedValue(self._refused[word])
         if word not in self.words:
             raise ValueError
         return word

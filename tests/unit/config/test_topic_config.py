@@ -117,6 +117,7 @@ def test_internal_segment_bytes_goes_below_the_bound_for_tests():
         ("compression.type", "zip", "expected producer"),
         ("remote.storage.enable", "true", "a topic is tiered with storage.mode"),
         ("min.insync.replicas", "0", "at least 1"),
+        ("storage.mode", "shared", "brokers do not serve shared storage; use tiered"),
         ("message.timestamp.type", "createtime", "CreateTime or LogAppendTime"),
     ],
 )

@@ -93,7 +93,14 @@ class TierProperties:
     )
     storage_mode = Property(
         "storage.mode.default",
-        Choice("local", "tiered"),
+        Choice(
+            "local",
+            "tiered",
+            refused={
+                "shared": "brokers do not serve shared storage; use tiered, which keeps old segments in the object "
+                "store and new ones on replicas"
+            },
+        ),
         "local",
         doc="Default of the topic property storage.mode. A compacted topic is local whatever the default is.",
         live=True,

@@ -1,0 +1,94 @@
+"""Shared objects in a store: written once, read back before they count, read in checked blocks.
+
+`store_object` is done when the store has exactly these bytes: it writes on the condition that nothing is there. What an
+attempt before has left, or a write without an answer, is compared, never replaced. `verify_object` then reads back
+length, index and every block, since after the commit the write-ahead log forgets what the object has.
+
+An error of the store may be followed by the same call again. Another object under the key is `Corruption`: two writers
+have one number, and neither may go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.errors import Corruption, OutcomeUnknown, Rejected
+from millstream.format.shared_object import (
+    FOOTER_BYTES,
+    check_block,
+    decode_object_index,
+    index_place,
+    shared_key,
+)
+from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import FilePosition, Offset
+from millstream.objects import ABSENT, ObjectKey
+from millstream.objects.errors import Conflict
+
+if TYPE_CHECKING:
+    from millstream.format.shared_object import EncodedObject, SharedBlock, SharedIndex
+    from millstream.model.shared import ObjectId, SharedPartition
+    from millstream.objects import ObjectStore
+
+
+def store_object(store: ObjectStore, encoded: EncodedObject) -> None:
+    """Write the object unless it is there. It counts after `verify_object`.
+
+    Raises:
+        Unavailable, OutcomeUnknown: the store; call again.
+    """
+    try:
+        store.put(ObjectKey(shared_key(encoded.index.object_id)), encoded.parts, ABSENT)
+    except Conflict as conflict:
+        if store.head(ObjectKey(shared_key(encoded.index.object_id))) is None:
+            raise OutcomeUnknown("the store refused a write to a key that has no object") from conflict
+
+
+def verify_object(store: ObjectStore, encoded: EncodedObject) -> None:
+    """Read the object back. Raises Corruption if it is not this one, and whatever the store raises."""
+    object_id = encoded.index.object_id
+    found = read_index(store, object_id)
+    if found != encoded.index:
+        raise Corruption(f"{store.url}: the shared object {object_id} is another one than was written")
+    for block in found.blocks:
+        read_block(store, object_id, block)
+
+
+def discard_object(store: ObjectStore, encoded: EncodedObject) -> None:
+    """Remove what a failed write has left under a number that was never committed, before it is written again."""
+    store.delete([ObjectKey(shared_key(encoded.index.object_id))])
+
+
+def read_index(store: ObjectStore, object_id: ObjectId) -> SharedIndex:
+    """The index of an object. Raises Corruption, Rejected if there is no such object, and whatever the store raises."""
+    key = ObjectKey(shared_key(object_id))
+    info = store.head(key)
+    if info is None:
+        raise Rejected(f"{store.url} has no shared object {object_id}", ErrorCode.KAFKA_STORAGE_ERROR)
+    size = info.size_bytes
+    if size <= FOOTER_BYTES:
+        raise Corruption(f"{store.url}: the shared object {object_id} has {size} bytes")
+    start, end = index_place(store.get(key, FilePosition(size - FOOTER_BYTES), FilePosition(size)), size)
+    if not start < end:
+        raise Corruption(f"{store.url}: the shared object {object_id} has no index")
+    index = decode_object_index(object_id, store.get(key, start, end))
+    last = index.blocks[-1]
+    if last.position + last.size_bytes != start:
+        raise Corruption(f"{store.url}: the blocks of the shared object {object_id} do not end at its index")
+    return index
+
+
+def read_block(store: ObjectStore, object_id: ObjectId, block: SharedBlock) -> memoryview:
+    """The bytes of a block, checked. Raises Corruption, and whatever the store raises."""
+    end = FilePosition(block.position + block.size_bytes)
+    data = store.get(ObjectKey(shared_key(object_id)), block.position, end)
+    check_block(block, data)
+    return data
+
+
+def find_block(index: SharedIndex, partition: SharedPartition, offset: Offset) -> SharedBlock:
+    """The block with a committed offset. Raises Corruption if the object does not have it."""
+    block = index.find(partition, offset)
+    if block is None:
+        raise Corruption(f"the shared object {index.object_id} does not have offset {offset} of a partition")
+    return block

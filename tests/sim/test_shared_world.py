@@ -1,0 +1,46 @@
+"""Shared storage over a store that fails: nothing acknowledged is lost, zombies change nothing, planted bugs are found.
+
+A finding names its seed: ``python -m millstream.testing.shared_world --first-seed N --histories 1`` plays it again.
+"""
+
+import random
+from collections import Counter
+
+import pytest
+
+from millstream.testing.shared_world.planted import PLANTED, hunt
+from millstream.testing.shared_world.world import play
+
+
+def test_fresh_seeds_find_nothing():
+    chance = random.SystemRandom()
+    seen = Counter()
+    for _ in range(40):
+        finding = play(chance.randrange(1_000, 1 << 31), seen)
+        assert finding is None, finding
+    for event in (
+        "commit",
+        "take over",
+        "zombie",
+        "refused",
+        "moved",
+        "compacted",
+        "removed",
+        "read",
+        "producer waits",
+    ):
+        assert seen[event], event
+
+
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found_within_its_budget(bug):
+    assert hunt(bug).finding is not None
+
+
+def test_a_seed_replays_the_same_history():
+    ends = []
+    for _ in range(2):
+        seen = Counter()
+        assert play(3, seen) is None
+        ends.append(seen)
+    assert ends[0] == ends[1]
