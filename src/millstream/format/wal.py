@@ -90,7 +90,8 @@ class Kind(IntEnum):
 
     VOTE = 6
     """The replica is in the term that stands as leader epoch, and voted for replica `base` in it (-1: for none). The
-    newest of a group counts. No payload.
+    newest of a group counts. The log ended at Raft position `last` (exclusive) then; 0 in what earlier releases wrote.
+    No payload.
     """
 
     ADOPT = 7

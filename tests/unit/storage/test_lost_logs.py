@@ -55,6 +55,42 @@ def test_a_replica_whose_directory_is_gone_is_lost_until_it_is_whole() -> None:
     assert not opened(reopened(disk)).lost
 
 
+@pytest.mark.parametrize("newer", ["vote", "batch", "trim", "control"])
+def test_a_replica_whose_directory_is_gone_is_lost_although_the_write_ahead_log_has_its_newest_records(newer) -> None:
+    shard = reopened(left())
+    log = opened(shard)
+    assert not log.lost
+    match newer:
+        case "vote":
+            shard.call(log.save_vote, StoredVote(Term(6), ReplicaId(2)))
+        case "batch":
+            fill(shard, log, 2)
+        case "trim":
+            shard.call(lambda done: log.trim_prefix(10, done))
+        case "control":
+            log.append_control(6, b"")
+            fill(shard, log, 1, epoch=6)
+    disk = kill(shard)
+    remove_deleted(disk, DIRECTORY)
+    log = opened(reopened(disk))
+    assert log.lost
+    assert log.next_offset == 0
+
+
+def test_a_replica_whose_directory_is_gone_is_not_lost_if_the_write_ahead_log_has_all_of_it() -> None:
+    shard = new_shard()
+    log = shard.open(1, replicated=True)
+    shard.call(log.save_vote, VOTE)
+    fill(shard, log, 20)
+    shard.call(log.save_vote, StoredVote(Term(6), ReplicaId(2)))
+    disk = kill(shard)
+    if exists(disk, DIRECTORY):
+        remove_deleted(disk, DIRECTORY)
+    log = opened(reopened(disk))
+    assert not log.lost
+    assert (log.next_offset, log.vote) == (20, StoredVote(Term(6), ReplicaId(2)))
+
+
 def test_a_replica_with_files_is_not_lost() -> None:
     log = opened(reopened(left()))
     assert not log.lost

@@ -192,7 +192,7 @@ def save_vote(log: OpenLog, vote: StoredVote, done: Callable[[], None]) -> None:
         log.state_dirty = True
         done()
 
-    log.host.wal.add_note(log, Kind.VOTE, vote.voted_for, 0, _NO_PAYLOAD, durable, vote.term)
+    log.host.wal.add_note(log, Kind.VOTE, vote.voted_for, log.next_raft_position, _NO_PAYLOAD, durable, vote.term)
     log.vote = vote
 
 

@@ -9,6 +9,9 @@ its leader has filled the log. Then the mark goes, and with it what was put asid
     topics/<id>/3             what the leader sends; the mark until that is all
     topics/<id>/3.damaged     what was found, if something was: for a person, as long as it may be needed
 
+Records that the write-ahead log still holds are no files: a replica counts as one with files only if they begin with
+the first entry of the log (`check_beginning`).
+
 The mark is durable before the log is opened, and goes over when files of the leader take the place of the directory,
 so that a crash at any point leaves a replica that knows. Of what is damaged only the vote stays, if it can be read. A
 second damage, before the first is made up for, leaves what was put aside first: it is the most.
@@ -32,16 +35,18 @@ from millstream.format.names import (
     SEGMENT_SUFFIX,
     staged_directory,
 )
+from millstream.format.wal import Kind
 from millstream.model.replication import RaftPosition
 from millstream.storage.disk import exists, make_directories, read_file, replace_file
 from millstream.storage.log.opening import load_log
-from millstream.storage.segments.files import remove_deleted
+from millstream.storage.segments.files import names_in, remove_deleted
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.format.epochs import StoredVote
+    from millstream.format.wal import WalRecord
     from millstream.storage.disk import Disk
     from millstream.storage.log.opening import LoadedLog
 
@@ -94,11 +99,20 @@ def load_replica(
 
 def is_here(disk: Disk, directory: str) -> bool:
     """Whether a replica has files."""
-    try:
-        names = disk.list(directory)
-    except FileNotFoundError:
-        return False
-    return any(name in _SIGNS or name.endswith(SEGMENT_SUFFIX) for name in names)
+    return any(name in _SIGNS or name.endswith(SEGMENT_SUFFIX) for name in names_in(disk, directory))
+
+
+def check_beginning(directory: str, record: WalRecord) -> None:
+    """Check the first write-ahead record of a replica without files: it must be the first of the whole log, too.
+
+    Else the files were there once, and are gone: what the write-ahead log still has would pass for all there ever was.
+
+    Raises:
+        Corruption: the log had something before the record.
+    """
+    before = record.base if record.kind == Kind.BATCH else record.last
+    if before > 0 and record.kind != Kind.ADOPT:
+        raise Corruption(f"{directory} has no files, and the write-ahead log does not begin with the log's first entry")
 
 
 def mark_lost(disk: Disk, directory: str, state: LogState) -> None:

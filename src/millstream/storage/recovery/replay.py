@@ -34,11 +34,12 @@ from millstream.format.segment import Batch, WalkEnd, parse_batch, walk
 from millstream.format.wal import Kind
 from millstream.model.quantities import BytePosition, Offset
 from millstream.storage.disk import make_directories, read_at, read_file, write_all, write_aside
+from millstream.storage.log.lost import check_beginning, is_here
 from millstream.storage.log.opening import derive_state, fence, live_segments, missing_epochs, remove_segment
 from millstream.storage.recovery.chunk_fill import ChunkFill
 from millstream.storage.recovery.quarantine import QuarantinedBatches
 from millstream.storage.recovery.replayed_state import ReplayedState
-from millstream.storage.segments.files import label_topic
+from millstream.storage.segments.files import label_topic, names_in
 from millstream.storage.segments.index import Growing, SegmentIndex, batches_from, index_path, sound_bytes
 from millstream.wire.records import batch_crc_ok
 
@@ -103,10 +104,8 @@ class LogReplay:
         self.damaged_at = ""
         """File and byte of the last record that does not verify."""
 
-        try:
-            names = disk.list(place.directory)
-        except FileNotFoundError:
-            names = []
+        names = names_in(disk, place.directory)
+        self._bare = place.replicated and not is_here(disk, place.directory)
         self._fenced = FAULT_FILE in names
         self._files: dict[int, str] = {}
         saved: LogState | None = None
@@ -130,6 +129,9 @@ class LogReplay:
             self._quarantine(record, payload)
             return
         try:
+            if self._bare:
+                check_beginning(self.place.directory, record)
+                self._bare = False
             match record.kind:
                 case Kind.BATCH:
                     self._batch(record, payload)
@@ -449,11 +451,7 @@ class LogReplay:
 
     def _forget_producers(self, offset: int) -> None:
         """Remove what was known of the producers behind a cut: it may speak of what was cut off."""
-        try:
-            names = self._disk.list(self.place.directory)
-        except FileNotFoundError:
-            return
-        for name in names:
+        for name in names_in(self._disk, self.place.directory):
             known = parse_offset(name, PRODUCERS_SUFFIX)
             if known is not None and known > offset:
                 self._disk.unlink(f"{self.place.directory}/{name}")

@@ -442,6 +442,14 @@ class SegmentFiles:
         self.disk.sync_directory(os.path.dirname(command.path))
 
 
+def names_in(disk: Disk, directory: str) -> list[str]:
+    """The names in a directory; none if it is not there. Raises OSError."""
+    try:
+        return disk.list(directory)
+    except FileNotFoundError:
+        return []
+
+
 def remove_deleted(disk: Disk, directory: str) -> None:
     """Remove a directory that was renamed to be deleted, and the files in it."""
     for name in disk.list(directory):
