@@ -1,6 +1,7 @@
 """The transactions of one partition: stable offset, aborted list, truncation, snapshots; a model that keeps all."""
 
 import random
+import struct
 
 import pytest
 
@@ -125,3 +126,32 @@ def test_a_snapshot_that_is_cut_short_is_corrupt() -> None:
     for size in range(len(data)):
         with pytest.raises(Corruption):
             PartitionTransactions().decode(data[:size])
+
+
+def test_a_snapshot_has_big_endian_numbers_and_leaves_the_state_as_it_is() -> None:
+    state = PartitionTransactions()
+    state.began(1, 0)
+    state.began(2, 1)
+    state.ended(1, 2, aborted=True)
+    state.committed(3)
+    wanted = struct.pack(">II", 1, 1) + struct.pack(">qq", 2, 1) + struct.pack(">qqqq", 1, 0, 2, 1)
+    assert state.encode(None) == state.encode(3) == wanted
+    assert state.aborted_between(0, 1) == [(1, 0, 2)]
+    copy = PartitionTransactions()
+    copy.decode(wanted)
+    assert copy.aborted_between(0, 1) == [(1, 0, 2)]
+    assert copy.open == {2: 1}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_compaction_emptied_is_not_listed_any_more(seed: int) -> None:
+    rng = random.Random(seed)
+    state = PartitionTransactions()
+    for number in range(50):
+        state.began(number % 3, 2 * number)
+        state.ended(number % 3, 2 * number + 1, aborted=True)
+    state.committed(100)
+    gone = [2 * number + 1 for number in range(50) if rng.random() < 0.5]
+    rng.shuffle(gone)
+    state.forget([*gone, 4, 1000])  # and two that are not listed
+    assert [marker for _, _, marker in state.aborted_between(0, 100)] == sorted(set(range(1, 100, 2)) - set(gone))
