@@ -7,13 +7,15 @@ import random
 
 import pytest
 
-from millstream.testing.sim.brokers_history import Counts, play
+from millstream.testing.sim.brokers_history import Counts, draw_with_wipes, play
 from millstream.testing.sim.brokers_planted import PLANTED, hunt
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
 FOUND = (
     8000300,  # a replica cut inside a range that had left the cache wrote that range's memory into its segment
+)
+FOUND_WITH_WIPES = (
     40000157,  # a replica that was whole again counted as lost after a crash, and then another one lost its files
 )
 FRESH = 3
@@ -22,6 +24,12 @@ FRESH = 3
 @pytest.mark.parametrize("seed", FOUND)
 def test_a_seed_that_found_something_finds_nothing_now(seed):
     finding = play(seed, Counts())
+    assert finding is None, finding
+
+
+@pytest.mark.parametrize("seed", FOUND_WITH_WIPES)
+def test_a_seed_that_found_something_with_lost_files_finds_nothing_now(seed):
+    finding = play(seed, Counts(), draw_with_wipes(seed))
     assert finding is None, finding
 
 
