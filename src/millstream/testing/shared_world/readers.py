@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from millstream.model.quantities import Offset
     from millstream.model.shared import SharedPartition
 
-_PATIENCE_MS = 2_000
+_PATIENCE_MS = 4_000
 """How long a reader without a lease takes at most: less than the grace period."""
 
 
@@ -38,7 +38,7 @@ class Readers:
         world = self._world
         partition = world.rng.choice(world.partitions)
         placed = world.catalogue.placed(partition)
-        if not placed or len(self._under_way) > 8:
+        if not placed or len(self._under_way) > 20:
             return
         one = world.rng.choice(placed)
         leased = world.rng.random() < 0.5
