@@ -16,7 +16,7 @@ from millstream.pipeline import replay as replay_module
 from millstream.pipeline.backfill import prepared_backfill
 from millstream.pipeline.model import Pipeline, Sink, Source, Transform
 from millstream.pipeline.replay import replay
-from millstream.pipeline.run import run
+from millstream.pipeline.runner import run
 from millstream.pipeline.sink_query import SinkFailed
 from millstream.pipeline.table_query import TableQuery
 

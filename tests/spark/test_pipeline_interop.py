@@ -20,7 +20,7 @@ from spark_support import BAD_EVERY, BRIEF, check_exact
 
 from millstream.errors import Rejected
 from millstream.pipeline.model import Pipeline, SideTable, Sink, Source, Transform
-from millstream.pipeline.run import run
+from millstream.pipeline.runner import run
 from millstream.spark.java import find_java_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -7,7 +7,7 @@ pytest.importorskip("deltalake")
 from spark_support import BAD_EVERY
 
 from millstream.pipeline.model import Sink
-from millstream.pipeline.run import run
+from millstream.pipeline.runner import run
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
 

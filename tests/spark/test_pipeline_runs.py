@@ -25,7 +25,7 @@ from millstream.errors import Rejected
 from millstream.pipeline import topic_query
 from millstream.pipeline.model import Errors, Pipeline, SideTable, Sink, Source, Transform, Trigger
 from millstream.pipeline.query import QueryProblem
-from millstream.pipeline.run import prepared, run
+from millstream.pipeline.runner import prepared, run
 from millstream.pipeline.sink_query import NoWatch, SinkFailed
 from millstream.pipeline.table_query import TableQuery
 

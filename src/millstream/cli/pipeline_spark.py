@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from millstream.pipeline.document import Loaded
     from millstream.pipeline.plan import SinkPlan
-    from millstream.pipeline.run import Run
+    from millstream.pipeline.runner import Run
 
 
 def analysed(loaded: Loaded) -> list[list[tuple[str, str]]]:
@@ -74,7 +74,7 @@ def run_pipeline(loaded: Loaded, *, once: bool | None, as_json: bool) -> None:
     """Run, show how it goes, and print what it did."""
     with plain_errors(loaded):
         _need_pyspark()
-    from millstream.pipeline.run import prepared
+    from millstream.pipeline.runner import prepared
 
     view = RunView(loaded.pipeline.pipeline)
     opened = prepared(loaded.pipeline, loaded.directory, watch=view)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from millstream.pipeline.model import Pipeline
     from millstream.pipeline.plan import SinkPlan
     from millstream.pipeline.replay import Replayed
-    from millstream.pipeline.run import Summary
+    from millstream.pipeline.runner import Summary
     from millstream.pipeline.sink_query import BatchDone, SinkQuery
     from millstream.pipeline.state import PipelineState
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from millstream.pipeline.document import load
     from millstream.pipeline.model import Errors, Pipeline, Sink, Source, Transform, Trigger
-    from millstream.pipeline.run import run
+    from millstream.pipeline.runner import run
 
 __all__ = ["Errors", "Pipeline", "Sink", "Source", "Transform", "Trigger", "load", "run"]
 
@@ -31,6 +31,6 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     if name in __all__:
-        home = {"load": "document", "run": "run"}.get(name, "model")
+        home = {"load": "document", "run": "runner"}.get(name, "model")
         return getattr(importlib.import_module(f"millstream.pipeline.{home}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -29,7 +29,7 @@ from millstream.pipeline.checks import kind_of, problems_of, sink_name
 from millstream.pipeline.inference import inferred
 from millstream.pipeline.locations import state_directory
 from millstream.pipeline.model import Pipeline, Sink
-from millstream.pipeline.run import Run, prepared_run
+from millstream.pipeline.runner import Run, prepared_run
 from millstream.pipeline.sink_query import NoWatch, Watch
 from millstream.pipeline.start import Offsets, decode_offsets, open_logs
 from millstream.pipeline.state import PipelineState

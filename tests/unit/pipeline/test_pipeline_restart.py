@@ -1,5 +1,7 @@
 """A query that lost a Python worker is started again after a pause; any other failure ends the run."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -9,7 +11,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 
 from millstream.pipeline.model import Pipeline, Sink, Source
-from millstream.pipeline.run import Run
+from millstream.pipeline.runner import Run
 from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery
 from millstream.pipeline.state import PipelineState, SinkState
 
@@ -66,3 +68,10 @@ def test_a_failure_of_another_kind_ends_the_run_with_its_reason(run_of):
     with pytest.raises(SinkFailed, match="delta-t: a record is wrong"):
         running.run(once=True)
     assert (sink.starts, pauses) == (1, [])
+
+
+def test_the_package_gives_what_the_docs_import_even_after_its_modules_were_imported():
+    code = "import millstream.pipeline.{}; from millstream.pipeline import Pipeline, Sink, Source, load, run; "
+    check = "assert run.__name__ == 'run' and load.__name__ == 'load' and callable(run) and callable(load)"
+    for module in ("model", "runner", "document"):
+        subprocess.run([sys.executable, "-c", code.format(module) + check], check=True)
